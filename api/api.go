@@ -1,0 +1,34 @@
+// Package api holds what generated code tells a server about one API package:
+// one group version and the types in it.
+//
+// It is apart from package annex so that a program that only uses the types, a
+// client say, links no server.
+package api
+
+import (
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/common"
+)
+
+// Facts are the generated facts about one API package. The generator writes a
+// function named API into the package that returns them; the server asks for
+// them once, and nothing is registered behind its back.
+type Facts struct {
+	// GroupVersion is the package's group and version, such as
+	// restaurant.wukong.com/v1beta1.
+	GroupVersion schema.GroupVersion
+
+	// AddToScheme registers the package's types under GroupVersion, and the meta
+	// types that clients need with them. Calling it again with the same scheme is
+	// harmless.
+	AddToScheme func(*runtime.Scheme) error
+
+	// AddDefaults registers the package's defaulting functions. Nil means that
+	// the package has none.
+	AddDefaults func(*runtime.Scheme) error
+
+	// OpenAPI returns the definitions of the package's types and of all types
+	// they refer to, by OpenAPI model name.
+	OpenAPI common.GetOpenAPIDefinitions
+}

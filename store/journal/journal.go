@@ -1,0 +1,97 @@
+// Package journal is the contract between the revisioned core and whatever
+// makes its revisions durable. It knows no Kubernetes: a revision is a number,
+// a key is a string, a value is bytes.
+//
+// The core owns the numbering and the meaning; a journal owns durability. One
+// core uses one journal, and nothing else writes to it.
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Record is what one revision did to one key. There is exactly one record per
+// revision, and revisions rise by one.
+type Record struct {
+	// Revision is the record's own number, never 0.
+	Revision uint64
+	// Previous is the revision of the record that this one supersedes: the last
+	// record of the same key, unless that was a tombstone. 0 means that the key
+	// did not exist.
+	Previous uint64
+	// Deleted marks a tombstone. A tombstone carries no Value; the object that
+	// was deleted is the record at Previous.
+	Deleted bool
+	Key     string
+	// Value is owned by the journal once appended, and by the reader once read;
+	// neither side changes the bytes afterwards.
+	Value []byte
+	// Committed is when the core accepted the record, in UTC. It is kept with
+	// at least microsecond precision.
+	Committed time.Time
+	// Expires is when the core has to delete the key; the zero time is never.
+	Expires time.Time
+}
+
+// Journal makes records durable and gives them back. Append is called by one
+// goroutine at a time, and so is Trim, but the two may run beside each other.
+// Read, Err and the wait functions returned by Append may be called by any number
+// of goroutines beside them. Close is called when all other calls have returned.
+type Journal interface {
+	// Replay calls yield for every record held, in rising revision order, and
+	// returns the compacted revision last given to Trim (0 if never). It is
+	// called once, before the first Append. An error of yield ends it and is
+	// returned. A record that cannot be read back exactly as it was appended is
+	// reported as an error matching ErrDamaged; it is never skipped.
+	Replay(ctx context.Context, yield func(Record) error) (compacted uint64, err error)
+
+	// Append accepts the next record, whose revision is one above the last
+	// record's. It does not wait for the disk: the record is durable when wait
+	// returns nil, and then so are all records appended before it. A nil wait
+	// means that it is durable (or as durable as it will ever be) already.
+	//
+	// After a failed Append or wait the fate of that record and of all later
+	// ones is unknown until the journal is opened again; the journal accepts no
+	// more records and Err says why.
+	Append(record Record) (wait func() error, err error)
+
+	// Read returns the record of one revision. ErrNotFound if it has been
+	// trimmed or never existed, an error matching ErrDamaged if it cannot be
+	// read back exactly. A record may be read as soon as Append returned.
+	Read(revision uint64) (Record, error)
+
+	// Trim makes compacted the compacted revision and forgets the records named
+	// in drop, atomically. Dropping a record that does not exist is no error.
+	// It need not be durable on return: after a crash, all or nothing of a Trim
+	// may be undone, and the core trims again.
+	Trim(compacted uint64, drop []uint64) error
+
+	// Err is nil while the journal can accept records, and otherwise the reason
+	// why it cannot. The core turns read-only on it.
+	Err() error
+
+	// Close waits for what has been appended and releases all resources. The
+	// journal must not be used afterwards. Closing twice is an error-free no-op.
+	Close() error
+}
+
+var (
+	// ErrNotFound is returned by Read for a revision without a record.
+	ErrNotFound = errors.New("no record at this revision")
+	// ErrDamaged marks data that is there but cannot be trusted. It survives
+	// wrapping: test for it with errors.Is.
+	ErrDamaged = errors.New("damaged record")
+	// ErrClosed is returned by every call after Close.
+	ErrClosed = errors.New("journal is closed")
+	// ErrLocked is returned on opening a journal that another process has open.
+	ErrLocked = errors.New("in use by another process")
+)
+
+// Damaged returns an error matching ErrDamaged that names the revision (0 if it
+// cannot be told) and says what is wrong.
+func Damaged(revision uint64, format string, args ...any) error {
+	return fmt.Errorf("revision %d: %w: %w", revision, ErrDamaged, fmt.Errorf(format, args...))
+}

@@ -1,0 +1,55 @@
+// Package store is the contract between the API machinery and a storage
+// backend: something that stores the objects of any number of resources under
+// one rising revision.
+//
+// A backend is either the project's revisioned core above a journal (see the
+// package store/journal; memory and embedded are journals) or a system with
+// revisions of its own.
+package store
+
+import (
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/value"
+)
+
+// Resource describes one resource to a backend.
+type Resource struct {
+	// Resource names the resource in errors and metrics.
+	Resource schema.GroupResource
+	// Prefix is the resource's own part of the key space; it starts with a slash
+	// and does not end with one. No resource's prefix lies within another's.
+	Prefix string
+	// Codec encodes objects as they are stored and decodes them to the type that
+	// New returns.
+	Codec runtime.Codec
+	// Transformer encrypts what Codec wrote; nil stores it as it is.
+	Transformer value.Transformer
+	// New and NewList return an empty object and an empty list.
+	New     func() runtime.Object
+	NewList func() runtime.Object
+	// Unstructured says that New returns objects whose content is a shared map, so
+	// that a shallow copy does not separate two readers.
+	Unstructured bool
+}
+
+// Backend stores resources. All methods may be called concurrently.
+type Backend interface {
+	// Open returns the storage of one resource. Opening a prefix again gives
+	// another view of the same objects. The storage stays valid until the backend
+	// is closed.
+	Open(resource Resource) (storage.Interface, error)
+
+	// Revision returns the newest revision that readers can see. It never falls,
+	// not even across a restart of a durable backend.
+	Revision() uint64
+
+	// Health is nil if the backend takes reads and writes, and otherwise the
+	// reason why it does not.
+	Health() error
+
+	// Close ends all watches, waits for writes in progress and releases the
+	// backend's resources.
+	Close() error
+}
