@@ -1,0 +1,275 @@
+package certs
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/util/keyutil"
+)
+
+// pair is a certificate with its key. It is never changed once made.
+type pair struct {
+	cert            *x509.Certificate
+	key             crypto.Signer
+	certPEM, keyPEM []byte
+}
+
+// template is a certificate to issue: what differs between the three we have.
+type template struct {
+	life time.Duration
+	x509.Certificate
+}
+
+func authorityTemplate() template {
+	return template{life: authorityLife, Certificate: x509.Certificate{
+		Subject:               pkix.Name{CommonName: "annex-ca"},
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature,
+	}}
+}
+
+func adminTemplate() template {
+	return template{life: leafLife, Certificate: x509.Certificate{
+		Subject:     pkix.Name{CommonName: AdminUser, Organization: []string{AdminGroup}},
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}}
+}
+
+func serverTemplate(h hosts) template {
+	return template{life: leafLife, Certificate: x509.Certificate{
+		Subject:     pkix.Name{CommonName: "annex"},
+		DNSNames:    h.names,
+		IPAddresses: h.ips,
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}}
+}
+
+// ensure returns the pair called name, made or reissued if it has to be. A nil
+// issuer makes it an authority. The result is current itself if the files still
+// hold the same.
+func (c *Certs) ensure(now time.Time, name string, tmpl template, issuer, current *pair) (*pair, error) {
+	keyFile, certFile := c.files.path(name+".key"), c.files.path(name+".crt")
+	keyPEM, noKey, err := c.load(name + ".key")
+	if err != nil {
+		return nil, err
+	}
+	certPEM, noCert, err := c.load(name + ".crt")
+	if err != nil {
+		return nil, err
+	}
+
+	switch {
+	case noKey && noCert:
+		if keyPEM, err = newKey(); err != nil {
+			return nil, err
+		}
+		if err := c.files.write(name+".key", keyPEM, 0o600); err != nil {
+			return nil, fmt.Errorf("write key: %w", err)
+		}
+	case noKey:
+		return nil, fmt.Errorf("%s is missing although %s is there: restore it, or remove %[2]s to have both made again", keyFile, certFile)
+	case !noCert:
+		found, err := parsePair(certFile, keyFile, certPEM, keyPEM)
+		if err != nil {
+			return nil, fmt.Errorf("%w: restore it, or remove %s to have it issued again", err, certFile)
+		}
+		if err := found.checkIssuer(tmpl, issuer); err != nil {
+			return nil, fmt.Errorf("%s %w: restore the files that belong together, or remove %[1]s to have it issued again", certFile, err)
+		}
+		if found.fresh(now) && found.covers(tmpl) {
+			if current != nil && bytes.Equal(current.certPEM, certPEM) && bytes.Equal(current.keyPEM, keyPEM) {
+				return current, nil
+			}
+			return found, nil
+		}
+		if tmpl.IsCA {
+			tmpl.RawSubject, tmpl.SubjectKeyId = found.cert.RawSubject, found.cert.SubjectKeyId
+		}
+	}
+
+	parsed, err := keyutil.ParsePrivateKeyPEM(keyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: restore it, or remove it with %s to have both made again", keyFile, err, certFile)
+	}
+	key, ok := parsed.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("%s: not a private key that can sign", keyFile)
+	}
+	if certPEM, err = issue(now, tmpl, key, issuer); err != nil {
+		return nil, fmt.Errorf("issue %s: %w", certFile, err)
+	}
+	if err := c.files.write(name+".crt", certPEM, 0o644); err != nil {
+		return nil, fmt.Errorf("write certificate: %w", err)
+	}
+	return parsePair(certFile, keyFile, certPEM, keyPEM)
+}
+
+func (c *Certs) load(name string) (data []byte, missing bool, err error) {
+	data, err = c.files.read(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, true, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("read certificate folder: %w", err)
+	}
+	return data, false, nil
+}
+
+func newKey() ([]byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make key: %w", err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("encode key: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
+}
+
+// issue signs the template for key; without an issuer, by key itself. No
+// certificate outlives its issuer.
+func issue(now time.Time, tmpl template, key crypto.Signer, issuer *pair) ([]byte, error) {
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, err
+	}
+	cert := tmpl.Certificate
+	cert.SerialNumber = serial
+	// Clients' clocks may be a little behind.
+	cert.NotBefore = now.Add(-5 * time.Minute).UTC()
+	cert.NotAfter = now.Add(tmpl.life).UTC()
+	parent, signer := &cert, key
+	if issuer != nil {
+		parent, signer = issuer.cert, issuer.key
+		if cert.NotAfter.After(parent.NotAfter) {
+			cert.NotAfter = parent.NotAfter
+		}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &cert, parent, key.Public(), signer)
+	if err != nil {
+		return nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
+}
+
+// parsePair checks that the two belong together. The error names the files.
+func parsePair(certFile, keyFile string, certPEM, keyPEM []byte) (*pair, error) {
+	loaded, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("%s with %s: %w", certFile, keyFile, err)
+	}
+	cert, err := x509.ParseCertificate(loaded.Certificate[0])
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", certFile, err)
+	}
+	key, ok := loaded.PrivateKey.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("%s: not a private key that can sign", keyFile)
+	}
+	return &pair{cert: cert, key: key, certPEM: certPEM, keyPEM: keyPEM}, nil
+}
+
+func (p *pair) checkIssuer(tmpl template, issuer *pair) error {
+	if issuer == nil {
+		issuer = p
+	}
+	if p.cert.IsCA != tmpl.IsCA {
+		return fmt.Errorf("is a certificate of another use")
+	}
+	if err := p.cert.CheckSignatureFrom(issuer.cert); err != nil {
+		return fmt.Errorf("was not issued by the authority beside it (%w)", err)
+	}
+	return nil
+}
+
+// fresh says whether at least a third of the life is left. A certificate of the
+// future was made by a clock that was wrong and is not fresh either.
+func (p *pair) fresh(now time.Time) bool {
+	life := p.cert.NotAfter.Sub(p.cert.NotBefore)
+	return !now.Before(p.cert.NotBefore) && p.cert.NotAfter.Sub(now) >= life/3
+}
+
+// covers says whether the certificate holds for all hosts of the template.
+func (p *pair) covers(tmpl template) bool {
+	for _, name := range tmpl.DNSNames {
+		if p.cert.VerifyHostname(strings.Replace(name, "*", "annex", 1)) != nil {
+			return false
+		}
+	}
+	for _, ip := range tmpl.IPAddresses {
+		if p.cert.VerifyHostname(ip.String()) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// hosts are what a serving certificate covers.
+type hosts struct {
+	names []string
+	ips   []net.IP
+}
+
+func parseHosts(extra []string) (hosts, error) {
+	h := hosts{
+		names: []string{"localhost"},
+		ips:   []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+	}
+	if machine, err := os.Hostname(); err == nil {
+		h.addName(strings.ToLower(machine))
+	}
+	for _, host := range extra {
+		ip := net.ParseIP(host)
+		switch {
+		case ip != nil && ip.IsUnspecified():
+		case ip != nil:
+			h.addIP(ip)
+		case !h.addName(strings.ToLower(host)):
+			return hosts{}, fmt.Errorf("serving certificate: %q is neither an IP address nor a DNS name", host)
+		}
+	}
+	return h, nil
+}
+
+// addName says whether name is a DNS name.
+func (h *hosts) addName(name string) bool {
+	if len(validation.IsDNS1123Subdomain(name)) > 0 && len(validation.IsWildcardDNS1123Subdomain(name)) > 0 {
+		return false
+	}
+	for _, known := range h.names {
+		if known == name {
+			return true
+		}
+	}
+	h.names = append(h.names, name)
+	return true
+}
+
+func (h *hosts) addIP(ip net.IP) {
+	for _, known := range h.ips {
+		if known.Equal(ip) {
+			return
+		}
+	}
+	h.ips = append(h.ips, ip)
+}

@@ -1,0 +1,181 @@
+package certs
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+type kubeconfigTarget struct{ path, name, url string }
+
+// ServerURL is the https URL under which a client on this machine reaches a
+// server that listens on address: an unspecified address is reached by loopback.
+func ServerURL(address net.IP, port int) string {
+	switch {
+	case address == nil || address.Equal(net.IPv4zero):
+		address = net.IPv4(127, 0, 0, 1)
+	case address.IsUnspecified():
+		address = net.IPv6loopback
+	}
+	return "https://" + net.JoinHostPort(address.String(), strconv.Itoa(port))
+}
+
+// WriteKubeconfig writes the administrator's way to the server at url into the
+// kubeconfig at path (0600, atomically), and Run keeps it up to date from then on.
+// Cluster and context are called name, the user name-admin.
+//
+// Only these three entries are ours. Whatever else is in the file stays: other
+// clusters and contexts, the namespace set in our context, and a current context
+// that exists. A file that is not a kubeconfig is an error and stays as it is.
+func (c *Certs) WriteKubeconfig(path, name, url string) error {
+	target := kubeconfigTarget{path: path, name: name, url: url}
+	if err := c.writeKubeconfig(target); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.kubeconfig = append(c.kubeconfig, target)
+	return nil
+}
+
+func (c *Certs) rewriteKubeconfigs() error {
+	c.mu.Lock()
+	targets := c.kubeconfig[:len(c.kubeconfig):len(c.kubeconfig)]
+	c.mu.Unlock()
+	var errs []error
+	for _, target := range targets {
+		errs = append(errs, c.writeKubeconfig(target))
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Certs) writeKubeconfig(target kubeconfigTarget) error {
+	client, err := c.ClientConfig(target.url)
+	if err != nil {
+		return err
+	}
+	old, err := os.ReadFile(target.path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read kubeconfig: %w", err)
+	}
+	config, err := clientcmd.Load(old)
+	if err != nil {
+		return fmt.Errorf("%s is not a kubeconfig: move it away to have one written: %w", target.path, err)
+	}
+
+	user := target.name + "-admin"
+	config.Clusters[target.name] = &clientcmdapi.Cluster{
+		Server:                   target.url,
+		TLSServerName:            client.ServerName,
+		CertificateAuthorityData: client.CAData,
+	}
+	config.AuthInfos[user] = &clientcmdapi.AuthInfo{
+		ClientCertificateData: client.CertData,
+		ClientKeyData:         client.KeyData,
+	}
+	context := clientcmdapi.NewContext()
+	if known := config.Contexts[target.name]; known != nil {
+		context = known
+	}
+	context.Cluster, context.AuthInfo = target.name, user
+	config.Contexts[target.name] = context
+	if config.Contexts[config.CurrentContext] == nil {
+		config.CurrentContext = target.name
+	}
+
+	data, err := clientcmd.Write(*config)
+	if err != nil {
+		return fmt.Errorf("encode kubeconfig: %w", err)
+	}
+	if bytes.Equal(data, old) {
+		return nil
+	}
+	if err := writeFile(target.path, data, 0o600); err != nil {
+		return fmt.Errorf("write kubeconfig: %w", err)
+	}
+	return nil
+}
+
+// trust returns what a client needs to verify the server at address, and the
+// name to verify it by if that is not the host in address. A serving certificate
+// of the user's is trusted itself, because its authority need not be known here.
+func (c *Certs) trust(address string) (bundle []byte, serverName string, err error) {
+	if c.own {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.authority.certPEM, "", nil
+	}
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil, "", fmt.Errorf("server URL: %w", err)
+	}
+	bundle, _ = c.serving.CurrentCertKeyContent()
+	block, _ := pem.Decode(bundle)
+	if block == nil {
+		return nil, "", fmt.Errorf("serving certificate %s: no certificate in it", c.serving.Name())
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, "", fmt.Errorf("serving certificate %s: %w", c.serving.Name(), err)
+	}
+	switch {
+	case cert.VerifyHostname(u.Hostname()) == nil:
+	case len(cert.DNSNames) > 0:
+		serverName = strings.Replace(cert.DNSNames[0], "*", "annex", 1)
+	case len(cert.IPAddresses) > 0:
+		serverName = cert.IPAddresses[0].String()
+	}
+	return bundle, serverName, nil
+}
+
+// writeFile replaces path by data so that after a crash there is either the old
+// file or the new one, whole and with the right mode.
+func writeFile(path string, data []byte, mode os.FileMode) (err error) {
+	temp := path + ".tmp"
+	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	file, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(temp)
+		}
+	}()
+	if _, err = file.Write(data); err == nil {
+		err = file.Sync()
+	}
+	if closing := file.Close(); err == nil {
+		err = closing
+	}
+	if err != nil {
+		return err
+	}
+	if err = os.Rename(temp, path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func syncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}
