@@ -1,0 +1,83 @@
+// Package auth decides who a caller is and what the caller may do while a server
+// stands alone, where there is no cluster to ask.
+//
+// A caller is known by a client certificate, by a bearer token from a file, or by
+// the token with which the server talks to itself. Whoever shows neither is
+// anonymous, and that only on the paths that are open to everybody; elsewhere the
+// answer is 401. Credentials that are wrong are refused everywhere.
+package auth
+
+import (
+	"net/http"
+	"strings"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/group"
+	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
+	authenticatorunion "k8s.io/apiserver/pkg/authentication/request/union"
+	"k8s.io/apiserver/pkg/authentication/request/websocket"
+	"k8s.io/apiserver/pkg/authentication/request/x509"
+	tokenunion "k8s.io/apiserver/pkg/authentication/token/union"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+)
+
+// Credentials are the ways in which a caller can prove who it is. The zero value
+// knows nobody.
+type Credentials struct {
+	// ClientCA verifies client certificates; nil believes none. The subject's common
+	// name is the user, its organizations are the groups.
+	ClientCA dynamiccertificates.CAContentProvider
+	// Tokens are asked about bearer tokens, in order.
+	Tokens []authenticator.Token
+}
+
+// NewAuthenticator returns the authenticator of a server that stands alone.
+// Every caller that is known gets the group system:authenticated.
+func NewAuthenticator(credentials Credentials) authenticator.Request {
+	var known []authenticator.Request
+	if credentials.ClientCA != nil {
+		known = append(known, x509.NewDynamic(credentials.ClientCA.VerifyOptions, x509.CommonNameUserConversion))
+	}
+	if len(credentials.Tokens) > 0 {
+		tokens := tokenunion.New(credentials.Tokens...)
+		known = append(known, bearertoken.New(tokens), websocket.NewProtocolAuthenticator(tokens))
+	}
+	return authenticatorunion.NewFailOnError(
+		group.NewAuthenticatedGroupAdder(authenticatorunion.New(known...)),
+		authenticator.RequestFunc(authenticateAnonymous),
+	)
+}
+
+// authenticateAnonymous lets everybody in on the open paths. Upstream's
+// anonymous authenticator can do the same only for paths listed one by one, and
+// health checks have a path for each check.
+func authenticateAnonymous(req *http.Request) (*authenticator.Response, bool, error) {
+	if !isOpen(strings.ToLower(req.Method), req.URL.Path) {
+		return nil, false, nil
+	}
+	audiences, _ := authenticator.AudiencesFrom(req.Context())
+	return &authenticator.Response{
+		User:      &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}},
+		Audiences: audiences,
+	}, true, nil
+}
+
+// isOpen says whether everybody may read path: health, with a path below for
+// every single check, and the version.
+func isOpen(verb, path string) bool {
+	if verb != "get" && verb != "head" {
+		return false
+	}
+	path = strings.TrimSuffix(path, "/")
+	switch path {
+	case "/healthz", "/livez", "/readyz", "/version":
+		return true
+	}
+	root, check, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	switch root {
+	case "healthz", "livez", "readyz":
+		return !strings.Contains(check, "..")
+	}
+	return false
+}
