@@ -1,0 +1,73 @@
+// Package cli is the command line of annex: its verbs, their flags, and how
+// they print.
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"context"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes.
+const (
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+// errReported is a failure that the verb has already told the user about.
+var errReported = errors.New("reported")
+
+// Main runs the command line and returns the exit code: 0, 1 for a failure, 2
+// for a mistake in the command line itself.
+func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	started := false
+	root.PersistentPreRun = func(*cobra.Command, []string) { started = true }
+
+	err := root.ExecuteContext(ctx)
+	var usage usageError
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, errReported):
+		return exitFailure
+	case !started || errors.As(err, &usage):
+		fmt.Fprintf(stderr, "annex: %v\nSee annex --help.\n", err)
+		return exitUsage
+	}
+	fmt.Fprintf(stderr, "annex: %v\n", err)
+	return exitFailure
+}
+
+// usageError is a mistake in the command line that flag parsing cannot see.
+type usageError struct{ error }
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "annex",
+		Short:         "The tool for servers made with Annex",
+		Args:          cobra.NoArgs,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return cmd.Help()
+		},
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddCommand(newGenerate(), newWorker(), newVersion())
+	return root
+}

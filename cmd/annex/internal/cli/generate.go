@@ -1,0 +1,135 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/annexapi/annex/cmd/annex/internal/generate"
+)
+
+// workerVerb is the hidden verb that generate runs itself with.
+const workerVerb = "generate-worker"
+
+func newGenerate() *cobra.Command {
+	var check bool
+	var output string
+	cmd := &cobra.Command{
+		Use:   "generate [DIR|PATTERN...]",
+		Short: "Write the code that a server needs of Go API packages",
+		Long: `Writes one file, ` + generate.FileName + `, into each API package: deep copies,
+defaults, OpenAPI definitions, registration, and the function API that a server
+is given.
+
+An API package is one with a comment // +groupName=GROUP above its package
+clause; its version is the package's name. Without arguments all API packages
+below the current folder are meant.`,
+		Example: `  annex generate
+  annex generate ./apis/...
+  annex generate --check ./apis/wardle/v1beta1`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if output != "text" && output != "json" {
+				return usageError{fmt.Errorf("--output %q: use text or json", output)}
+			}
+			self, err := os.Executable()
+			if err != nil {
+				return fmt.Errorf("generate: %w", err)
+			}
+			packages, err := generate.Run(cmd.Context(), generate.Options{
+				Args:   args,
+				Check:  check,
+				Worker: []string{self, workerVerb},
+			})
+			return report(cmd.OutOrStdout(), cmd.ErrOrStderr(), packages, err, check, output == "json")
+		},
+	}
+	cmd.Flags().BoolVar(&check, "check", false, "write nothing; fail and name the files that are not up to date")
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "format of the result: text or json")
+	return cmd
+}
+
+func newWorker() *cobra.Command {
+	return &cobra.Command{
+		Use:    workerVerb,
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return generate.Work(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
+		},
+	}
+}
+
+// result is what --output json prints.
+type result struct {
+	Packages []generate.Package `json:"packages"`
+	Errors   generate.Problems  `json:"errors,omitempty"`
+}
+
+func report(stdout, stderr io.Writer, packages []generate.Package, err error, check, asJSON bool) error {
+	problems := problemsOf(err)
+	if err != nil && problems == nil {
+		return err
+	}
+	stale := 0
+	for _, p := range packages {
+		if check && p.Changed {
+			stale++
+		}
+	}
+	if asJSON {
+		if packages == nil {
+			packages = []generate.Package{}
+		}
+		e := json.NewEncoder(stdout)
+		e.SetIndent("", "  ")
+		if err := e.Encode(result{packages, problems}); err != nil {
+			return fmt.Errorf("generate: %w", err)
+		}
+	} else {
+		for _, p := range packages {
+			printPackage(stdout, p, check)
+		}
+	}
+	for _, p := range problems {
+		fmt.Fprintln(stderr, p.Error())
+	}
+	if stale > 0 {
+		fmt.Fprintf(stderr, "not up to date: %d of %d files: run annex generate\n", stale, len(packages))
+	}
+	if stale > 0 || len(problems) > 0 {
+		return errReported
+	}
+	return nil
+}
+
+func problemsOf(err error) generate.Problems {
+	var many generate.Problems
+	var one generate.Problem
+	switch {
+	case errors.As(err, &many):
+		return many
+	case errors.As(err, &one):
+		return generate.Problems{one}
+	}
+	return nil
+}
+
+func printPackage(w io.Writer, p generate.Package, check bool) {
+	state := "unchanged"
+	switch {
+	case p.Changed && check:
+		state = "stale"
+	case p.Changed:
+		state = "written"
+	}
+	what := "shared types"
+	if p.Group != "" {
+		what = p.Group + "/" + p.Version + " " + strings.Join(p.Kinds, ", ")
+	}
+	fmt.Fprintf(w, "%s\t%s (%s)\n", p.File, state, what)
+}

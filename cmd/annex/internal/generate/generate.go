@@ -1,0 +1,274 @@
+// Package generate writes what a server needs of an API package beside its
+// types: copying methods, defaults, OpenAPI definitions and registration, in
+// one file per package.
+//
+// The work is done in a process of its own, the worker, because the generators
+// that it is made of end their process on errors. The worker parses the packages
+// once, runs every generator over the same types, and answers with the text of
+// the files. Only then does the caller touch the disk, so that a failed run
+// changes nothing.
+package generate
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Options say what to generate.
+type Options struct {
+	// Args are folders, or patterns of the go command such as ./apis/... or
+	// example.com/apis/v1. Empty means ./... .
+	Args []string
+
+	// Dir is the folder that relative arguments start from. Empty means the
+	// current one.
+	Dir string
+
+	// Check asks for the result without writing it.
+	Check bool
+
+	// Worker is the command that runs Work.
+	Worker []string
+}
+
+// Package is the result for one package.
+type Package struct {
+	// Package is the import path.
+	Package string `json:"package"`
+	// File is the generated file, relative to Options.Dir if it is below it.
+	File string `json:"file"`
+	// Group and Version are empty for a package of shared types, which has no
+	// group of its own.
+	Group   string `json:"group,omitempty"`
+	Version string `json:"version,omitempty"`
+	// Kinds are the names of the package's kinds, sorted, without their lists.
+	Kinds []string `json:"kinds"`
+	// Changed tells whether the file was, or with Check would be, written.
+	Changed bool `json:"changed"`
+}
+
+// Run generates the packages that match, writes the files that differ and
+// returns all, sorted by import path. Every file is replaced as a whole or not
+// at all, and none is if anything is wrong. The error is Problems if it is the
+// packages' fault.
+func Run(ctx context.Context, o Options) ([]Package, error) {
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("generate: %w", err)
+	}
+	requests, err := requestsByModule(dir, o.Args)
+	if err != nil {
+		return nil, err
+	}
+	var outputs []output
+	for _, r := range requests {
+		resp, err := work(ctx, o.Worker, r)
+		if err != nil {
+			return nil, err
+		}
+		if len(resp.Problems) > 0 {
+			return nil, relative(resp.Problems, dir)
+		}
+		outputs = append(outputs, resp.Packages...)
+	}
+	slices.SortFunc(outputs, func(a, b output) int { return strings.Compare(a.Package, b.Package) })
+
+	packages := make([]Package, len(outputs))
+	var problems Problems
+	for i, out := range outputs {
+		file := filepath.Join(out.Dir, FileName)
+		ours, err := generated(file)
+		if err != nil {
+			return nil, err
+		}
+		if !ours {
+			problems = append(problems, Problem{File: shorten(file, dir), Line: 1, Message: "this file was not written by annex generate and would be overwritten: rename or remove it"})
+			continue
+		}
+		before, err := os.ReadFile(file)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("generate: %w", err)
+		}
+		packages[i] = Package{
+			Package: out.Package, File: shorten(file, dir), Group: out.Group, Version: out.Version, Kinds: out.Kinds,
+			Changed: !bytes.Equal(before, []byte(out.Source)),
+		}
+	}
+	if len(problems) > 0 {
+		return nil, problems
+	}
+	if o.Check {
+		return packages, nil
+	}
+	for i, out := range outputs {
+		if packages[i].Changed {
+			if err := replace(filepath.Join(out.Dir, FileName), []byte(out.Source)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return packages, nil
+}
+
+// moduleRequest is a request, and the folder of the module it is about.
+type moduleRequest struct {
+	dir string
+	request
+}
+
+// requestsByModule sorts arguments by the Go module that they are in, for the
+// go command looks at one at a time.
+func requestsByModule(dir string, args []string) ([]moduleRequest, error) {
+	if len(args) == 0 {
+		args = []string{"./..."}
+	}
+	var all []moduleRequest
+	for _, arg := range args {
+		folder, wildcard := strings.CutSuffix(filepath.ToSlash(arg), "/...")
+		if folder == "..." {
+			folder, wildcard = ".", true
+		}
+		abs := folder
+		if !filepath.IsAbs(abs) {
+			abs = filepath.Join(dir, folder)
+		}
+		info, err := os.Stat(abs)
+		explicitPath := filepath.IsAbs(folder) || folder == "." || folder == ".." || strings.HasPrefix(folder, "./") || strings.HasPrefix(folder, "../")
+		switch {
+		case err == nil && info.IsDir():
+		case err == nil:
+			return nil, Problem{File: arg, Message: "is a file: name the folder of a Go package"}
+		case explicitPath:
+			return nil, Problem{File: arg, Message: "no such folder"}
+		default:
+			all = addRequest(all, dir, arg, "")
+			continue
+		}
+		// The go command names packages by the folder's real path.
+		if abs, err = filepath.EvalSymlinks(abs); err != nil {
+			return nil, fmt.Errorf("generate: %w", err)
+		}
+		root, ok := moduleRoot(abs)
+		if !ok {
+			return nil, Problem{File: arg, Message: "is in no Go module: run go mod init in the folder that should be one"}
+		}
+		if wildcard {
+			all = addRequest(all, root, filepath.Join(abs, "..."), "")
+		} else {
+			all = addRequest(all, root, abs, abs)
+		}
+	}
+	return all, nil
+}
+
+func addRequest(all []moduleRequest, dir, pattern, explicit string) []moduleRequest {
+	i := slices.IndexFunc(all, func(r moduleRequest) bool { return r.dir == dir })
+	if i < 0 {
+		all = append(all, moduleRequest{dir: dir})
+		i = len(all) - 1
+	}
+	all[i].Patterns = append(all[i].Patterns, pattern)
+	if explicit != "" {
+		all[i].Explicit = append(all[i].Explicit, explicit)
+	}
+	return all
+}
+
+// moduleRoot returns the nearest folder at or above dir that has a go.mod.
+func moduleRoot(dir string) (string, bool) {
+	for {
+		if info, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil && !info.IsDir() {
+			return dir, true
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return "", false
+		}
+		dir = up
+	}
+}
+
+// work runs one worker.
+func work(ctx context.Context, command []string, r moduleRequest) (response, error) {
+	in, err := json.Marshal(r.request)
+	if err != nil {
+		return response{}, fmt.Errorf("start worker: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.Dir = r.dir
+	// PWD makes the go command print paths below the folder as it was named.
+	cmd.Env = append(os.Environ(), "PWD="+r.dir)
+	cmd.Stdin = bytes.NewReader(in)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			return response{}, fmt.Errorf("generate: %w", ctx.Err())
+		}
+		return response{}, Problem{Message: lastWords(stderr.String(), err)}
+	}
+	var resp response
+	if err := json.Unmarshal(stdout.Bytes(), &resp); err != nil {
+		return response{}, fmt.Errorf("read worker's answer: %w", err)
+	}
+	return resp, nil
+}
+
+var fatalLine = regexp.MustCompile(`(?m)^(?:F\d{4} \S+\s+\d+ \S+\] |panic: |Error: )(.*)$`)
+
+// lastWords finds in a worker's standard error why it ended.
+func lastWords(stderr string, err error) string {
+	if m := fatalLine.FindStringSubmatch(stderr); m != nil {
+		return "the generators gave up: " + oneLine(m[1])
+	}
+	return "the generators gave up: " + err.Error()
+}
+
+// replace writes a file so that it is there either as it was or as it shall be.
+func replace(file string, text []byte) error {
+	tmp, err := os.CreateTemp(filepath.Dir(file), "."+FileName+".*")
+	if err != nil {
+		return fmt.Errorf("write generated file: %w", err)
+	}
+	_, err = tmp.Write(text)
+	err = errors.Join(err, tmp.Chmod(0o644), tmp.Close())
+	if err == nil {
+		err = os.Rename(tmp.Name(), file)
+	}
+	if err != nil {
+		os.Remove(tmp.Name())
+		return fmt.Errorf("write generated file: %w", err)
+	}
+	return nil
+}
+
+func relative(ps Problems, dir string) Problems {
+	out := slices.Clone(ps)
+	for i := range out {
+		if out[i].File != "" {
+			out[i].File = shorten(out[i].File, dir)
+		}
+	}
+	return out
+}
+
+// shorten returns path relative to dir if it is below it.
+func shorten(path, dir string) string {
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	rel, err := filepath.Rel(dir, path)
+	if err != nil || !filepath.IsLocal(rel) {
+		return path
+	}
+	return rel
+}

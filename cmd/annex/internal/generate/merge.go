@@ -1,0 +1,298 @@
+package generate
+
+import (
+	"fmt"
+	"go/ast"
+	"go/format"
+	"go/parser"
+	"go/token"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/gengo/v2/generator"
+	"k8s.io/gengo/v2/namer"
+	"k8s.io/gengo/v2/types"
+)
+
+// part is code of one generator: declarations, and what its import names mean.
+type part struct {
+	name    string
+	imports map[string]string // path by local name
+	body    string
+}
+
+func partOf(f *generator.File) (part, error) {
+	p := part{name: f.Name, body: f.Body.String(), imports: map[string]string{}}
+	for line := range f.Imports {
+		name, quoted, ok := strings.Cut(strings.TrimSpace(line), " ")
+		if !ok {
+			name, quoted = "", line
+		}
+		importPath := quoted
+		if strings.HasPrefix(quoted, `"`) {
+			var err error
+			if importPath, err = strconv.Unquote(quoted); err != nil {
+				return part{}, fmt.Errorf("import %s: %w", line, err)
+			}
+		}
+		if name == "" {
+			name = path.Base(importPath)
+		}
+		p.imports[name] = importPath
+	}
+	return p, nil
+}
+
+// merger puts the parts of one package together into one file.
+type merger struct {
+	src   *source
+	names map[string]string // import name by path
+	taken map[string]bool   // names that imports must not have
+	decls []declaration
+
+	ownSchemas string // see schemaPrefix
+}
+
+// declaration is a function that goes into the file. Its order is its group,
+// then its key, then the order in which it came.
+type declaration struct {
+	group int
+	key   string
+	text  string
+}
+
+const (
+	groupFacts = iota
+	groupDefaults
+	groupMethods
+	groupDefinitions
+)
+
+// localNames are the identifiers that generators use for parameters and
+// variables; an import of that name would be hidden by them.
+var localNames = []string{
+	"in", "out", "key", "val", "i", "c", "a", "b", "ok", "obj", "ref", "clone", "scheme", "inVal", "outVal", "ptrVar", "gv",
+}
+
+func newMerger(s *source) *merger {
+	m := &merger{src: s, names: map[string]string{}, taken: map[string]bool{}, ownSchemas: schemaPrefix(s.path)}
+	for name := range s.declared {
+		m.taken[name] = true
+	}
+	for _, name := range localNames {
+		m.taken[name] = true
+	}
+	return m
+}
+
+// add takes the functions of p that the package does not declare itself. Of
+// everything else, init functions and variables above all, the file stays free.
+// It adds the names of the functions it took to functions.
+func (m *merger) add(p part, functions map[string]bool) error {
+	head := "package p\n"
+	fset := token.NewFileSet()
+	src := head + p.body
+	f, err := parser.ParseFile(fset, p.name, src, parser.ParseComments)
+	if err != nil {
+		return fmt.Errorf("parse generated %s: %w", p.name, err)
+	}
+	unresolved := map[*ast.Ident]bool{}
+	for _, id := range f.Unresolved {
+		unresolved[id] = true
+	}
+	for _, d := range f.Decls {
+		fn, ok := d.(*ast.FuncDecl)
+		if !ok || m.skips(fn) {
+			continue
+		}
+		if fn.Recv == nil {
+			functions[fn.Name.Name] = true
+		}
+		start := fn.Pos()
+		if fn.Doc != nil {
+			start = fn.Doc.Pos()
+		}
+		base := fset.Position(start).Offset
+		edits := m.edits(fset, fn, p, unresolved)
+		text := rewrite(src[base:fset.Position(fn.End()).Offset], base, edits)
+		if object, ok := strings.CutPrefix(fn.Name.Name, "SetObjectDefaults_"); ok && fn.Doc == nil {
+			text = fmt.Sprintf("// %s sets the defaults of %s and of everything in it.\n%s", fn.Name.Name, object, text)
+		}
+		m.decls = append(m.decls, declaration{group: groupOf(fn), key: keyOf(fn), text: text})
+	}
+	return nil
+}
+
+// skips reports whether fn is not wanted: init functions, registration that the
+// facts do better, and what the package declares itself.
+func (m *merger) skips(fn *ast.FuncDecl) bool {
+	if fn.Recv != nil {
+		return m.src.methods[receiver(fn)][fn.Name.Name]
+	}
+	return fn.Name.Name == "init" || fn.Name.Name == "RegisterDefaults" || m.src.declares(m.rename(fn.Name.Name))
+}
+
+// rename gives generated functions the names they have in the file. Those of
+// the package's own types need no import path in them.
+func (m *merger) rename(name string) string {
+	if name == "GetOpenAPIDefinitions" {
+		return "openAPIDefinitions"
+	}
+	if own, ok := strings.CutPrefix(name, m.ownSchemas); ok {
+		return "schema_" + own
+	}
+	return name
+}
+
+// schemaPrefix returns what the definitions' generator begins the names of its
+// functions with for types of one package: the last elements of its path.
+func schemaPrefix(importPath string) string {
+	t := &types.Type{Name: types.Name{Package: importPath, Name: "T"}}
+	strategy := &namer.NameStrategy{
+		Join:                func(_ string, in []string, _ string) string { return strings.Join(in, "_") },
+		PrependPackageNames: 4,
+	}
+	return "schema_" + strings.TrimSuffix(strategy.Name(t), "T")
+}
+
+type edit struct {
+	offset, length int
+	text           string
+}
+
+// edits returns what to change in fn: the import names that this file uses, and
+// names of generated functions.
+func (m *merger) edits(fset *token.FileSet, fn *ast.FuncDecl, p part, unresolved map[*ast.Ident]bool) []edit {
+	var edits []edit
+	replace := func(id *ast.Ident, text string) {
+		if id.Name != text {
+			edits = append(edits, edit{fset.Position(id.Pos()).Offset, len(id.Name), text})
+		}
+	}
+	replace(fn.Name, m.rename(fn.Name.Name))
+	ast.Inspect(fn, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.SelectorExpr:
+			if id, ok := n.X.(*ast.Ident); ok && unresolved[id] {
+				if importPath, ok := p.imports[id.Name]; ok {
+					replace(id, m.importName(importPath))
+				}
+			}
+		case *ast.CallExpr:
+			if id, ok := n.Fun.(*ast.Ident); ok {
+				replace(id, m.rename(id.Name))
+			}
+		}
+		return true
+	})
+	slices.SortFunc(edits, func(a, b edit) int { return a.offset - b.offset })
+	return edits
+}
+
+func rewrite(text string, base int, edits []edit) string {
+	var b strings.Builder
+	at := 0
+	for _, e := range edits {
+		b.WriteString(text[at : e.offset-base])
+		b.WriteString(e.text)
+		at = e.offset - base + e.length
+	}
+	b.WriteString(text[at:])
+	return b.String()
+}
+
+var (
+	versionElement = regexp.MustCompile(`^v[0-9]+((alpha|beta)[0-9]*)?$`)
+	notIdentifier  = regexp.MustCompile(`[^a-zA-Z0-9_]+`)
+)
+
+// importName returns the name that the file imports importPath by: metav1, the
+// path's last element, or with a version the last two, as is the custom.
+func (m *merger) importName(importPath string) string {
+	if name, ok := m.names[importPath]; ok {
+		return name
+	}
+	elements := strings.Split(importPath, "/")
+	name := elements[len(elements)-1]
+	switch {
+	case importPath == metaPackage:
+		name = "metav1"
+	case versionElement.MatchString(name) && len(elements) > 1:
+		name = elements[len(elements)-2] + name
+	}
+	name = notIdentifier.ReplaceAllString(name, "")
+	if token.IsKeyword(name) || name == "" || !token.IsIdentifier(name) {
+		name = "pkg" + name
+	}
+	unique := name
+	for i := 2; m.taken[unique]; i++ {
+		unique = name + strconv.Itoa(i)
+	}
+	m.taken[unique] = true
+	m.names[importPath] = unique
+	return unique
+}
+
+func groupOf(fn *ast.FuncDecl) int {
+	name := fn.Name.Name
+	switch {
+	case fn.Recv != nil:
+		return groupMethods
+	case strings.HasPrefix(name, "SetObjectDefaults_"):
+		return groupDefaults
+	case name == "GetOpenAPIDefinitions" || strings.HasPrefix(name, "schema_"):
+		return groupDefinitions
+	}
+	return groupFacts
+}
+
+// keyOf keeps a type's methods together. Other functions stay in the order in
+// which they came.
+func keyOf(fn *ast.FuncDecl) string {
+	if fn.Recv != nil {
+		return receiver(fn)
+	}
+	return ""
+}
+
+// file returns the whole file, formatted.
+func (m *merger) file() ([]byte, error) {
+	slices.SortStableFunc(m.decls, func(a, b declaration) int {
+		if a.group != b.group {
+			return a.group - b.group
+		}
+		return strings.Compare(a.key, b.key)
+	})
+	var b strings.Builder
+	b.WriteString(marker + "\n\npackage " + m.src.name + "\n\n")
+	if len(m.names) > 0 {
+		b.WriteString("import (\n")
+		for _, importPath := range sortedKeys(m.names) {
+			if name := m.names[importPath]; name != path.Base(importPath) {
+				b.WriteString(name + " ")
+			}
+			b.WriteString(strconv.Quote(importPath) + "\n")
+		}
+		b.WriteString(")\n\n")
+	}
+	for _, d := range m.decls {
+		b.WriteString(d.text + "\n\n")
+	}
+	out, err := format.Source([]byte(b.String()))
+	if err != nil {
+		return nil, fmt.Errorf("format generated code of %s: %w", m.src.path, err)
+	}
+	return out, nil
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

@@ -1,0 +1,196 @@
+package generate
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"k8s.io/gengo/v2/generator"
+	"k8s.io/gengo/v2/types"
+	openapiargs "k8s.io/kube-openapi/cmd/openapi-gen/args"
+	"k8s.io/kube-openapi/pkg/common"
+	openapigen "k8s.io/kube-openapi/pkg/generators"
+)
+
+// suppliedPackages hold the types that every API refers to. The server brings
+// their definitions, once, so that generated files do not repeat them.
+var suppliedPackages = []string{
+	"k8s.io/apimachinery/pkg/api/resource",
+	metaPackage,
+	runtimePackage,
+	"k8s.io/apimachinery/pkg/util/intstr",
+	"k8s.io/apimachinery/pkg/version",
+}
+
+const (
+	modelPackageTag = "k8s:openapi-model-package"
+	openapiTag      = "k8s:openapi-gen"
+)
+
+// markOpenAPI names the package's models after its group and version, as
+// custom resources are named: com.example.wardle.v1beta1.Flunder. The names
+// then survive a move of the package.
+func (l *loaded) markOpenAPI(s *source) {
+	if _, found, _ := s.lookup(modelPackageTag); found || s.group == "" {
+		return
+	}
+	labels := strings.Split(s.group, ".")
+	slices.Reverse(labels)
+	pkg := l.universe[s.path]
+	pkg.Comments = append(pkg.Comments, "+"+modelPackageTag+"="+strings.Join(append(labels, s.version), "."))
+}
+
+// models makes the OpenAPIModelName methods of the package's types.
+func (l *loaded) models(s *source) ([]*generator.File, error) {
+	c, files := l.context(s, openapigen.NameSystems(), openapigen.DefaultNameSystem())
+	args := openapiargs.New()
+	args.OutputModelNameFile = "models.go"
+	if err := c.ExecuteTargets(openapigen.GetModelNameTargets(c, args, nil)); err != nil {
+		return nil, fmt.Errorf("generate OpenAPI model names of %s: %w", s.path, err)
+	}
+	return files.files, nil
+}
+
+// openapi makes the definitions of the package's API types and of all types
+// that they refer to, but those that the server brings.
+func (l *loaded) openapi(s *source) ([]*generator.File, error) {
+	wanted, err := l.definitions(s, l.roots(s), suppliedPackages)
+	if err != nil {
+		return nil, err
+	}
+	return l.define(s, wanted)
+}
+
+// define makes the definitions of the wanted types as code of package s.
+func (l *loaded) define(s *source, wanted map[*types.Type]bool) ([]*generator.File, error) {
+	c, files := l.context(s, openapigen.NameSystems(), openapigen.DefaultNameSystem())
+	args := openapiargs.New()
+	args.OutputDir, args.OutputPkg, args.OutputFile = s.dir, s.path, "openapi.go"
+	targets := openapigen.GetOpenAPITargets(c, args, nil)
+	for _, t := range targets {
+		t.(*generator.SimpleTarget).FilterFunc = func(_ *generator.Context, t *types.Type) bool { return wanted[t] }
+	}
+	// The generator's second file is a report of style violations, which it
+	// would print.
+	for name := range c.FileTypes {
+		if name != generator.GoFileType {
+			c.FileTypes[name] = &captured{}
+		}
+	}
+	if err := c.ExecuteTargets(targets); err != nil {
+		return nil, fmt.Errorf("generate OpenAPI definitions of %s: %w", s.path, err)
+	}
+	return files.files, nil
+}
+
+// roots returns the types that a client can meet by themselves: what embeds
+// TypeMeta, and what asks to be defined by a tag.
+func (l *loaded) roots(s *source) []*types.Type {
+	v, _, _ := s.lookup(openapiTag)
+	all := v.text == "true"
+	var roots []*types.Type
+	for _, t := range exportedTypes(l.universe[s.path]) {
+		if t.Kind != types.Struct || hasTag(t, openapiTag, "false") {
+			continue
+		}
+		if all || embeds(t, "TypeMeta") || hasTag(t, openapiTag, "true") {
+			roots = append(roots, t)
+		}
+	}
+	return roots
+}
+
+// definitions returns roots and every struct that their definitions refer to,
+// except those of the packages in without. Types of other packages are loaded
+// in full, for their comments are their descriptions.
+func (l *loaded) definitions(s *source, roots []*types.Type, without []string) (map[*types.Type]bool, error) {
+	found := map[*types.Type]bool{}
+	foreign := map[string]bool{}
+	var add func(t *types.Type)
+	add = func(t *types.Type) {
+		if found[t] || slices.Contains(without, t.Name.Package) {
+			return
+		}
+		found[t] = true
+		if t.Name.Package != s.path {
+			foreign[t.Name.Package] = true
+		}
+		eachReference(t, add)
+	}
+	for _, t := range roots {
+		add(t)
+	}
+	var load []string
+	for p := range foreign {
+		load = append(load, p)
+	}
+	slices.Sort(load)
+	if len(load) > 0 {
+		if _, err := l.base.LoadPackages(load...); err != nil {
+			return nil, fmt.Errorf("read the types that %s refers to: %w", s.path, err)
+		}
+	}
+	return found, nil
+}
+
+// eachReference calls do with each struct that the definition of t refers to,
+// following the rules of the definitions' generator.
+func eachReference(t *types.Type, do func(*types.Type)) {
+	if hasOwnDefinition(t) {
+		return
+	}
+	for _, m := range t.Members {
+		if slices.ContainsFunc(m.CommentLines, func(line string) bool { return strings.TrimSpace(line) == "+"+openapiTag+"=false" }) {
+			continue
+		}
+		jsonTag, tagged := reflect.StructTag(m.Tags).Lookup("json")
+		if m.Embedded && tagged && (jsonTag == "" || strings.HasPrefix(jsonTag, ",")) {
+			eachReference(deref(m.Type), do)
+			continue
+		}
+		if name, _, _ := strings.Cut(jsonTag, ","); name == "-" || jsonTag != "" && name == "" {
+			continue
+		}
+		if target := referenced(m.Type); target != nil {
+			do(target)
+		}
+	}
+}
+
+// referenced returns the struct that a field of type t refers to, or nil.
+func referenced(t *types.Type) *types.Type {
+	t = deref(t)
+	if known, _ := common.OpenAPITypeFormat(t.String()); known != "" {
+		return nil
+	}
+	switch t.Kind {
+	case types.Struct:
+		return t
+	case types.Map, types.Slice, types.Array:
+		return referenced(t.Elem)
+	}
+	return nil
+}
+
+func deref(t *types.Type) *types.Type {
+	for {
+		switch t.Kind {
+		case types.Alias:
+			t = t.Underlying
+		case types.Pointer:
+			t = t.Elem
+		default:
+			return t
+		}
+	}
+}
+
+func hasOwnDefinition(t *types.Type) bool {
+	for _, name := range []string{"OpenAPIDefinition", "OpenAPIV3Definition", "OpenAPISchemaType"} {
+		if _, ok := t.Methods[name]; ok {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,46 @@
+package generate
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Problem is one thing that keeps a package from being generated, in words for
+// the person who has to mend it.
+type Problem struct {
+	// File is the file at fault, or the package's folder; empty if there is none.
+	File string `json:"file,omitempty"`
+	// Line and Column are 1-based; zero means unknown.
+	Line   int `json:"line,omitempty"`
+	Column int `json:"column,omitempty"`
+	// Message says what is wrong and, after a colon, what to do, on one line.
+	Message string `json:"message"`
+}
+
+// Error returns the problem as one line, FILE:LINE:COLUMN: MESSAGE.
+func (p Problem) Error() string {
+	var b strings.Builder
+	if p.File != "" {
+		b.WriteString(p.File)
+		if p.Line > 0 {
+			fmt.Fprintf(&b, ":%d", p.Line)
+			if p.Column > 0 {
+				fmt.Fprintf(&b, ":%d", p.Column)
+			}
+		}
+		b.WriteString(": ")
+	}
+	b.WriteString(p.Message)
+	return b.String()
+}
+
+// Problems is every problem of a run. As an error it has a line for each.
+type Problems []Problem
+
+func (ps Problems) Error() string {
+	lines := make([]string, len(ps))
+	for i, p := range ps {
+		lines[i] = p.Error()
+	}
+	return strings.Join(lines, "\n")
+}

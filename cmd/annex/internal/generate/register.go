@@ -1,0 +1,148 @@
+package generate
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"text/template"
+
+	"k8s.io/gengo/v2/types"
+)
+
+// facts is what the functions that a server and its clients call are made from.
+type facts struct {
+	Group, Version string
+	Objects        []string // types to register
+	Defaulted      []string // types that have a SetObjectDefaults function
+
+	// Register is false if the package declares AddToScheme itself. Defaults
+	// names its defaults' registration, empty if there are no defaults; it is
+	// the package's own function if OwnDefaults is true.
+	Register    bool
+	Defaults    string
+	OwnDefaults bool
+}
+
+// factsOf collects the facts; functions are the names of the functions that
+// the package declares or that were generated for it.
+func factsOf(s *source, o objects, candidates []*types.Type, functions map[string]bool) facts {
+	f := facts{Group: s.group, Version: s.version, Register: !s.declares("AddToScheme")}
+	for _, t := range o.all() {
+		f.Objects = append(f.Objects, t.Name.Name)
+	}
+	for _, t := range candidates {
+		if functions["SetObjectDefaults_"+t.Name.Name] {
+			f.Defaulted = append(f.Defaulted, t.Name.Name)
+		}
+	}
+	slices.Sort(f.Defaulted)
+	switch {
+	case s.declares("RegisterDefaults"):
+		f.Defaults, f.OwnDefaults = "RegisterDefaults", true
+	case len(f.Defaulted) > 0:
+		f.Defaults = "registerDefaults"
+	}
+	return f
+}
+
+var factsTemplate = template.Must(template.New("facts").Parse(`
+// API returns the generated facts about this package.
+func API() api.Facts {
+	return api.Facts{
+		GroupVersion: schema.GroupVersion{Group: {{printf "%q" .Group}}, Version: {{printf "%q" .Version}}},
+		AddToScheme: AddToScheme,
+		{{- if .Defaults}}
+		AddDefaults: {{.Defaults}},
+		{{- end}}
+		OpenAPI: openAPIDefinitions,
+	}
+}
+{{if .Register}}
+// AddToScheme registers the types of this package under {{.Group}}/{{.Version}}, and the
+// meta types that clients need with them. Calling it again with the same scheme is harmless.
+func AddToScheme(scheme *runtime.Scheme) error {
+	gv := schema.GroupVersion{Group: {{printf "%q" .Group}}, Version: {{printf "%q" .Version}}}
+	scheme.AddKnownTypes(gv,
+		{{- range .Objects}}
+		&{{.}}{},
+		{{- end}}
+	)
+	metav1.AddToGroupVersion(scheme, gv)
+	return nil
+}
+{{end}}
+{{- if and .Defaults (not .OwnDefaults)}}
+// registerDefaults registers the defaulting functions of this package. Each sets the
+// defaults of everything within its object.
+func registerDefaults(scheme *runtime.Scheme) error {
+	{{- range .Defaulted}}
+	scheme.AddTypeDefaultingFunc(&{{.}}{}, func(obj any) { SetObjectDefaults_{{.}}(obj.(*{{.}})) })
+	{{- end}}
+	return nil
+}
+{{end}}`))
+
+// render returns the facts as code.
+func (f facts) render() (part, error) {
+	var b bytes.Buffer
+	if err := factsTemplate.Execute(&b, f); err != nil {
+		return part{}, err
+	}
+	return part{
+		name: "registration",
+		body: b.String(),
+		imports: map[string]string{
+			"api":     apiPackage,
+			"metav1":  metaPackage,
+			"runtime": runtimePackage,
+			"schema":  schemaPackage,
+		},
+	}, nil
+}
+
+// stub returns stand-ins for all that generate may write into the package, so
+// that code which uses it type-checks before it is there.
+func stub(s *source, pkg *types.Package) string {
+	var b strings.Builder
+	b.WriteString("package " + s.name + "\n\nimport (\n" +
+		"\tannexstubapi \"" + apiPackage + "\"\n\tannexstubruntime \"" + runtimePackage + "\"\n)\n\n" +
+		"var _ annexstubapi.Facts\nvar _ annexstubruntime.Object\n")
+	declare := func(name, signature string) {
+		if !s.declares(name) {
+			b.WriteString("func " + name + signature + " { panic(0) }\n")
+		}
+	}
+	if s.group != "" {
+		declare("API", "() annexstubapi.Facts")
+		declare("AddToScheme", "(*annexstubruntime.Scheme) error")
+	}
+	objects := findObjects(pkg).all()
+	for _, t := range exportedTypes(pkg) {
+		name := t.Name.Name
+		recv := "*" + name
+		switch deref(t).Kind {
+		case types.Struct:
+		case types.Map, types.Slice:
+			recv = name
+		default:
+			continue
+		}
+		method := func(recv, method, signature string) {
+			if !s.methods[name][method] {
+				b.WriteString("func (" + recv + ") " + method + signature + " { panic(0) }\n")
+			}
+		}
+		method(recv, "DeepCopyInto", "(*"+name+")")
+		method(recv, "DeepCopy", "() "+recv)
+		if t.Kind == types.Struct {
+			method(name, "OpenAPIModelName", "() string")
+		}
+		if slices.Contains(objects, t) {
+			method("*"+name, "DeepCopyObject", "() annexstubruntime.Object")
+			if s.group != "" {
+				declare("SetObjectDefaults_"+name, "(*"+name+")")
+			}
+		}
+	}
+	return b.String()
+}
