@@ -1,0 +1,294 @@
+package embedded
+
+import (
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// disk is the file system as Pebble sees it. Until the first failure it is the
+// one beneath, and tells the witness what happens to the MANIFEST.
+//
+// With the first error of a change to the journal's directory the disk fails, for
+// good: nothing reaches the directory any more, which is left as a power cut at
+// that moment would leave it, and error says why. Pebble must not see that error
+// where it could not live with it. It answers errors of its log, of its MANIFEST
+// and of directory syncs by ending the process (a panic with a lock half
+// released, or Logger.Fatalf and an undefined state), and it retries a failed
+// flush for ever while writers wait for it. So a failed disk goes on in memory:
+// the log and the MANIFEST seem to be written, a flush finds room, and Pebble
+// stays consistent with itself, can be read, and can be closed. Nobody is misled,
+// as the journal asks for the error before it confirms anything.
+//
+// What is not needed for that gets the error: a table that was half written
+// (Pebble writes it again, in memory) and compactions, which wait until the
+// journal is closed, because they would be retried without a pause.
+type disk struct {
+	vfs.FS
+	dir     string
+	witness *witness
+	onFail  func(error)
+
+	failure atomic.Pointer[error]
+	memory  *vfs.MemFS
+	closing chan struct{}
+}
+
+func newDisk(files vfs.FS, dir string, witness *witness, onFail func(error)) *disk {
+	memory := vfs.NewMem()
+	// A directory that cannot be made here shows when the first file is created.
+	_ = memory.MkdirAll(dir, 0o700)
+	return &disk{FS: files, dir: dir, witness: witness, onFail: onFail, memory: memory, closing: make(chan struct{})}
+}
+
+// error returns the first failure, or nil.
+func (d *disk) error() error {
+	if failure := d.failure.Load(); failure != nil {
+		return *failure
+	}
+	return nil
+}
+
+// fail records the first failure; later ones follow from it.
+func (d *disk) fail(err error) {
+	if d.failure.CompareAndSwap(nil, &err) {
+		d.onFail(err)
+	}
+}
+
+// failed fails the disk if err is not nil, and reports whether it has failed,
+// now or before.
+func (d *disk) failed(operation, path string, err error) bool {
+	if err != nil {
+		d.fail(fmt.Errorf("%s %s: %w", operation, path, err))
+	}
+	return d.failure.Load() != nil
+}
+
+// release lets compactions that wait on a failed disk go. It is called once,
+// when the journal is being closed.
+func (d *disk) release() { close(d.closing) }
+
+// owns reports whether path is in the journal's directory. Elsewhere (a copy made
+// for a backup) errors are the caller's own.
+func (d *disk) owns(path string) bool { return d.FS.PathDir(path) == d.dir }
+
+func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if !d.owns(name) {
+		return d.FS.Create(name, category)
+	}
+	if d.error() != nil {
+		return d.createInMemory(name, category)
+	}
+	file, err := d.FS.Create(name, category)
+	if d.failed("create", name, err) {
+		if err == nil {
+			_ = file.Close()
+		}
+		return d.createInMemory(name, category)
+	}
+	return d.wrap(name, file), nil
+}
+
+func (d *disk) createInMemory(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if category == "pebble-compaction" || category == "pebble-blob-file-rewrite" {
+		<-d.closing
+		return nil, d.error()
+	}
+	return d.memory.Create(name, category)
+}
+
+func (d *disk) ReuseForWrite(oldName, newName string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if !d.owns(newName) {
+		return d.FS.ReuseForWrite(oldName, newName, category)
+	}
+	if d.error() != nil {
+		return d.createInMemory(newName, category)
+	}
+	file, err := d.FS.ReuseForWrite(oldName, newName, category)
+	if d.failed("reuse", newName, err) {
+		if err == nil {
+			_ = file.Close()
+		}
+		return d.createInMemory(newName, category)
+	}
+	return d.wrap(newName, file), nil
+}
+
+// Open prefers a file that was written in memory after the failure.
+func (d *disk) Open(name string, options ...vfs.OpenOption) (vfs.File, error) {
+	if d.error() != nil {
+		if file, err := d.memory.Open(name); err == nil {
+			return file, nil
+		}
+	}
+	return d.FS.Open(name, options...)
+}
+
+func (d *disk) OpenDir(name string) (vfs.File, error) {
+	file, err := d.FS.OpenDir(name)
+	if err != nil || name != d.dir {
+		return file, err
+	}
+	return d.wrap(name, file), nil
+}
+
+func (d *disk) Stat(name string) (vfs.FileInfo, error) {
+	if d.error() != nil {
+		if info, err := d.memory.Stat(name); err == nil {
+			return info, nil
+		}
+	}
+	return d.FS.Stat(name)
+}
+
+func (d *disk) Remove(name string) error {
+	if !d.owns(name) {
+		return d.FS.Remove(name)
+	}
+	if d.error() != nil {
+		_ = d.memory.Remove(name)
+		return nil
+	}
+	err := d.FS.Remove(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	d.failed("remove", name, err)
+	return nil
+}
+
+func (d *disk) Rename(oldName, newName string) error {
+	if !d.owns(newName) {
+		return d.FS.Rename(oldName, newName)
+	}
+	if d.error() == nil && !d.failed("rename", oldName, d.FS.Rename(oldName, newName)) {
+		return nil
+	}
+	_ = d.memory.Rename(oldName, newName)
+	return nil
+}
+
+func (d *disk) Unwrap() vfs.FS { return d.FS }
+
+func (d *disk) wrap(name string, file vfs.File) vfs.File {
+	base := d.FS.PathBase(name)
+	f := &diskFile{File: file, disk: d, name: name}
+	f.table = strings.HasSuffix(base, ".sst") || strings.HasSuffix(base, ".blob")
+	f.manifest.number, f.isManifest = manifestNumber(base)
+	return f
+}
+
+// manifestNumber returns the number of the MANIFEST with this file name.
+func manifestNumber(base string) (number uint64, ok bool) {
+	digits, ok := strings.CutPrefix(base, "MANIFEST-")
+	if !ok {
+		return 0, false
+	}
+	number, err := strconv.ParseUint(digits, 10, 64)
+	return number, err == nil
+}
+
+// diskFile is a file of the journal that is open for writing, or its directory.
+// As with any vfs.File, changes come from one goroutine at a time.
+type diskFile struct {
+	vfs.File
+	disk  *disk
+	name  string
+	table bool
+
+	isManifest bool
+	manifest   manifestState // what has been written so far
+}
+
+// answer is what Pebble gets to see of a failure.
+func (f *diskFile) answer() error {
+	if f.table {
+		return f.disk.error()
+	}
+	return nil
+}
+
+func (f *diskFile) Write(p []byte) (int, error) {
+	if f.disk.error() == nil {
+		// The file may change the bytes it is given to write.
+		if f.isManifest {
+			f.manifest.checksum = crc32.Update(f.manifest.checksum, castagnoli, p)
+			f.manifest.length += uint64(len(p))
+		}
+		n, err := f.File.Write(p)
+		if err == nil && n < len(p) {
+			err = io.ErrShortWrite
+		}
+		if !f.disk.failed("write", f.name, err) {
+			return n, nil
+		}
+	}
+	if err := f.answer(); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// WriteAt is not used by Pebble on files it creates.
+func (f *diskFile) WriteAt(p []byte, offset int64) (int, error) {
+	return 0, fmt.Errorf("write %s at %d: %w", f.name, offset, errors.ErrUnsupported)
+}
+
+func (f *diskFile) Sync() error     { return f.sync(f.File.Sync) }
+func (f *diskFile) SyncData() error { return f.sync(f.File.SyncData) }
+
+func (f *diskFile) sync(sync func() error) error {
+	if f.disk.error() != nil {
+		return f.answer()
+	}
+	if f.disk.failed("sync", f.name, sync()) {
+		return f.answer()
+	}
+	if f.isManifest && f.disk.failed("sync", f.name, f.disk.witness.promiseManifest(f.manifest)) {
+		return f.answer()
+	}
+	return nil
+}
+
+func (f *diskFile) SyncTo(length int64) (fullSync bool, err error) {
+	if f.disk.error() == nil {
+		fullSync, err = f.File.SyncTo(length)
+		if !f.disk.failed("sync", f.name, err) {
+			return fullSync, nil
+		}
+	}
+	return false, f.answer()
+}
+
+// Preallocate is a hint: a file system that cannot do it still stores the data,
+// and a full one says so again at the write.
+func (f *diskFile) Preallocate(offset, length int64) error {
+	if f.disk.error() == nil {
+		_ = f.File.Preallocate(offset, length)
+	}
+	return nil
+}
+
+func (f *diskFile) Close() error {
+	if f.disk.failed("close", f.name, f.File.Close()) {
+		return f.answer()
+	}
+	return nil
+}
+
+// Stat is asked of a log that is being reused, where an error would be fatal.
+func (f *diskFile) Stat() (vfs.FileInfo, error) {
+	info, err := f.File.Stat()
+	if err != nil && f.disk.failed("stat", f.name, err) {
+		return f.disk.memory.Stat(f.disk.dir)
+	}
+	return info, nil
+}

@@ -1,0 +1,579 @@
+// Package embedded is the journal that the server uses unless told otherwise: a
+// Pebble database in a directory of its own, one entry per revision.
+//
+// Pebble brings group commit, checksums on every block, and recovery. This
+// package adds what a journal promises beyond that: a record that cannot be read
+// back exactly is reported, also where Pebble takes damage for the end of a torn
+// log (see witness), and an I/O error makes the journal read-only instead of
+// ending the process (see disk). The files are described in
+// docs/formats/embedded.md.
+package embedded
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/annexapi/annex/store/journal"
+)
+
+// Options tune a journal. The zero value is right for a server.
+type Options struct {
+	// CacheSize is the memory for blocks read from disk, in bytes. Only records
+	// that the core no longer holds are read. 0 means 16 MiB.
+	CacheSize int64
+	// MemTableSize is how many bytes of records are collected in memory before
+	// they are written out in order. Up to four times as much may be in use, and
+	// at most four times as much is read back from the log after a crash. 0 means
+	// 32 MiB.
+	MemTableSize int
+	// Logger receives what the database has to say: failures and slow disks as
+	// errors and warnings, the rest as debug messages. Nil is silent.
+	Logger *slog.Logger
+	// FS is the file system. Nil is the operating system's.
+	FS vfs.FS
+}
+
+// Journal implements journal.Journal.
+type Journal struct {
+	dir      string
+	identity [16]byte
+	db       *pebble.DB
+	lock     *pebble.Lock
+	disk     *disk
+	health   io.Closer
+
+	// last is the revision of the last record accepted, 0 if there was none yet.
+	last   atomic.Uint64
+	closed atomic.Bool
+
+	mu     sync.Mutex // held from reading bounds until their new value is applied
+	bounds bounds
+}
+
+var _ journal.Journal = (*Journal)(nil)
+
+// slowDisk is how long one operation may take before it is reported.
+const slowDisk = 5 * time.Second
+
+// Open opens the journal in dir, and creates both if they do not exist; a
+// directory that it creates is accessible to its owner only. It checks that
+// everything acknowledged is still there as far as that shows without reading it
+// all (Replay does), before it changes anything.
+//
+// The error matches journal.ErrLocked if the journal is open already, in this
+// process or another, and journal.ErrDamaged if something is missing or broken.
+// A journal written in a newer format is refused. In all these cases the
+// directory is left as it was.
+func Open(dir string, options Options) (*Journal, error) {
+	j, err := open(dir, options)
+	if err != nil {
+		return nil, fmt.Errorf("open journal %s: %w", dir, err)
+	}
+	return j, nil
+}
+
+func open(dir string, options Options) (_ *Journal, err error) {
+	logger := options.Logger
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	files, health := options.FS, io.Closer(nopCloser{})
+	if files == nil {
+		// The lock tells openers in this process apart by the name of the directory.
+		if dir, err = filepath.Abs(dir); err != nil {
+			return nil, err
+		}
+		files, health = vfs.WithDiskHealthChecks(vfs.Default, slowDisk, nil, func(info vfs.DiskSlowInfo) {
+			logger.Warn("journal: the disk is slow", "operation", info.String())
+		})
+	}
+	// Only the first error says why the journal cannot be opened.
+	defer func() {
+		if err != nil {
+			_ = health.Close()
+		}
+	}()
+
+	if err := makeDir(files, dir); err != nil {
+		return nil, err
+	}
+	if options.FS == nil {
+		if dir, err = filepath.EvalSymlinks(dir); err != nil {
+			return nil, err
+		}
+	}
+	lock, err := lockDir(files, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = lock.Close()
+		}
+	}()
+	witness, found, err := openWitness(files, dir)
+	if err != nil {
+		return nil, err
+	}
+	state, err := inspect(files, dir, lock, witness)
+	if err != nil {
+		return nil, err
+	}
+	if state.exists && !found {
+		logger.Warn("journal: no witness file; damage at the end of the log cannot be told from a power cut", "dir", dir)
+	}
+
+	j := &Journal{dir: dir, lock: lock, health: health, bounds: state.bounds}
+	j.disk = newDisk(files, dir, witness, func(err error) {
+		logger.Error("journal: failed, no more records are accepted", "dir", dir, "err", err)
+	})
+	j.db, err = pebble.Open(dir, databaseOptions(options, j.disk, lock, logger))
+	if err != nil {
+		j.disk.release()
+		_ = witness.close(false)
+		return nil, describe(err)
+	}
+	j.last.Store(state.last)
+	if err := j.begin(state); err != nil {
+		_ = j.closeDatabase()
+		return nil, err
+	}
+	return j, nil
+}
+
+// begin finishes opening: it gives a new journal its identity.
+func (j *Journal) begin(state contents) error {
+	if version := j.db.FormatMajorVersion(); version != pebble.FormatNewest {
+		return fmt.Errorf("the database is in format %d, want %d", version, pebble.FormatNewest)
+	}
+	j.identity = state.format.identity
+	if state.format.version == 0 {
+		if _, err := rand.Read(j.identity[:]); err != nil {
+			return err
+		}
+		created := format{version: formatVersion, identity: j.identity}
+		if err := j.db.Set(formatKey, created.encode(), pebble.Sync); err != nil {
+			return describe(err)
+		}
+	}
+	return j.disk.error()
+}
+
+func databaseOptions(options Options, disk *disk, lock *pebble.Lock, logger *slog.Logger) *pebble.Options {
+	o := &pebble.Options{
+		FS:   disk,
+		Lock: lock,
+		// Left at its default, this is the oldest format, whose log cannot tell a
+		// torn end from damage.
+		FormatMajorVersion: pebble.FormatNewest,
+		CacheSize:          16 << 20,
+		MemTableSize:       32 << 20,
+		// Writers must not wait for a compaction: that of a failed disk never
+		// comes, and nothing reads from the files often enough to care.
+		L0StopWritesThreshold:       1 << 20,
+		MemTableStopWritesThreshold: 4,
+		Logger:                      databaseLogger{logger: logger, fail: disk.fail},
+		EventListener: &pebble.EventListener{
+			BackgroundError: disk.fail,
+			DataCorruption: func(info pebble.DataCorruptionInfo) {
+				disk.fail(journal.Damaged(0, "%s: %w", info.Path, info.Details))
+			},
+			LowDiskSpace: func(info pebble.LowDiskSpaceInfo) {
+				logger.Warn("journal: the disk is nearly full", "available", info.AvailBytes, "total", info.TotalBytes)
+			},
+		},
+	}
+	if options.CacheSize > 0 {
+		o.CacheSize = options.CacheSize
+	}
+	if options.MemTableSize > 0 {
+		o.MemTableSize = uint64(options.MemTableSize)
+	}
+	return o
+}
+
+// Identity names this journal: it is made up once, when the journal is created,
+// and stays the same wherever the directory is moved.
+func (j *Journal) Identity() string { return hex.EncodeToString(j.identity[:]) }
+
+// DiskUsage returns the bytes that the journal's files take on disk, those that
+// are about to be removed included.
+func (j *Journal) DiskUsage() uint64 { return j.db.Metrics().DiskSpaceUsage() }
+
+// Err implements journal.Journal.
+func (j *Journal) Err() error {
+	if j.closed.Load() {
+		return journal.ErrClosed
+	}
+	if err := j.disk.error(); err != nil {
+		return fmt.Errorf("journal %s accepts no more records: %w", j.dir, err)
+	}
+	return nil
+}
+
+// Replay implements journal.Journal.
+func (j *Journal) Replay(ctx context.Context, yield func(journal.Record) error) (compacted uint64, err error) {
+	if j.closed.Load() {
+		return 0, journal.ErrClosed
+	}
+	j.mu.Lock()
+	bounds := j.bounds
+	j.mu.Unlock()
+	if err := j.replay(ctx, bounds, yield); err != nil {
+		return 0, fmt.Errorf("replay journal %s: %w", j.dir, err)
+	}
+	return bounds.compacted, nil
+}
+
+func (j *Journal) replay(ctx context.Context, bounds bounds, yield func(journal.Record) error) (err error) {
+	iter, err := j.db.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: recordPrefix, UpperBound: recordLimit})
+	if err != nil {
+		return describe(err)
+	}
+	defer func() {
+		// Close repeats an error of the iterator.
+		if closed := iter.Close(); err == nil {
+			err = describe(closed)
+		}
+	}()
+	last, next := j.last.Load(), bounds.contiguousFrom()
+	for valid := iter.First(); valid; valid = iter.Next() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		revision, ok := revisionOf(iter.Key())
+		if !ok {
+			return journal.Damaged(0, "%q is no key of a record", iter.Key())
+		}
+		if revision >= bounds.contiguousFrom() {
+			if revision != next {
+				return journal.Damaged(next, "record is missing, the next one is %d", revision)
+			}
+			next++
+		}
+		data, err := iter.ValueAndErr()
+		if err != nil {
+			return damagedBy(revision, err)
+		}
+		record, err := decodeRecord(revision, data)
+		if err != nil {
+			return err
+		}
+		if err := yield(record); err != nil {
+			return err
+		}
+	}
+	if err := iter.Error(); err != nil {
+		return damagedBy(next, err)
+	}
+	if next <= last {
+		return journal.Damaged(next, "record is missing, and so are all up to %d", last)
+	}
+	return nil
+}
+
+// Append implements journal.Journal.
+func (j *Journal) Append(record journal.Record) (wait func() error, err error) {
+	if err := j.Err(); err != nil {
+		return nil, err
+	}
+	last := j.last.Load()
+	if record.Revision == 0 || last != 0 && record.Revision != last+1 {
+		return nil, fmt.Errorf("append to journal %s: revision %d does not follow %d", j.dir, record.Revision, last)
+	}
+	batch := j.db.NewBatchWithSize(recordLength(record) + 128)
+	if last == 0 {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.bounds.first = record.Revision
+		if err := batch.Set(boundsKey, j.bounds.encode(), nil); err != nil {
+			return nil, err
+		}
+	}
+	entry := batch.SetDeferred(recordKeyLength, recordLength(record))
+	copy(entry.Key, recordKey(record.Revision))
+	encodeRecord(entry.Value, record)
+	if err := entry.Finish(); err != nil {
+		return nil, err
+	}
+	if err := j.db.ApplyNoSyncWait(batch, pebble.Sync); err != nil {
+		j.disk.fail(err)
+	}
+	if err := j.Err(); err != nil {
+		return nil, err
+	}
+	j.last.Store(record.Revision)
+	return sync.OnceValue(func() error { return j.wait(batch, record.Revision) }), nil
+}
+
+// wait returns nil once batch, and all before it, are on disk. The log is synced
+// in the order of the batches, and a disk that failed at any of them, or in
+// between, says so from before the moment that Pebble learns of it.
+func (j *Journal) wait(batch *pebble.Batch, revision uint64) error {
+	if err := batch.SyncWait(); err != nil {
+		j.disk.fail(err)
+	}
+	_ = batch.Close() // only ever says that it was closed before
+	if j.disk.error() == nil {
+		if err := j.disk.witness.promiseRevision(revision); err != nil {
+			j.disk.fail(err)
+		}
+	}
+	if err := j.disk.error(); err != nil {
+		return fmt.Errorf("journal %s: revision %d may be lost: %w", j.dir, revision, err)
+	}
+	return nil
+}
+
+// Read implements journal.Journal.
+func (j *Journal) Read(revision uint64) (journal.Record, error) {
+	if j.closed.Load() {
+		return journal.Record{}, journal.ErrClosed
+	}
+	record, err := j.read(revision)
+	if err != nil {
+		return journal.Record{}, fmt.Errorf("read journal %s: %w", j.dir, err)
+	}
+	return record, nil
+}
+
+func (j *Journal) read(revision uint64) (journal.Record, error) {
+	data, closer, err := j.db.Get(recordKey(revision))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return journal.Record{}, fmt.Errorf("revision %d: %w", revision, journal.ErrNotFound)
+	}
+	if err != nil {
+		return journal.Record{}, damagedBy(revision, err)
+	}
+	record, err := decodeRecord(revision, data)
+	return record, errors.Join(err, closer.Close())
+}
+
+// Trim implements journal.Journal.
+func (j *Journal) Trim(compacted uint64, drop []uint64) error {
+	if err := j.Err(); err != nil {
+		return err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	next := j.bounds
+	next.compacted = compacted
+	batch := j.db.NewBatch()
+	defer func() { _ = batch.Close() }()
+	last := j.last.Load()
+	for _, revision := range drop {
+		if revision > last {
+			continue // it does not exist
+		}
+		next.dropped = max(next.dropped, revision)
+		if err := batch.Delete(recordKey(revision), nil); err != nil {
+			return err
+		}
+	}
+	if err := batch.Set(boundsKey, next.encode(), nil); err != nil {
+		return err
+	}
+	if err := j.db.Apply(batch, pebble.NoSync); err != nil {
+		j.disk.fail(err)
+	}
+	j.bounds = next
+	return j.Err()
+}
+
+// Close implements journal.Journal. It returns the failure that made the journal
+// read-only, if there was one.
+func (j *Journal) Close() error {
+	if j.closed.Swap(true) {
+		return nil
+	}
+	if j.disk.error() == nil {
+		// Nothing is left to be read back from the log when it is opened again.
+		if err := j.db.Flush(); err != nil {
+			j.disk.fail(err)
+		}
+	}
+	if err := errors.Join(j.closeDatabase(), j.lock.Close(), j.health.Close()); err != nil {
+		return fmt.Errorf("close journal %s: %w", j.dir, err)
+	}
+	return nil
+}
+
+func (j *Journal) closeDatabase() error {
+	j.disk.release()
+	err := describe(j.db.Close())
+	failure := j.disk.error()
+	if failure != nil {
+		// What Pebble says of a disk that has failed follows from that.
+		err = failure
+	}
+	return errors.Join(err, j.disk.witness.close(failure == nil))
+}
+
+// contents is what a look at a journal tells before it is opened.
+type contents struct {
+	exists bool
+	format format // of version 0 if the journal is new
+	bounds bounds
+	last   uint64
+}
+
+// inspect reads the journal in dir without changing it, and reports what stands
+// against opening it.
+func inspect(files vfs.FS, dir string, lock *pebble.Lock, witness *witness) (contents, error) {
+	desc, err := pebble.Peek(dir, files)
+	if err != nil {
+		return contents{}, describe(err)
+	}
+	if !desc.Exists {
+		return contents{}, witness.checkRevision(0)
+	}
+	if err := witness.checkManifest(desc.ManifestFilename); err != nil {
+		return contents{}, err
+	}
+	db, err := pebble.Open(dir, &pebble.Options{
+		FS:       files,
+		Lock:     lock,
+		ReadOnly: true,
+		// Whatever is wrong with what is read here is also returned.
+		Logger:        databaseLogger{logger: slog.New(slog.DiscardHandler), fail: func(error) {}},
+		EventListener: &pebble.EventListener{DataCorruption: func(pebble.DataCorruptionInfo) {}},
+	})
+	if err != nil {
+		return contents{}, describe(err)
+	}
+	found, err := readContents(db)
+	if closed := db.Close(); err == nil {
+		err = describe(closed)
+	}
+	if err != nil {
+		return contents{}, err
+	}
+	return found, witness.checkRevision(found.last)
+}
+
+func readContents(db *pebble.DB) (contents, error) {
+	found := contents{exists: true}
+	iter, err := db.NewIter(&pebble.IterOptions{LowerBound: recordPrefix, UpperBound: recordLimit})
+	if err != nil {
+		return contents{}, describe(err)
+	}
+	hasRecords := iter.Last()
+	if hasRecords {
+		revision, ok := revisionOf(iter.Key())
+		if !ok {
+			err = journal.Damaged(0, "%q is no key of a record", iter.Key())
+		}
+		found.last = revision
+	}
+	if closed := iter.Close(); err == nil {
+		err = describe(closed)
+	}
+	if err != nil {
+		return contents{}, err
+	}
+
+	data, err := get(db, formatKey)
+	switch {
+	case err != nil:
+		return contents{}, err
+	case data == nil && hasRecords:
+		return contents{}, journal.Damaged(0, "there are records but no journal format")
+	case data != nil:
+		if found.format, err = decodeFormat(data); err != nil {
+			return contents{}, err
+		}
+		if found.format.version != formatVersion {
+			return contents{}, fmt.Errorf("the journal has format %d, this program knows only %d: use the program that wrote it, or a newer one",
+				found.format.version, formatVersion)
+		}
+	}
+
+	data, err = get(db, boundsKey)
+	switch {
+	case err != nil:
+		return contents{}, err
+	case data == nil && hasRecords:
+		return contents{}, journal.Damaged(0, "there are records but no journal bounds")
+	case data != nil:
+		if found.bounds, err = decodeBounds(data); err != nil {
+			return contents{}, err
+		}
+	}
+	found.last = max(found.last, found.bounds.dropped)
+	return found, nil
+}
+
+// get returns a copy of the value at key, nil if there is none.
+func get(db *pebble.DB, key []byte) ([]byte, error) {
+	value, closer, err := db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, describe(err)
+	}
+	data := append(make([]byte, 0, len(value)), value...)
+	return data, closer.Close()
+}
+
+// describe marks errors of Pebble that speak of damage.
+func describe(err error) error {
+	if err != nil && pebble.IsCorruptionError(err) {
+		return damagedBy(0, err)
+	}
+	return err
+}
+
+func damagedBy(revision uint64, err error) error {
+	if pebble.IsCorruptionError(err) {
+		return journal.Damaged(revision, "%w", err)
+	}
+	return fmt.Errorf("revision %d: %w", revision, err)
+}
+
+// makeDir creates dir and its parents, and makes their names durable.
+func makeDir(files vfs.FS, dir string) error {
+	if _, err := files.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	parent := files.PathDir(dir)
+	if parent != dir {
+		if err := makeDir(files, parent); err != nil {
+			return err
+		}
+	}
+	if err := files.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	handle, err := files.OpenDir(parent)
+	if err != nil {
+		return err
+	}
+	return errors.Join(handle.Sync(), handle.Close())
+}
+
+func lockDir(files vfs.FS, dir string) (*pebble.Lock, error) {
+	lock, err := pebble.LockDirectory(dir, files)
+	if err == nil {
+		return lock, nil
+	}
+	// A lock file that cannot be created is not a lock that somebody holds.
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return nil, err
+	}
+	return nil, fmt.Errorf("%w (%v)", journal.ErrLocked, err)
+}

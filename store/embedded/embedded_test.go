@@ -1,0 +1,359 @@
+package embedded_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/annexapi/annex/store/embedded"
+	"github.com/annexapi/annex/store/journal"
+)
+
+func mustOpen(t testing.TB, dir string, options embedded.Options) *embedded.Journal {
+	t.Helper()
+	j, err := embedded.Open(dir, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := j.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return j
+}
+
+// record makes up the record of a revision; all of its content follows from that.
+func record(revision uint64) journal.Record {
+	return journal.Record{
+		Revision:  revision,
+		Key:       fmt.Sprintf("/things/%d", revision%7),
+		Value:     fmt.Appendf(nil, "value of revision %d", revision),
+		Committed: time.UnixMicro(1_700_000_000_000_000 + int64(revision)).UTC(),
+	}
+}
+
+func appendRecords(t testing.TB, j journal.Journal, from, to uint64) {
+	t.Helper()
+	var wait func() error
+	for revision := from; revision <= to; revision++ {
+		var err error
+		if wait, err = j.Append(record(revision)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if wait != nil {
+		if err := wait(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func replay(j journal.Journal) (records []journal.Record, compacted uint64, err error) {
+	compacted, err = j.Replay(context.Background(), func(r journal.Record) error {
+		records = append(records, r)
+		return nil
+	})
+	return records, compacted, err
+}
+
+func mustHold(t testing.TB, j journal.Journal, compacted uint64, revisions ...uint64) {
+	t.Helper()
+	got, gotCompacted, err := replay(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []journal.Record
+	for _, revision := range revisions {
+		want = append(want, record(revision))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("records, -want +got:\n%s", diff)
+	}
+	if gotCompacted != compacted {
+		t.Errorf("compacted revision %d, want %d", gotCompacted, compacted)
+	}
+}
+
+func TestRecordsAndCompactedRevisionOutliveTheProcess(t *testing.T) {
+	dir := t.TempDir()
+	j := mustOpen(t, dir, embedded.Options{})
+	appendRecords(t, j, 1, 10)
+	if err := j.Trim(8, []uint64{1, 2, 3, 5}); err != nil {
+		t.Fatal(err)
+	}
+	identity := j.Identity()
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	j = mustOpen(t, dir, embedded.Options{})
+	if j.Identity() != identity || identity == "" {
+		t.Errorf("identity %q, want %q", j.Identity(), identity)
+	}
+	mustHold(t, j, 8, 4, 6, 7, 8, 9, 10)
+	appendRecords(t, j, 11, 12)
+	got, err := j.Read(11)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(record(11), got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if _, err := j.Read(5); !errors.Is(err, journal.ErrNotFound) {
+		t.Errorf("reading a dropped record: error %v", err)
+	}
+}
+
+func TestTwoJournalsHaveDifferentIdentities(t *testing.T) {
+	a, b := mustOpen(t, t.TempDir(), embedded.Options{}), mustOpen(t, t.TempDir(), embedded.Options{})
+	if a.Identity() == b.Identity() {
+		t.Errorf("both are %s", a.Identity())
+	}
+}
+
+func TestAnEmptiedJournalGoesOnWhereItWas(t *testing.T) {
+	dir := t.TempDir()
+	j := mustOpen(t, dir, embedded.Options{})
+	appendRecords(t, j, 5, 6)
+	if err := j.Trim(6, []uint64{5, 6}); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	j = mustOpen(t, dir, embedded.Options{})
+	mustHold(t, j, 6)
+	appendRecords(t, j, 7, 7)
+}
+
+func TestARevisionOutOfOrderIsRefusedAndHarmless(t *testing.T) {
+	j := mustOpen(t, t.TempDir(), embedded.Options{})
+	appendRecords(t, j, 1, 3)
+	for _, revision := range []uint64{0, 1, 3, 5} {
+		if _, err := j.Append(record(revision)); err == nil {
+			t.Errorf("revision %d was accepted after 3", revision)
+		}
+	}
+	if err := j.Err(); err != nil {
+		t.Fatal(err)
+	}
+	appendRecords(t, j, 4, 4)
+	mustHold(t, j, 0, 1, 2, 3, 4)
+}
+
+func TestDroppingRecordsThatDoNotExistIsHarmless(t *testing.T) {
+	dir := t.TempDir()
+	j := mustOpen(t, dir, embedded.Options{})
+	appendRecords(t, j, 1, 4)
+	if err := j.Trim(3, []uint64{2, 2, 900}); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Trim(3, []uint64{2}); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	j = mustOpen(t, dir, embedded.Options{})
+	mustHold(t, j, 3, 1, 3, 4)
+	appendRecords(t, j, 5, 5)
+}
+
+func TestAnOpenJournalIsLocked(t *testing.T) {
+	dir := t.TempDir()
+	mustOpen(t, dir, embedded.Options{})
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(filepath.Dir(dir))
+	for _, name := range []string{dir, dir + "/", filepath.Base(dir), link} {
+		_, err := embedded.Open(name, embedded.Options{})
+		if !errors.Is(err, journal.ErrLocked) || !strings.Contains(err.Error(), name) {
+			t.Errorf("opening %s again: error %v", name, err)
+		}
+	}
+}
+
+const lockedDirEnv = "ANNEX_TEST_LOCKED_DIR"
+
+func TestAJournalOpenInAnotherProcessIsLocked(t *testing.T) {
+	if dir := os.Getenv(lockedDirEnv); dir != "" {
+		_, err := embedded.Open(dir, embedded.Options{})
+		fmt.Printf("locked=%v %v\n", errors.Is(err, journal.ErrLocked), err)
+		return
+	}
+	dir := t.TempDir()
+	mustOpen(t, dir, embedded.Options{})
+	child := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+	child.Env = append(os.Environ(), lockedDirEnv+"="+dir)
+	out, err := child.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "locked=true open journal "+dir) {
+		t.Errorf("error %v, output:\n%s", err, out)
+	}
+}
+
+func TestTheDirectoryIsTheOwnersOnly(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data", "journal")
+	mustOpen(t, dir, embedded.Options{})
+	info, err := os.Stat(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode().Perm() != 0o700 {
+		t.Errorf("permissions %o, want 700", info.Mode().Perm())
+	}
+}
+
+func TestADirectoryThatCannotBeUsedIsOneClearLine(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	closed := filepath.Join(t.TempDir(), "closed")
+	if err := os.Mkdir(closed, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, dir, want string
+		needsUser       bool
+	}{
+		{"is a file", file, "not a directory", false},
+		{"below a file", filepath.Join(file, "journal"), "not a directory", false},
+		{"not writable", closed, "permission denied", true},
+		{"below one that is not writable", filepath.Join(closed, "journal"), "permission denied", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.needsUser && os.Getuid() == 0 {
+				t.Skip("root may write everywhere")
+			}
+			_, err := embedded.Open(c.dir, embedded.Options{})
+			if err == nil {
+				t.Fatal("no error")
+			}
+			if errors.Is(err, journal.ErrLocked) || errors.Is(err, journal.ErrDamaged) {
+				t.Errorf("error %v is of the wrong kind", err)
+			}
+			if !strings.Contains(err.Error(), c.dir) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("error %q", err)
+			}
+		})
+	}
+}
+
+func TestACallAfterCloseSaysSo(t *testing.T) {
+	j := mustOpen(t, t.TempDir(), embedded.Options{})
+	appendRecords(t, j, 1, 1)
+	for range 2 {
+		if err := j.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, appended := j.Append(record(2))
+	_, read := j.Read(1)
+	_, _, replayed := replay(j)
+	for call, err := range map[string]error{
+		"Append": appended, "Read": read, "Replay": replayed, "Trim": j.Trim(1, nil), "Err": j.Err(),
+	} {
+		if !errors.Is(err, journal.ErrClosed) {
+			t.Errorf("%s: error %v", call, err)
+		}
+	}
+}
+
+func TestReplayEndsWithTheErrorOfItsReaderAndOfItsContext(t *testing.T) {
+	j := mustOpen(t, t.TempDir(), embedded.Options{})
+	appendRecords(t, j, 1, 5)
+	enough := errors.New("enough")
+	var seen int
+	if _, err := j.Replay(context.Background(), func(journal.Record) error { seen++; return enough }); !errors.Is(err, enough) || seen != 1 {
+		t.Errorf("error %v after %d records", err, seen)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	seen = 0
+	_, err := j.Replay(ctx, func(journal.Record) error { seen++; cancel(); return nil })
+	if !errors.Is(err, context.Canceled) || seen != 1 {
+		t.Errorf("error %v after %d records", err, seen)
+	}
+}
+
+func TestAWaitMayBeAskedTwiceAndByMany(t *testing.T) {
+	j := mustOpen(t, t.TempDir(), embedded.Options{})
+	wait, err := j.Append(record(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	results := make(chan error, 8)
+	for range cap(results) {
+		go func() { results <- wait() }()
+	}
+	for range cap(results) {
+		if err := <-results; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestAnythingElseInTheDirectoryIsLeftAlone(t *testing.T) {
+	dir := t.TempDir()
+	other := filepath.Join(dir, "notes.txt")
+	if err := os.WriteFile(other, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j := mustOpen(t, dir, embedded.Options{})
+	appendRecords(t, j, 1, 3)
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(other); err != nil || string(got) != "mine" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func TestDiskUsageCountsTheRecords(t *testing.T) {
+	files := vfs.NewMem()
+	j := mustOpen(t, "journal", embedded.Options{FS: files})
+	before := j.DiskUsage()
+	appendRecords(t, j, 1, 5000)
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	j = mustOpen(t, "journal", embedded.Options{FS: files})
+	if after := j.DiskUsage(); after < before+5000*5 {
+		t.Errorf("%d bytes after 5000 records, %d before", after, before)
+	}
+}
+
+func TestAMissingDirectoryWithAWitnessIsNotAnEmptyJournal(t *testing.T) {
+	dir := t.TempDir()
+	j := mustOpen(t, dir, embedded.Options{})
+	appendRecords(t, j, 1, 3)
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		if entry.Name() != "WITNESS" {
+			if err := os.Remove(filepath.Join(dir, entry.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := embedded.Open(dir, embedded.Options{}); !errors.Is(err, journal.ErrDamaged) {
+		t.Errorf("error %v, want ErrDamaged", err)
+	}
+}

@@ -1,0 +1,30 @@
+package embedded
+
+import (
+	"fmt"
+	"log/slog"
+)
+
+// databaseLogger is Pebble's logger. What Pebble considers fatal it hands to
+// fail and returns: Pebble then goes on, or returns an error of its own.
+type databaseLogger struct {
+	logger *slog.Logger
+	fail   func(error)
+}
+
+func (l databaseLogger) Infof(format string, args ...any) {
+	l.logger.Debug("journal: " + fmt.Sprintf(format, args...))
+}
+
+func (l databaseLogger) Errorf(format string, args ...any) {
+	l.logger.Error("journal: " + fmt.Sprintf(format, args...))
+}
+
+func (l databaseLogger) Fatalf(format string, args ...any) {
+	l.fail(fmt.Errorf(format, args...))
+}
+
+// nopCloser closes nothing.
+type nopCloser struct{}
+
+func (nopCloser) Close() error { return nil }

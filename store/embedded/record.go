@@ -1,0 +1,195 @@
+package embedded
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"time"
+
+	"github.com/annexapi/annex/store/journal"
+)
+
+// The encodings below are drawn in docs/formats/embedded.md. A change to any of
+// them needs a new version byte, and a new formatVersion if old programs would
+// misread the journal as a whole.
+
+const (
+	recordVersion = 1
+
+	flagDeleted = 1 << 0
+	flagExpires = 1 << 1
+	knownFlags  = flagDeleted | flagExpires
+
+	// recordHeader is version, flags, committed, expires, previous, key length.
+	recordHeader   = 1 + 1 + 8 + 8 + 8 + 4
+	checksumLength = 4
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// recordPrefix and recordLimit bound the keys of all records.
+var (
+	recordPrefix = []byte("h/")
+	recordLimit  = []byte("h0")
+)
+
+const recordKeyLength = 2 + 8
+
+func recordKey(revision uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(make([]byte, 0, recordKeyLength), recordPrefix...), revision)
+}
+
+// revisionOf is the inverse of recordKey; ok is false for anything else.
+func revisionOf(key []byte) (revision uint64, ok bool) {
+	if len(key) != recordKeyLength {
+		return 0, false
+	}
+	return binary.BigEndian.Uint64(key[len(recordPrefix):]), true
+}
+
+// checksum covers the revision as well as the bytes, so that a sound record
+// under another record's key is found out.
+func checksum(revision uint64, data []byte) uint32 {
+	var seed [8]byte
+	binary.BigEndian.PutUint64(seed[:], revision)
+	return crc32.Update(crc32.Checksum(seed[:], castagnoli), castagnoli, data)
+}
+
+func recordLength(r journal.Record) int {
+	return recordHeader + len(r.Key) + len(r.Value) + checksumLength
+}
+
+// encodeRecord fills buf, which has the length recordLength(r).
+func encodeRecord(buf []byte, r journal.Record) {
+	var flags byte
+	var expires int64
+	if r.Deleted {
+		flags |= flagDeleted
+	}
+	if !r.Expires.IsZero() {
+		flags |= flagExpires
+		expires = r.Expires.UnixMicro()
+	}
+	buf[0] = recordVersion
+	buf[1] = flags
+	binary.BigEndian.PutUint64(buf[2:], uint64(r.Committed.UnixMicro()))
+	binary.BigEndian.PutUint64(buf[10:], uint64(expires))
+	binary.BigEndian.PutUint64(buf[18:], r.Previous)
+	binary.BigEndian.PutUint32(buf[26:], uint32(len(r.Key)))
+	n := recordHeader
+	n += copy(buf[n:], r.Key)
+	n += copy(buf[n:], r.Value)
+	binary.BigEndian.PutUint32(buf[n:], checksum(r.Revision, buf[:n]))
+}
+
+// decodeRecord returns a record that shares nothing with data. Each value has an
+// allocation of its own: the core lets go of values one by one, and a shared
+// chunk would stay for as long as any of them.
+func decodeRecord(revision uint64, data []byte) (journal.Record, error) {
+	if len(data) < recordHeader+checksumLength {
+		return journal.Record{}, journal.Damaged(revision, "%d bytes are too short for a record", len(data))
+	}
+	body, sum := data[:len(data)-checksumLength], binary.BigEndian.Uint32(data[len(data)-checksumLength:])
+	if got := checksum(revision, body); got != sum {
+		return journal.Record{}, journal.Damaged(revision, "checksum is %08x, want %08x", got, sum)
+	}
+	if body[0] != recordVersion {
+		return journal.Record{}, journal.Damaged(revision, "record format %d is unknown", body[0])
+	}
+	flags := body[1]
+	if flags&^knownFlags != 0 {
+		return journal.Record{}, journal.Damaged(revision, "record flags %#x are unknown", flags)
+	}
+	keyLength := uint64(binary.BigEndian.Uint32(body[26:]))
+	if keyLength > uint64(len(body)-recordHeader) {
+		return journal.Record{}, journal.Damaged(revision, "key of %d bytes exceeds the record", keyLength)
+	}
+	r := journal.Record{
+		Revision:  revision,
+		Previous:  binary.BigEndian.Uint64(body[18:]),
+		Deleted:   flags&flagDeleted != 0,
+		Key:       string(body[recordHeader : recordHeader+keyLength]),
+		Committed: time.UnixMicro(int64(binary.BigEndian.Uint64(body[2:]))).UTC(),
+	}
+	if flags&flagExpires != 0 {
+		r.Expires = time.UnixMicro(int64(binary.BigEndian.Uint64(body[10:]))).UTC()
+	}
+	if value := body[recordHeader+keyLength:]; len(value) > 0 || !r.Deleted {
+		r.Value = append(make([]byte, 0, len(value)), value...)
+	}
+	return r, nil
+}
+
+// formatVersion is the version of the journal as a whole: its keys and what they
+// mean together.
+const formatVersion = 1
+
+var formatKey = []byte("m/format")
+
+// format says what the database is and which one it is.
+type format struct {
+	version  uint32
+	identity [16]byte
+}
+
+const formatLength = 4 + 16 + checksumLength
+
+func (f format) encode() []byte {
+	buf := binary.BigEndian.AppendUint32(make([]byte, 0, formatLength), f.version)
+	buf = append(buf, f.identity[:]...)
+	return binary.BigEndian.AppendUint32(buf, crc32.Checksum(buf, castagnoli))
+}
+
+// decodeFormat accepts longer encodings of later versions, so that those can be
+// refused by their number.
+func decodeFormat(data []byte) (format, error) {
+	if len(data) < formatLength {
+		return format{}, journal.Damaged(0, "journal format of %d bytes", len(data))
+	}
+	body, sum := data[:len(data)-checksumLength], binary.BigEndian.Uint32(data[len(data)-checksumLength:])
+	if got := crc32.Checksum(body, castagnoli); got != sum {
+		return format{}, journal.Damaged(0, "journal format has checksum %08x, want %08x", got, sum)
+	}
+	return format{version: binary.BigEndian.Uint32(body), identity: [16]byte(body[4:20])}, nil
+}
+
+const boundsVersion = 1
+
+var boundsKey = []byte("m/bounds")
+
+// bounds says which records have to be there: all from first on, but for those
+// that were dropped, none of which is above dropped.
+type bounds struct {
+	first     uint64 // revision of the first record ever appended, 0 if none
+	compacted uint64 // as last given to Trim
+	dropped   uint64 // highest revision ever dropped, 0 if none
+}
+
+const boundsLength = 1 + 8 + 8 + 8 + checksumLength
+
+func (b bounds) encode() []byte {
+	buf := append(make([]byte, 0, boundsLength), boundsVersion)
+	buf = binary.BigEndian.AppendUint64(buf, b.first)
+	buf = binary.BigEndian.AppendUint64(buf, b.compacted)
+	buf = binary.BigEndian.AppendUint64(buf, b.dropped)
+	return binary.BigEndian.AppendUint32(buf, crc32.Checksum(buf, castagnoli))
+}
+
+func decodeBounds(data []byte) (bounds, error) {
+	if len(data) != boundsLength || data[0] != boundsVersion {
+		return bounds{}, journal.Damaged(0, "journal bounds of %d bytes are unknown", len(data))
+	}
+	body, sum := data[:boundsLength-checksumLength], binary.BigEndian.Uint32(data[boundsLength-checksumLength:])
+	if got := crc32.Checksum(body, castagnoli); got != sum {
+		return bounds{}, journal.Damaged(0, "journal bounds have checksum %08x, want %08x", got, sum)
+	}
+	return bounds{
+		first:     binary.BigEndian.Uint64(body[1:]),
+		compacted: binary.BigEndian.Uint64(body[9:]),
+		dropped:   binary.BigEndian.Uint64(body[17:]),
+	}, nil
+}
+
+// contiguousFrom is the lowest revision from which on none may be missing.
+func (b bounds) contiguousFrom() uint64 {
+	return max(b.first, b.dropped+1)
+}

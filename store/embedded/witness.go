@@ -1,0 +1,220 @@
+package embedded
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/annexapi/annex/store/journal"
+)
+
+// witness keeps, beside the database, what the journal has promised: the highest
+// revision acknowledged and how the list of the database's files (its MANIFEST)
+// read when it was last synced.
+//
+// Pebble takes the first unreadable chunk of its newest log, and of its MANIFEST,
+// for the point where the power was cut, unless a later chunk proves otherwise.
+// Often none does: a bad bit there would silently take everything after it. What
+// the witness says must still be there, so the two cases can be told apart.
+//
+// The file is overwritten in place, without a sync of its own. That is enough: it
+// is written after the syncs it speaks of, so any version of it that survives is
+// true, and a process that dies takes nothing with it. The two slots are written
+// in turns; a torn one is ignored.
+type witness struct {
+	files vfs.FS
+	path  string
+
+	// acknowledged is the highest revision that may be promised next.
+	acknowledged atomic.Uint64
+
+	mu       sync.Mutex
+	file     vfs.File
+	sequence uint64
+	said     testimony
+}
+
+// testimony is the content of one slot.
+type testimony struct {
+	revision uint64 // highest revision acknowledged, 0 if none
+	manifest manifestState
+}
+
+// manifestState is a prefix of the MANIFEST with this number that was synced.
+type manifestState struct {
+	number   uint64
+	length   uint64
+	checksum uint32
+}
+
+const (
+	witnessFile   = "WITNESS"
+	witnessMagic  = 0x41785731 // "AxW1"
+	slotLength    = 4 + 8 + 8 + 8 + 8 + 4 + checksumLength
+	slotDistance  = 4096
+	witnessLength = slotDistance + slotLength
+)
+
+// openWitness reads the witness in dir. found is false if there is none, or none
+// that can be read: it then has nothing to say. Nothing is written before the
+// first promise.
+func openWitness(files vfs.FS, dir string) (w *witness, found bool, err error) {
+	w = &witness{files: files, path: files.PathJoin(dir, witnessFile)}
+	file, err := files.Open(w.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return w, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	defer file.Close()
+	data := make([]byte, witnessLength)
+	if _, err := io.ReadFull(file, data); err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		return nil, false, fmt.Errorf("read %s: %w", w.path, err)
+	}
+	for _, slot := range [][]byte{data[:slotLength], data[slotDistance:]} {
+		if sequence, said, ok := decodeSlot(slot); ok && sequence > w.sequence {
+			w.sequence, w.said, found = sequence, said, true
+		}
+	}
+	w.acknowledged.Store(w.said.revision)
+	return w, found, nil
+}
+
+func encodeSlot(sequence uint64, t testimony) []byte {
+	buf := binary.BigEndian.AppendUint32(make([]byte, 0, slotLength), witnessMagic)
+	buf = binary.BigEndian.AppendUint64(buf, sequence)
+	buf = binary.BigEndian.AppendUint64(buf, t.revision)
+	buf = binary.BigEndian.AppendUint64(buf, t.manifest.number)
+	buf = binary.BigEndian.AppendUint64(buf, t.manifest.length)
+	buf = binary.BigEndian.AppendUint32(buf, t.manifest.checksum)
+	return binary.BigEndian.AppendUint32(buf, crc32.Checksum(buf, castagnoli))
+}
+
+func decodeSlot(slot []byte) (sequence uint64, t testimony, ok bool) {
+	body, sum := slot[:slotLength-checksumLength], binary.BigEndian.Uint32(slot[slotLength-checksumLength:])
+	if binary.BigEndian.Uint32(body) != witnessMagic || crc32.Checksum(body, castagnoli) != sum {
+		return 0, testimony{}, false
+	}
+	return binary.BigEndian.Uint64(body[4:]), testimony{
+		revision: binary.BigEndian.Uint64(body[12:]),
+		manifest: manifestState{
+			number:   binary.BigEndian.Uint64(body[20:]),
+			length:   binary.BigEndian.Uint64(body[28:]),
+			checksum: binary.BigEndian.Uint32(body[36:]),
+		},
+	}, true
+}
+
+// checkManifest compares the MANIFEST at path with what was synced of it. It has
+// nothing to say about a MANIFEST it has not seen; what it knows of another one is
+// then forgotten, durably, because the number of a MANIFEST that a power cut took
+// away can be given out again.
+func (w *witness) checkManifest(path string) error {
+	want := w.said.manifest
+	if want == (manifestState{}) {
+		return nil
+	}
+	if number, ok := manifestNumber(w.files.PathBase(path)); !ok || number != want.number {
+		return w.forgetManifest()
+	}
+	file, err := w.files.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	hash := crc32.New(castagnoli)
+	n, err := io.Copy(hash, io.LimitReader(file, int64(want.length)))
+	if err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	if uint64(n) < want.length {
+		return journal.Damaged(0, "%s has lost its end: %d bytes of at least %d", path, n, want.length)
+	}
+	if hash.Sum32() != want.checksum {
+		return journal.Damaged(0, "%s has checksum %08x, want %08x", path, hash.Sum32(), want.checksum)
+	}
+	return nil
+}
+
+// checkRevision compares the last revision found with what was acknowledged.
+func (w *witness) checkRevision(last uint64) error {
+	if last < w.said.revision {
+		return journal.Damaged(last+1, "record is missing, and so are all up to revision %d, which was acknowledged", w.said.revision)
+	}
+	return nil
+}
+
+// promiseRevision notes that all records up to revision are durable.
+func (w *witness) promiseRevision(revision uint64) error {
+	for {
+		highest := w.acknowledged.Load()
+		if revision <= highest || w.acknowledged.CompareAndSwap(highest, revision) {
+			break
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if revision <= w.said.revision {
+		return nil
+	}
+	// One write speaks for all who wait at the lock.
+	next := w.said
+	next.revision = w.acknowledged.Load()
+	return w.sayLocked(next)
+}
+
+// promiseManifest notes a synced state of a MANIFEST.
+func (w *witness) promiseManifest(state manifestState) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	next := w.said
+	next.manifest = state
+	return w.sayLocked(next)
+}
+
+func (w *witness) sayLocked(next testimony) error {
+	if w.file == nil {
+		file, err := w.files.OpenReadWrite(w.path, vfs.WriteCategoryUnspecified)
+		if err != nil {
+			return err
+		}
+		w.file = file
+	}
+	sequence := w.sequence + 1
+	if _, err := w.file.WriteAt(encodeSlot(sequence, next), int64(sequence%2)*slotDistance); err != nil {
+		return fmt.Errorf("write %s: %w", w.path, err)
+	}
+	w.sequence, w.said = sequence, next
+	return nil
+}
+
+func (w *witness) forgetManifest() error {
+	if err := w.promiseManifest(manifestState{}); err != nil {
+		return err
+	}
+	return w.file.Sync()
+}
+
+// close makes the last promise durable if sync is set.
+func (w *witness) close(sync bool) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.file == nil {
+		return nil
+	}
+	file := w.file
+	w.file = nil
+	var err error
+	if sync {
+		err = file.Sync()
+	}
+	return errors.Join(err, file.Close())
+}
