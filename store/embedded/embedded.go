@@ -69,14 +69,13 @@ var _ journal.Journal = (*Journal)(nil)
 const slowDisk = 5 * time.Second
 
 // Open opens the journal in dir, and creates both if they do not exist; a
-// directory that it creates is accessible to its owner only. It checks that
-// everything acknowledged is still there as far as that shows without reading it
-// all (Replay does), before it changes anything.
+// directory that it creates is accessible to its owner only.
 //
 // The error matches journal.ErrLocked if the journal is open already, in this
-// process or another, and journal.ErrDamaged if something is missing or broken.
-// A journal written in a newer format is refused. In all these cases the
-// directory is left as it was.
+// process or another, and journal.ErrDamaged if something is missing or broken. A
+// journal written in a newer format is refused. This is checked, as far as it
+// shows without reading every record, before anything is changed; Replay checks
+// the rest.
 func Open(dir string, options Options) (*Journal, error) {
 	j, err := open(dir, options)
 	if err != nil {
@@ -131,6 +130,11 @@ func open(dir string, options Options) (_ *Journal, err error) {
 	state, err := inspect(files, dir, lock, witness)
 	if err != nil {
 		return nil, err
+	}
+	if state.exists && found && !state.manifestKnown {
+		if err := witness.forgetManifest(); err != nil {
+			return nil, err
+		}
 	}
 	if state.exists && !found {
 		logger.Warn("journal: no witness file; damage at the end of the log cannot be told from a power cut", "dir", dir)
@@ -187,9 +191,9 @@ func databaseOptions(options Options, disk *disk, lock *pebble.Lock, logger *slo
 		MemTableStopWritesThreshold: 4,
 		Logger:                      databaseLogger{logger: logger, fail: disk.fail},
 		EventListener: &pebble.EventListener{
-			BackgroundError: disk.fail,
+			BackgroundError: func(err error) { disk.fail(describe(err)) },
 			DataCorruption: func(info pebble.DataCorruptionInfo) {
-				disk.fail(journal.Damaged(0, "%s: %w", info.Path, info.Details))
+				disk.fail(journal.Damaged(0, "%s: %w", info.Path, oneLine{info.Details}))
 			},
 			LowDiskSpace: func(info pebble.LowDiskSpaceInfo) {
 				logger.Warn("journal: the disk is nearly full", "available", info.AvailBytes, "total", info.TotalBytes)
@@ -424,10 +428,11 @@ func (j *Journal) closeDatabase() error {
 
 // contents is what a look at a journal tells before it is opened.
 type contents struct {
-	exists bool
-	format format // of version 0 if the journal is new
-	bounds bounds
-	last   uint64
+	exists        bool
+	manifestKnown bool   // to the witness
+	format        format // of version 0 if the journal is new
+	bounds        bounds
+	last          uint64
 }
 
 // inspect reads the journal in dir without changing it, and reports what stands
@@ -461,6 +466,7 @@ func inspect(files vfs.FS, dir string, lock *pebble.Lock, witness *witness) (con
 	if err != nil {
 		return contents{}, err
 	}
+	found.manifestKnown = witness.knows(desc.ManifestFilename)
 	return found, witness.checkRevision(found.last)
 }
 
@@ -531,17 +537,21 @@ func get(db *pebble.DB, key []byte) ([]byte, error) {
 
 // describe marks errors of Pebble that speak of damage.
 func describe(err error) error {
-	if err != nil && pebble.IsCorruptionError(err) {
-		return damagedBy(0, err)
+	switch {
+	case err == nil:
+		return nil
+	case pebble.IsCorruptionError(err):
+		return journal.Damaged(0, "%w", oneLine{err})
+	default:
+		return oneLine{err}
 	}
-	return err
 }
 
 func damagedBy(revision uint64, err error) error {
 	if pebble.IsCorruptionError(err) {
-		return journal.Damaged(revision, "%w", err)
+		return journal.Damaged(revision, "%w", oneLine{err})
 	}
-	return fmt.Errorf("revision %d: %w", revision, err)
+	return fmt.Errorf("revision %d: %w", revision, oneLine{err})
 }
 
 // makeDir creates dir and its parents, and makes their names durable.

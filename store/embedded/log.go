@@ -3,6 +3,7 @@ package embedded
 import (
 	"fmt"
 	"log/slog"
+	"strings"
 )
 
 // databaseLogger is Pebble's logger. What Pebble considers fatal it hands to
@@ -21,10 +22,21 @@ func (l databaseLogger) Errorf(format string, args ...any) {
 }
 
 func (l databaseLogger) Fatalf(format string, args ...any) {
-	l.fail(fmt.Errorf(format, args...))
+	l.fail(oneLine{fmt.Errorf(format, args...)})
 }
 
 // nopCloser closes nothing.
 type nopCloser struct{}
 
 func (nopCloser) Close() error { return nil }
+
+// oneLine is an error of Pebble's, without the details that it appends on further
+// lines.
+type oneLine struct{ error }
+
+func (e oneLine) Error() string {
+	line, _, _ := strings.Cut(e.error.Error(), "\n")
+	return line
+}
+
+func (e oneLine) Unwrap() error { return e.error }

@@ -113,18 +113,18 @@ func decodeSlot(slot []byte) (sequence uint64, t testimony, ok bool) {
 	}, true
 }
 
-// checkManifest compares the MANIFEST at path with what was synced of it. It has
-// nothing to say about a MANIFEST it has not seen; what it knows of another one is
-// then forgotten, durably, because the number of a MANIFEST that a power cut took
-// away can be given out again.
+// knows reports whether the witness has seen the MANIFEST at path.
+func (w *witness) knows(path string) bool {
+	number, ok := manifestNumber(w.files.PathBase(path))
+	return ok && number == w.said.manifest.number && w.said.manifest.length > 0
+}
+
+// checkManifest compares the MANIFEST at path with what was synced of it.
 func (w *witness) checkManifest(path string) error {
-	want := w.said.manifest
-	if want == (manifestState{}) {
+	if !w.knows(path) {
 		return nil
 	}
-	if number, ok := manifestNumber(w.files.PathBase(path)); !ok || number != want.number {
-		return w.forgetManifest()
-	}
+	want := w.said.manifest
 	file, err := w.files.Open(path)
 	if err != nil {
 		return err
@@ -196,6 +196,9 @@ func (w *witness) sayLocked(next testimony) error {
 	return nil
 }
 
+// forgetManifest takes back, durably, what was said of a MANIFEST that is not the
+// current one: the number of a MANIFEST that a power cut took away is given out
+// again.
 func (w *witness) forgetManifest() error {
 	if err := w.promiseManifest(manifestState{}); err != nil {
 		return err
