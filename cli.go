@@ -1,0 +1,131 @@
+package annex
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
+)
+
+func run(ctx context.Context, server Server, args []string, out, errOut io.Writer) int {
+	root := rootCommand(server)
+	root.SetArgs(args)
+	root.SetOut(out)
+	root.SetErr(errOut)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(errOut, "%s: %s\n", server.Name, oneError(err))
+	return exitCode(err)
+}
+
+func rootCommand(server Server) *cobra.Command {
+	root := &cobra.Command{
+		Use:           server.Name,
+		Short:         "A Kubernetes-style API server",
+		Long:          "A Kubernetes-style API server. It needs no cluster and no database: serve starts it, kubectl talks to it.",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          noArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usage(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
+	})
+	root.AddCommand(serveCommand(server), describeCommand(server), versionCommand())
+	return root
+}
+
+// noArgs refuses arguments, which on the root command are mistyped verbs.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage(fmt.Errorf("unknown argument %q; see %s --help", args[0], cmd.CommandPath()))
+	}
+	return nil
+}
+
+func serveCommand(server Server) *cobra.Command {
+	options := Options{}
+	verbosity := 0
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve the API",
+		Long: `Serve the API until interrupted.
+
+The first start makes certificates and an administrator's kubeconfig in the data
+directory; later starts keep them. The server listens on 127.0.0.1 with TLS and
+lets in nobody but the administrator, unless flags say otherwise.`,
+		Example: fmt.Sprintf(`  # serve from ./data, then ask what there is
+  %[1]s serve
+  kubectl --kubeconfig data/kubeconfig api-resources
+
+  # a throw-away server on a free port
+  %[1]s serve --storage memory --secure-port 0 --data-dir $(mktemp -d)`, server.Name),
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			logTo(cmd.ErrOrStderr(), verbosity)
+			return runServer(cmd.Context(), server, options, cmd.OutOrStdout())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&options.DataDir, "data-dir", "data", "directory of certificates, kubeconfig and stored objects")
+	flags.StringVar(&options.Storage, "storage", Embedded, "where objects are kept: embedded (in the data directory) or memory")
+	flags.StringVar(&options.BindAddress, "bind-address", "127.0.0.1", "IP address to listen on")
+	flags.IntVar(&options.SecurePort, "secure-port", 8443, "HTTPS port; 0 picks a free one")
+	flags.IntVar(&options.InsecurePort, "insecure-port", 0, "plain HTTP port; 0 listens on none")
+	flags.StringVar(&options.TLSCertFile, "tls-cert-file", "", "serving certificate to use instead of the server's own (PEM)")
+	flags.StringVar(&options.TLSPrivateKeyFile, "tls-private-key-file", "", "key of --tls-cert-file (PEM)")
+	flags.StringVar(&options.ClientCAFile, "client-ca-file", "", "authorities whose client certificates are accepted besides the server's own (PEM)")
+	flags.StringVar(&options.TokenAuthFile, "token-auth-file", "", `CSV file of bearer tokens: token,user,uid,"group1,group2"`)
+	flags.DurationVar(&options.HistoryAge, "history-age", 0, "how long old revisions stay readable at least (default 5m)")
+	flags.Int64Var(&options.HistoryRevisions, "history-revisions", 0, "how many old revisions stay readable at least (default 10000)")
+	flags.Int64Var(&options.HistoryBytes, "history-bytes", 0, "how many bytes of old objects are kept at most (default 268435456)")
+	flags.DurationVar(&options.RequestTimeout, "request-timeout", 0, "how long a request other than a watch may take (default 1m)")
+	flags.DurationVar(&options.ShutdownTimeout, "shutdown-timeout", 0, "how long a shutdown waits for watches to end (default 10s)")
+	flags.IntVarP(&verbosity, "verbosity", "v", 0, "log level; 0 logs warnings and errors only")
+	return cmd
+}
+
+// runServer runs a server and tells a person what to do with it.
+func runServer(ctx context.Context, server Server, options Options, out io.Writer) error {
+	instance, err := New(ctx, server, options)
+	if err != nil {
+		return err
+	}
+	return instance.Run(ctx, func() {
+		urls := instance.URL()
+		if plain := instance.InsecureURL(); plain != "" {
+			urls += " and " + plain
+		}
+		kubeconfig := shortPath(instance.Kubeconfig())
+		fmt.Fprintf(out, "%s listens on %s\nkubeconfig: %s\ntry: kubectl --kubeconfig %s api-resources\n", server.Name, urls, kubeconfig, kubeconfig)
+	})
+}
+
+// shortPath is a path as one would type it here.
+func shortPath(path string) string {
+	dir, err := os.Getwd()
+	if err != nil {
+		return path
+	}
+	if relative, err := filepath.Rel(dir, path); err == nil && !strings.HasPrefix(relative, "..") {
+		return relative
+	}
+	return path
+}
+
+// logTo sends the libraries' log, which is one per process, to w.
+func logTo(w io.Writer, verbosity int) {
+	level := slog.LevelWarn
+	if verbosity > 0 {
+		level = slog.Level(-verbosity)
+	}
+	klog.SetSlogLogger(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})))
+}

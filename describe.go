@@ -1,0 +1,146 @@
+package annex
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/upstream"
+)
+
+// description is what describe prints about one kind.
+type description struct {
+	Kind             string   `json:"kind"`
+	Group            string   `json:"group"`
+	Resource         string   `json:"resource"`
+	ShortNames       []string `json:"shortNames,omitempty"`
+	Namespaced       bool     `json:"namespaced"`
+	Versions         []string `json:"versions"`
+	Hub              string   `json:"hub"`
+	StoredAs         string   `json:"storedAs"`
+	MediaType        string   `json:"mediaType"`
+	Verbs            []string `json:"verbs"`
+	Subresources     []string `json:"subresources,omitempty"`
+	Columns          []string `json:"columns,omitempty"`
+	SelectableFields []string `json:"selectableFields,omitempty"`
+	GracePeriod      string   `json:"gracePeriod,omitempty"`
+	Hooks            []string `json:"hooks,omitempty"`
+}
+
+func describeCommand(server Server) *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "describe",
+		Short: "Print what the server can do, kind by kind",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			definition, err := server.define()
+			if err != nil {
+				return err
+			}
+			var all []description
+			for _, k := range definition.Kinds() {
+				all = append(all, describe(k))
+			}
+			switch output {
+			case "":
+				return printDescriptions(cmd.OutOrStdout(), all)
+			case "json":
+				encoder := json.NewEncoder(cmd.OutOrStdout())
+				encoder.SetIndent("", "  ")
+				return encoder.Encode(all)
+			default:
+				return usage(fmt.Errorf("--output %q: json is the only format", output))
+			}
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "json prints for machines")
+	return cmd
+}
+
+func describe(k *define.Kind) description {
+	d := description{
+		Kind:         k.Name,
+		Group:        k.Group,
+		Resource:     k.Resource,
+		ShortNames:   k.ShortNames,
+		Namespaced:   !k.ClusterScoped,
+		Hub:          k.Hub().GroupVersion.Version,
+		StoredAs:     k.StoredAs,
+		MediaType:    "application/json",
+		Verbs:        k.Verbs(),
+		Subresources: k.Subresources(),
+		Hooks:        k.Hooks(),
+	}
+	for _, v := range k.Versions {
+		name := v.GroupVersion.Version
+		switch {
+		case v.Unserved:
+			name += " (unserved)"
+		case v.Deprecated != "":
+			name += " (deprecated)"
+		}
+		d.Versions = append(d.Versions, name)
+	}
+	for _, c := range k.Columns {
+		d.Columns = append(d.Columns, c.Name)
+	}
+	for _, f := range k.Selectable {
+		d.SelectableFields = append(d.SelectableFields, f.Path)
+	}
+	if k.Grace != nil {
+		d.GracePeriod = k.Grace.Period.String()
+		if k.Grace.DeleteWhenOver {
+			d.GracePeriod += ", then deleted by the server"
+		}
+	}
+	return d
+}
+
+func printDescriptions(out io.Writer, all []description) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for i, d := range all {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		scope := "cluster-scoped"
+		if d.Namespaced {
+			scope = "namespaced"
+		}
+		fmt.Fprintf(w, "%s\n", d.Kind)
+		for _, line := range [][2]string{
+			{"resource", d.Resource + "." + d.Group + ", " + scope},
+			{"short names", strings.Join(d.ShortNames, ", ")},
+			{"versions", strings.Join(d.Versions, ", ") + "; hub " + d.Hub},
+			{"stored as", d.StoredAs + ", " + d.MediaType},
+			{"verbs", strings.Join(d.Verbs, ", ")},
+			{"subresources", strings.Join(d.Subresources, ", ")},
+			{"columns", strings.Join(d.Columns, ", ")},
+			{"selectable fields", strings.Join(d.SelectableFields, ", ")},
+			{"grace period", d.GracePeriod},
+			{"hooks", strings.Join(d.Hooks, ", ")},
+		} {
+			if line[1] != "" {
+				fmt.Fprintf(w, "  %s\t%s\n", line[0], line[1])
+			}
+		}
+	}
+	return w.Flush()
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), upstream.Version())
+			return err
+		},
+	}
+}

@@ -1,0 +1,90 @@
+package annex
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+
+	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/informer"
+)
+
+// Host is what a hook may use of the server it runs in. It may be used
+// concurrently, once the server is started.
+type Host struct {
+	definition *define.Server
+	informers  *informer.Set
+	client     *rest.Config
+}
+
+// ClientConfig returns a configuration for clients of this very server, with all
+// rights and without a network in between. Each call returns a copy.
+func (h *Host) ClientConfig() *rest.Config { return rest.CopyConfig(h.client) }
+
+// Lister reads the objects of a kind from a cache that a watch keeps current: a
+// read costs no request, and may be a moment behind the latest write.
+type Lister[T any] struct {
+	informer *informer.Informer
+}
+
+// ListerFor returns a lister of the kind and version that the Go type T stands for
+// on this server. It is an error if the server serves no such type. Listers of the
+// same type share one cache; it is filled when the server starts.
+func ListerFor[T any, PT object[T]](h *Host) (*Lister[T], error) {
+	t := reflect.TypeFor[T]()
+	for _, k := range h.definition.Kinds() {
+		for _, v := range k.Versions {
+			if v.Type == t && !v.Unserved {
+				return &Lister[T]{h.informers.For(k, v)}, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("%s is not served by server %s", t, h.definition.Name)
+}
+
+// syncTimeout bounds how long a read waits for the first filling of the cache.
+const syncTimeout = 10 * time.Second
+
+// Get returns one object, with an empty namespace for cluster-scoped kinds. It
+// waits until the cache is filled. An error matching apierrors.IsNotFound says that
+// there is no such object; any other that the cache could not be filled in time.
+// The object is shared and must not be changed.
+func (l *Lister[T]) Get(ctx context.Context, namespace, name string) (*T, error) {
+	if err := l.wait(ctx); err != nil {
+		return nil, err
+	}
+	obj, ok := l.informer.Get(namespace, name)
+	if !ok {
+		return nil, apierrors.NewNotFound(l.informer.Resource(), name)
+	}
+	return any(obj).(*T), nil
+}
+
+// List returns the objects that the selector matches, in all namespaces if
+// namespace is empty, in no particular order. It waits until the cache is filled;
+// an error says that this did not happen in time. The objects are shared and must
+// not be changed.
+func (l *Lister[T]) List(ctx context.Context, namespace string, selector labels.Selector) ([]*T, error) {
+	if err := l.wait(ctx); err != nil {
+		return nil, err
+	}
+	var all []*T
+	l.informer.List(namespace, selector, func(obj runtime.Object) { all = append(all, any(obj).(*T)) })
+	return all, nil
+}
+
+func (l *Lister[T]) wait(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, syncTimeout, errors.New("timed out"))
+	defer cancel()
+	if err := l.informer.WaitForSync(ctx); err != nil {
+		return apierrors.NewServiceUnavailable(fmt.Sprintf("waiting for the cache of %s: %v", l.informer.Resource(), err))
+	}
+	return nil
+}

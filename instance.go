@@ -1,0 +1,71 @@
+package annex
+
+import (
+	"context"
+	"net/http"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/annexapi/annex/internal/informer"
+	"github.com/annexapi/annex/internal/serve"
+)
+
+// Instance is a server made by New.
+type Instance struct {
+	server *serve.Server
+}
+
+// New makes a server: it checks the definition as a whole, opens the storage, and
+// binds the ports, so that whatever can fail fails here. A mistake in the
+// definition or the options is a *UsageError. Nothing is answered before Run. An
+// instance that is not run must be closed. The context bounds New only.
+func New(ctx context.Context, server Server, options Options) (*Instance, error) {
+	definition, err := server.define()
+	if err != nil {
+		return nil, err
+	}
+	o := serve.Options(options)
+	if err := o.Complete(); err != nil {
+		return nil, usage(err)
+	}
+	s, err := serve.New(ctx, definition, o, func(client *rest.Config, informers *informer.Set) any {
+		return &Host{definition: definition, informers: informers, client: client}
+	})
+	if err != nil {
+		return nil, usage(err)
+	}
+	return &Instance{server: s}, nil
+}
+
+// Run serves until the context ends. Then it answers the requests in progress,
+// ends watches, and closes the instance. ready, which may be nil, is called once
+// the server is ready. Run is called once; it returns nil after an orderly end.
+func (i *Instance) Run(ctx context.Context, ready func()) error {
+	if ready == nil {
+		ready = func() {}
+	}
+	return i.server.Run(ctx, ready)
+}
+
+// Close releases what New opened. It is for instances that are not run.
+func (i *Instance) Close() error { return i.server.Close() }
+
+// Handler is the instance's HTTP interface, with authentication and authorization,
+// for serving it on a listener of one's own. It answers while Run runs.
+func (i *Instance) Handler() http.Handler { return i.server.Handler() }
+
+// URL is where clients on this machine reach the instance by HTTPS; empty if it
+// does not listen.
+func (i *Instance) URL() string { return i.server.URL() }
+
+// InsecureURL is where clients on this machine reach the instance by plain HTTP;
+// empty if it does not listen.
+func (i *Instance) InsecureURL() string { return i.server.InsecureURL() }
+
+// Kubeconfig is the absolute path of the administrator's kubeconfig, which exists
+// while Run runs; empty if there is no data directory.
+func (i *Instance) Kubeconfig() string { return i.server.Kubeconfig() }
+
+// ClientConfig returns a configuration for clients with the administrator's
+// rights: over HTTPS, or within the process if the instance does not listen.
+func (i *Instance) ClientConfig() (*rest.Config, error) { return i.server.ClientConfig() }

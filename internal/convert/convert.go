@@ -1,0 +1,177 @@
+// Package convert builds what turns bytes into objects and one version into
+// another: the server's scheme, its codecs and the OpenAPI definitions.
+//
+// The Go type of one version, the hub, also stands for the group's internal
+// version, so that there is no second set of types and no conversion on the way
+// between the hub and storage. The alias must be in the scheme because upstream's
+// patch and apply handlers convert to the internal version by name; it must not
+// be in OpenAPI, so the definition namer gets a scheme of its own without it.
+package convert
+
+import (
+	"fmt"
+	"reflect"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/conversion"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+
+	"github.com/annexapi/annex/internal/define"
+)
+
+// Machinery converts, encodes and decodes the objects of one server. It is
+// read-only once built.
+type Machinery struct {
+	// Scheme knows all types, the internal aliases, defaults and conversions.
+	Scheme *runtime.Scheme
+	// Public is Scheme without the internal aliases, for naming.
+	Public *runtime.Scheme
+	Codecs serializer.CodecFactory
+	// ParameterCodec decodes the options in a request's query.
+	ParameterCodec runtime.ParameterCodec
+}
+
+// New builds the machinery of a checked definition. The extra functions register
+// the server's own kinds in both schemes; aliases tells which of the two it is.
+func New(server *define.Server, extra ...func(scheme *runtime.Scheme, aliases bool) error) (*Machinery, error) {
+	m := &Machinery{Scheme: runtime.NewScheme(), Public: runtime.NewScheme()}
+	for _, scheme := range []*runtime.Scheme{m.Scheme, m.Public} {
+		unversioned := schema.GroupVersion{Version: "v1"}
+		metav1.AddToGroupVersion(scheme, unversioned)
+		scheme.AddUnversionedTypes(unversioned, &metav1.Status{}, &metav1.APIVersions{}, &metav1.APIGroupList{}, &metav1.APIGroup{}, &metav1.APIResourceList{})
+		for _, add := range extra {
+			if err := add(scheme, scheme == m.Scheme); err != nil {
+				return nil, fmt.Errorf("register built-in kinds: %w", err)
+			}
+		}
+		for _, k := range server.Kinds() {
+			for _, v := range k.Versions {
+				if err := v.Facts().AddToScheme(scheme); err != nil {
+					return nil, fmt.Errorf("register %s: %w", v.GroupVersion.WithKind(k.Name), err)
+				}
+			}
+		}
+	}
+	for i := range server.Groups {
+		group := &server.Groups[i]
+		for _, k := range group.Kinds {
+			if err := m.addKind(k); err != nil {
+				return nil, err
+			}
+		}
+		if err := m.Scheme.SetVersionPriority(group.ServedVersions()...); err != nil {
+			return nil, fmt.Errorf("group %s: %w", group.Name, err)
+		}
+	}
+	m.Codecs = serializer.NewCodecFactory(m.Scheme)
+	m.ParameterCodec = runtime.NewParameterCodec(m.Scheme)
+	return m, nil
+}
+
+func (m *Machinery) addKind(k *define.Kind) error {
+	hub := k.Hub()
+	internal := schema.GroupVersion{Group: k.Group, Version: runtime.APIVersionInternal}
+	m.Scheme.AddKnownTypeWithName(internal.WithKind(k.Name), hub.New())
+	m.Scheme.AddKnownTypeWithName(internal.WithKind(k.Name+"List"), hub.NewList())
+	for _, v := range k.Versions {
+		if err := m.addDefaults(v); err != nil {
+			return err
+		}
+		if err := m.addFieldLabels(k, v); err != nil {
+			return err
+		}
+		if v == hub {
+			continue
+		}
+		if err := m.addConversions(hub, v); err != nil {
+			return fmt.Errorf("conversion between %s and %s: %w", v.Type, hub.Type, err)
+		}
+	}
+	return nil
+}
+
+// addDefaults registers the generated defaults followed by the declared ones. A
+// scheme holds one defaulting function for a type, hence the scheme beside it.
+func (m *Machinery) addDefaults(v *define.Version) error {
+	facts := v.Facts()
+	generated := runtime.NewScheme()
+	if facts.AddDefaults != nil {
+		if err := facts.AddDefaults(generated); err != nil {
+			return fmt.Errorf("defaults of %s: %w", v.GroupVersion, err)
+		}
+	}
+	m.Scheme.AddTypeDefaultingFunc(v.New(), func(obj any) {
+		generated.Default(obj.(runtime.Object))
+		if v.Default != nil {
+			v.Default(obj.(runtime.Object))
+		}
+	})
+	return nil
+}
+
+func (m *Machinery) addFieldLabels(k *define.Kind, v *define.Version) error {
+	declared := map[string]bool{"metadata.name": true}
+	if !k.ClusterScoped {
+		declared["metadata.namespace"] = true
+	}
+	for _, f := range k.Selectable {
+		declared[f.Path] = true
+	}
+	gvk := v.GroupVersion.WithKind(k.Name)
+	return m.Scheme.AddFieldLabelConversionFunc(gvk, func(label, value string) (string, string, error) {
+		if !declared[label] {
+			return "", "", fmt.Errorf("field label not supported: %s", label)
+		}
+		return label, value, nil
+	})
+}
+
+func (m *Machinery) addConversions(hub, v *define.Version) error {
+	up := withMeta(v.Type, hub.Type, v.ToHub)
+	down := withMeta(hub.Type, v.Type, v.FromHub)
+	if err := m.Scheme.AddConversionFunc(v.New(), hub.New(), up); err != nil {
+		return err
+	}
+	if err := m.Scheme.AddConversionFunc(hub.New(), v.New(), down); err != nil {
+		return err
+	}
+	if err := m.Scheme.AddConversionFunc(v.NewList(), hub.NewList(), list(up)); err != nil {
+		return err
+	}
+	return m.Scheme.AddConversionFunc(hub.NewList(), v.NewList(), list(down))
+}
+
+// withMeta copies ObjectMeta, so that conversion functions need not, and then
+// calls convert.
+func withMeta(from, to reflect.Type, convert func(in, out runtime.Object) error) conversion.ConversionFunc {
+	source, _ := from.FieldByName("ObjectMeta")
+	target, _ := to.FieldByName("ObjectMeta")
+	return func(in, out any, _ conversion.Scope) error {
+		reflect.ValueOf(out).Elem().FieldByIndex(target.Index).Set(reflect.ValueOf(in).Elem().FieldByIndex(source.Index))
+		return convert(in.(runtime.Object), out.(runtime.Object))
+	}
+}
+
+func list(convert conversion.ConversionFunc) conversion.ConversionFunc {
+	return func(in, out any, scope conversion.Scope) error {
+		source, target := reflect.ValueOf(in).Elem(), reflect.ValueOf(out).Elem()
+		target.FieldByName("ListMeta").Set(source.FieldByName("ListMeta"))
+		items := source.FieldByName("Items")
+		converted := reflect.MakeSlice(target.FieldByName("Items").Type(), items.Len(), items.Len())
+		for i := range items.Len() {
+			if err := convert(items.Index(i).Addr().Interface(), converted.Index(i).Addr().Interface(), scope); err != nil {
+				return err
+			}
+		}
+		target.FieldByName("Items").Set(converted)
+		return nil
+	}
+}
+
+// StorageCodec encodes objects of a kind in the version they are stored in and
+// decodes them to the hub.
+func (m *Machinery) StorageCodec(stored schema.GroupVersion) runtime.Codec {
+	return m.Codecs.LegacyCodec(stored)
+}

@@ -1,0 +1,330 @@
+package define
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/version"
+)
+
+// Check completes the definition, which it may be called on again, and returns
+// every mistake in it, joined into one error.
+func Check(s *Server) error {
+	c := checker{resources: map[string]string{}, kinds: map[string]string{}}
+	if msgs := validation.IsDNS1123Label(s.Name); len(msgs) > 0 {
+		c.errorf("server", "Name %q: %s", s.Name, strings.Join(msgs, "; "))
+	}
+	if len(s.Groups) == 0 {
+		c.errorf("server", "no groups: a server needs at least one annex.Group")
+	}
+	seen := map[string]bool{}
+	for _, g := range s.Groups {
+		where := fmt.Sprintf("group %q", g.Name)
+		if seen[g.Name] {
+			c.errorf(where, "declared twice: put all kinds of a group into one annex.Group")
+		}
+		seen[g.Name] = true
+		c.group(where, g)
+	}
+	return errors.Join(c.errs...)
+}
+
+type checker struct {
+	errs      []error
+	resources map[string]string
+	kinds     map[string]string
+}
+
+func (c *checker) errorf(where, format string, args ...any) {
+	c.errs = append(c.errs, fmt.Errorf("%s: %s", where, fmt.Sprintf(format, args...)))
+}
+
+// reserved are the groups that the server itself serves or that clients would
+// mistake for Kubernetes' own.
+func reserved(group string) bool {
+	return group == "k8s.io" || strings.HasSuffix(group, ".k8s.io") && !strings.HasSuffix(group, ".x-k8s.io")
+}
+
+func (c *checker) group(where string, g Group) {
+	switch msgs := validation.IsDNS1123Subdomain(g.Name); {
+	case len(msgs) > 0:
+		c.errorf(where, "%s", strings.Join(msgs, "; "))
+	case !strings.Contains(g.Name, "."):
+		c.errorf(where, "a group name has a domain, such as %s.example.com", g.Name)
+	case reserved(g.Name):
+		c.errorf(where, "*.k8s.io is reserved for Kubernetes")
+	}
+	if len(g.Kinds) == 0 {
+		c.errorf(where, "no kinds")
+	}
+	for i, k := range g.Kinds {
+		if k == nil {
+			c.errorf(where, "kind %d is nil", i)
+			continue
+		}
+		k.Group = g.Name
+		c.kind(k)
+	}
+}
+
+func (c *checker) kind(k *Kind) {
+	hub := k.Hub()
+	k.Name = hub.Type.Name()
+	where := fmt.Sprintf("kind %s (%s.%s)", k.Name, k.Resource, k.Group)
+
+	if other, ok := c.resources[k.GroupResource().String()]; ok {
+		c.errorf(where, "duplicate resource: %s.%s is served by kind %s already", k.Resource, k.Group, other)
+	}
+	c.resources[k.GroupResource().String()] = k.Name
+	if _, ok := c.kinds[k.GroupKind().String()]; ok {
+		c.errorf(where, "duplicate kind: declare its versions in one KindOf, with Versions")
+	}
+	c.kinds[k.GroupKind().String()] = k.Resource
+
+	if msgs := validation.IsDNS1035Label(k.Resource); len(msgs) > 0 {
+		c.errorf(where, "resource %q: %s", k.Resource, strings.Join(msgs, "; "))
+	}
+	if k.Singular == "" {
+		k.Singular = strings.ToLower(k.Name)
+	}
+	for _, name := range append([]string{k.Singular}, append(k.ShortNames, k.Categories...)...) {
+		if msgs := validation.IsDNS1035Label(name); len(msgs) > 0 {
+			c.errorf(where, "name %q: %s", name, strings.Join(msgs, "; "))
+		}
+	}
+
+	c.structure(where, hub.Type)
+	c.versions(where, k)
+	c.capabilities(where, k)
+}
+
+// structure checks that the Go type has the shape of a Kubernetes object.
+func (c *checker) structure(where string, t reflect.Type) {
+	if t.Kind() != reflect.Struct {
+		c.errorf(where, "Go type %s is not a struct", t)
+		return
+	}
+	for name, want := range map[string]reflect.Type{
+		"TypeMeta":   reflect.TypeFor[metav1.TypeMeta](),
+		"ObjectMeta": reflect.TypeFor[metav1.ObjectMeta](),
+	} {
+		if f, ok := t.FieldByName(name); !ok || f.Type != want {
+			c.errorf(where, "Go type %s does not embed metav1.%s", t, name)
+		}
+	}
+}
+
+func (c *checker) versions(where string, k *Kind) {
+	seen := map[string]bool{}
+	for i, v := range k.Versions {
+		if v.Facts == nil {
+			c.errorf(where, "Go type %s: no generated facts given; run annex generate and pass the package's API function", v.Type)
+			continue
+		}
+		facts := v.Facts()
+		v.GroupVersion = facts.GroupVersion
+		at := fmt.Sprintf("%s, version %s", where, v.GroupVersion.Version)
+		if v.GroupVersion.Group != k.Group {
+			c.errorf(at, "package %s is generated for group %q", v.Type.PkgPath(), v.GroupVersion.Group)
+			continue
+		}
+		if seen[v.GroupVersion.Version] {
+			c.errorf(at, "declared twice")
+		}
+		seen[v.GroupVersion.Version] = true
+		if v.Type.Name() != k.Name {
+			c.errorf(at, "Go type %s must have the hub's name, %s", v.Type, k.Name)
+		}
+		if i > 0 {
+			c.structure(at, v.Type)
+			if v.ToHub == nil || v.FromHub == nil {
+				c.errorf(at, "missing conversion: both directions between %s and the hub %s are needed", v.Type, k.Hub().Type)
+			}
+		}
+		c.types(at, v, facts.AddToScheme)
+		if v.Unserved && v.Validate != nil {
+			c.errorf(at, "Validate on an unserved version never runs")
+		}
+		if v.Unserved && v.Deprecated != "" {
+			c.errorf(at, "a version cannot be both unserved and deprecated: nobody would see the warning")
+		}
+	}
+	if !slices.ContainsFunc(k.Versions, func(v *Version) bool { return !v.Unserved }) {
+		c.errorf(where, "no version is served")
+	}
+	if k.StoredAs == "" {
+		k.StoredAs = k.Hub().GroupVersion.Version
+	}
+	if !seen[k.StoredAs] {
+		c.errorf(where, "StoredAs(%q): no such version; declared are %s", k.StoredAs, strings.Join(k.VersionNames(), ", "))
+	}
+}
+
+// types checks that the version's types are registered by its package and finds
+// the list type.
+func (c *checker) types(where string, v *Version, add func(*runtime.Scheme) error) {
+	scheme := runtime.NewScheme()
+	if add == nil {
+		c.errorf(where, "the package's facts have no AddToScheme")
+		return
+	}
+	if err := add(scheme); err != nil {
+		c.errorf(where, "register the package's types: %v", err)
+		return
+	}
+	known := scheme.KnownTypes(v.GroupVersion)
+	if known[v.Type.Name()] != v.Type {
+		c.errorf(where, "package %s does not register %s; run annex generate", v.Type.PkgPath(), v.Type.Name())
+	}
+	registered := known[v.Type.Name()+"List"]
+	if v.ListType == nil {
+		v.ListType = registered
+	}
+	switch {
+	case registered == nil:
+		c.errorf(where, "package %s has no type %sList", v.Type.PkgPath(), v.Type.Name())
+		v.ListType = nil
+	case v.ListType != registered:
+		c.errorf(where, "wrong list type: %s is not the list of %s, %s is", v.ListType, v.Type, registered)
+	default:
+		items, ok := v.ListType.FieldByName("Items")
+		if !ok || items.Type != reflect.SliceOf(v.Type) {
+			c.errorf(where, "wrong list type: %s needs a field Items []%s", v.ListType, v.Type.Name())
+		}
+		if f, ok := v.ListType.FieldByName("ListMeta"); !ok || f.Type != reflect.TypeFor[metav1.ListMeta]() {
+			c.errorf(where, "list type %s does not embed metav1.ListMeta", v.ListType)
+		}
+	}
+}
+
+func (c *checker) capabilities(where string, k *Kind) {
+	hub := k.Hub()
+	if hub.Type.Kind() != reflect.Struct {
+		return
+	}
+	if _, has := hub.Type.FieldByName("Status"); k.Status && !has {
+		c.errorf(where, "Go type %s has no field Status to serve /status from", hub.Type)
+	}
+	if !k.Status && k.ValidateStatus != nil {
+		c.errorf(where, "ValidateStatus never runs: /status is not served")
+	}
+	if k.Scale != nil {
+		c.scalePath(where, k, "SpecReplicas", k.Scale.SpecReplicas, "spec", reflect.Int32)
+		c.scalePath(where, k, "StatusReplicas", k.Scale.StatusReplicas, "status", reflect.Int32)
+		if len(k.Scale.Selector) > 0 {
+			c.scalePath(where, k, "Selector", k.Scale.Selector, "", reflect.String)
+		}
+	}
+	if k.Grace != nil && k.Grace.Period <= 0 {
+		c.errorf(where, "GracePeriod must be positive, not %s", k.Grace.Period)
+	}
+	columns := map[string]bool{}
+	for _, col := range k.Columns {
+		name := strings.ToLower(col.Name)
+		if name == "" || columns[name] {
+			c.errorf(where, "column %q: names must be given and differ", col.Name)
+		}
+		columns[name] = true
+		if !slices.Contains([]string{"string", "integer", "number", "boolean", "date"}, col.Type) {
+			c.errorf(where, "column %q: type %q is none of string, integer, number, boolean, date", col.Name, col.Type)
+		}
+		if col.Value == nil {
+			c.errorf(where, "column %q has no Value", col.Name)
+		}
+	}
+	fields := map[string]bool{"metadata.name": true, "metadata.namespace": true}
+	for _, f := range k.Selectable {
+		if fields[f.Path] {
+			c.errorf(where, "selectable field %q is declared twice or built in", f.Path)
+		}
+		fields[f.Path] = true
+		for _, v := range k.Versions {
+			if _, ok := FieldAt(v.Type, strings.Split(f.Path, ".")); !ok && !v.Unserved {
+				c.errorf(where, "selectable field %q does not exist in version %s", f.Path, v.GroupVersion.Version)
+			}
+		}
+	}
+}
+
+func (c *checker) scalePath(where string, k *Kind, name string, path []string, root string, want reflect.Kind) {
+	if len(path) < 2 || root != "" && path[0] != root {
+		c.errorf(where, "Scale %s: path .%s does not begin in .%s", name, strings.Join(path, "."), root)
+		return
+	}
+	for _, v := range k.Versions {
+		t, ok := FieldAt(v.Type, path)
+		if ok && t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
+		if !v.Unserved && (!ok || t.Kind() != want) {
+			c.errorf(where, "Scale %s: .%s is no %s field of version %s", name, strings.Join(path, "."), want, v.GroupVersion.Version)
+		}
+	}
+}
+
+// FieldAt returns the type of the field that a path of JSON names leads to.
+func FieldAt(t reflect.Type, path []string) (reflect.Type, bool) {
+	for _, name := range path {
+		for t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
+		if t.Kind() != reflect.Struct {
+			return nil, false
+		}
+		next, ok := fieldByJSONName(t, name)
+		if !ok {
+			return nil, false
+		}
+		t = next
+	}
+	return t, true
+}
+
+func fieldByJSONName(t reflect.Type, name string) (reflect.Type, bool) {
+	for f := range t.Fields() {
+		tag, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if tag == name {
+			return f.Type, true
+		}
+		if f.Anonymous && (tag == "" || strings.Contains(options, "inline")) && f.Type.Kind() == reflect.Struct {
+			if inner, ok := fieldByJSONName(f.Type, name); ok {
+				return inner, true
+			}
+		}
+	}
+	return nil, false
+}
+
+// VersionNames lists the kind's versions, the hub first.
+func (k *Kind) VersionNames() []string {
+	var names []string
+	for _, v := range k.Versions {
+		names = append(names, v.GroupVersion.Version)
+	}
+	return names
+}
+
+// ServedVersions returns the group's versions that any kind serves, the
+// preferred first: as Kubernetes orders versions, stable before beta before
+// alpha, newer before older.
+func (g *Group) ServedVersions() []schema.GroupVersion {
+	var all []schema.GroupVersion
+	for _, k := range g.Kinds {
+		for _, v := range k.Versions {
+			if !v.Unserved && !slices.Contains(all, v.GroupVersion) {
+				all = append(all, v.GroupVersion)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b schema.GroupVersion) int {
+		return version.CompareKubeAwareVersionStrings(b.Version, a.Version)
+	})
+	return all
+}

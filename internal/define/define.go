@@ -1,0 +1,219 @@
+// Package define holds what a user declared: the server, its groups, kinds,
+// versions and hooks, with all type parameters gone. The façade fills it in,
+// Check finds the mistakes, and every other room reads it.
+package define
+
+import (
+	"context"
+	"reflect"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/annexapi/annex/api"
+)
+
+// Server is a whole API server.
+type Server struct {
+	Name   string
+	Groups []Group
+}
+
+// Group is an API group.
+type Group struct {
+	Name  string
+	Kinds []*Kind
+}
+
+// Kind is one kind in all its versions. The objects that hooks see are pointers
+// to the hub's Go type, unless a hook says otherwise.
+type Kind struct {
+	// Group and Name are the API group and the kind, such as Pizza.
+	Group string
+	Name  string
+	// Resource and Singular are the lower-case plural and singular names.
+	Resource   string
+	Singular   string
+	ShortNames []string
+	Categories []string
+	// ClusterScoped kinds live outside namespaces.
+	ClusterScoped bool
+
+	// Versions holds the hub first, then the others as declared.
+	Versions []*Version
+	// StoredAs names the version that objects are stored in.
+	StoredAs string
+
+	// Status says that the kind serves /status.
+	Status bool
+	Scale  *Scale
+	Grace  *Grace
+
+	Columns    []Column
+	Selectable []SelectableField
+
+	PrepareForCreate func(ctx context.Context, obj runtime.Object)
+	PrepareForUpdate func(ctx context.Context, obj, old runtime.Object)
+	Validate         func(ctx context.Context, obj runtime.Object) field.ErrorList
+	ValidateUpdate   func(ctx context.Context, obj, old runtime.Object) field.ErrorList
+	ValidateStatus   func(ctx context.Context, obj, old runtime.Object) field.ErrorList
+	Warn             func(ctx context.Context, obj runtime.Object) []string
+
+	// Admissions run in order on every write; each constructor is called once
+	// for a server.
+	Admissions []AdmissionConstructor
+}
+
+// Version is a kind in one version.
+type Version struct {
+	// Facts returns what was generated about the version's package.
+	Facts func() api.Facts
+	// Type and ListType are the Go struct types; ListType is nil for all but the
+	// hub until Check has looked it up.
+	Type     reflect.Type
+	ListType reflect.Type
+	// ToHub and FromHub convert between this version and the hub; nil for the
+	// hub itself. They need not treat TypeMeta and ObjectMeta.
+	ToHub   func(in, hub runtime.Object) error
+	FromHub func(hub, out runtime.Object) error
+	// Default and Validate see objects of this version.
+	Default  func(obj runtime.Object)
+	Validate func(ctx context.Context, obj runtime.Object) field.ErrorList
+	// Unserved versions are only read from storage.
+	Unserved bool
+	// Deprecated is the warning sent with every use of the version.
+	Deprecated string
+
+	// GroupVersion is filled in by Check.
+	GroupVersion schema.GroupVersion
+}
+
+// New returns an empty object of the version.
+func (v *Version) New() runtime.Object {
+	return reflect.New(v.Type).Interface().(runtime.Object)
+}
+
+// NewList returns an empty list of the version's objects.
+func (v *Version) NewList() runtime.Object {
+	return reflect.New(v.ListType).Interface().(runtime.Object)
+}
+
+// Scale names the fields that /scale works on, as paths such as .spec.replicas.
+type Scale struct {
+	SpecReplicas   []string
+	StatusReplicas []string
+	// Selector is empty if the kind has none.
+	Selector []string
+}
+
+// Grace describes graceful deletion.
+type Grace struct {
+	Period time.Duration
+	// DeleteWhenOver lets the server itself remove the object at the end.
+	DeleteWhenOver bool
+}
+
+// Column is one column of the kind's table.
+type Column struct {
+	Name        string
+	Type        string
+	Format      string
+	Description string
+	// Wide columns are shown with -o wide only.
+	Wide  bool
+	Value func(obj runtime.Object) any
+}
+
+// SelectableField is a field that field selectors may name.
+type SelectableField struct {
+	// Path is the selector's left side, such as spec.referenceType.
+	Path  string
+	Value func(obj runtime.Object) string
+}
+
+// AdmissionConstructor makes an admission hook for one server. The host is the
+// façade's handle on that server; define does not look inside.
+type AdmissionConstructor func(host any) (Admission, error)
+
+// Admission is an admission hook. Attributes carry hub objects.
+type Admission struct {
+	// Mutating hooks may change the object and run before validation.
+	Mutating bool
+	Review   func(ctx context.Context, a admission.Attributes) error
+}
+
+// Hub is the version that all others convert to.
+func (k *Kind) Hub() *Version { return k.Versions[0] }
+
+// Stored is the version that objects are stored in.
+func (k *Kind) Stored() *Version {
+	for _, v := range k.Versions {
+		if v.GroupVersion.Version == k.StoredAs {
+			return v
+		}
+	}
+	return k.Hub()
+}
+
+// GroupResource names the kind's resource.
+func (k *Kind) GroupResource() schema.GroupResource {
+	return schema.GroupResource{Group: k.Group, Resource: k.Resource}
+}
+
+// GroupKind names the kind.
+func (k *Kind) GroupKind() schema.GroupKind {
+	return schema.GroupKind{Group: k.Group, Kind: k.Name}
+}
+
+// Kinds returns all kinds of the server in the order declared.
+func (s *Server) Kinds() []*Kind {
+	var kinds []*Kind
+	for _, g := range s.Groups {
+		kinds = append(kinds, g.Kinds...)
+	}
+	return kinds
+}
+
+// Verbs returns the verbs that the kind's main endpoint serves. Every stored
+// kind serves all of them.
+func (k *Kind) Verbs() []string {
+	return []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
+}
+
+// Subresources returns the subresources that the kind serves.
+func (k *Kind) Subresources() []string {
+	var names []string
+	if k.Status {
+		names = append(names, "status")
+	}
+	if k.Scale != nil {
+		names = append(names, "scale")
+	}
+	return names
+}
+
+// Hooks names the hooks that the kind has.
+func (k *Kind) Hooks() []string {
+	var names []string
+	for _, hook := range []struct {
+		name string
+		set  bool
+	}{
+		{"default", k.Hub().Default != nil},
+		{"prepare for create", k.PrepareForCreate != nil},
+		{"prepare for update", k.PrepareForUpdate != nil},
+		{"validate", k.Validate != nil},
+		{"validate update", k.ValidateUpdate != nil},
+		{"validate status", k.ValidateStatus != nil},
+		{"warn", k.Warn != nil},
+		{"admission", len(k.Admissions) > 0},
+	} {
+		if hook.set {
+			names = append(names, hook.name)
+		}
+	}
+	return names
+}

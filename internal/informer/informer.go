@@ -1,0 +1,138 @@
+// Package informer keeps the caches that hooks read other kinds from. They are
+// filled by watches of the server on itself, over its loopback.
+package informer
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/annexapi/annex/internal/define"
+)
+
+// Set is the informers of one server. Informers are asked for before Run.
+type Set struct {
+	client *rest.Config
+	codecs serializer.CodecFactory
+
+	mu        sync.Mutex
+	informers map[schema.GroupVersionResource]*Informer
+}
+
+// NewSet returns an empty set whose informers watch with client.
+func NewSet(client *rest.Config, codecs serializer.CodecFactory) *Set {
+	return &Set{client: client, codecs: codecs, informers: map[schema.GroupVersionResource]*Informer{}}
+}
+
+// For returns the informer of a kind in a version, the same one each time.
+func (s *Set) For(k *define.Kind, v *define.Version) *Informer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	gvr := v.GroupVersion.WithResource(k.Resource)
+	if i, ok := s.informers[gvr]; ok {
+		return i
+	}
+	i := &Informer{resource: gvr, version: v, synced: make(chan struct{})}
+	s.informers[gvr] = i
+	return i
+}
+
+// Run fills all caches and keeps them current until the context ends.
+func (s *Set) Run(ctx context.Context) error {
+	var all sync.WaitGroup
+	defer all.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, i := range s.informers {
+		if err := i.connect(s.client, s.codecs); err != nil {
+			return fmt.Errorf("informer of %s: %w", i.resource, err)
+		}
+		all.Go(func() { i.shared.RunWithContext(ctx) })
+		all.Go(func() {
+			if cache.WaitForCacheSync(ctx.Done(), i.shared.HasSynced) {
+				close(i.synced)
+			}
+		})
+	}
+	return nil
+}
+
+// Informer is the cache of one resource.
+type Informer struct {
+	resource schema.GroupVersionResource
+	version  *define.Version
+	synced   chan struct{}
+	// shared is set before synced is closed.
+	shared cache.SharedIndexInformer
+}
+
+func (i *Informer) connect(client *rest.Config, codecs serializer.CodecFactory) error {
+	config := rest.CopyConfig(client)
+	gv := i.resource.GroupVersion()
+	config.GroupVersion = &gv
+	config.APIPath = "/apis"
+	config.NegotiatedSerializer = codecs.WithoutConversion()
+	config.QPS = -1
+	restClient, err := rest.RESTClientFor(config)
+	if err != nil {
+		return err
+	}
+	source := cache.NewListWatchFromClient(restClient, i.resource.Resource, "", fields.Everything())
+	i.shared = cache.NewSharedIndexInformer(source, i.version.New(), 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	return i.shared.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
+		// Watches fail while the server ends; that is no news.
+		if ctx.Err() == nil {
+			cache.DefaultWatchErrorHandler(ctx, r, err)
+		}
+	})
+}
+
+// Resource names the resource in errors.
+func (i *Informer) Resource() schema.GroupResource { return i.resource.GroupResource() }
+
+// WaitForSync returns nil once the cache is filled, or why the context ended first.
+func (i *Informer) WaitForSync(ctx context.Context) error {
+	select {
+	case <-i.synced:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Get returns the cached object, after WaitForSync.
+func (i *Informer) Get(namespace, name string) (runtime.Object, bool) {
+	obj, ok, err := i.shared.GetStore().GetByKey(cache.NewObjectName(namespace, name).String())
+	if err != nil || !ok {
+		return nil, false
+	}
+	return obj.(runtime.Object), true
+}
+
+// List calls yield with the cached objects that match, after WaitForSync.
+func (i *Informer) List(namespace string, selector labels.Selector, yield func(runtime.Object)) {
+	for _, item := range i.candidates(namespace) {
+		m, err := meta.Accessor(item)
+		if err == nil && selector.Matches(labels.Set(m.GetLabels())) {
+			yield(item.(runtime.Object))
+		}
+	}
+}
+
+func (i *Informer) candidates(namespace string) []any {
+	if namespace == "" {
+		return i.shared.GetStore().List()
+	}
+	// ByIndex fails only for an index that does not exist.
+	items, _ := i.shared.GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
+	return items
+}

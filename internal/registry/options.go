@@ -1,0 +1,91 @@
+package registry
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/annexapi/annex/internal/convert"
+	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/store"
+)
+
+// Stores opens the storage of resources in one backend. It is the whole of what
+// upstream's registry learns about storage.
+type Stores struct {
+	backend   store.Backend
+	machinery *convert.Machinery
+	stored    map[schema.GroupResource]schema.GroupVersion
+}
+
+var _ generic.RESTOptionsGetter = (*Stores)(nil)
+
+// NewStores serves the kinds of a definition and the extra resources, which are
+// given with the version they are stored in.
+func NewStores(backend store.Backend, machinery *convert.Machinery, server *define.Server, extra map[schema.GroupResource]schema.GroupVersion) *Stores {
+	s := &Stores{backend: backend, machinery: machinery, stored: map[schema.GroupResource]schema.GroupVersion{}}
+	for resource, version := range extra {
+		s.stored[resource] = version
+	}
+	for _, k := range server.Kinds() {
+		s.stored[k.GroupResource()] = k.Stored().GroupVersion
+	}
+	return s
+}
+
+// GetRESTOptions describes the storage of one resource. It is called without an
+// example for resources that are not stored, to compare their prefixes.
+func (s *Stores) GetRESTOptions(resource schema.GroupResource, _ runtime.Object) (generic.RESTOptions, error) {
+	prefix := "/" + resource.Resource
+	if resource.Group != "" {
+		prefix = "/" + resource.Group + prefix
+	}
+	options := generic.RESTOptions{
+		ResourcePrefix:          prefix,
+		Decorator:               s.open,
+		DeleteCollectionWorkers: 1,
+		CountMetricPollPeriod:   time.Minute,
+	}
+	version, ok := s.stored[resource]
+	if !ok {
+		return options, nil
+	}
+	config := storagebackend.Config{
+		Codec:           s.machinery.StorageCodec(version),
+		EncodeVersioner: runtime.NewMultiGroupVersioner(version, schema.GroupKind{Group: version.Group}),
+	}
+	options.StorageConfig = config.ForResource(resource)
+	return options, nil
+}
+
+func (s *Stores) open(
+	config *storagebackend.ConfigForResource,
+	prefix string,
+	_ func(obj runtime.Object) (string, error),
+	newFunc func() runtime.Object,
+	newListFunc func() runtime.Object,
+	_ storage.AttrFunc,
+	_ storage.IndexerFuncs,
+	_ *cache.Indexers,
+) (storage.Interface, factory.DestroyFunc, error) {
+	opened, err := s.backend.Open(store.Resource{
+		Resource:    config.GroupResource,
+		Prefix:      prefix,
+		Codec:       config.Codec,
+		Transformer: config.Transformer,
+		New:         newFunc,
+		NewList:     newListFunc,
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("open storage of %s: %w", config.GroupResource, err)
+	}
+	// The backend is closed as a whole, after the last request.
+	return opened, func() {}, nil
+}

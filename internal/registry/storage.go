@@ -1,0 +1,183 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"reflect"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/names"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/annexapi/annex/internal/define"
+)
+
+// Options are what all kinds of a server share.
+type Options struct {
+	// Typer knows the kinds' types.
+	Typer runtime.ObjectTyper
+	// RESTOptions opens the storage of a resource.
+	RESTOptions generic.RESTOptionsGetter
+	// UnconditionalUpdate accepts an update without a resource version.
+	UnconditionalUpdate bool
+}
+
+// Kind serves one kind: the same storage in all its versions.
+type Kind struct {
+	Definition *define.Kind
+	store      *genericregistry.Store
+	status     *genericregistry.Store
+}
+
+// NewKind opens the kind's storage. It is closed by the server that the storage
+// is installed in.
+func NewKind(k *define.Kind, options Options) (*Kind, error) {
+	main := strategy{
+		ObjectTyper:   options.Typer,
+		NameGenerator: names.SimpleNameGenerator,
+		kind:          k,
+		unconditional: options.UnconditionalUpdate,
+	}
+	singular := k.GroupResource()
+	singular.Resource = k.Singular
+	store := &genericregistry.Store{
+		NewFunc:                   k.Hub().New,
+		NewListFunc:               k.Hub().NewList,
+		PredicateFunc:             predicate(k),
+		DefaultQualifiedResource:  k.GroupResource(),
+		SingularQualifiedResource: singular,
+		CreateStrategy:            main,
+		UpdateStrategy:            main,
+		DeleteStrategy:            main,
+		ResetFieldsStrategy:       main,
+		TableConvertor:            newTable(k),
+	}
+	if k.Grace != nil {
+		store.DeleteStrategy = gracefulStrategy{main}
+	}
+	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: options.RESTOptions, AttrFunc: attributes(k)}); err != nil {
+		return nil, fmt.Errorf("storage of %s: %w", k.GroupResource(), err)
+	}
+	kind := &Kind{Definition: k, store: store}
+	if k.Status {
+		status := *store
+		status.UpdateStrategy = statusStrategy{main}
+		status.ResetFieldsStrategy = statusStrategy{main}
+		kind.status = &status
+	}
+	return kind, nil
+}
+
+// Storage returns what to install for each version of the kind, by path: the
+// resource itself and its subresources.
+func (k *Kind) Storage() map[string]rest.Storage {
+	resource := k.Definition.Resource
+	storage := map[string]rest.Storage{resource: &mainREST{Store: k.store, kind: k.Definition}}
+	if k.status != nil {
+		storage[resource+"/status"] = &statusREST{store: k.status}
+	}
+	if k.Definition.Scale != nil {
+		storage[resource+"/scale"] = &scaleREST{store: k.store, kind: k.Definition}
+	}
+	return storage
+}
+
+// mainREST is a kind's main endpoint.
+type mainREST struct {
+	*genericregistry.Store
+	kind *define.Kind
+}
+
+var (
+	_ rest.StandardStorage      = (*mainREST)(nil)
+	_ rest.ShortNamesProvider   = (*mainREST)(nil)
+	_ rest.CategoriesProvider   = (*mainREST)(nil)
+	_ rest.SingularNameProvider = (*mainREST)(nil)
+	_ rest.Scoper               = (*mainREST)(nil)
+	_ rest.StorageWithReadiness = (*mainREST)(nil)
+)
+
+func (r *mainREST) ShortNames() []string  { return r.kind.ShortNames }
+func (r *mainREST) Categories() []string  { return r.kind.Categories }
+func (r *mainREST) NamespaceScoped() bool { return !r.kind.ClusterScoped }
+
+// statusREST is the /status endpoint.
+type statusREST struct {
+	store *genericregistry.Store
+}
+
+var (
+	_ rest.Getter              = (*statusREST)(nil)
+	_ rest.Updater             = (*statusREST)(nil)
+	_ rest.Patcher             = (*statusREST)(nil)
+	_ rest.ResetFieldsStrategy = (*statusREST)(nil)
+	_ rest.TableConvertor      = (*statusREST)(nil)
+)
+
+func (r *statusREST) New() runtime.Object { return r.store.New() }
+
+// Destroy leaves the storage to the main endpoint.
+func (r *statusREST) Destroy() {}
+
+func (r *statusREST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
+	return r.store.Get(ctx, name, options)
+}
+
+// Update never creates: an object begins at the main endpoint.
+func (r *statusREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+	return r.store.Update(ctx, name, info, create, update, false, options)
+}
+
+func (r *statusREST) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return r.store.GetResetFields()
+}
+
+func (r *statusREST) ConvertToTable(ctx context.Context, object, options runtime.Object) (*metav1.Table, error) {
+	return r.store.ConvertToTable(ctx, object, options)
+}
+
+func attributes(k *define.Kind) storage.AttrFunc {
+	return func(obj runtime.Object) (labels.Set, fields.Set, error) {
+		m := accessor(obj)
+		set := fields.Set{"metadata.name": m.GetName()}
+		if !k.ClusterScoped {
+			set["metadata.namespace"] = m.GetNamespace()
+		}
+		for _, f := range k.Selectable {
+			set[f.Path] = f.Value(obj)
+		}
+		return m.GetLabels(), set, nil
+	}
+}
+
+func predicate(k *define.Kind) func(labels.Selector, fields.Selector) storage.SelectionPredicate {
+	attrs := attributes(k)
+	return func(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
+		return storage.SelectionPredicate{Label: label, Field: field, GetAttrs: attrs}
+	}
+}
+
+// topFields yields the JSON names of a kind's own top-level fields.
+func topFields(t reflect.Type) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for f := range t.Fields() {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			switch {
+			case f.Anonymous, name == "", name == "-", name == "metadata", name == "status":
+				continue
+			}
+			if !yield(name) {
+				return
+			}
+		}
+	}
+}

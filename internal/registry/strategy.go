@@ -1,0 +1,241 @@
+// Package registry serves the objects of any kind from a store: what is the same
+// for all kinds is here once, what differs is read from the kind's definition.
+package registry
+
+import (
+	"context"
+	"reflect"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage/names"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/annexapi/annex/internal/define"
+)
+
+// strategy decides what the main endpoint of a kind accepts and keeps.
+type strategy struct {
+	runtime.ObjectTyper
+	names.NameGenerator
+	kind *define.Kind
+	// unconditional accepts an update without a resource version.
+	unconditional bool
+}
+
+var (
+	_ rest.RESTCreateStrategy         = strategy{}
+	_ rest.RESTUpdateStrategy         = strategy{}
+	_ rest.RESTDeleteStrategy         = strategy{}
+	_ rest.ResetFieldsStrategy        = strategy{}
+	_ rest.RESTUpdateStrategy         = statusStrategy{}
+	_ rest.ResetFieldsStrategy        = statusStrategy{}
+	_ rest.RESTGracefulDeleteStrategy = gracefulStrategy{}
+)
+
+func (s strategy) NamespaceScoped() bool                         { return !s.kind.ClusterScoped }
+func (s strategy) AllowCreateOnUpdate(context.Context) bool      { return false }
+func (s strategy) AllowUnconditionalUpdate(context.Context) bool { return s.unconditional }
+func (s strategy) Canonicalize(runtime.Object)                   {}
+
+func (s strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
+	if s.kind.Status {
+		status := part(obj, "Status")
+		status.SetZero()
+	}
+	accessor(obj).SetGeneration(1)
+	if s.kind.PrepareForCreate != nil {
+		s.kind.PrepareForCreate(ctx, obj)
+	}
+}
+
+func (s strategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
+	if s.kind.Status {
+		part(obj, "Status").Set(part(old.DeepCopyObject(), "Status"))
+	}
+	if s.kind.PrepareForUpdate != nil {
+		s.kind.PrepareForUpdate(ctx, obj, old)
+	}
+	setGeneration(obj, old)
+}
+
+// setGeneration raises the generation when anything but metadata and status
+// changed. BeforeUpdate has set it to the old object's already.
+func setGeneration(obj, old runtime.Object) {
+	updated, previous := reflect.ValueOf(obj).Elem(), reflect.ValueOf(old).Elem()
+	for i := range updated.NumField() {
+		switch updated.Type().Field(i).Name {
+		case "TypeMeta", "ObjectMeta", "Status":
+			continue
+		}
+		if !apiequality.Semantic.DeepEqual(updated.Field(i).Interface(), previous.Field(i).Interface()) {
+			accessor(obj).SetGeneration(accessor(old).GetGeneration() + 1)
+			return
+		}
+	}
+}
+
+func (s strategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
+	return s.validate(ctx, obj)
+}
+
+func (s strategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	errs := s.validate(ctx, obj)
+	if s.kind.ValidateUpdate != nil {
+		errs = append(errs, s.kind.ValidateUpdate(ctx, obj, old)...)
+	}
+	return errs
+}
+
+// validate runs the hub's validation whatever version the request speaks, and
+// that version's own on top, whose paths are those the client knows.
+func (s strategy) validate(ctx context.Context, obj runtime.Object) field.ErrorList {
+	var errs field.ErrorList
+	if s.kind.Validate != nil {
+		errs = s.kind.Validate(ctx, obj)
+	}
+	if v := s.requested(ctx); v != nil && v.Validate != nil {
+		out := v.New()
+		if err := v.FromHub(obj, out); err != nil {
+			return append(errs, field.InternalError(nil, err))
+		}
+		errs = append(errs, v.Validate(ctx, out)...)
+	}
+	return errs
+}
+
+// requested returns the version that the request speaks, nil if it is the hub.
+func (s strategy) requested(ctx context.Context) *define.Version {
+	info, ok := request.RequestInfoFrom(ctx)
+	if !ok {
+		return nil
+	}
+	for _, v := range s.kind.Versions[1:] {
+		if v.GroupVersion.Version == info.APIVersion && v.GroupVersion.Group == info.APIGroup {
+			return v
+		}
+	}
+	return nil
+}
+
+func (s strategy) WarningsOnCreate(ctx context.Context, obj runtime.Object) []string {
+	if s.kind.Warn == nil {
+		return nil
+	}
+	return s.kind.Warn(ctx, obj)
+}
+
+func (s strategy) WarningsOnUpdate(ctx context.Context, obj, _ runtime.Object) []string {
+	return s.WarningsOnCreate(ctx, obj)
+}
+
+// GetResetFields names what the main endpoint ignores, so that an applier does
+// not come to own it.
+func (s strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	if !s.kind.Status {
+		return nil
+	}
+	return resetFields(s.kind, fieldpath.MakePathOrDie("status"))
+}
+
+func resetFields(k *define.Kind, paths ...fieldpath.Path) map[fieldpath.APIVersion]*fieldpath.Set {
+	fields := map[fieldpath.APIVersion]*fieldpath.Set{}
+	for _, v := range k.Versions {
+		fields[fieldpath.APIVersion(v.GroupVersion.String())] = fieldpath.NewSet(paths...)
+	}
+	return fields
+}
+
+// statusStrategy decides what /status accepts: the status, and of the metadata
+// only what bookkeeping needs.
+type statusStrategy struct {
+	strategy
+}
+
+func (s statusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	updated, previous := reflect.ValueOf(obj).Elem(), reflect.ValueOf(old.DeepCopyObject()).Elem()
+	for i := range updated.NumField() {
+		switch updated.Type().Field(i).Name {
+		case "TypeMeta", "Status":
+		case "ObjectMeta":
+			keepMetadata(accessor(obj), accessor(old))
+		default:
+			updated.Field(i).Set(previous.Field(i))
+		}
+	}
+}
+
+// keepMetadata undoes changes of the metadata that users own.
+func keepMetadata(obj, old metav1.Object) {
+	obj.SetLabels(old.GetLabels())
+	obj.SetAnnotations(old.GetAnnotations())
+	obj.SetFinalizers(old.GetFinalizers())
+	obj.SetOwnerReferences(old.GetOwnerReferences())
+	obj.SetGeneration(old.GetGeneration())
+}
+
+func (s statusStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	if s.kind.ValidateStatus == nil {
+		return nil
+	}
+	return s.kind.ValidateStatus(ctx, obj, old)
+}
+
+func (s statusStrategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
+	return nil
+}
+
+// GetResetFields names everything but the status: its fields one by one, for a
+// set cannot say "all others".
+func (s statusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	fields := map[fieldpath.APIVersion]*fieldpath.Set{}
+	for _, v := range s.kind.Versions {
+		set := fieldpath.NewSet(
+			fieldpath.MakePathOrDie("metadata", "labels"),
+			fieldpath.MakePathOrDie("metadata", "annotations"),
+			fieldpath.MakePathOrDie("metadata", "finalizers"),
+			fieldpath.MakePathOrDie("metadata", "ownerReferences"),
+		)
+		for name := range topFields(v.Type) {
+			set.Insert(fieldpath.MakePathOrDie(name))
+		}
+		fields[fieldpath.APIVersion(v.GroupVersion.String())] = set
+	}
+	return fields
+}
+
+// gracefulStrategy adds graceful deletion to a strategy.
+type gracefulStrategy struct {
+	strategy
+}
+
+// CheckGracefulDelete defaults the grace period to the kind's. A period of 0, and
+// an object that is not served by a grace period, is deleted at once.
+func (s gracefulStrategy) CheckGracefulDelete(_ context.Context, _ runtime.Object, options *metav1.DeleteOptions) bool {
+	if options == nil {
+		return false
+	}
+	if options.GracePeriodSeconds == nil {
+		seconds := int64(s.kind.Grace.Period.Seconds())
+		options.GracePeriodSeconds = &seconds
+	}
+	return true
+}
+
+func accessor(obj runtime.Object) metav1.Object {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		// Check has seen that the kind embeds ObjectMeta.
+		panic(err)
+	}
+	return m
+}
+
+func part(obj runtime.Object, name string) reflect.Value {
+	return reflect.ValueOf(obj).Elem().FieldByName(name)
+}

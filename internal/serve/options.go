@@ -1,0 +1,120 @@
+package serve
+
+import (
+	"fmt"
+	"net"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/annexapi/annex/internal/mvcc"
+	"github.com/annexapi/annex/store/embedded"
+	"github.com/annexapi/annex/store/journal"
+	"github.com/annexapi/annex/store/memory"
+)
+
+// Options are the façade's options, which document them.
+type Options struct {
+	DataDir            string
+	Storage            string
+	BindAddress        string
+	SecurePort         int
+	InsecurePort       int
+	TLSCertFile        string
+	TLSPrivateKeyFile  string
+	ClientCAFile       string
+	TokenAuthFile      string
+	HistoryAge         time.Duration
+	HistoryRevisions   int64
+	HistoryBytes       int64
+	RequestTimeout     time.Duration
+	ShutdownTimeout    time.Duration
+	UnrestrictedUpdate bool
+}
+
+// Ports that are not numbers, as the façade documents them.
+const (
+	portOff = -1
+	portAny = -2
+)
+
+// Complete fills in defaults and returns the first mistake.
+func (o *Options) Complete() error {
+	if o.Storage == "" {
+		o.Storage = "embedded"
+	}
+	switch o.Storage {
+	case "memory":
+	case "embedded":
+		if o.DataDir == "" {
+			return fmt.Errorf("storage embedded needs a data directory")
+		}
+	default:
+		return fmt.Errorf("storage %q: choose memory or embedded", o.Storage)
+	}
+	if o.BindAddress == "" {
+		o.BindAddress = "127.0.0.1"
+	}
+	if net.ParseIP(o.BindAddress) == nil {
+		return fmt.Errorf("bind address %q is not an IP address", o.BindAddress)
+	}
+	if o.SecurePort == portAny {
+		o.SecurePort = 0
+	}
+	if o.InsecurePort == 0 {
+		o.InsecurePort = portOff
+	}
+	for name, port := range map[string]int{"secure port": o.SecurePort, "insecure port": o.InsecurePort} {
+		if port < portAny || port > 65535 {
+			return fmt.Errorf("%s %d is not between 0 and 65535", name, port)
+		}
+	}
+	if o.HistoryAge < 0 || o.HistoryRevisions < 0 || o.HistoryBytes < 0 {
+		return fmt.Errorf("history limits cannot be negative")
+	}
+	if o.RequestTimeout < 0 || o.ShutdownTimeout < 0 {
+		return fmt.Errorf("timeouts cannot be negative")
+	}
+	if o.RequestTimeout == 0 {
+		o.RequestTimeout = time.Minute
+	}
+	if o.ShutdownTimeout == 0 {
+		o.ShutdownTimeout = 10 * time.Second
+	}
+	return nil
+}
+
+func (o *Options) history() mvcc.History {
+	return mvcc.History{MinAge: o.HistoryAge, MinRevisions: o.HistoryRevisions, MaxBytes: o.HistoryBytes}
+}
+
+// path returns a place in the data directory, or nothing if there is none.
+func (o *Options) path(name string) string {
+	if o.DataDir == "" {
+		return ""
+	}
+	return filepath.Join(o.DataDir, name)
+}
+
+// listen opens a port; nil if it is off.
+func (o *Options) listen(port int) (net.Listener, error) {
+	switch port {
+	case portOff:
+		return nil, nil
+	case portAny:
+		port = 0
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(o.BindAddress, strconv.Itoa(port)))
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	return l, nil
+}
+
+// journal opens what makes revisions durable.
+func (o *Options) journal() (journal.Journal, error) {
+	if o.Storage == "memory" {
+		return memory.New(), nil
+	}
+	return embedded.Open(o.path("storage"), embedded.Options{})
+}

@@ -1,0 +1,422 @@
+// Package serve makes a running server of a definition: it opens the storage,
+// gets certificates, listens, starts what runs beside the requests, and takes it
+// all down again in order.
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/annexapi/annex/internal/admit"
+	"github.com/annexapi/annex/internal/auth"
+	"github.com/annexapi/annex/internal/certs"
+	"github.com/annexapi/annex/internal/convert"
+	"github.com/annexapi/annex/internal/convert/metaopenapi"
+	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/informer"
+	"github.com/annexapi/annex/internal/loopback"
+	"github.com/annexapi/annex/internal/mvcc"
+	"github.com/annexapi/annex/internal/registry"
+	"github.com/annexapi/annex/internal/upstream"
+)
+
+// HostFunc makes the handle that admission hooks get.
+type HostFunc func(client *rest.Config, informers *informer.Set) any
+
+// Server is a server that is built and listens, but answers nothing yet.
+type Server struct {
+	definition *define.Server
+	options    Options
+
+	backend   *mvcc.Core
+	certs     *certs.Certs
+	tokens    *auth.TokenFile
+	loopback  *loopback.Loopback
+	informers *informer.Set
+	kinds     []*registry.Kind
+	upstream  *upstream.Server
+
+	secure   net.Listener
+	insecure net.Listener
+
+	stopping chan struct{}
+	closers  []func() error
+}
+
+// New builds a server. It fails before anything is answered, and leaves nothing
+// open if it does.
+func New(ctx context.Context, definition *define.Server, options Options, host HostFunc) (*Server, error) {
+	if err := options.Complete(); err != nil {
+		return nil, err
+	}
+	s := &Server{definition: definition, options: options, stopping: make(chan struct{})}
+	if err := s.build(ctx, host); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Server) build(ctx context.Context, host HostFunc) error {
+	if err := s.openFiles(ctx); err != nil {
+		return err
+	}
+	if err := s.listen(); err != nil {
+		return err
+	}
+	machinery, err := convert.New(s.definition)
+	if err != nil {
+		return err
+	}
+	s.loopback = loopback.New()
+	s.onClose(s.loopback.Close)
+	s.informers = informer.NewSet(s.loopback.Config(), machinery.Codecs)
+
+	stores := registry.NewStores(s.backend, machinery, s.definition, nil)
+	for _, k := range s.definition.Kinds() {
+		kind, err := registry.NewKind(k, registry.Options{
+			Typer:               machinery.Scheme,
+			RESTOptions:         stores,
+			UnconditionalUpdate: s.options.UnrestrictedUpdate,
+		})
+		if err != nil {
+			return err
+		}
+		s.kinds = append(s.kinds, kind)
+	}
+	hooks, err := admit.NewHooks(s.definition, host(s.loopback.Config(), s.informers))
+	if err != nil {
+		return err
+	}
+	authorizer, err := auth.NewAuthorizer()
+	if err != nil {
+		return fmt.Errorf("authorization: %w", err)
+	}
+	s.upstream, err = upstream.New(upstream.Config{
+		Definition:     s.definition,
+		Machinery:      machinery,
+		Stores:         stores,
+		Kinds:          s.kinds,
+		OpenAPI:        convert.Definitions(s.definition, metaopenapi.GetOpenAPIDefinitions),
+		Authenticator:  s.authenticator(),
+		Authorizer:     authorizer,
+		Admission:      admission.NewChainHandler(hooks),
+		Loopback:       s.loopback.Config(),
+		Address:        s.address(),
+		Ready:          s.readyChecks(),
+		RequestTimeout: s.options.RequestTimeout,
+		Stopping:       s.stopping,
+		WatchDrain:     s.options.ShutdownTimeout,
+	})
+	if err != nil {
+		return err
+	}
+	s.onClose(func() error { s.upstream.Destroy(); return nil })
+	return nil
+}
+
+// openFiles opens what the server keeps on disk, the locked storage first.
+func (s *Server) openFiles(ctx context.Context) error {
+	journal, err := s.options.journal()
+	if err != nil {
+		return err
+	}
+	s.backend, err = mvcc.Open(ctx, journal, mvcc.Options{History: s.options.history()})
+	if err != nil {
+		return fmt.Errorf("open storage: %w", err)
+	}
+	s.onClose(s.backend.Close)
+	s.certs, err = certs.Open(ctx, certs.Options{
+		Dir:          s.options.path("cert"),
+		Hosts:        []string{s.options.BindAddress},
+		CertFile:     s.options.TLSCertFile,
+		KeyFile:      s.options.TLSPrivateKeyFile,
+		ClientCAFile: s.options.ClientCAFile,
+	})
+	if err != nil {
+		return err
+	}
+	if s.options.TokenAuthFile != "" {
+		if s.tokens, err = auth.OpenTokenFile(s.options.TokenAuthFile); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Server) listen() error {
+	var err error
+	if s.secure, err = s.options.listen(s.options.SecurePort); err != nil {
+		return err
+	}
+	if s.secure != nil {
+		s.onClose(closeListener(s.secure))
+	}
+	if s.insecure, err = s.options.listen(s.options.InsecurePort); err != nil {
+		return err
+	}
+	if s.insecure != nil {
+		s.onClose(closeListener(s.insecure))
+	}
+	return nil
+}
+
+// closeListener closes a listener that an HTTP server may have closed already.
+func closeListener(l net.Listener) func() error {
+	return func() error {
+		if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		return nil
+	}
+}
+
+func (s *Server) onClose(f func() error) { s.closers = append(s.closers, f) }
+
+// Close releases everything, the last opened first. The server must not be
+// running.
+func (s *Server) Close() error {
+	var errs []error
+	for _, f := range slices.Backward(s.closers) {
+		errs = append(errs, f())
+	}
+	s.closers = nil
+	return errors.Join(errs...)
+}
+
+func (s *Server) authenticator() authenticator.Request {
+	credentials := auth.Credentials{
+		ClientCA: s.certs.ClientCA(),
+		Tokens:   []authenticator.Token{auth.LoopbackTokens(s.loopback.Token())},
+	}
+	if s.tokens != nil {
+		credentials.Tokens = append(credentials.Tokens, s.tokens)
+	}
+	return auth.NewAuthenticator(credentials)
+}
+
+func (s *Server) readyChecks() []healthz.HealthChecker {
+	return []healthz.HealthChecker{
+		healthz.NamedCheck("storage", func(*http.Request) error { return s.backend.Health() }),
+		healthz.NamedCheck("stopping", func(*http.Request) error {
+			select {
+			case <-s.stopping:
+				return errors.New("the server is shutting down")
+			default:
+				return nil
+			}
+		}),
+	}
+}
+
+// Handler is the server's whole HTTP interface, with authentication and
+// authorization. It answers usefully while Run runs.
+func (s *Server) Handler() http.Handler { return s.upstream.Handler }
+
+// URL is where clients on this machine reach the server by HTTPS, empty if it
+// does not listen.
+func (s *Server) URL() string {
+	if s.secure == nil {
+		return ""
+	}
+	address := s.secure.Addr().(*net.TCPAddr)
+	return certs.ServerURL(net.ParseIP(s.options.BindAddress), address.Port)
+}
+
+// InsecureURL is where clients on this machine reach the server by plain HTTP,
+// empty if it does not listen.
+func (s *Server) InsecureURL() string {
+	if s.insecure == nil {
+		return ""
+	}
+	return "http://" + s.insecure.Addr().String()
+}
+
+// address is what discovery tells clients.
+func (s *Server) address() string {
+	for _, l := range []net.Listener{s.secure, s.insecure} {
+		if l != nil {
+			return l.Addr().String()
+		}
+	}
+	return "localhost:443"
+}
+
+// ClientConfig is the administrator's configuration over HTTPS, or over the
+// loopback if the server does not listen.
+func (s *Server) ClientConfig() (*rest.Config, error) {
+	if s.secure == nil {
+		return s.loopback.Config(), nil
+	}
+	return s.certs.ClientConfig(s.URL())
+}
+
+// Kubeconfig is the path of the administrator's kubeconfig, empty if the server
+// writes none.
+func (s *Server) Kubeconfig() string {
+	if s.options.DataDir == "" || s.secure == nil {
+		return ""
+	}
+	path, err := filepath.Abs(s.options.path("kubeconfig"))
+	if err != nil {
+		return s.options.path("kubeconfig")
+	}
+	return path
+}
+
+// Run serves until the context ends, then lets requests in progress finish, ends
+// watches and closes the server. It calls ready once the server answers 200 at
+// /readyz.
+func (s *Server) Run(ctx context.Context, ready func()) error {
+	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	running.Go(func() { s.certs.Run(background) })
+	if s.tokens != nil {
+		running.Go(func() { s.tokens.Run(background) })
+	}
+	for _, k := range s.kinds {
+		if k.NeedsGraceTimer() {
+			running.Go(func() { k.RunGraceTimer(background, clock.RealClock{}) })
+		}
+	}
+	failed := make(chan error, 1)
+	running.Go(func() {
+		if err := s.informers.Run(background); err != nil {
+			failed <- err
+		}
+	})
+	s.loopback.Serve(s.upstream.Handler)
+	s.upstream.Start(background)
+	stopped, err := s.serve()
+	if err == nil {
+		if path := s.Kubeconfig(); path != "" {
+			err = s.certs.WriteKubeconfig(path, s.definition.Name, s.URL())
+		}
+	}
+	if err == nil {
+		err = s.untilReady(ctx, failed)
+	}
+	if err == nil {
+		ready()
+		select {
+		case <-ctx.Done():
+		case err = <-failed:
+		}
+	}
+	if ctx.Err() != nil {
+		// Being told to stop is no error, not even before the server was ready.
+		err = nil
+	}
+	close(s.stopping)
+	s.upstream.Drain()
+	stopped()
+	cancel()
+	running.Wait()
+	return errors.Join(err, s.Close())
+}
+
+// serve answers on all listeners. The function returned stops that, giving
+// connections a little time to become idle.
+func (s *Server) serve() (stop func(), err error) {
+	stopCh := make(chan struct{})
+	var done []<-chan struct{}
+	stop = func() {
+		close(stopCh)
+		for _, d := range done {
+			<-d
+		}
+	}
+	if s.secure != nil {
+		info := &server.SecureServingInfo{
+			Listener:                     s.secure,
+			Cert:                         s.certs.Serving(),
+			ClientCA:                     s.certs.ClientCA(),
+			HTTP2MaxStreamsPerConnection: 1000,
+		}
+		idle, closed, err := info.Serve(s.upstream.Handler, s.options.ShutdownTimeout, stopCh)
+		if err != nil {
+			return stop, fmt.Errorf("serve HTTPS: %w", err)
+		}
+		done = append(done, idle, closed)
+	}
+	if s.insecure != nil {
+		plain := &http.Server{
+			Handler:           s.upstream.Handler,
+			MaxHeaderBytes:    1 << 20,
+			IdleTimeout:       90 * time.Second,
+			ReadHeaderTimeout: 32 * time.Second,
+		}
+		idle, closed, err := server.RunServer(plain, s.insecure, s.options.ShutdownTimeout, stopCh)
+		if err != nil {
+			return stop, fmt.Errorf("serve HTTP: %w", err)
+		}
+		done = append(done, idle, closed)
+	}
+	return stop, nil
+}
+
+// readyTimeout bounds how long a server that works may take to become ready.
+const readyTimeout = 2 * time.Minute
+
+// untilReady returns nil when /readyz answers 200. Its reasons come from many
+// hooks, which is why it asks again and again.
+func (s *Server) untilReady(ctx context.Context, failed <-chan error) error {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	timeout := time.NewTimer(readyTimeout)
+	defer timeout.Stop()
+	for {
+		if s.isReady(ctx) {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-timeout.C:
+			return fmt.Errorf("not ready after %s; ask /readyz?verbose for the reason", readyTimeout)
+		case err := <-failed:
+			return err
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (s *Server) isReady(ctx context.Context) bool {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "/readyz", nil)
+	if err != nil {
+		return false
+	}
+	response := &statusRecorder{header: http.Header{}}
+	s.upstream.Handler.ServeHTTP(response, request)
+	return response.status == http.StatusOK
+}
+
+// statusRecorder keeps a response's status and nothing else.
+type statusRecorder struct {
+	header http.Header
+	status int
+}
+
+func (r *statusRecorder) Header() http.Header { return r.header }
+
+func (r *statusRecorder) Write(b []byte) (int, error) {
+	if r.status == 0 {
+		r.status = http.StatusOK
+	}
+	return len(b), nil
+}
+
+func (r *statusRecorder) WriteHeader(status int) { r.status = status }

@@ -1,0 +1,89 @@
+package upstream
+
+import (
+	"net/http"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/server"
+	serverfilters "k8s.io/apiserver/pkg/server/filters"
+	"k8s.io/apiserver/pkg/warning"
+
+	"github.com/annexapi/annex/internal/define"
+)
+
+// chain returns the builder of the handler chain. It is upstream's, without the
+// filters that do nothing unless configured and the goroutine per request that
+// the timeout filter spends: the deadline in the request's context ends the
+// storage call, and with it the request.
+func chain(config Config) func(http.Handler, *server.Config) http.Handler {
+	return func(handler http.Handler, c *server.Config) http.Handler {
+		if warnings := deprecations(config.Definition); len(warnings) > 0 {
+			handler = withDeprecations(handler, warnings)
+		}
+		handler = filters.WithAuthorization(handler, c.Authorization.Authorizer, c.Serializer)
+		handler = serverfilters.WithMaxInFlightLimit(handler, c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight, c.LongRunningFunc)
+		handler = withImpersonation(handler, c)
+		handler = filters.WithAuthentication(handler, c.Authentication.Authenticator, filters.Unauthorized(c.Serializer), authenticator.Audiences(nil), nil)
+		handler = filters.WithWarningRecorder(handler)
+		handler = filters.WithRequestDeadline(handler, nil, nil, c.LongRunningFunc, c.Serializer, c.RequestTimeout)
+		handler = serverfilters.WithWaitGroup(handler, c.LongRunningFunc, c.NonLongRunningRequestWaitGroup)
+		if c.ShutdownWatchTerminationGracePeriod > 0 {
+			handler = serverfilters.WithWatchTerminationDuringShutdown(handler, stopping(config.Stopping), c.WatchRequestWaitGroup)
+		}
+		handler = filters.WithCacheControl(handler)
+		handler = filters.WithRequestInfo(handler, c.RequestInfoResolver)
+		handler = filters.WithRequestReceivedTimestamp(handler)
+		handler = serverfilters.WithPanicRecovery(handler, c.RequestInfoResolver)
+		return filters.WithAuditInit(handler)
+	}
+}
+
+// stopping tells watches that the server is about to end.
+type stopping <-chan struct{}
+
+func (s stopping) ShuttingDown() <-chan struct{} { return s }
+
+// withImpersonation takes the way through the impersonation filter only if the
+// request asks for it.
+func withImpersonation(handler http.Handler, c *server.Config) http.Handler {
+	impersonating := impersonation.WithConstrainedImpersonation(handler, c.Authorization.Authorizer, c.Serializer)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for name := range r.Header {
+			if strings.HasPrefix(name, "Impersonate-") {
+				impersonating.ServeHTTP(w, r)
+				return
+			}
+		}
+		handler.ServeHTTP(w, r)
+	})
+}
+
+func deprecations(s *define.Server) map[schema.GroupVersionResource]string {
+	warnings := map[schema.GroupVersionResource]string{}
+	for _, k := range s.Kinds() {
+		for _, v := range k.Versions {
+			if v.Deprecated != "" {
+				warnings[v.GroupVersion.WithResource(k.Resource)] = v.Deprecated
+			}
+		}
+	}
+	return warnings
+}
+
+// withDeprecations warns whoever uses a deprecated version.
+func withDeprecations(handler http.Handler, warnings map[schema.GroupVersionResource]string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if info, ok := request.RequestInfoFrom(r.Context()); ok && info.IsResourceRequest {
+			resource := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
+			if text, ok := warnings[resource]; ok {
+				warning.AddWarning(r.Context(), "", text)
+			}
+		}
+		handler.ServeHTTP(w, r)
+	})
+}

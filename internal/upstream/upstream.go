@@ -1,0 +1,190 @@
+// Package upstream turns a definition into a k8s.io/apiserver server. It alone
+// climbs that library's ladder of configurations, so that a new Kubernetes
+// release is a change of this folder.
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilwaitgroup "k8s.io/apimachinery/pkg/util/waitgroup"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/healthz"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/kube-openapi/pkg/common"
+
+	"github.com/annexapi/annex/internal/convert"
+	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/registry"
+)
+
+// Config is all that a server is made of.
+type Config struct {
+	Definition *define.Server
+	Machinery  *convert.Machinery
+	// Stores opens the storage of every resource.
+	Stores *registry.Stores
+	Kinds  []*registry.Kind
+	// Core is the storage of the core group's version v1, by resource; nil serves
+	// no core group.
+	Core map[string]rest.Storage
+	// OpenAPI returns the definitions of all types served.
+	OpenAPI common.GetOpenAPIDefinitions
+
+	Authenticator authenticator.Request
+	Authorizer    authorizer.Authorizer
+	Admission     admission.Interface
+	// Loopback is the privileged in-process client configuration.
+	Loopback *restclient.Config
+	// Address is the host:port that discovery tells clients.
+	Address string
+	// Ready are the checks of /readyz beside upstream's own.
+	Ready []healthz.HealthChecker
+	// RequestTimeout bounds every request that is not a watch.
+	RequestTimeout time.Duration
+	// Stopping is closed when watches have to end.
+	Stopping <-chan struct{}
+	// WatchDrain bounds how long a shutdown waits for watches to end.
+	WatchDrain time.Duration
+}
+
+// Server is a built server that does not listen yet.
+type Server struct {
+	// Handler is the whole chain: authentication, authorization, API.
+	Handler http.Handler
+
+	generic *server.GenericAPIServer
+	drain   time.Duration
+}
+
+// New builds the server. All API groups are installed when it returns.
+func New(c Config) (*Server, error) {
+	config := server.NewConfig(c.Machinery.Codecs)
+	config.EffectiveVersion = newVersion()
+	config.ExternalAddress = c.Address
+	config.LoopbackClientConfig = c.Loopback
+	config.Authentication.Authenticator = c.Authenticator
+	config.Authorization.Authorizer = c.Authorizer
+	config.AdmissionControl = c.Admission
+	config.RESTOptionsGetter = c.Stores
+	config.EnableProfiling = false
+	config.RequestTimeout = c.RequestTimeout
+	config.ShutdownWatchTerminationGracePeriod = c.WatchDrain
+	config.ReadyzChecks = append(config.ReadyzChecks, c.Ready...)
+	config.BuildHandlerChainFunc = chain(c)
+
+	namer := c.Machinery.Namer()
+	config.OpenAPIConfig = server.DefaultOpenAPIConfig(c.OpenAPI, namer)
+	config.OpenAPIConfig.Info.Title = c.Definition.Name
+	config.OpenAPIV3Config = server.DefaultOpenAPIV3Config(c.OpenAPI, namer)
+	config.OpenAPIV3Config.Info.Title = c.Definition.Name
+
+	generic, err := config.Complete(nil).New(c.Definition.Name, server.NewEmptyDelegate())
+	if err != nil {
+		return nil, fmt.Errorf("build API server: %w", err)
+	}
+	if err := install(generic, c); err != nil {
+		return nil, err
+	}
+	generic.PrepareRun()
+	return &Server{Handler: generic.Handler, generic: generic, drain: c.WatchDrain}, nil
+}
+
+func install(generic *server.GenericAPIServer, c Config) error {
+	if len(c.Core) > 0 {
+		info := server.NewDefaultAPIGroupInfo("", c.Machinery.Scheme, c.Machinery.ParameterCodec, c.Machinery.Codecs)
+		info.VersionedResourcesStorageMap["v1"] = c.Core
+		if err := generic.InstallLegacyAPIGroup(server.DefaultLegacyAPIPrefix, &info); err != nil {
+			return fmt.Errorf("install the core group: %w", err)
+		}
+	}
+	var infos []*server.APIGroupInfo
+	for i := range c.Definition.Groups {
+		group := &c.Definition.Groups[i]
+		info := server.NewDefaultAPIGroupInfo(group.Name, c.Machinery.Scheme, c.Machinery.ParameterCodec, c.Machinery.Codecs)
+		for _, k := range c.Kinds {
+			if k.Definition.Group != group.Name {
+				continue
+			}
+			for _, v := range k.Definition.Versions {
+				if v.Unserved {
+					continue
+				}
+				add(info.VersionedResourcesStorageMap, v.GroupVersion, k.Storage())
+			}
+		}
+		infos = append(infos, &info)
+	}
+	if err := generic.InstallAPIGroups(infos...); err != nil {
+		return fmt.Errorf("install API groups: %w", err)
+	}
+	return nil
+}
+
+func add(to map[string]map[string]rest.Storage, gv schema.GroupVersion, storage map[string]rest.Storage) {
+	if to[gv.Version] == nil {
+		to[gv.Version] = map[string]rest.Storage{}
+	}
+	for path, s := range storage {
+		to[gv.Version][path] = s
+	}
+}
+
+// Start runs the server's own background work until the context ends. It does
+// not block.
+func (s *Server) Start(ctx context.Context) {
+	s.generic.RunPostStartHooks(ctx)
+}
+
+// Drain waits until the requests in progress are done, the watches for at most
+// the time configured, and refuses new ones from now on.
+func (s *Server) Drain() {
+	watches := make(chan struct{})
+	go func() {
+		defer close(watches)
+		if s.drain <= 0 {
+			return
+		}
+		s.generic.WatchRequestWaitGroup.Wait(func(int) (utilwaitgroup.RateLimiter, context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithTimeout(context.Background(), s.drain)
+			return unlimited{}, ctx, cancel
+		})
+	}()
+	s.generic.NonLongRunningRequestWaitGroup.Wait()
+	<-watches
+}
+
+// unlimited lets all watches end at once: they end within one process, there is
+// no herd of clients to another server to slow down.
+type unlimited struct{}
+
+func (unlimited) Wait(context.Context) error { return nil }
+
+// Destroy releases what the storages of the server hold.
+func (s *Server) Destroy() {
+	s.generic.Destroy()
+}
+
+// Resources lists the namespaced resources served, for a namespace's end.
+func Resources(definition *define.Server) []schema.GroupVersionResource {
+	var all []schema.GroupVersionResource
+	for _, k := range definition.Kinds() {
+		if k.ClusterScoped {
+			continue
+		}
+		for _, v := range k.Versions {
+			if !v.Unserved {
+				all = append(all, v.GroupVersion.WithResource(k.Resource))
+				break
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,256 @@
+package annex
+
+import (
+	"context"
+	"reflect"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/annexapi/annex/api"
+	"github.com/annexapi/annex/internal/define"
+)
+
+// object is a pointer to T that is a Kubernetes object.
+type object[T any] interface {
+	*T
+	runtime.Object
+	metav1.Object
+}
+
+// list is a pointer to L that is a Kubernetes list.
+type list[L any] interface {
+	*L
+	runtime.Object
+	metav1.ListInterface
+}
+
+// KindBuilder describes a kind whose hub is the Go type T. Its methods may be
+// called in any order and return the builder; mistakes are reported by New, all
+// at once. Hooks get objects of the hub's type whatever version a client speaks.
+// Hooks run concurrently for different requests; they must not keep or, unless
+// they say so, change the objects that they are given.
+type KindBuilder[T any] struct {
+	kind define.Kind
+}
+
+// KindOf describes the kind whose hub version is the Go type T with the list type
+// L, served as resource, its lower-case plural name. The hub is the version that
+// all others convert to, and the one that objects are stored in unless StoredAs
+// says otherwise; it must be able to hold whatever any version can say. facts is
+// the function API that annex generate wrote into T's package.
+//
+// The kind is namespaced and serves all verbs in all its versions, and the
+// subresource /status if T has a field Status.
+func KindOf[T, L any, PT object[T], PL list[L]](resource string, facts func() api.Facts) *KindBuilder[T] {
+	t := reflect.TypeFor[T]()
+	hub := &define.Version{Facts: facts, Type: t, ListType: reflect.TypeFor[L]()}
+	k := &KindBuilder[T]{kind: define.Kind{Resource: resource, Versions: []*define.Version{hub}}}
+	if t.Kind() == reflect.Struct {
+		_, k.kind.Status = t.FieldByName("Status")
+	}
+	return k
+}
+
+// definition returns a copy, so that one Server value makes many servers.
+func (k *KindBuilder[T]) definition() *define.Kind {
+	if k == nil {
+		return nil
+	}
+	kind := k.kind
+	kind.Versions = nil
+	for _, v := range k.kind.Versions {
+		version := *v
+		kind.Versions = append(kind.Versions, &version)
+	}
+	return &kind
+}
+
+// ClusterScoped puts the kind's objects outside namespaces.
+func (k *KindBuilder[T]) ClusterScoped() *KindBuilder[T] {
+	k.kind.ClusterScoped = true
+	return k
+}
+
+// Singular is the resource's singular name; the default is the kind in lower case.
+func (k *KindBuilder[T]) Singular(name string) *KindBuilder[T] {
+	k.kind.Singular = name
+	return k
+}
+
+// ShortNames are abbreviations that kubectl understands.
+func (k *KindBuilder[T]) ShortNames(names ...string) *KindBuilder[T] {
+	k.kind.ShortNames = append(k.kind.ShortNames, names...)
+	return k
+}
+
+// Categories are groups of resources that the kind belongs to, such as all.
+func (k *KindBuilder[T]) Categories(names ...string) *KindBuilder[T] {
+	k.kind.Categories = append(k.kind.Categories, names...)
+	return k
+}
+
+// Versions adds versions beside the hub.
+func (k *KindBuilder[T]) Versions(versions ...VersionOf[T]) *KindBuilder[T] {
+	for _, v := range versions {
+		k.kind.Versions = append(k.kind.Versions, v.versionOf(nil))
+	}
+	return k
+}
+
+// StoredAs names the version in which objects are stored. Objects that are stored
+// in another version stay readable and change over when they are next written.
+func (k *KindBuilder[T]) StoredAs(version string) *KindBuilder[T] {
+	k.kind.StoredAs = version
+	return k
+}
+
+// Default fills in what a client left out, in objects of the hub's version, after
+// the generated defaults. It sees stored objects too, and changes its argument.
+func (k *KindBuilder[T]) Default(fill func(obj *T)) *KindBuilder[T] {
+	k.kind.Versions[0].Default = func(obj runtime.Object) { fill(any(obj).(*T)) }
+	return k
+}
+
+// PrepareForCreate changes an object that is about to be created, before it is
+// validated. Status is empty already.
+func (k *KindBuilder[T]) PrepareForCreate(prepare func(ctx context.Context, obj *T)) *KindBuilder[T] {
+	k.kind.PrepareForCreate = func(ctx context.Context, obj runtime.Object) { prepare(ctx, any(obj).(*T)) }
+	return k
+}
+
+// PrepareForUpdate changes an object that is about to replace old, before it is
+// validated. Status is the old one already. It does not run for /status.
+func (k *KindBuilder[T]) PrepareForUpdate(prepare func(ctx context.Context, obj, old *T)) *KindBuilder[T] {
+	k.kind.PrepareForUpdate = func(ctx context.Context, obj, old runtime.Object) {
+		prepare(ctx, any(obj).(*T), any(old).(*T))
+	}
+	return k
+}
+
+// Validate checks an object on every create and every update of the main
+// endpoint, whatever version the client speaks. An empty list accepts it.
+func (k *KindBuilder[T]) Validate(validate func(ctx context.Context, obj *T) field.ErrorList) *KindBuilder[T] {
+	k.kind.Validate = func(ctx context.Context, obj runtime.Object) field.ErrorList {
+		return validate(ctx, any(obj).(*T))
+	}
+	return k
+}
+
+// ValidateUpdate checks, besides Validate, what may not change from old to obj.
+func (k *KindBuilder[T]) ValidateUpdate(validate func(ctx context.Context, obj, old *T) field.ErrorList) *KindBuilder[T] {
+	k.kind.ValidateUpdate = updateRule(validate)
+	return k
+}
+
+// ValidateStatus checks updates of /status, which Validate does not see.
+func (k *KindBuilder[T]) ValidateStatus(validate func(ctx context.Context, obj, old *T) field.ErrorList) *KindBuilder[T] {
+	k.kind.ValidateStatus = updateRule(validate)
+	return k
+}
+
+func updateRule[T any](validate func(ctx context.Context, obj, old *T) field.ErrorList) func(context.Context, runtime.Object, runtime.Object) field.ErrorList {
+	return func(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+		return validate(ctx, any(obj).(*T), any(old).(*T))
+	}
+}
+
+// Warn returns warnings about an accepted object that its writer gets to see:
+// short, and without a leading "Warning:".
+func (k *KindBuilder[T]) Warn(warn func(ctx context.Context, obj *T) []string) *KindBuilder[T] {
+	k.kind.Warn = func(ctx context.Context, obj runtime.Object) []string { return warn(ctx, any(obj).(*T)) }
+	return k
+}
+
+// WithoutStatus serves no /status: the field Status is then written with the rest
+// of the object.
+func (k *KindBuilder[T]) WithoutStatus() *KindBuilder[T] {
+	k.kind.Status = false
+	return k
+}
+
+// Scale serves /scale. The paths lead to int32 fields that exist in every served
+// version, such as .spec.replicas and .status.replicas; selector is the path of a
+// string field that holds a serialized label selector, or empty.
+func (k *KindBuilder[T]) Scale(specReplicas, statusReplicas, selector string) *KindBuilder[T] {
+	k.kind.Scale = &define.Scale{SpecReplicas: fieldPath(specReplicas), StatusReplicas: fieldPath(statusReplicas)}
+	if selector != "" {
+		k.kind.Scale.Selector = fieldPath(selector)
+	}
+	return k
+}
+
+func fieldPath(path string) []string {
+	return strings.Split(strings.TrimPrefix(path, "."), ".")
+}
+
+// GracePeriod makes deletion graceful: a delete sets deletionTimestamp and
+// deletionGracePeriodSeconds, to period unless the client asks for another, and
+// the object goes when a delete with grace period 0 comes. A second delete can
+// only shorten the time left.
+func (k *KindBuilder[T]) GracePeriod(period time.Duration) *KindBuilder[T] {
+	k.grace().Period = period
+	return k
+}
+
+// DeleteWhenGraceIsOver lets the server itself delete an object at the end of its
+// grace period. The timer survives a restart.
+func (k *KindBuilder[T]) DeleteWhenGraceIsOver() *KindBuilder[T] {
+	k.grace().DeleteWhenOver = true
+	return k
+}
+
+func (k *KindBuilder[T]) grace() *define.Grace {
+	if k.kind.Grace == nil {
+		k.kind.Grace = &define.Grace{}
+	}
+	return k.kind.Grace
+}
+
+// Column is a column of the table that kubectl get prints.
+type Column[T any] struct {
+	// Name is the heading, such as Phase.
+	Name string
+	// Type is one of string (the default), integer, number, boolean, date.
+	Type string
+	// Format is an OpenAPI format of the type, such as int32; optional.
+	Format      string
+	Description string
+	// Wide columns are shown by -o wide only.
+	Wide bool
+	// Value returns the cell: a string, boolean, number, metav1.Time, or anything
+	// that prints itself; nil prints as <none>.
+	Value func(obj *T) any
+}
+
+// Columns adds columns between the name and the age.
+func (k *KindBuilder[T]) Columns(columns ...Column[T]) *KindBuilder[T] {
+	for _, c := range columns {
+		column := define.Column{Name: c.Name, Type: c.Type, Format: c.Format, Description: c.Description, Wide: c.Wide}
+		if column.Type == "" {
+			column.Type = "string"
+		}
+		if column.Description == "" {
+			column.Description = c.Name
+		}
+		if c.Value != nil {
+			column.Value = func(obj runtime.Object) any { return c.Value(any(obj).(*T)) }
+		}
+		k.kind.Columns = append(k.kind.Columns, column)
+	}
+	return k
+}
+
+// SelectableField lets field selectors name a field besides metadata.name and
+// metadata.namespace. The path, such as spec.referenceType, must exist in every
+// served version.
+func (k *KindBuilder[T]) SelectableField(path string, value func(obj *T) string) *KindBuilder[T] {
+	k.kind.Selectable = append(k.kind.Selectable, define.SelectableField{
+		Path:  strings.TrimPrefix(path, "."),
+		Value: func(obj runtime.Object) string { return value(any(obj).(*T)) },
+	})
+	return k
+}

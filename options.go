@@ -1,0 +1,67 @@
+package annex
+
+import "time"
+
+// The storages that a server can keep its objects in.
+const (
+	// Embedded keeps objects durably in the data directory.
+	Embedded = "embedded"
+	// Memory keeps objects as long as the server lives.
+	Memory = "memory"
+)
+
+// Ports that are not numbers.
+const (
+	// PortOff is not listened on.
+	PortOff = -1
+	// PortAny picks a free port.
+	PortAny = -2
+)
+
+// Options say how a server runs. The zero value listens on a free port of
+// 127.0.0.1 with TLS and needs a DataDir.
+type Options struct {
+	// DataDir keeps certificates, the administrator's kubeconfig and the objects of
+	// the storage Embedded. It is made if missing. Without one, which only Memory
+	// allows, certificates are kept in memory and no kubeconfig is written. One
+	// server at a time uses a data directory.
+	DataDir string
+	// Storage is Embedded, the default, or Memory.
+	Storage string
+
+	// BindAddress is the IP address to listen on; 127.0.0.1 by default.
+	BindAddress string
+	// SecurePort is the HTTPS port. 0 and PortAny pick a free one, PortOff listens
+	// on none.
+	SecurePort int
+	// InsecurePort is the port for plain HTTP, which passes the same authentication
+	// and authorization. 0 and PortOff listen on none, PortAny picks a free one.
+	InsecurePort int
+
+	// TLSCertFile and TLSPrivateKeyFile replace the serving certificate that the
+	// server makes for itself. They are read again when they change.
+	TLSCertFile, TLSPrivateKeyFile string
+	// ClientCAFile holds authorities whose client certificates are accepted besides
+	// those of the server's own authority.
+	ClientCAFile string
+	// TokenAuthFile is a CSV file of bearer tokens: token,user,uid,"group1,group2".
+	TokenAuthFile string
+
+	// HistoryAge and HistoryRevisions say which past stays readable, for watches
+	// that resume and lists at a revision: what is younger than HistoryAge (5
+	// minutes if 0) or among the last HistoryRevisions (10,000 if 0), but never more
+	// than HistoryBytes of encoded objects (256 MiB if 0).
+	HistoryAge       time.Duration
+	HistoryRevisions int64
+	HistoryBytes     int64
+
+	// RequestTimeout bounds every request but watches; one minute if 0.
+	RequestTimeout time.Duration
+	// ShutdownTimeout bounds how long a shutdown waits for watches to end and
+	// connections to become idle; 10 seconds if 0.
+	ShutdownTimeout time.Duration
+
+	// UnrestrictedUpdate accepts updates without a resource version, which
+	// overwrite whatever is stored. It is meant for debugging.
+	UnrestrictedUpdate bool
+}

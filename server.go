@@ -1,0 +1,48 @@
+package annex
+
+import (
+	"errors"
+
+	"github.com/annexapi/annex/internal/define"
+)
+
+// Server defines an API server. It is a description: any number of servers may be
+// made from it.
+type Server struct {
+	// Name is a DNS label. It names the server in kubeconfigs and messages.
+	Name string
+	// Groups are the API groups served, at least one. The core group, with
+	// namespaces in it, is served besides.
+	Groups []Group
+}
+
+// Group is an API group.
+type Group struct {
+	// Name is the group's DNS name, such as restaurant.wukong.com.
+	Name string
+	// Kinds are the kinds in the group, at least one.
+	Kinds []Kind
+}
+
+// Kind is a kind in all its versions, as KindOf builds it.
+type Kind interface {
+	definition() *define.Kind
+}
+
+// define compiles and checks the definition. The error names every mistake.
+func (s Server) define() (*define.Server, error) {
+	compiled := &define.Server{Name: s.Name}
+	var errs []error
+	for _, g := range s.Groups {
+		group := define.Group{Name: g.Name}
+		for _, k := range g.Kinds {
+			if k == nil {
+				group.Kinds = append(group.Kinds, nil)
+				continue
+			}
+			group.Kinds = append(group.Kinds, k.definition())
+		}
+		compiled.Groups = append(compiled.Groups, group)
+	}
+	return compiled, usage(errors.Join(append(errs, define.Check(compiled))...))
+}

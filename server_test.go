@@ -1,0 +1,105 @@
+package annex_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/annexapi/annex"
+	v1 "github.com/annexapi/annex/internal/shop/v1"
+	"github.com/annexapi/annex/internal/shop/v1beta1"
+)
+
+func TestNewNamesEveryMistakeOfADefinition(t *testing.T) {
+	kinds := func(kinds ...annex.Kind) annex.Server {
+		return annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: kinds}}}
+	}
+	hub := func() *annex.KindBuilder[v1.Widget] {
+		return annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API)
+	}
+	beta := func() *annex.VersionBuilder[v1beta1.Widget, v1.Widget] {
+		return annex.Version(v1beta1.API, v1beta1.WidgetToHub, v1beta1.WidgetFromHub)
+	}
+	accept := func(context.Context, *v1beta1.Widget) field.ErrorList { return nil }
+	for name, test := range map[string]struct {
+		server annex.Server
+		want   []string
+	}{
+		"nothing at all": {annex.Server{}, []string{`Name ""`, "no groups"}},
+		"a group without kinds": {
+			annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com"}}},
+			[]string{`group "shop.example.com": no kinds`},
+		},
+		"a bad group name": {
+			annex.Server{Name: "shop", Groups: []annex.Group{{Name: "Shop", Kinds: []annex.Kind{hub()}}}},
+			[]string{`group "Shop": a lowercase RFC 1123 subdomain`, `generated for group "shop.example.com"`},
+		},
+		"a group of Kubernetes": {
+			annex.Server{Name: "shop", Groups: []annex.Group{{Name: "apps.k8s.io", Kinds: []annex.Kind{hub()}}}},
+			[]string{"*.k8s.io is reserved"},
+		},
+		"a group twice": {
+			annex.Server{Name: "shop", Groups: []annex.Group{
+				{Name: "shop.example.com", Kinds: []annex.Kind{hub()}},
+				{Name: "shop.example.com", Kinds: []annex.Kind{annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API)}},
+			}},
+			[]string{`group "shop.example.com": declared twice`},
+		},
+		"a nil kind":         {kinds(nil), []string{"kind 0 is nil"}},
+		"a duplicate":        {kinds(hub(), hub()), []string{"duplicate resource: widgets.shop.example.com", "duplicate kind"}},
+		"a bad resource":     {kinds(annex.KindOf[v1.Widget, v1.WidgetList]("Widgets!", v1.API)), []string{`resource "Widgets!"`}},
+		"a bad short name":   {kinds(hub().ShortNames("W D")), []string{`name "W D"`}},
+		"no generated facts": {kinds(annex.KindOf[v1.Widget, v1.WidgetList]("widgets", nil)), []string{"run annex generate"}},
+		"the wrong list type": {
+			kinds(annex.KindOf[v1.Widget, v1.ShelfList]("widgets", v1.API)),
+			[]string{"wrong list type: v1.ShelfList is not the list of v1.Widget, v1.WidgetList is"},
+		},
+		"a version twice": {kinds(hub().Versions(beta(), beta())), []string{"version v1beta1: declared twice"}},
+		"a missing conversion": {
+			kinds(hub().Versions(annex.Version[v1beta1.Widget, v1.Widget](v1beta1.API, v1beta1.WidgetToHub, nil))),
+			[]string{"version v1beta1: missing conversion"},
+		},
+		"facts of another package": {
+			kinds(hub().Versions(annex.Version(v1.API, v1beta1.WidgetToHub, v1beta1.WidgetFromHub))),
+			[]string{"version v1: declared twice", "does not register Widget"},
+		},
+		"an unknown stored version":          {kinds(hub().StoredAs("v2")), []string{`StoredAs("v2"): no such version; declared are v1`}},
+		"a hook on an unserved version":      {kinds(hub().Versions(beta().Unserved().Validate(accept))), []string{"Validate on an unserved version never runs"}},
+		"an unserved and deprecated version": {kinds(hub().Versions(beta().Unserved().Deprecated("old"))), []string{"both unserved and deprecated"}},
+		"a status hook without status": {
+			kinds(hub().WithoutStatus().ValidateStatus(func(context.Context, *v1.Widget, *v1.Widget) field.ErrorList { return nil })),
+			[]string{"ValidateStatus never runs"},
+		},
+		"a scale of nothing": {
+			kinds(hub().Scale(".spec.size", ".spec.replicas", ".status.nothing")),
+			[]string{"Scale SpecReplicas: .spec.size is no int32 field of version v1", "Scale StatusReplicas: path .spec.replicas does not begin in .status", "Scale Selector: .status.nothing"},
+		},
+		"an endless grace period": {kinds(hub().DeleteWhenGraceIsOver()), []string{"GracePeriod must be positive"}},
+		"bad columns": {
+			kinds(hub().Columns(annex.Column[v1.Widget]{Name: "A", Type: "text"}, annex.Column[v1.Widget]{Name: "a"})),
+			[]string{`type "text" is none of`, `column "A" has no Value`, `column "a": names must be given and differ`},
+		},
+		"a selectable field that is not there": {
+			kinds(hub().SelectableField("spec.colour", func(*v1.Widget) string { return "" })),
+			[]string{`selectable field "spec.colour" does not exist in version v1`},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := annex.New(t.Context(), test.server, annex.Options{Storage: annex.Memory})
+			if err == nil {
+				t.Fatal("no error")
+			}
+			if !errors.As(err, new(*annex.UsageError)) {
+				t.Errorf("error is no UsageError: %v", err)
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("want %q in:\n%v", want, err)
+				}
+			}
+		})
+	}
+}
