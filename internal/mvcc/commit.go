@@ -1,0 +1,259 @@
+package mvcc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/annexapi/annex/store/journal"
+)
+
+// change is what a writer wants to make of a key.
+type change struct {
+	key string
+	// seen is the revision of the object that the writer decided upon, 0 if it
+	// saw none.
+	seen   uint64
+	delete bool
+	value  []byte
+	// ttl is in seconds, 0 for ever; nil keeps the object's expiry as it is.
+	ttl *uint64
+}
+
+// write is an appended change that is not yet visible.
+type write struct {
+	*version
+	wait func() error // nil if it is durable already
+	done chan struct{}
+}
+
+// settled is closed when the write has been published or has failed. It needs
+// writing.
+func (w *write) settled() <-chan struct{} {
+	if w.done == nil {
+		w.done = make(chan struct{})
+	}
+	return w.done
+}
+
+// errConflict says that the object is not the one that the writer saw. When it
+// is returned, the object that is there instead is visible.
+var errConflict = errors.New("object has changed since it was read")
+
+// append gives a change its revision and hands it to the journal. It must be
+// followed by settle.
+func (c *Core) append(ctx context.Context, ch change) (*write, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, tooLate(err)
+	}
+	c.writing.Lock()
+	if err := c.health(); err != nil {
+		c.writing.Unlock()
+		return nil, readOnly(err)
+	}
+	latest, unpublished := c.newest(ch.key)
+	if latest.live() != ch.seen {
+		if unpublished == nil {
+			c.writing.Unlock()
+			return nil, errConflict
+		}
+		settled := unpublished.settled()
+		c.writing.Unlock()
+		select {
+		case <-settled:
+			return nil, errConflict
+		case <-ctx.Done():
+			return nil, tooLate(ctx.Err())
+		}
+	}
+	defer c.writing.Unlock()
+
+	c.assigned++
+	record := c.record(ch, c.assigned, latest)
+	wait, err := c.journal.Append(record)
+	if err != nil {
+		c.fail(record.Revision, err)
+		return nil, outcomeUnknown(ch.key, err)
+	}
+	w := &write{version: newVersion(record, latest), wait: wait}
+	c.pending[ch.key] = w
+	c.queue = append(c.queue, w)
+	c.writers.Add(1)
+	return w, nil
+}
+
+// newest returns the latest version of a key, published or not, and the write
+// that made it if it is unpublished. It needs writing.
+func (c *Core) newest(key string) (*version, *write) {
+	if w := c.pending[key]; w != nil {
+		return w.version, w
+	}
+	v, _ := c.get(key)
+	return v, nil
+}
+
+func (c *Core) record(ch change, revision uint64, latest *version) journal.Record {
+	now := c.clock.Now().UTC()
+	record := journal.Record{
+		Revision:  revision,
+		Previous:  ch.seen,
+		Deleted:   ch.delete,
+		Key:       ch.key,
+		Value:     ch.value,
+		Committed: now,
+	}
+	switch {
+	case ch.delete:
+	case ch.ttl != nil:
+		record.Expires = expiryTime(now, *ch.ttl)
+	case ch.seen != 0:
+		record.Expires = fromNano(latest.expires)
+	}
+	return record
+}
+
+// expiryTime turns a time to live in seconds into a time; 0 is never.
+func expiryTime(now time.Time, ttl uint64) time.Time {
+	const most = uint64(math.MaxInt64 / int64(time.Second) / 2) // about 146 years
+	if ttl == 0 {
+		return time.Time{}
+	}
+	return now.Add(time.Duration(min(ttl, most)) * time.Second)
+}
+
+// settle waits until a write is durable and visible. Without an error it is
+// both, and so is everything before it.
+func (c *Core) settle(w *write) error {
+	defer c.writers.Done()
+	if w.wait != nil {
+		if err := w.wait(); err != nil {
+			c.writing.Lock()
+			c.fail(w.revision, err)
+			c.writing.Unlock()
+			return outcomeUnknown(w.key, err)
+		}
+	}
+	if !c.publish(w.revision) {
+		return outcomeUnknown(w.key, c.Health())
+	}
+	return nil
+}
+
+// fail makes the core read-only: nothing from this revision on will be shown,
+// because nobody knows what the journal made of it. It needs writing.
+func (c *Core) fail(revision uint64, err error) {
+	if c.failure == nil || errors.Is(c.failure, journal.ErrClosed) {
+		c.failure = fmt.Errorf("write revision %d: %w", revision, err)
+	}
+	if c.failedAt == 0 || revision < c.failedAt {
+		c.failedAt = revision
+	}
+	keep := c.durable(c.failedAt - 1)
+	c.release(c.queue[keep:])
+	c.queue = c.queue[:keep]
+}
+
+// publish makes every write up to a durable revision visible, in order. It tells
+// whether that revision is; after a failure it may never be.
+func (c *Core) publish(through uint64) bool {
+	if c.published.Load() >= through {
+		return true
+	}
+	c.publishing.Lock()
+	defer c.publishing.Unlock()
+
+	c.writing.Lock()
+	n := c.durable(through)
+	batch := c.queue[:n:n]
+	c.queue = c.queue[n:]
+	c.writing.Unlock()
+
+	if n > 0 {
+		c.show(batch)
+		c.writing.Lock()
+		c.release(batch)
+		c.writing.Unlock()
+	}
+	return c.published.Load() >= through
+}
+
+// durable returns how many of the queued writes are not above a revision. It
+// needs writing.
+func (c *Core) durable(through uint64) int {
+	n := 0
+	for n < len(c.queue) && c.queue[n].revision <= through {
+		n++
+	}
+	return n
+}
+
+// release ends the waiting for writes that have been published or have failed.
+// It needs writing.
+func (c *Core) release(writes []*write) {
+	for _, w := range writes {
+		if c.pending[w.key] == w {
+			delete(c.pending, w.key)
+		}
+		if w.done != nil {
+			close(w.done)
+		}
+	}
+}
+
+// show makes writes visible to readers and watchers.
+func (c *Core) show(batch []*write) {
+	var touched []*shard
+	sooner := false
+	c.mu.Lock()
+	for _, w := range batch {
+		v := w.version
+		replaced, _ := c.latest.Set(v)
+		c.history.append(v, c.options.HotBytes)
+		if s := c.shardOf(v.key); s != nil {
+			s.add(v, replaced)
+			if len(touched) == 0 || touched[len(touched)-1] != s {
+				touched = append(touched, s)
+			}
+		}
+		sooner = c.expiry.add(v) || sooner
+		c.published.Store(v.revision)
+	}
+	c.frozen = nil
+	heavy := c.history.bytes > c.options.History.MaxBytes
+	c.mu.Unlock()
+
+	for _, s := range touched {
+		s.log.wakeAll()
+	}
+	if sooner {
+		notify(c.expiryChanged)
+	}
+	if heavy {
+		notify(c.overweight)
+	}
+}
+
+// notify sends on a channel of capacity one unless a signal is there already.
+func notify(signal chan<- struct{}) {
+	select {
+	case signal <- struct{}{}:
+	default:
+	}
+}
+
+// tooLate says that a write was given up before anything was written.
+func tooLate(reason error) error {
+	return apierrors.NewTimeoutError(fmt.Sprintf("nothing was written: %v", reason), 0)
+}
+
+func readOnly(reason error) error {
+	return apierrors.NewServiceUnavailable(fmt.Sprintf("the store takes no writes: %v", reason))
+}
+
+func outcomeUnknown(key string, reason error) error {
+	return apierrors.NewInternalError(fmt.Errorf("the outcome of the write to %q is unknown: %w", key, reason))
+}

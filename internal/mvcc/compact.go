@@ -1,0 +1,143 @@
+package mvcc
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/annexapi/annex/store/journal"
+)
+
+// compactionBatch bounds how many events leave the history in one step, and so
+// for how long writers wait for it.
+const compactionBatch = 512
+
+// Compact forgets the history up to a visible revision: what was then is still
+// there, what was before cannot be listed or watched from any more. It does
+// nothing if that is so already.
+func (c *Core) Compact(ctx context.Context, revision uint64) error {
+	if current := c.Revision(); revision > current {
+		return fmt.Errorf("compact revision %d: the current one is %d", revision, current)
+	}
+	c.compacting.Lock()
+	defer c.compacting.Unlock()
+	for c.compacted.Load() < revision {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("compact revision %d: %w", revision, err)
+		}
+		if err := c.compactStep(min(revision, c.compacted.Load()+compactionBatch)); err != nil {
+			return fmt.Errorf("compact revision %d: %w", revision, err)
+		}
+	}
+	return nil
+}
+
+// compactStep moves the compacted revision. The new one is known before anything
+// goes, so that a reader who misses something can tell why.
+func (c *Core) compactStep(revision uint64) error {
+	c.mu.Lock()
+	events := slices.Clone(c.history.upTo(revision))
+	c.compacted.Store(revision)
+	c.mu.Unlock()
+
+	drop := c.owed
+	for _, v := range events {
+		if v.superseded != 0 {
+			drop = append(drop, v.superseded)
+		}
+		if v.deleted {
+			drop = append(drop, v.revision)
+		}
+	}
+	err := c.trim(revision, drop)
+	if c.owed = nil; err != nil {
+		c.owed = drop
+	}
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.history.trim(revision)
+	for _, s := range c.shards {
+		s.log.trim(revision)
+	}
+	for _, v := range events {
+		v.previous.Store(nil)
+		if latest, _ := c.latest.Get(v); v.deleted && latest == v {
+			c.latest.Delete(v)
+		}
+	}
+	return err
+}
+
+func (c *Core) trim(revision uint64, drop []uint64) error {
+	c.open.RLock()
+	defer c.open.RUnlock()
+	if c.closed {
+		return journal.ErrClosed
+	}
+	return c.journal.Trim(revision, drop)
+}
+
+// compactPeriodically applies the history's rules until the context ends.
+func (c *Core) compactPeriodically(ctx context.Context) {
+	interval := min(max(c.options.History.MinAge/10, time.Second), 30*time.Second)
+	ticker := c.clock.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		case <-c.overweight:
+		}
+		if err := c.compactHistory(ctx); err != nil && ctx.Err() == nil {
+			klog.ErrorS(err, "Compacting the history failed, it will be tried again")
+		}
+	}
+}
+
+// compactHistory compacts what the rules let go.
+func (c *Core) compactHistory(ctx context.Context) error {
+	byAge, byBytes := c.horizon()
+	if err := c.Compact(ctx, max(byAge, byBytes)); err != nil {
+		return err
+	}
+	if byBytes > byAge {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.early += byBytes - byAge
+	}
+	return nil
+}
+
+// horizon returns up to which revision events may go because of their age and
+// number, and up to which they must because of their bytes.
+func (c *Core) horizon() (byAge, byBytes uint64) {
+	rules := c.options.History
+	old := c.clock.Now().Add(-rules.MinAge).UnixNano()
+
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	byAge, byBytes = c.history.after, c.history.after
+	for _, v := range c.history.events {
+		if v.committed > old || v.revision+uint64(rules.MinRevisions) > c.history.last() {
+			break
+		}
+		byAge = v.revision
+	}
+	if c.history.bytes > rules.MaxBytes {
+		// An eighth more than needed, or the next write would be too much again.
+		excess := c.history.bytes - rules.MaxBytes + rules.MaxBytes/8
+		for _, v := range c.history.events {
+			if excess <= 0 {
+				break
+			}
+			excess -= v.weight(v.previous.Load())
+			byBytes = v.revision
+		}
+	}
+	return byAge, byBytes
+}

@@ -1,0 +1,291 @@
+package mvcc
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/tidwall/btree"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/utils/clock"
+
+	"github.com/annexapi/annex/store"
+	"github.com/annexapi/annex/store/journal"
+)
+
+// Core is a store.Backend above a journal.
+//
+// Three mutexes, always taken in this order, split its state:
+//
+//   - publishing is held by the one goroutine that makes durable writes visible.
+//   - writing guards what is assigned but not yet visible.
+//   - mu guards what is visible. It is held for microseconds, never across the
+//     journal.
+type Core struct {
+	options Options
+	clock   clock.WithTicker
+	decoded objectCache
+
+	// open is held for reading while the journal is used; closed ends that.
+	open    sync.RWMutex
+	closed  bool
+	journal journal.Journal
+
+	publishing sync.Mutex
+
+	writing  sync.Mutex
+	assigned uint64            // the last revision given out
+	pending  map[string]*write // the newest unpublished write of a key
+	queue    []*write          // unpublished writes, by revision
+	failure  error             // why the core is read-only for good
+	failedAt uint64            // no revision from here on is ever published
+	writers  sync.WaitGroup
+
+	mu        sync.RWMutex
+	latest    *btree.BTreeG[*version] // by key, tombstones included
+	frozen    *snapshot               // of latest, nil once that has changed
+	published atomic.Uint64           // written with mu held
+	history   history
+	shards    []*shard // by prefix
+	expiry    expiryHeap
+	early     uint64 // events compacted for their bytes alone
+
+	compacting sync.Mutex
+	compacted  atomic.Uint64
+	owed       []uint64 // records that a failed Trim left behind
+
+	watchers struct {
+		sync.Mutex
+		running sync.WaitGroup
+		set     map[*watcher]struct{}
+	}
+
+	overweight    chan struct{} // the history exceeds its bytes
+	expiryChanged chan struct{} // something expires earlier than known
+	stop          context.CancelFunc
+	background    sync.WaitGroup
+}
+
+// snapshot is the visible state at one revision. It never changes.
+type snapshot struct {
+	latest   *btree.BTreeG[*version]
+	revision uint64
+}
+
+var _ store.Backend = (*Core)(nil)
+
+// Open replays a journal and returns a core that owns it: Close closes it, and
+// so does a failed Open. The context bounds the replay only.
+//
+// A journal whose records do not fit together gives an error that matches
+// journal.ErrDamaged and names the revision.
+func Open(ctx context.Context, j journal.Journal, options Options) (*Core, error) {
+	options = options.withDefaults()
+	c := &Core{
+		options:       options,
+		clock:         options.Clock,
+		decoded:       objectCache{budget: options.ObjectCacheBytes},
+		journal:       j,
+		pending:       map[string]*write{},
+		latest:        btree.NewBTreeGOptions(byKey, btree.Options{NoLocks: true}),
+		overweight:    make(chan struct{}, 1),
+		expiryChanged: make(chan struct{}, 1),
+	}
+	c.watchers.set = map[*watcher]struct{}{}
+	if err := c.replay(ctx); err != nil {
+		if closeErr := j.Close(); closeErr != nil {
+			err = fmt.Errorf("%w (and closing the journal: %w)", err, closeErr)
+		}
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	background, stop := context.WithCancel(context.Background())
+	c.stop = stop
+	c.background.Add(2)
+	go func() { defer c.background.Done(); c.compactPeriodically(background) }()
+	go func() { defer c.background.Done(); c.deleteExpired(background) }()
+	return c, nil
+}
+
+func byKey(a, b *version) bool { return a.key < b.key }
+
+// Open implements store.Backend.
+func (c *Core) Open(resource store.Resource) (storage.Interface, error) {
+	if err := checkResource(resource); err != nil {
+		return nil, err
+	}
+	shard, err := c.shard(resource.Prefix)
+	if err != nil {
+		return nil, err
+	}
+	return newView(c, shard, resource), nil
+}
+
+func checkResource(r store.Resource) error {
+	switch {
+	case !strings.HasPrefix(r.Prefix, "/") || strings.HasSuffix(r.Prefix, "/"):
+		return fmt.Errorf("open resource %s: prefix %q must start with a slash and not end with one", r.Resource, r.Prefix)
+	case r.Codec == nil || r.New == nil || r.NewList == nil:
+		return fmt.Errorf("open resource %s: Codec, New and NewList are required", r.Resource)
+	}
+	return nil
+}
+
+// Revision implements store.Backend.
+func (c *Core) Revision() uint64 { return c.published.Load() }
+
+// CompactedRevision is the oldest revision that can still be listed exactly or
+// watched from; 0 if nothing has been compacted.
+func (c *Core) CompactedRevision() uint64 { return c.compacted.Load() }
+
+// Health implements store.Backend.
+func (c *Core) Health() error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	return c.health()
+}
+
+// health is Health with writing held.
+func (c *Core) health() error {
+	if c.failure != nil {
+		return c.failure
+	}
+	return c.journal.Err()
+}
+
+// Close implements store.Backend. Reads in memory go on working.
+func (c *Core) Close() error {
+	c.writing.Lock()
+	if c.failure == nil {
+		c.failure = journal.ErrClosed
+	}
+	c.writing.Unlock()
+
+	c.stop()
+	c.background.Wait()
+	c.stopWatchers()
+	c.writers.Wait()
+
+	c.open.Lock()
+	defer c.open.Unlock()
+	c.closed = true
+	return c.journal.Close()
+}
+
+// Stats are figures about a core, for metrics and tests.
+type Stats struct {
+	Revision     uint64
+	Compacted    uint64
+	Events       int    // revisions in the history
+	HistoryBytes int64  // values and keys that only the history needs
+	HotBytes     int64  // of those, the values in memory
+	TrimmedEarly uint64 // events that MaxBytes took before their time
+	DecodedBytes int64  // estimate for the decoded objects in memory
+	Watches      int
+}
+
+// Stats returns the current figures.
+func (c *Core) Stats() Stats {
+	c.watchers.Lock()
+	watches := len(c.watchers.set)
+	c.watchers.Unlock()
+
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return Stats{
+		Revision:     c.published.Load(),
+		Compacted:    c.compacted.Load(),
+		Events:       len(c.history.events),
+		HistoryBytes: c.history.bytes,
+		HotBytes:     c.history.hotBytes,
+		TrimmedEarly: c.early,
+		DecodedBytes: c.decoded.bytes(),
+		Watches:      watches,
+	}
+}
+
+// snapshot returns the visible state. Snapshots are shared until the next write.
+func (c *Core) snapshot() *snapshot {
+	c.mu.RLock()
+	frozen := c.frozen
+	c.mu.RUnlock()
+	if frozen != nil {
+		return frozen
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.freeze()
+}
+
+// freeze is snapshot with mu held.
+func (c *Core) freeze() *snapshot {
+	if c.frozen == nil {
+		c.frozen = &snapshot{latest: c.latest.Copy(), revision: c.published.Load()}
+	}
+	return c.frozen
+}
+
+// get returns the latest visible version of a key, which may be a tombstone, and
+// the revision at which that is so.
+func (c *Core) get(key string) (*version, uint64) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	v, _ := c.latest.Get(&version{key: key})
+	return v, c.published.Load()
+}
+
+// bytes returns what the journal holds for a version: from memory, else from the
+// journal. errCompacted if the history has moved past it.
+func (c *Core) bytes(v *version) ([]byte, error) {
+	if value := v.value.Load(); value != nil {
+		return *value, nil
+	}
+	record, err := c.read(v.revision)
+	switch {
+	case err == nil:
+		return record.Value, nil
+	case c.compacted.Load() > v.revision:
+		return nil, errCompacted
+	}
+	return nil, fmt.Errorf("read history: %w", err)
+}
+
+func (c *Core) read(revision uint64) (journal.Record, error) {
+	c.open.RLock()
+	defer c.open.RUnlock()
+	if c.closed {
+		return journal.Record{}, journal.ErrClosed
+	}
+	return c.journal.Read(revision)
+}
+
+// shard returns the shard of a prefix, making it from what is stored if need be.
+func (c *Core) shard(prefix string) (*shard, error) {
+	prefix += "/"
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := sort.Search(len(c.shards), func(i int) bool { return c.shards[i].prefix >= prefix })
+	if i < len(c.shards) && c.shards[i].prefix == prefix {
+		return c.shards[i], nil
+	}
+	for _, other := range c.shards {
+		if strings.HasPrefix(other.prefix, prefix) || strings.HasPrefix(prefix, other.prefix) {
+			return nil, fmt.Errorf("open resource: prefix %q overlaps with %q", prefix, other.prefix)
+		}
+	}
+	s := newShard(prefix, c.latest, c.history.events)
+	c.shards = append(c.shards[:i:i], append([]*shard{s}, c.shards[i:]...)...)
+	return s, nil
+}
+
+// shardOf returns the shard that a key belongs to, nil if its resource is not
+// open. It needs mu.
+func (c *Core) shardOf(key string) *shard {
+	i := sort.Search(len(c.shards), func(i int) bool { return c.shards[i].prefix > key }) - 1
+	if i >= 0 && strings.HasPrefix(key, c.shards[i].prefix) {
+		return c.shards[i]
+	}
+	return nil
+}

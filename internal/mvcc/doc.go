@@ -1,0 +1,2 @@
+// Package mvcc is the revisioned core.
+package mvcc

@@ -1,0 +1,118 @@
+package mvcc
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// expiryBatch bounds how many objects are deleted with one wait for the disk.
+const expiryBatch = 256
+
+const expiryRetry = 10 * time.Second
+
+// expiry says that an object is to be deleted if it is still at this revision.
+type expiry struct {
+	at       int64 // Unix nanoseconds
+	key      string
+	revision uint64
+}
+
+// expiryHeap has the next expiry on top. Entries of objects that were changed or
+// deleted stay until their time. The core's mu guards it.
+type expiryHeap []expiry
+
+func (h expiryHeap) Len() int           { return len(h) }
+func (h expiryHeap) Less(i, j int) bool { return h[i].at < h[j].at }
+func (h expiryHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *expiryHeap) Push(x any)        { *h = append(*h, x.(expiry)) }
+func (h *expiryHeap) Pop() any {
+	old := *h
+	last := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return last
+}
+
+// add takes a version that may expire and tells whether it is now the next one.
+func (h *expiryHeap) add(v *version) bool {
+	if v.expires == 0 {
+		return false
+	}
+	heap.Push(h, expiry{at: v.expires, key: v.key, revision: v.revision})
+	return (*h)[0].revision == v.revision
+}
+
+// due removes and returns up to limit expiries that are not after now.
+func (h *expiryHeap) due(now time.Time, limit int) []expiry {
+	var due []expiry
+	for len(*h) > 0 && len(due) < limit && (*h)[0].at <= now.UnixNano() {
+		due = append(due, heap.Pop(h).(expiry))
+	}
+	return due
+}
+
+// deleteExpired deletes objects when their time has come, until the context
+// ends.
+func (c *Core) deleteExpired(ctx context.Context) {
+	timer := c.clock.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		for c.deleteDue(ctx) {
+		}
+		timer.Reset(c.nextExpiry())
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C():
+		case <-c.expiryChanged:
+		}
+	}
+}
+
+// nextExpiry is the time until deleteDue is to be called again.
+func (c *Core) nextExpiry() time.Duration {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if len(c.expiry) == 0 {
+		return time.Hour
+	}
+	return max(0, time.Unix(0, c.expiry[0].at).Sub(c.clock.Now()))
+}
+
+// deleteDue deletes one batch of what has expired and tells whether there was
+// any.
+func (c *Core) deleteDue(ctx context.Context) bool {
+	c.mu.Lock()
+	due := c.expiry.due(c.clock.Now(), expiryBatch)
+	c.mu.Unlock()
+
+	var writes []*write
+	for _, e := range due {
+		w, err := c.append(ctx, change{key: e.key, seen: e.revision, delete: true})
+		switch {
+		case err == nil:
+			writes = append(writes, w)
+		case errors.Is(err, errConflict):
+			// The change since then brought its own expiry.
+		default:
+			c.postpone(e)
+		}
+	}
+	for _, w := range writes {
+		if err := c.settle(w); err != nil {
+			klog.ErrorS(err, "Deleting an expired object failed", "key", w.key)
+		}
+	}
+	return len(due) > 0 && ctx.Err() == nil
+}
+
+// postpone tries again later what a read-only store could not delete.
+func (c *Core) postpone(e expiry) {
+	e.at = c.clock.Now().Add(expiryRetry).UnixNano()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	heap.Push(&c.expiry, e)
+}

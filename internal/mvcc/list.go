@@ -1,0 +1,174 @@
+package mvcc
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"reflect"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/conversion"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage"
+)
+
+// GetList implements storage.Interface. It reads one snapshot: at the latest
+// revision, or at the one that the options or the continue token ask for.
+func (s *view) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
+	prefix, err := s.key(key, opts.Recursive)
+	if err != nil {
+		return err
+	}
+	items, err := itemsOf(listObj)
+	if err != nil {
+		return err
+	}
+	exact, continueKey, err := storage.ValidateListOptions(prefix, versioner, opts)
+	if err != nil {
+		return err
+	}
+	snapshot := s.core.snapshot()
+	revision := snapshot.revision
+	if exact > 0 {
+		revision = uint64(exact)
+	}
+	if revision > snapshot.revision {
+		return storage.NewTooLargeResourceVersionError(revision, snapshot.revision, 0)
+	}
+	if exact == 0 {
+		if err := notOlderThan(opts.ResourceVersion, revision); err != nil {
+			return err
+		}
+	}
+	if s.core.compacted.Load() > revision {
+		return listCompacted(continueKey, prefix)
+	}
+
+	p := page{view: s, predicate: opts.Predicate, items: items}
+	if opts.Recursive {
+		p.read(ctx, snapshot.under(prefix, max(prefix, continueKey), revision))
+	} else {
+		p.read(ctx, snapshot.only(prefix, revision))
+	}
+	// The history may have moved on while it was read.
+	if s.core.compacted.Load() > revision {
+		return listCompacted(continueKey, prefix)
+	}
+	if err := p.unreadable.err(s.resource.Resource); err != nil {
+		return err
+	}
+	token, remaining, err := storage.PrepareContinueToken(p.lastKey, prefix, int64(revision), p.count, p.more, opts)
+	if err != nil {
+		return err
+	}
+	if items.IsNil() {
+		items.Set(reflect.MakeSlice(items.Type(), 0, 0))
+	}
+	opts.Predicate.SetShardInfoOnList(listObj)
+	return versioner.UpdateList(listObj, revision, token, remaining)
+}
+
+// itemsOf returns the settable slice of a list's items.
+func itemsOf(listObj runtime.Object) (reflect.Value, error) {
+	pointer, err := meta.GetItemsPtr(listObj)
+	if err != nil {
+		return reflect.Value{}, err
+	}
+	items, err := conversion.EnforcePtr(pointer)
+	if err != nil {
+		return reflect.Value{}, err
+	}
+	if items.Kind() != reflect.Slice {
+		return reflect.Value{}, fmt.Errorf("items of %T are a %s, not a slice", listObj, items.Kind())
+	}
+	return items, nil
+}
+
+// under yields the objects with a prefix at a revision, from a key on, by key.
+func (s *snapshot) under(prefix, from string, revision uint64) iter.Seq[*version] {
+	return func(yield func(*version) bool) {
+		s.latest.Ascend(&version{key: from}, func(latest *version) bool {
+			if !strings.HasPrefix(latest.key, prefix) {
+				return false
+			}
+			v := latest.at(revision)
+			return v == nil || yield(v)
+		})
+	}
+}
+
+// only yields the object with a key at a revision, if there is one.
+func (s *snapshot) only(key string, revision uint64) iter.Seq[*version] {
+	return func(yield func(*version) bool) {
+		latest, _ := s.latest.Get(&version{key: key})
+		if v := latest.at(revision); v != nil {
+			yield(v)
+		}
+	}
+}
+
+// page is one answer to a list request while it is put together.
+type page struct {
+	view      *view
+	predicate storage.SelectionPredicate
+	items     reflect.Value // the settable slice of the list
+
+	unreadable unreadable
+	lastKey    string // of the last object looked at
+	more       bool   // there are objects after it
+	count      int64  // of all objects from the first on; only known if nothing is filtered
+}
+
+// read takes objects until the page is full.
+func (p *page) read(ctx context.Context, objects iter.Seq[*version]) {
+	for v := range objects {
+		p.count++
+		if p.full() {
+			p.more = true
+			if p.predicate.Empty() {
+				continue // to count them
+			}
+			return
+		}
+		p.lastKey = v.key
+		if !p.take(ctx, v) {
+			return
+		}
+	}
+}
+
+func (p *page) full() bool {
+	return p.predicate.Limit > 0 && int64(p.items.Len()) >= p.predicate.Limit
+}
+
+// take adds an object if it is selected. It tells whether the list is to go on.
+func (p *page) take(ctx context.Context, v *version) bool {
+	if p.count%1024 == 0 && ctx.Err() != nil {
+		p.unreadable.abort = storage.NewTimeoutError(v.key, "request did not complete within requested timeout")
+		return false
+	}
+	object, err := p.view.object(ctx, v)
+	if err != nil {
+		return p.unreadable.add(v.key, err)
+	}
+	// As everywhere, an object whose attributes cannot be told is not selected.
+	if matches, err := p.predicate.Matches(object); err != nil || !matches {
+		return true
+	}
+	return p.add(object)
+}
+
+// add appends a reader's copy of a shared object.
+func (p *page) add(object runtime.Object) bool {
+	if p.view.resource.Unstructured {
+		object = object.DeepCopyObject()
+	}
+	item := reflect.ValueOf(object).Elem()
+	if !item.Type().AssignableTo(p.items.Type().Elem()) {
+		p.unreadable.abort = fmt.Errorf("cannot list a %s in a %s", item.Type(), p.items.Type())
+		return false
+	}
+	p.items.Set(reflect.Append(p.items, item))
+	return true
+}

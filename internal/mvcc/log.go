@@ -1,0 +1,142 @@
+package mvcc
+
+import (
+	"sort"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/tidwall/btree"
+)
+
+// shard is what the core keeps for one resource beside its share of the tree.
+type shard struct {
+	prefix string // with a slash at the end
+	log    eventLog
+
+	// Guarded by the core's mu.
+	objects int64
+	bytes   int64 // encoded
+}
+
+func newShard(prefix string, latest *btree.BTreeG[*version], events []*version) *shard {
+	s := &shard{prefix: prefix}
+	s.log.view.Store(&logView{})
+	latest.Ascend(&version{key: prefix}, func(v *version) bool {
+		if !strings.HasPrefix(v.key, prefix) {
+			return false
+		}
+		s.count(v, +1)
+		return true
+	})
+	for _, v := range events {
+		if strings.HasPrefix(v.key, prefix) {
+			s.log.append(v)
+		}
+	}
+	return s
+}
+
+// add takes the next event of the resource, which replaced another version.
+func (s *shard) add(v, replaced *version) {
+	s.count(replaced, -1)
+	s.count(v, +1)
+	s.log.append(v)
+}
+
+func (s *shard) count(v *version, sign int64) {
+	if v.live() != 0 {
+		s.objects += sign
+		s.bytes += sign * int64(v.size)
+	}
+}
+
+// eventLog is the history of one resource, read by any number of watchers
+// without a lock. Each event has a position that never changes.
+type eventLog struct {
+	view    atomic.Pointer[logView]
+	garbage int // events trimmed since the array was last copied
+	shared  [sharedEvents]atomic.Pointer[sharedEvent]
+
+	waiting sync.Mutex
+	wake    chan struct{} // closed on the next event; nil if nobody waits
+}
+
+// logView is an immutable view of the log. A later view may share its array.
+type logView struct {
+	first  uint64 // position of the first event
+	events []*version
+}
+
+func (v *logView) end() uint64 { return v.first + uint64(len(v.events)) }
+
+// append and trim need the core's mu.
+func (l *eventLog) append(v *version) {
+	view := l.view.Load()
+	l.view.Store(&logView{first: view.first, events: append(view.events, v)})
+}
+
+// trim forgets the events up to a revision.
+func (l *eventLog) trim(revision uint64) {
+	view := l.view.Load()
+	n := view.after(revision)
+	if n == 0 {
+		return
+	}
+	events := view.events[n:]
+	if l.garbage += n; l.garbage > len(events) {
+		// Readers may still hold the old array, so it cannot be cleared.
+		events = append([]*version(nil), events...)
+		l.garbage = 0
+	}
+	l.view.Store(&logView{first: view.first + uint64(n), events: events})
+	l.forget(view.first + uint64(n))
+}
+
+// after returns the index of the first event above a revision.
+func (v *logView) after(revision uint64) int {
+	return sort.Search(len(v.events), func(i int) bool { return v.events[i].revision > revision })
+}
+
+// position returns where the events above a revision begin.
+func (l *eventLog) position(revision uint64) uint64 {
+	view := l.view.Load()
+	return view.first + uint64(view.after(revision))
+}
+
+// next returns up to limit events from a position on. If there are none, it
+// returns a channel that is closed when there are. errCompacted if the history
+// has moved past the position.
+func (l *eventLog) next(position uint64, limit int) ([]*version, <-chan struct{}, error) {
+	if events, err := l.view.Load().from(position, limit); len(events) > 0 || err != nil {
+		return events, nil, err
+	}
+	l.waiting.Lock()
+	defer l.waiting.Unlock()
+	events, err := l.view.Load().from(position, limit)
+	if len(events) > 0 || err != nil {
+		return events, nil, err
+	}
+	if l.wake == nil {
+		l.wake = make(chan struct{})
+	}
+	return nil, l.wake, nil
+}
+
+func (v *logView) from(position uint64, limit int) ([]*version, error) {
+	if position < v.first {
+		return nil, errCompacted
+	}
+	events := v.events[position-v.first:]
+	return events[:min(limit, len(events))], nil
+}
+
+// wakeAll wakes every watcher that waits.
+func (l *eventLog) wakeAll() {
+	l.waiting.Lock()
+	defer l.waiting.Unlock()
+	if l.wake != nil {
+		close(l.wake)
+		l.wake = nil
+	}
+}

@@ -1,0 +1,159 @@
+package mvcc
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/value"
+)
+
+// decoded is the object of a version as one view decodes it. Nobody changes it.
+type decoded struct {
+	object runtime.Object
+	view   *view
+	used   atomic.Bool // since the cache last looked
+}
+
+// objectCache bounds the decoded objects attached to versions. It lets go what
+// was attached longest ago and has not been used since it last looked.
+type objectCache struct {
+	budget int64
+
+	mu       sync.Mutex
+	attached []attached // oldest first
+	total    int64
+}
+
+type attached struct {
+	version *version
+	decoded *decoded
+	bytes   int64
+}
+
+// attach keeps a decoded object with its version.
+func (c *objectCache) attach(v *version, d *decoded) {
+	a := attached{version: v, decoded: d, bytes: d.estimate(v)}
+	if a.bytes > c.budget {
+		return
+	}
+	v.decoded.Store(d)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.attached = append(c.attached, a)
+	for c.total += a.bytes; c.total > c.budget; {
+		oldest := c.attached[0]
+		c.attached[0] = attached{}
+		c.attached = c.attached[1:]
+		if oldest.decoded.used.Swap(false) && oldest.version.decoded.Load() == oldest.decoded {
+			c.attached = append(c.attached, oldest)
+			continue
+		}
+		oldest.version.decoded.CompareAndSwap(oldest.decoded, nil)
+		c.total -= oldest.bytes
+	}
+}
+
+func (c *objectCache) bytes() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.total
+}
+
+// estimate is the memory that a decoded object takes, by what was measured for
+// typical objects: thrice its encoded size, six times as a tree of maps.
+func (d *decoded) estimate(v *version) int64 {
+	if d.view.resource.Unstructured {
+		return 6 * int64(v.size)
+	}
+	return 3 * int64(v.size)
+}
+
+// object returns the object of a version, with its revision as the resource
+// version. It is shared: only a copy may be handed out.
+func (s *view) object(ctx context.Context, v *version) (runtime.Object, error) {
+	if d := v.decoded.Load(); d != nil && d.view == s {
+		if !d.used.Load() {
+			d.used.Store(true)
+		}
+		return d.object, nil
+	}
+	data, _, err := s.plain(ctx, v)
+	if err != nil {
+		return nil, err
+	}
+	return s.decodeInto(v, data)
+}
+
+// decodeInto decodes what the codec wrote for a version and keeps the object.
+func (s *view) decodeInto(v *version, data []byte) (runtime.Object, error) {
+	object, err := s.decode(data, v.revision)
+	if err != nil {
+		return nil, err
+	}
+	s.core.decoded.attach(v, &decoded{object: object, view: s})
+	return object, nil
+}
+
+// plain returns what the codec wrote for a version, and whether it should be
+// written anew because the transformer has moved on.
+func (s *view) plain(ctx context.Context, v *version) (data []byte, stale bool, err error) {
+	data, err = s.core.bytes(v)
+	if err != nil || s.resource.Transformer == nil {
+		return data, false, err
+	}
+	data, stale, err = s.resource.Transformer.TransformFromStorage(ctx, data, value.DefaultContext(v.key))
+	if err != nil {
+		return nil, false, s.untransformable(v.revision, err)
+	}
+	return data, stale, nil
+}
+
+// stored turns what the codec wrote into what the journal holds.
+func (s *view) stored(ctx context.Context, key string, data []byte) ([]byte, error) {
+	if s.resource.Transformer == nil {
+		return data, nil
+	}
+	data, err := s.resource.Transformer.TransformToStorage(ctx, data, value.DefaultContext(key))
+	if err != nil {
+		return nil, storage.NewInternalError(err)
+	}
+	return data, nil
+}
+
+func (s *view) decode(data []byte, revision uint64) (runtime.Object, error) {
+	object, _, err := s.resource.Codec.Decode(data, nil, s.resource.New())
+	if err != nil {
+		return nil, s.undecodable(revision, err)
+	}
+	if err := versioner.UpdateObject(object, revision); err != nil {
+		return nil, fmt.Errorf("set resource version %d: %w", revision, err)
+	}
+	return object, nil
+}
+
+// copy returns a copy of a shared object for one reader. Encoding may set its
+// kind, so not even two readers can share one; anything deeper they leave alone.
+func (s *view) copy(object runtime.Object) runtime.Object {
+	if s.resource.Unstructured {
+		return object.DeepCopyObject()
+	}
+	from := reflect.ValueOf(object).Elem()
+	to := reflect.New(from.Type())
+	to.Elem().Set(from)
+	return to.Interface().(runtime.Object)
+}
+
+// give sets out, which the caller made, to an object that is out's from now on.
+func give(out, object runtime.Object) error {
+	to, from := reflect.ValueOf(out), reflect.ValueOf(object)
+	if to.Kind() != reflect.Pointer || to.IsNil() || to.Type() != from.Type() {
+		return fmt.Errorf("cannot read a %T into a %T", object, out)
+	}
+	to.Elem().Set(from.Elem())
+	return nil
+}

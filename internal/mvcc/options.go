@@ -1,0 +1,63 @@
+package mvcc
+
+import (
+	"math"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// Options tune a core. The zero value means the defaults; of every number,
+// negative means "none at all", which for History.MaxBytes is no limit.
+type Options struct {
+	// History says how much of the past stays readable.
+	History History
+
+	// HotBytes bounds the encoded values of updated and deleted objects that stay
+	// in memory; older ones are read from the journal. Default 64 MiB.
+	HotBytes int64
+
+	// ObjectCacheBytes bounds the decoded objects kept beside their encoded
+	// bytes, by an estimate. Default 512 MiB.
+	ObjectCacheBytes int64
+
+	// BookmarkInterval is the time between two bookmarks of one watch, for
+	// watches that ask for them. Default one minute.
+	BookmarkInterval time.Duration
+
+	// Clock stamps records and drives expiry, compaction and bookmarks. Default
+	// is the system's clock.
+	Clock clock.WithTicker
+}
+
+// History is the rule for what compaction leaves: an event stays if it is
+// younger than MinAge or among the last MinRevisions, but never more than
+// MaxBytes of values that only the history still needs.
+type History struct {
+	MinAge       time.Duration // default 5 minutes
+	MinRevisions int64         // default 10,000
+	MaxBytes     int64         // default 256 MiB, counted as encoded
+}
+
+func (o Options) withDefaults() Options {
+	o.History.MinAge = setting(o.History.MinAge, 5*time.Minute, 0)
+	o.History.MinRevisions = setting(o.History.MinRevisions, 10_000, 0)
+	o.History.MaxBytes = setting(o.History.MaxBytes, 256<<20, math.MaxInt64)
+	o.HotBytes = setting(o.HotBytes, 64<<20, 0)
+	o.ObjectCacheBytes = setting(o.ObjectCacheBytes, 512<<20, 0)
+	o.BookmarkInterval = setting(o.BookmarkInterval, time.Minute, 0)
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	return o
+}
+
+func setting[T ~int64](given, standard, none T) T {
+	switch {
+	case given == 0:
+		return standard
+	case given < 0:
+		return none
+	}
+	return given
+}

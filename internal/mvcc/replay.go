@@ -1,0 +1,79 @@
+package mvcc
+
+import (
+	"context"
+
+	"github.com/annexapi/annex/store/journal"
+)
+
+// replay rebuilds the state from the journal. Only the end of a replay tells the
+// compacted revision, so the records are linked first and checked afterwards.
+func (c *Core) replay(ctx context.Context) error {
+	var versions []*version
+	compacted, err := c.journal.Replay(ctx, func(r journal.Record) error {
+		if len(versions) > 0 && r.Revision <= versions[len(versions)-1].revision {
+			return journal.Damaged(r.Revision, "comes after revision %d", versions[len(versions)-1].revision)
+		}
+		if r.Revision <= firstRevision {
+			return journal.Damaged(r.Revision, "the first revision ever is %d", firstRevision+1)
+		}
+		previous, _ := c.latest.Get(&version{key: r.Key})
+		v := newVersion(r, previous)
+		c.latest.Set(v)
+		versions = append(versions, v)
+		return ctx.Err()
+	})
+	if err != nil {
+		return err
+	}
+
+	c.compacted.Store(compacted)
+	revision := max(compacted, firstRevision)
+	c.history.start(revision)
+	for _, v := range versions {
+		if v.revision <= compacted {
+			if err := checkBase(v, compacted); err != nil {
+				return err
+			}
+			continue
+		}
+		revision++
+		if err := checkEvent(v, revision); err != nil {
+			return err
+		}
+		c.history.append(v, c.options.HotBytes)
+	}
+	c.assigned = revision
+	c.published.Store(revision)
+	c.latest.Scan(func(v *version) bool {
+		c.expiry.add(v)
+		return true
+	})
+	return nil
+}
+
+// firstRevision is the revision of an empty store; 0 means "any" in the API.
+const firstRevision = 1
+
+// checkBase checks a record that only holds state: compaction leaves nothing but
+// objects, and one of each.
+func checkBase(v *version, compacted uint64) error {
+	if previous := v.previous.Load(); v.deleted || previous != nil {
+		return journal.Damaged(v.revision, "of %q should have left nothing behind when revision %d was compacted", v.key, compacted)
+	}
+	return nil
+}
+
+// checkEvent checks a record of the history: none is missing, and each fits on
+// what its key was before.
+func checkEvent(v *version, revision uint64) error {
+	switch previous := v.previous.Load(); {
+	case v.revision != revision:
+		return journal.Damaged(revision, "is missing, the next record is revision %d", v.revision)
+	case v.superseded != previous.live():
+		return journal.Damaged(v.revision, "of %q replaces revision %d, but the object before it is revision %d", v.key, v.superseded, previous.live())
+	case v.deleted && v.superseded == 0:
+		return journal.Damaged(v.revision, "deletes %q, which did not exist", v.key)
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package mvcc
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/annexapi/annex/store/journal"
+)
+
+// version is what one revision made of one key. Its plain fields never change.
+type version struct {
+	key      string
+	revision uint64
+	// superseded is the revision of the object that this version replaced or
+	// deleted; 0 if it created the object.
+	superseded uint64
+	deleted    bool
+	size       int32 // of the value, which may be gone from memory
+	committed  int64 // Unix nanoseconds
+	expires    int64 // Unix nanoseconds, 0 for never
+
+	// previous is the version before this one, be it a tombstone. It is cut when
+	// this version's event leaves the history.
+	previous atomic.Pointer[version]
+	// value is what the journal holds. Only a version that is no longer its key's
+	// latest may lose it.
+	value   atomic.Pointer[[]byte]
+	decoded atomic.Pointer[decoded]
+}
+
+func newVersion(record journal.Record, previous *version) *version {
+	v := &version{
+		key:        record.Key,
+		revision:   record.Revision,
+		superseded: record.Previous,
+		deleted:    record.Deleted,
+		size:       int32(len(record.Value)),
+		committed:  record.Committed.UnixNano(),
+	}
+	if !record.Expires.IsZero() {
+		v.expires = record.Expires.UnixNano()
+	}
+	if !v.deleted {
+		v.value.Store(&record.Value)
+	}
+	v.previous.Store(previous)
+	return v
+}
+
+func (v *version) created() bool { return v.superseded == 0 }
+
+// live is the revision that a writer must have seen to write after v: 0 if there
+// is no object.
+func (v *version) live() uint64 {
+	if v == nil || v.deleted {
+		return 0
+	}
+	return v.revision
+}
+
+// at returns the version that was the latest at a revision, nil if there was no
+// object. Compaction may cut the chain below it meanwhile, so what it returned
+// stands only if the revision is still not compacted afterwards.
+func (v *version) at(revision uint64) *version {
+	for v != nil && v.revision > revision {
+		v = v.previous.Load()
+	}
+	if v.live() == 0 {
+		return nil
+	}
+	return v
+}
+
+// weight is how many encoded bytes the history holds only for this event's sake:
+// the object that it replaced or deleted, and its own tombstone.
+func (v *version) weight(replaced *version) int64 {
+	var bytes int64
+	if replaced.live() != 0 {
+		bytes += int64(len(replaced.key)) + int64(replaced.size)
+	}
+	if v.deleted {
+		bytes += int64(len(v.key))
+	}
+	return bytes
+}
+
+func fromNano(nano int64) time.Time {
+	if nano == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, nano).UTC()
+}

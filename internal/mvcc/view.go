@@ -1,0 +1,122 @@
+package mvcc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/features"
+	"k8s.io/apiserver/pkg/storage"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+
+	"github.com/annexapi/annex/store"
+)
+
+// view is the storage.Interface of one resource.
+type view struct {
+	core     *Core
+	shard    *shard
+	resource store.Resource
+	// tellsCorrupt says that unreadable objects are reported as corrupt, which
+	// allows to delete them without reading them.
+	tellsCorrupt bool
+}
+
+var _ storage.Interface = (*view)(nil)
+
+var versioner = storage.APIObjectVersioner{}
+
+func newView(c *Core, shard *shard, resource store.Resource) *view {
+	return &view{
+		core:         c,
+		shard:        shard,
+		resource:     resource,
+		tellsCorrupt: utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion),
+	}
+}
+
+// Versioner implements storage.Interface.
+func (s *view) Versioner() storage.Versioner { return versioner }
+
+// key checks a key; one to be read recursively ends with a slash then.
+func (s *view) key(key string, recursive bool) (string, error) {
+	return storage.PrepareKey(s.shard.prefix, key, recursive)
+}
+
+// Get implements storage.Interface.
+func (s *view) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) error {
+	prepared, err := s.key(key, false)
+	if err != nil {
+		return err
+	}
+	v, revision := s.core.get(prepared)
+	if err := notOlderThan(opts.ResourceVersion, revision); err != nil {
+		return err
+	}
+	if v.live() == 0 {
+		if opts.IgnoreNotFound {
+			return runtime.SetZeroValue(out)
+		}
+		return storage.NewKeyNotFoundError(prepared, 0)
+	}
+	object, err := s.object(ctx, v)
+	if err != nil {
+		return getError(key, err)
+	}
+	return give(out, s.copy(object))
+}
+
+// notOlderThan refuses to answer for a revision that is still to come.
+func notOlderThan(resourceVersion string, current uint64) error {
+	if resourceVersion == "" {
+		return nil
+	}
+	wanted, err := versioner.ParseResourceVersion(resourceVersion)
+	if err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
+	}
+	if wanted > current {
+		return storage.NewTooLargeResourceVersionError(wanted, current, 0)
+	}
+	return nil
+}
+
+// Stats implements storage.Interface.
+func (s *view) Stats(context.Context) (storage.Stats, error) {
+	s.core.mu.RLock()
+	defer s.core.mu.RUnlock()
+	stats := storage.Stats{ObjectCount: s.shard.objects}
+	if stats.ObjectCount > 0 {
+		stats.EstimatedAverageObjectSizeBytes = s.shard.bytes / stats.ObjectCount
+	}
+	return stats, nil
+}
+
+// EnableResourceSizeEstimation implements storage.Interface. Sizes are always
+// known exactly.
+func (s *view) EnableResourceSizeEstimation(keys storage.KeysFunc) error {
+	if keys == nil {
+		return errors.New("KeysFunc cannot be nil")
+	}
+	return nil
+}
+
+// ReadinessCheck implements storage.Interface.
+func (s *view) ReadinessCheck() error { return s.core.Health() }
+
+// RequestWatchProgress implements storage.Interface: every watch of the resource
+// that wants progress notifications gets one now.
+func (s *view) RequestWatchProgress(context.Context) error {
+	s.core.requestProgress(s.shard)
+	return nil
+}
+
+// GetCurrentResourceVersion implements storage.Interface.
+func (s *view) GetCurrentResourceVersion(context.Context) (uint64, error) {
+	return s.core.Revision(), nil
+}
+
+// CompactRevision implements storage.Interface.
+func (s *view) CompactRevision() int64 { return int64(s.core.CompactedRevision()) }

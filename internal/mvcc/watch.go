@@ -1,0 +1,405 @@
+package mvcc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/storage"
+	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// watchBuffer is how many events a client may be behind its watcher.
+	watchBuffer = 100
+	// watchBatch is how many events a watcher takes from the log at once.
+	watchBatch = 64
+	// lastBookmark is how long before its deadline a watch gets a bookmark, so
+	// that the next one can resume from there.
+	lastBookmark = 2 * time.Second
+)
+
+// watcher is one watch. It reads the log of its resource at its own pace.
+type watcher struct {
+	view      *view
+	key       string // ends with a slash if recursive
+	recursive bool
+	predicate storage.SelectionPredicate
+	selectAll bool
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	result chan watch.Event
+
+	initial    *snapshot // its objects come first; nil for none
+	endInitial bool      // a bookmark tells their end
+	start      uint64    // events up to this revision are not delivered
+	position   uint64    // of the next event in the log
+	done       uint64    // no event up to this revision is still to come
+
+	progress  chan struct{} // asks for a bookmark now; nil if it gets none on request
+	bookmarks clock.Timer   // nil if it gets none
+	deadline  time.Time     // of the request, zero if it has none
+}
+
+var _ watch.Interface = (*watcher)(nil)
+
+// Watch implements storage.Interface. What is delivered first is settled when it
+// returns: a write that is acknowledged afterwards is seen as an event.
+//
+// A revision that is still to come is waited for, except with initial events.
+// Errors that depend on the revision arrive as an ERROR event.
+func (s *view) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	key, err := s.key(key, opts.Recursive)
+	if err != nil {
+		return nil, err
+	}
+	revision, err := versioner.ParseResourceVersion(opts.ResourceVersion)
+	if err != nil {
+		return nil, err
+	}
+	w := &watcher{
+		view:      s,
+		key:       key,
+		recursive: opts.Recursive,
+		predicate: opts.Predicate,
+		selectAll: opts.Predicate.Empty(),
+		result:    make(chan watch.Event, watchBuffer),
+	}
+	w.ctx, w.cancel = context.WithCancel(ctx)
+	if opts.ProgressNotify {
+		w.progress = make(chan struct{}, 1)
+	}
+	if (opts.ProgressNotify || opts.Predicate.AllowWatchBookmarks) && s.core.options.BookmarkInterval > 0 {
+		w.deadline, _ = ctx.Deadline()
+		w.bookmarks = s.core.clock.NewTimer(w.untilBookmark())
+	}
+	startErr := w.startAt(revision, opts)
+	if err := s.core.watch(w, startErr); err != nil {
+		w.cancel()
+		return nil, err
+	}
+	return w, nil
+}
+
+// startAt settles where the watch begins.
+func (w *watcher) startAt(revision uint64, opts storage.ListOptions) error {
+	wanted := opts.SendInitialEvents != nil && *opts.SendInitialEvents
+	w.endInitial = wanted && opts.Predicate.AllowWatchBookmarks
+	legacy := opts.SendInitialEvents == nil && revision == 0
+
+	c := w.view.core
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	current := c.published.Load()
+	switch {
+	case wanted && revision > current:
+		return storage.NewTooLargeResourceVersionError(revision, current, 1+rand.IntN(3))
+	case wanted || legacy:
+		w.initial = c.freeze()
+		revision = current
+	case revision == 0:
+		revision = current
+	case revision < c.compacted.Load():
+		return errCompacted
+	}
+	w.start = revision
+	w.done = min(revision, current)
+	w.position = w.view.shard.log.position(revision)
+	return nil
+}
+
+// watch runs a watcher until its context or the core ends. If it cannot start,
+// all it delivers is the error.
+func (c *Core) watch(w *watcher, startErr error) error {
+	c.watchers.Lock()
+	defer c.watchers.Unlock()
+	if c.watchers.set == nil {
+		return readOnly(errors.New("the store is closed"))
+	}
+	c.watchers.set[w] = struct{}{}
+	c.watchers.running.Add(1)
+	go func() {
+		defer c.watchers.running.Done()
+		w.run(startErr)
+		c.watchers.Lock()
+		defer c.watchers.Unlock()
+		delete(c.watchers.set, w)
+	}()
+	return nil
+}
+
+// stopWatchers ends every watch and lets no new one begin.
+func (c *Core) stopWatchers() {
+	c.watchers.Lock()
+	for w := range c.watchers.set {
+		w.cancel()
+	}
+	c.watchers.set = nil
+	c.watchers.Unlock()
+	c.watchers.running.Wait()
+}
+
+// requestProgress asks the watchers of a resource for a bookmark.
+func (c *Core) requestProgress(s *shard) {
+	c.watchers.Lock()
+	defer c.watchers.Unlock()
+	for w := range c.watchers.set {
+		if w.progress != nil && w.view.shard == s {
+			notify(w.progress)
+		}
+	}
+}
+
+// ResultChan implements watch.Interface.
+func (w *watcher) ResultChan() <-chan watch.Event { return w.result }
+
+// Stop implements watch.Interface. Events that have been buffered can still be
+// received.
+func (w *watcher) Stop() { w.cancel() }
+
+// errStopped ends a watcher whose client or core has gone.
+var errStopped = errors.New("watch stopped")
+
+func (w *watcher) run(startErr error) {
+	defer close(w.result)
+	defer w.cancel()
+	if w.bookmarks != nil {
+		defer w.bookmarks.Stop()
+	}
+	err := startErr
+	if err == nil {
+		err = w.sendInitial()
+	}
+	utilflowcontrol.WatchInitialized(w.ctx)
+	for err == nil {
+		err = w.sendNext()
+	}
+	if w.ctx.Err() == nil {
+		_ = w.send(watch.Event{Type: watch.Error, Object: watchStatus(err)})
+	}
+}
+
+// sendInitial delivers the objects that exist at the start.
+func (w *watcher) sendInitial() error {
+	if w.initial == nil {
+		return nil
+	}
+	objects := w.initial.only(w.key, w.start)
+	if w.recursive {
+		objects = w.initial.under(w.key, w.key, w.start)
+	}
+	for v := range objects {
+		object, err := w.view.object(w.ctx, v)
+		if err != nil {
+			return err
+		}
+		if !w.selects(object) {
+			continue
+		}
+		if err := w.send(watch.Event{Type: watch.Added, Object: w.view.copy(object)}); err != nil {
+			return err
+		}
+	}
+	w.initial = nil
+	if !w.endInitial {
+		return nil
+	}
+	return w.sendBookmark(w.start, storage.AnnotateInitialEventsEndBookmark)
+}
+
+// sendNext delivers the next events, waiting for some if there are none.
+func (w *watcher) sendNext() error {
+	events, wake, err := w.view.shard.log.next(w.position, watchBatch)
+	if err != nil {
+		return err
+	}
+	for _, v := range events {
+		if err := w.sendEvent(v); err != nil {
+			return err
+		}
+		w.position++
+		w.done = max(w.done, v.revision)
+	}
+	if len(events) > 0 {
+		wake = ready
+	}
+	var bookmark <-chan time.Time
+	if w.bookmarks != nil {
+		bookmark = w.bookmarks.C()
+	}
+	select {
+	case <-w.ctx.Done():
+		return errStopped
+	case <-bookmark:
+		w.bookmarks.Reset(w.untilBookmark())
+		return w.sendProgress()
+	case <-w.progress:
+		return w.sendProgress()
+	case <-wake:
+		return nil
+	}
+}
+
+// ready is a channel that never blocks a receiver.
+var ready = func() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// sendEvent delivers what an event means to this watch, if anything.
+func (w *watcher) sendEvent(v *version) error {
+	if v.revision <= w.start || !w.covers(v.key) {
+		return nil
+	}
+	kind, err := w.kind(v)
+	if kind == "" || err != nil {
+		return err
+	}
+	object, err := w.eventObject(v, kind)
+	if err != nil {
+		return err
+	}
+	return w.send(watch.Event{Type: kind, Object: object})
+}
+
+func (w *watcher) covers(key string) bool {
+	if w.recursive {
+		return strings.HasPrefix(key, w.key)
+	}
+	return key == w.key
+}
+
+func (w *watcher) selects(object runtime.Object) bool {
+	if w.selectAll {
+		return true
+	}
+	matches, err := w.predicate.Matches(object)
+	return err == nil && matches
+}
+
+// kind tells what an event is to somebody who sees only the selected objects;
+// empty if it is nothing.
+func (w *watcher) kind(v *version) (watch.EventType, error) {
+	if w.selectAll {
+		switch {
+		case v.deleted:
+			return watch.Deleted, nil
+		case v.created():
+			return watch.Added, nil
+		}
+		return watch.Modified, nil
+	}
+	var is, was bool
+	if !v.deleted {
+		object, err := w.view.object(w.ctx, v)
+		if err != nil {
+			return "", err
+		}
+		is = w.selects(object)
+	}
+	if !v.created() {
+		object, err := w.replaced(v)
+		if err != nil {
+			return "", err
+		}
+		was = w.selects(object)
+	}
+	switch {
+	case is && was:
+		return watch.Modified, nil
+	case is:
+		return watch.Added, nil
+	case was:
+		return watch.Deleted, nil
+	}
+	return "", nil
+}
+
+// replaced returns the object that an event replaced or deleted.
+func (w *watcher) replaced(v *version) (runtime.Object, error) {
+	previous := v.previous.Load()
+	if previous == nil {
+		return nil, errCompacted
+	}
+	object, err := w.view.object(w.ctx, previous)
+	if corrupt := (*corruptError)(nil); v.deleted && errors.As(err, &corrupt) {
+		return nil, &deletedCorrupt{corrupt}
+	}
+	return object, err
+}
+
+// eventObject returns the object to deliver: for a deletion the one before it,
+// with the revision of the event.
+func (w *watcher) eventObject(v *version, kind watch.EventType) (runtime.Object, error) {
+	shared := w.view.shard.log.sharedAt(w.position, w.view)
+	if kind != watch.Deleted {
+		return orMake(&shared.current, w.view, func() (runtime.Object, error) {
+			return w.view.object(w.ctx, v)
+		})
+	}
+	return orMake(&shared.replaced, w.view, func() (runtime.Object, error) {
+		object, err := w.replaced(v)
+		if err != nil {
+			return nil, err
+		}
+		object = w.view.copy(object)
+		return object, versioner.UpdateObject(object, v.revision)
+	})
+}
+
+// sendProgress delivers a bookmark: no event up to its revision is still to come.
+func (w *watcher) sendProgress() error {
+	c := w.view.core
+	c.mu.RLock()
+	if w.position == w.view.shard.log.view.Load().end() {
+		w.done = max(w.done, c.published.Load())
+	}
+	c.mu.RUnlock()
+	if w.done < w.start {
+		return nil // the watch waits for a revision that is still to come
+	}
+	return w.sendBookmark(w.done)
+}
+
+func (w *watcher) sendBookmark(revision uint64, annotate ...func(runtime.Object) error) error {
+	object := w.view.resource.New()
+	if err := versioner.UpdateObject(object, revision); err != nil {
+		return fmt.Errorf("make bookmark: %w", err)
+	}
+	for _, f := range annotate {
+		if err := f(object); err != nil {
+			return fmt.Errorf("make bookmark: %w", err)
+		}
+	}
+	return w.send(watch.Event{Type: watch.Bookmark, Object: object})
+}
+
+// untilBookmark is the time until the next bookmark: the interval, or what is
+// left until shortly before the deadline.
+func (w *watcher) untilBookmark() time.Duration {
+	interval := w.view.core.options.BookmarkInterval
+	if w.deadline.IsZero() {
+		return interval
+	}
+	if last := w.deadline.Add(-lastBookmark).Sub(w.view.core.clock.Now()); last > 0 {
+		return min(interval, last)
+	}
+	return interval
+}
+
+func (w *watcher) send(event watch.Event) error {
+	select {
+	case w.result <- event:
+		return nil
+	case <-w.ctx.Done():
+		return errStopped
+	}
+}

@@ -1,0 +1,322 @@
+package mvcc
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	"k8s.io/apimachinery/pkg/conversion"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/utils/ptr"
+)
+
+// Create implements storage.Interface.
+func (s *view) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
+	key, err := s.key(key, false)
+	if err != nil {
+		return err
+	}
+	if version, err := versioner.ObjectResourceVersion(obj); err == nil && version != 0 {
+		return storage.ErrResourceVersionSetOnCreate
+	}
+	data, err := s.encode(obj)
+	if err != nil {
+		return err
+	}
+	err = s.put(ctx, change{key: key, ttl: &ttl}, data, out)
+	if errors.Is(err, errConflict) {
+		return storage.NewKeyExistsError(key, 0)
+	}
+	return err
+}
+
+// encode clears what is not stored from an object and returns its bytes.
+func (s *view) encode(obj runtime.Object) ([]byte, error) {
+	if err := versioner.PrepareObjectForStorage(obj); err != nil {
+		return nil, fmt.Errorf("prepare object for storage: %w", err)
+	}
+	return runtime.Encode(s.resource.Codec, obj)
+}
+
+// put writes encoded data and sets out, unless it is nil, to what was stored.
+func (s *view) put(ctx context.Context, ch change, data []byte, out runtime.Object) error {
+	var err error
+	if ch.value, err = s.stored(ctx, ch.key, data); err != nil {
+		return err
+	}
+	w, err := s.core.append(ctx, ch)
+	if err != nil {
+		return err
+	}
+	if out == nil {
+		return s.core.settle(w)
+	}
+	// Decoding now uses the time that the disk takes, and saves the watchers from
+	// doing it.
+	object, decodeErr := s.decodeInto(w.version, data)
+	if err := s.core.settle(w); err != nil {
+		return err
+	}
+	if decodeErr != nil {
+		return decodeErr
+	}
+	return give(out, object.DeepCopyObject())
+}
+
+// state is an object as a writer sees it before it decides.
+type state struct {
+	object   runtime.Object // the writer's own; nil if it could not be read
+	data     []byte         // what the codec wrote
+	revision uint64         // 0 if there is no object
+	ttl      int64          // seconds left, 0 for ever
+	stale    bool           // to be written anew even if it stays the same
+	// current says that it was read from the store, so that an error about it
+	// stands. A caller's suggestion may be out of date.
+	current bool
+}
+
+// current reads the state of a key.
+func (s *view) current(ctx context.Context, key string, ignoreNotFound bool) (*state, error) {
+	v, _ := s.core.get(key)
+	if v.live() == 0 {
+		if !ignoreNotFound {
+			return nil, storage.NewKeyNotFoundError(key, 0)
+		}
+		empty := s.resource.New()
+		return &state{object: empty, current: true}, runtime.SetZeroValue(empty)
+	}
+	data, stale, err := s.plain(ctx, v)
+	if err != nil {
+		return nil, internal(err)
+	}
+	object, err := s.object(ctx, v)
+	if err != nil {
+		return nil, internal(err)
+	}
+	return &state{
+		object:   object.DeepCopyObject(),
+		data:     data,
+		revision: v.revision,
+		ttl:      s.core.secondsLeft(v),
+		stale:    stale,
+		current:  true,
+	}, nil
+}
+
+// secondsLeft is rounded up; 0 means that the version does not expire.
+func (c *Core) secondsLeft(v *version) int64 {
+	if v.expires == 0 {
+		return 0
+	}
+	left := fromNano(v.expires).Sub(c.clock.Now())
+	return max(1, int64((left+time.Second-1)/time.Second))
+}
+
+// corrupt reads the state of a key that is expected to be unreadable, and
+// refuses one that is not.
+func (s *view) corrupt(ctx context.Context, key string) (*state, error) {
+	v, _ := s.core.get(key)
+	if v.live() == 0 {
+		return nil, storage.NewKeyNotFoundError(key, 0)
+	}
+	// What is cached as decoded says nothing about the stored bytes.
+	if data, _, err := s.plain(ctx, v); err == nil {
+		if _, err := s.decode(data, v.revision); err == nil {
+			return nil, storage.NewInvalidObjError(key, "unsafe deletion is not allowed because the object is decodable from storage")
+		}
+	}
+	return &state{revision: v.revision, current: true}, nil
+}
+
+// suggested makes a state of an object that the caller believes to be current.
+func (s *view) suggested(key string, suggestion runtime.Object) (*state, error) {
+	revision, err := versioner.ObjectResourceVersion(suggestion)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't get resource version: %w", err)
+	}
+	data, err := s.encode(suggestion.DeepCopyObject())
+	if err != nil {
+		return nil, err
+	}
+	st := &state{object: suggestion.DeepCopyObject(), data: data, revision: revision}
+	if v, _ := s.core.get(key); v.live() == revision && revision != 0 {
+		st.ttl = s.core.secondsLeft(v)
+	}
+	return st, nil
+}
+
+// reread replaces a state that led to an error. If the state was current, or
+// turns out to have been, the error stands.
+func reread(st *state, cause error, read func() (*state, error)) (*state, error) {
+	if st.current {
+		return nil, cause
+	}
+	fresh, err := read()
+	if err != nil {
+		return nil, err
+	}
+	if fresh.revision == st.revision {
+		return nil, cause
+	}
+	return fresh, nil
+}
+
+// Delete implements storage.Interface.
+func (s *view) Delete(
+	ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
+	validate storage.ValidateObjectFunc, suggestion runtime.Object, opts storage.DeleteOptions,
+) error {
+	key, err := s.key(key, false)
+	if err != nil {
+		return err
+	}
+	if _, err := conversion.EnforcePtr(out); err != nil {
+		return fmt.Errorf("unable to convert output object to pointer: %w", err)
+	}
+	unsafe := opts.ExpectTransformOrDecodeError && s.tellsCorrupt
+	read := func() (*state, error) {
+		if unsafe {
+			return s.corrupt(ctx, key)
+		}
+		return s.current(ctx, key, false)
+	}
+	var st *state
+	if suggestion != nil && !unsafe {
+		st, err = s.suggested(key, suggestion)
+	} else {
+		st, err = read()
+	}
+	for err == nil {
+		if refusal := mayDelete(ctx, key, st, preconditions, validate); refusal != nil {
+			st, err = reread(st, refusal, read)
+			continue
+		}
+		var revision uint64
+		revision, err = s.remove(ctx, key, st.revision)
+		if errors.Is(err, errConflict) {
+			st, err = read()
+			continue
+		}
+		if err != nil || unsafe {
+			return err
+		}
+		// The callbacks may have changed st.object.
+		deleted, err := s.decode(st.data, revision)
+		if err != nil {
+			return err
+		}
+		return give(out, deleted)
+	}
+	return err
+}
+
+func mayDelete(ctx context.Context, key string, st *state, preconditions *storage.Preconditions, validate storage.ValidateObjectFunc) error {
+	if preconditions != nil {
+		if err := preconditions.Check(key, st.object); err != nil {
+			return err
+		}
+	}
+	return validate(ctx, st.object)
+}
+
+// remove deletes the object at a revision and returns the revision of that.
+func (s *view) remove(ctx context.Context, key string, seen uint64) (uint64, error) {
+	if seen == 0 {
+		return 0, errConflict
+	}
+	w, err := s.core.append(ctx, change{key: key, seen: seen, delete: true})
+	if err != nil {
+		return 0, err
+	}
+	return w.revision, s.core.settle(w)
+}
+
+// GuaranteedUpdate implements storage.Interface.
+//
+// The remaining time to live is passed to tryUpdate in whole seconds; if it
+// returns none, the object's expiry stays as it is.
+func (s *view) GuaranteedUpdate(
+	ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
+	preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, suggestion runtime.Object,
+) error {
+	key, err := s.key(key, false)
+	if err != nil {
+		return err
+	}
+	if _, err := conversion.EnforcePtr(destination); err != nil {
+		return fmt.Errorf("unable to convert output object to pointer: %w", err)
+	}
+	read := func() (*state, error) { return s.current(ctx, key, ignoreNotFound) }
+
+	var st *state
+	if !isNil(suggestion) {
+		st, err = s.suggested(key, suggestion)
+	} else {
+		st, err = read()
+	}
+	for err == nil {
+		if refusal := preconditions.Check(key, st.object); refusal != nil {
+			st, err = reread(st, refusal, read)
+			continue
+		}
+		var data []byte
+		var ttl *uint64
+		data, ttl, refusal := s.update(st, tryUpdate)
+		if refusal != nil {
+			st, err = reread(st, refusal, read)
+			continue
+		}
+		if !st.stale && bytes.Equal(data, st.data) {
+			// Nothing to write, if this is what is stored.
+			if !st.current {
+				if st, err = read(); err != nil || !bytes.Equal(data, st.data) {
+					continue
+				}
+			}
+			if !st.stale {
+				return s.unchanged(st, destination)
+			}
+		}
+		err = s.put(ctx, change{key: key, seen: st.revision, ttl: ttl}, data, destination)
+		if errors.Is(err, errConflict) {
+			st, err = read()
+			continue
+		}
+		return err
+	}
+	return err
+}
+
+// update lets the caller change the object and encodes what it made.
+func (s *view) update(st *state, tryUpdate storage.UpdateFunc) (data []byte, ttl *uint64, err error) {
+	updated, ttl, err := tryUpdate(st.object, storage.ResponseMeta{TTL: st.ttl, ResourceVersion: st.revision})
+	if err != nil {
+		return nil, nil, err
+	}
+	if st.revision == 0 && ttl == nil {
+		ttl = ptr.To[uint64](0)
+	}
+	data, err = s.encode(updated)
+	return data, ttl, err
+}
+
+// unchanged answers an update that changes nothing.
+func (s *view) unchanged(st *state, destination runtime.Object) error {
+	object, err := s.decode(st.data, st.revision)
+	if err != nil {
+		return err
+	}
+	return give(destination, object)
+}
+
+func isNil(object runtime.Object) bool {
+	if object == nil {
+		return true
+	}
+	v := reflect.ValueOf(object)
+	return v.Kind() == reflect.Pointer && v.IsNil()
+}
