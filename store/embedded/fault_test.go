@@ -1,0 +1,443 @@
+package embedded_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/annexapi/annex/store/embedded"
+	"github.com/annexapi/annex/store/journal"
+)
+
+// load is a number of writers that append records of 1 KB, and a trimmer beside
+// them.
+type load struct {
+	journal journal.Journal
+
+	mu   sync.Mutex // orders the appends
+	last uint64
+
+	acknowledged atomic.Uint64 // all revisions up to here were
+	dropped      sync.Map      // revisions that a Trim may have dropped
+}
+
+// run appends n records for each writer, who stops at an error. It returns the
+// errors.
+func (l *load) run(writers, n int) (failures []error) {
+	var left atomic.Int64
+	left.Store(int64(writers * n))
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	for range writers {
+		group.Go(func() {
+			for left.Add(-1) >= 0 {
+				if err := l.write(); err != nil {
+					mu.Lock()
+					defer mu.Unlock()
+					failures = append(failures, err)
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
+	return failures
+}
+
+func (l *load) write() error {
+	l.mu.Lock()
+	revision := l.last + 1
+	wait, err := l.journal.Append(bigRecord(revision))
+	if err != nil {
+		l.mu.Unlock()
+		return err
+	}
+	l.last = revision
+	if revision%100 == 0 {
+		err = l.trim(revision)
+	}
+	l.mu.Unlock()
+	if err := errors.Join(err, wait()); err != nil {
+		return err
+	}
+	for {
+		highest := l.acknowledged.Load()
+		if revision <= highest || l.acknowledged.CompareAndSwap(highest, revision) {
+			return nil
+		}
+	}
+}
+
+func (l *load) trim(revision uint64) error {
+	if revision < 200 {
+		return nil
+	}
+	var drop []uint64
+	for r := revision - 199; r < revision-100; r += 2 {
+		drop = append(drop, r)
+		l.dropped.Store(r, true)
+	}
+	return l.journal.Trim(revision-100, drop)
+}
+
+// mustBeWhole checks that j holds every record acknowledged, and nothing but an
+// unbroken sequence of what was appended. It returns the last revision.
+func (l *load) mustBeWhole(t testing.TB, j journal.Journal) uint64 {
+	t.Helper()
+	records, _, err := replay(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := uint64(1)
+	for _, got := range records {
+		for ; next < got.Revision; next++ {
+			if _, dropped := l.dropped.Load(next); !dropped {
+				t.Fatalf("revision %d is missing, %d follows", next, got.Revision)
+			}
+		}
+		if want := bigRecord(got.Revision); !sameRecords([]journal.Record{want}, []journal.Record{got}) {
+			t.Fatalf("revision %d has other content", got.Revision)
+		}
+		next++
+	}
+	if acknowledged := l.acknowledged.Load(); next <= acknowledged {
+		t.Fatalf("revisions %d to %d were acknowledged and are missing", next, acknowledged)
+	}
+	return next - 1
+}
+
+// brokenFS lets files whose name contains part misbehave in ways that errorfs has
+// not: breaks makes a file to which that happens once on is set.
+type brokenFS struct {
+	vfs.FS
+	part   string
+	on     *atomic.Bool
+	breaks func(vfs.File, *atomic.Bool) vfs.File
+}
+
+func (b brokenFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	file, err := b.FS.Create(name, category)
+	return b.wrap(name, file, err)
+}
+
+func (b brokenFS) ReuseForWrite(oldName, newName string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	file, err := b.FS.ReuseForWrite(oldName, newName, category)
+	return b.wrap(newName, file, err)
+}
+
+func (b brokenFS) wrap(name string, file vfs.File, err error) (vfs.File, error) {
+	if err != nil || !strings.Contains(name, b.part) {
+		return file, err
+	}
+	return b.breaks(file, b.on), nil
+}
+
+// shortFile writes half of what it is given and reports no error.
+type shortFile struct {
+	vfs.File
+	on *atomic.Bool
+}
+
+func (f shortFile) Write(p []byte) (int, error) {
+	if !f.on.Load() {
+		return f.File.Write(p)
+	}
+	return f.File.Write(p[:len(p)/2])
+}
+
+// stickyFile reports an error when it is closed.
+type stickyFile struct {
+	vfs.File
+	on *atomic.Bool
+}
+
+func (f stickyFile) Close() error {
+	err := f.File.Close()
+	if f.on.Load() {
+		return syscall.EIO
+	}
+	return err
+}
+
+// blindFile cannot be asked for its size.
+type blindFile struct {
+	vfs.File
+	on *atomic.Bool
+}
+
+func (f blindFile) Stat() (vfs.FileInfo, error) {
+	if f.on.Load() {
+		return nil, syscall.EIO
+	}
+	return f.File.Stat()
+}
+
+// mustFail drives j, which is on a file system that has begun to fail, until it
+// has noticed, and checks what callers get to see.
+func mustFail(t *testing.T, j *embedded.Journal, l *load, want error) {
+	t.Helper()
+	const writers = 16
+	failures := l.run(writers, 2500)
+	if len(failures) != writers {
+		t.Fatalf("%d of %d writers failed: %v", len(failures), writers, failures)
+	}
+	for _, err := range append(failures, j.Err()) {
+		if !errors.Is(err, want) {
+			t.Errorf("error %v, want %v", err, want)
+		}
+	}
+	if _, err := j.Append(bigRecord(l.last + 1)); !errors.Is(err, want) {
+		t.Errorf("append to the failed journal: %v", err)
+	}
+	if err := j.Trim(1, nil); !errors.Is(err, want) {
+		t.Errorf("trim of the failed journal: %v", err)
+	}
+	// Reading goes on.
+	for revision := uint64(1); revision <= l.acknowledged.Load(); revision += 7 {
+		if _, dropped := l.dropped.Load(revision); dropped {
+			continue
+		}
+		if got, err := j.Read(revision); err != nil || !sameRecords([]journal.Record{bigRecord(revision)}, []journal.Record{got}) {
+			t.Fatalf("read %d from the failed journal: %v", revision, err)
+		}
+	}
+	if err := j.Close(); !errors.Is(err, want) {
+		t.Errorf("close of the failed journal: %v", err)
+	}
+}
+
+// mustHaveRecovered opens the journal on a healthy file system.
+func mustHaveRecovered(t *testing.T, files vfs.FS, l *load) {
+	t.Helper()
+	j := mustOpen(t, imageDir, embedded.Options{FS: files})
+	l.last = l.mustBeWhole(t, j)
+	l.journal = j
+	if failures := l.run(4, 10); len(failures) > 0 {
+		t.Fatal(failures)
+	}
+	l.mustBeWhole(t, j)
+}
+
+func TestAnErrorOfTheDiskMakesTheJournalReadOnly(t *testing.T) {
+	write, sync := errorfs.OpFileWrite, []errorfs.OpKind{errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo}
+	create := []errorfs.OpKind{errorfs.OpCreate, errorfs.OpReuseForWrite}
+	for _, c := range []struct {
+		name  string
+		kinds []errorfs.OpKind
+		path  string
+		err   error
+	}{
+		{"the log cannot be written", []errorfs.OpKind{write}, ".log", syscall.ENOSPC},
+		{"the log cannot be synced", sync, ".log", syscall.EIO},
+		{"no log can be created", create, ".log", syscall.ENOSPC},
+		{"the directory cannot be synced", sync, imageDir, syscall.EIO},
+		{"no table can be created", create, ".sst", syscall.ENOSPC},
+		{"a table cannot be written", []errorfs.OpKind{write}, ".sst", syscall.ENOSPC},
+		{"a table cannot be synced", sync, ".sst", syscall.EIO},
+		{"a table cannot be read", []errorfs.OpKind{errorfs.OpFileReadAt}, ".sst", syscall.EIO},
+		{"the MANIFEST cannot be written", []errorfs.OpKind{write}, "MANIFEST", syscall.ENOSPC},
+		{"the MANIFEST cannot be synced", sync, "MANIFEST", syscall.EIO},
+		{"the witness cannot be written", []errorfs.OpKind{errorfs.OpFileWriteAt}, "WITNESS", syscall.ENOSPC},
+		{"a file cannot be removed", []errorfs.OpKind{errorfs.OpRemove}, "", syscall.EIO},
+		{"nothing can be written", append([]errorfs.OpKind{write, errorfs.OpFileWriteAt}, append(create, sync...)...), "", syscall.EROFS},
+	} {
+		for _, once := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/once=%v", c.name, once), func(t *testing.T) {
+				t.Parallel()
+				healthy := vfs.NewMem()
+				var on atomic.Bool
+				failing := errorfs.Wrap(healthy, errorfs.InjectorFunc(func(op errorfs.Op) error {
+					if !slices.Contains(c.kinds, op.Kind) || !strings.Contains(healthy.PathBase(op.Path), c.path) {
+						return nil
+					}
+					if once && on.CompareAndSwap(true, false) || !once && on.Load() {
+						return c.err
+					}
+					return nil
+				}))
+				j, err := embedded.Open(imageDir, embedded.Options{FS: failing, MemTableSize: 256 << 10})
+				if err != nil {
+					t.Fatal(err)
+				}
+				l := &load{journal: j}
+				if failures := l.run(16, 100); len(failures) > 0 {
+					t.Fatal(failures)
+				}
+				on.Store(true)
+				if c.path == ".sst" && c.kinds[0] == errorfs.OpFileReadAt {
+					// One unreadable table is no reason to refuse reading others, so this
+					// takes a way of its own.
+					mustReportUnreadable(t, j, l, c.err)
+					on.Store(false)
+				} else {
+					mustFail(t, j, l, c.err)
+				}
+				mustHaveRecovered(t, healthy, l)
+			})
+		}
+	}
+}
+
+func mustReportUnreadable(t *testing.T, j *embedded.Journal, l *load, want error) {
+	t.Helper()
+	var found bool
+	for revision := uint64(1); revision <= l.acknowledged.Load() && !found; revision++ {
+		_, err := j.Read(revision)
+		found = errors.Is(err, want)
+		if err != nil && !found && !errors.Is(err, journal.ErrNotFound) {
+			t.Fatalf("read %d: %v", revision, err)
+		}
+	}
+	if !found {
+		// All blocks were still in the cache.
+		t.Skip("nothing had to be read")
+	}
+	_ = j.Close()
+}
+
+func TestAFileThatMisbehavesMakesTheJournalReadOnly(t *testing.T) {
+	short := func(f vfs.File, on *atomic.Bool) vfs.File { return shortFile{f, on} }
+	sticky := func(f vfs.File, on *atomic.Bool) vfs.File { return stickyFile{f, on} }
+	blind := func(f vfs.File, on *atomic.Bool) vfs.File { return blindFile{f, on} }
+	for _, c := range []struct {
+		name, part string
+		breaks     func(vfs.File, *atomic.Bool) vfs.File
+		want       error
+	}{
+		{"short write to the log", ".log", short, io.ErrShortWrite},
+		{"short write to a table", ".sst", short, io.ErrShortWrite},
+		{"short write to the MANIFEST", "MANIFEST", short, io.ErrShortWrite},
+		{"error on closing the log", ".log", sticky, syscall.EIO},
+		{"error on closing a table", ".sst", sticky, syscall.EIO},
+		{"no size of a reused log", ".log", blind, syscall.EIO},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			healthy := vfs.NewMem()
+			var on atomic.Bool
+			j, err := embedded.Open(imageDir, embedded.Options{FS: brokenFS{healthy, c.part, &on, c.breaks}, MemTableSize: 256 << 10})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := &load{journal: j}
+			if failures := l.run(16, 50); len(failures) > 0 {
+				t.Fatal(failures)
+			}
+			on.Store(true)
+			mustFail(t, j, l, c.want)
+			mustHaveRecovered(t, healthy, l)
+		})
+	}
+}
+
+// TestAnErrorAtAnyOperationLosesNothing lets a random operation on the disk fail,
+// from opening to closing, and all after it or only that one. ANNEX_DISK_ERRORS
+// sets the number of trials.
+func TestAnErrorAtAnyOperationLosesNothing(t *testing.T) {
+	rng := seeded(t)
+	const operations = 6000 // about what the load below takes
+	var refused, failed, unnoticed int
+	for range trials(t, "ANNEX_DISK_ERRORS", 60) {
+		at, once := rng.Int64N(operations), rng.IntN(2) == 0
+		if rng.IntN(3) == 0 {
+			at = rng.Int64N(150) // while opening
+		}
+		what := fmt.Sprintf("operation %d, once=%v", at, once)
+		healthy := vfs.NewMem()
+		var count atomic.Int64
+		failing := errorfs.Wrap(healthy, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind.ReadOrWrite() == errorfs.OpIsRead || op.Kind == errorfs.OpFilePreallocate {
+				return nil
+			}
+			if n := count.Add(1); n == at || !once && n > at {
+				return syscall.EIO
+			}
+			return nil
+		}))
+		l := &load{}
+		j, err := embedded.Open(imageDir, embedded.Options{FS: failing, MemTableSize: 256 << 10})
+		if err != nil {
+			refused++
+		} else {
+			l.journal = j
+			failures := l.run(8, 250)
+			if (len(failures) > 0) != (j.Err() != nil) && len(failures) > 0 {
+				t.Errorf("%s: writers saw %v but the journal has %v", what, failures, j.Err())
+			}
+			if j.Err() != nil {
+				failed++
+			} else {
+				unnoticed++
+			}
+			if err := j.Close(); err != nil && !errors.Is(err, syscall.EIO) {
+				t.Errorf("%s: close: %v", what, err)
+			}
+		}
+		t.Run(what, func(t *testing.T) { mustHaveRecovered(t, healthy, l) })
+	}
+	t.Logf("%d refused to open, %d failed while running, %d not before closing", refused, failed, unnoticed)
+}
+
+// TestAPowerCutLosesNothingAcknowledged takes images of the disk as power cuts
+// would leave it: what was synced, and a random part of the rest. ANNEX_POWER_CUTS
+// sets their number.
+func TestAPowerCutLosesNothingAcknowledged(t *testing.T) {
+	rng := seeded(t)
+	cuts := trials(t, "ANNEX_POWER_CUTS", 30)
+	files := vfs.NewCrashableMem()
+	j := mustOpen(t, imageDir, embedded.Options{FS: files, MemTableSize: 256 << 10})
+	l := &load{journal: j}
+	var checked, beyond uint64
+	for cut := range cuts {
+		target := l.acknowledged.Load() + rng.Uint64N(600)
+		done := make(chan []error, 1)
+		go func() { done <- l.run(32, 20) }()
+		for l.acknowledged.Load() < target && j.Err() == nil {
+			runtime.Gosched()
+		}
+		// What was acknowledged before the cut must be there after it.
+		var before load
+		before.acknowledged.Store(l.acknowledged.Load())
+		percent := rng.IntN(101)
+		crashed := files.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng})
+		if failures := <-done; len(failures) > 0 {
+			t.Fatal(failures)
+		}
+		l.dropped.Range(func(revision, _ any) bool {
+			before.dropped.Store(revision, true)
+			return true
+		})
+		t.Run(fmt.Sprintf("cut %d with %d%% of the unsynced data", cut, percent), func(t *testing.T) {
+			// A second cut during recovery, every third time.
+			if cut%3 == 0 {
+				recovering, err := embedded.Open(imageDir, embedded.Options{FS: crashed})
+				if err != nil {
+					t.Fatal(err)
+				}
+				again := crashed.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng})
+				if err := recovering.Close(); err != nil {
+					t.Fatal(err)
+				}
+				crashed = again
+			}
+			after := mustOpen(t, imageDir, embedded.Options{FS: crashed})
+			last := before.mustBeWhole(t, after)
+			checked += before.acknowledged.Load()
+			beyond += last - before.acknowledged.Load()
+			before.last, before.journal = last, after
+			if failures := before.run(2, 5); len(failures) > 0 {
+				t.Fatal(failures)
+			}
+		})
+	}
+	t.Logf("%d cuts, %d acknowledged records found again, %d more that were not acknowledged", cuts, checked, beyond)
+}
