@@ -116,6 +116,28 @@ func (l *load) mustBeWhole(t testing.TB, j journal.Journal) uint64 {
 	return next - 1
 }
 
+// injecting returns a file system that asks fail before each operation.
+func injecting(files vfs.FS, fail func(errorfs.Op) error) vfs.FS {
+	return injectingFS{errorfs.Wrap(files, errorfs.InjectorFunc(fail)), fail}
+}
+
+// injectingFS makes up for errorfs forgetting about files that are reused.
+type injectingFS struct {
+	*errorfs.FS
+	fail func(errorfs.Op) error
+}
+
+func (i injectingFS) ReuseForWrite(oldName, newName string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	file, err := i.FS.ReuseForWrite(oldName, newName, category)
+	if err != nil {
+		return nil, err
+	}
+	return errorfs.WrapFile(file, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		op.Path = newName
+		return i.fail(op)
+	})), nil
+}
+
 // brokenFS lets files whose name contains part misbehave in ways that errorfs has
 // not: breaks makes a file to which that happens once on is set.
 type brokenFS struct {
@@ -256,7 +278,7 @@ func TestAnErrorOfTheDiskMakesTheJournalReadOnly(t *testing.T) {
 				t.Parallel()
 				healthy := vfs.NewMem()
 				var on atomic.Bool
-				failing := errorfs.Wrap(healthy, errorfs.InjectorFunc(func(op errorfs.Op) error {
+				failing := injecting(healthy, func(op errorfs.Op) error {
 					if !slices.Contains(c.kinds, op.Kind) || !strings.Contains(healthy.PathBase(op.Path), c.path) {
 						return nil
 					}
@@ -264,7 +286,7 @@ func TestAnErrorOfTheDiskMakesTheJournalReadOnly(t *testing.T) {
 						return c.err
 					}
 					return nil
-				}))
+				})
 				j, err := embedded.Open(imageDir, embedded.Options{FS: failing, MemTableSize: 256 << 10})
 				if err != nil {
 					t.Fatal(err)
@@ -354,7 +376,7 @@ func TestAnErrorAtAnyOperationLosesNothing(t *testing.T) {
 		what := fmt.Sprintf("operation %d, once=%v", at, once)
 		healthy := vfs.NewMem()
 		var count atomic.Int64
-		failing := errorfs.Wrap(healthy, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		failing := injecting(healthy, func(op errorfs.Op) error {
 			if op.Kind.ReadOrWrite() == errorfs.OpIsRead || op.Kind == errorfs.OpFilePreallocate {
 				return nil
 			}
@@ -362,7 +384,7 @@ func TestAnErrorAtAnyOperationLosesNothing(t *testing.T) {
 				return syscall.EIO
 			}
 			return nil
-		}))
+		})
 		l := &load{}
 		j, err := embedded.Open(imageDir, embedded.Options{FS: failing, MemTableSize: 256 << 10})
 		if err != nil {
