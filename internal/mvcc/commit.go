@@ -50,40 +50,49 @@ func (c *Core) append(ctx context.Context, ch change) (*write, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, tooLate(err)
 	}
-	c.writing.Lock()
-	if err := c.health(); err != nil {
-		c.writing.Unlock()
-		return nil, readOnly(err)
-	}
-	latest, unpublished := c.newest(ch.key)
-	if latest.live() != ch.seen {
-		if unpublished == nil {
-			c.writing.Unlock()
-			return nil, errConflict
+	for {
+		w, conflicting, err := c.tryAppend(ch)
+		if conflicting == nil {
+			return w, err
 		}
-		settled := unpublished.settled()
-		c.writing.Unlock()
+		// Nobody may learn yet what the conflicting write made of the object.
 		select {
-		case <-settled:
-			return nil, errConflict
+		case <-conflicting:
 		case <-ctx.Done():
 			return nil, tooLate(ctx.Err())
 		}
 	}
+}
+
+// tryAppend is append, but in a conflict with an unpublished write it returns a
+// channel that is closed when that has been settled.
+func (c *Core) tryAppend(ch change) (_ *write, conflicting <-chan struct{}, _ error) {
+	c.writing.Lock()
 	defer c.writing.Unlock()
+	if err := c.health(); err != nil {
+		return nil, nil, readOnly(err)
+	}
+	latest, unpublished := c.newest(ch.key)
+	switch {
+	case latest.live() == ch.seen:
+	case unpublished != nil:
+		return nil, unpublished.settled(), nil
+	default:
+		return nil, nil, errConflict
+	}
 
 	c.assigned++
 	record := c.record(ch, c.assigned, latest)
 	wait, err := c.journal.Append(record)
 	if err != nil {
 		c.fail(record.Revision, err)
-		return nil, outcomeUnknown(ch.key, err)
+		return nil, nil, outcomeUnknown(ch.key, err)
 	}
 	w := &write{version: newVersion(record, latest), wait: wait}
 	c.pending[ch.key] = w
 	c.queue = append(c.queue, w)
 	c.writers.Add(1)
-	return w, nil
+	return w, nil, nil
 }
 
 // newest returns the latest version of a key, published or not, and the write
@@ -211,7 +220,7 @@ func (c *Core) show(batch []*write) {
 	c.mu.Lock()
 	for _, w := range batch {
 		v := w.version
-		replaced, _ := c.latest.Set(v)
+		replaced := c.latest.set(v)
 		c.history.append(v, c.options.HotBytes)
 		if s := c.shardOf(v.key); s != nil {
 			s.add(v, replaced)

@@ -65,8 +65,8 @@ func (c *Core) compactStep(revision uint64) error {
 	}
 	for _, v := range events {
 		v.previous.Store(nil)
-		if latest, _ := c.latest.Get(v); v.deleted && latest == v {
-			c.latest.Delete(v)
+		if v.deleted && c.latest.get(v.key) == v {
+			c.latest.remove(v.key)
 		}
 	}
 	return err
@@ -93,14 +93,18 @@ func (c *Core) compactPeriodically(ctx context.Context) {
 		case <-ticker.C():
 		case <-c.overweight:
 		}
-		if err := c.compactHistory(ctx); err != nil && ctx.Err() == nil {
+		if c.Health() != nil {
+			continue // the history stays as long as nothing can be added to it
+		}
+		if err := c.CompactHistory(ctx); err != nil && ctx.Err() == nil {
 			klog.ErrorS(err, "Compacting the history failed, it will be tried again")
 		}
 	}
 }
 
-// compactHistory compacts what the rules let go.
-func (c *Core) compactHistory(ctx context.Context) error {
+// CompactHistory compacts what the rules of Options.History let go. The core does
+// so by itself every now and then.
+func (c *Core) CompactHistory(ctx context.Context) error {
 	byAge, byBytes := c.horizon()
 	if err := c.Compact(ctx, max(byAge, byBytes)); err != nil {
 		return err

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/tidwall/btree"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/utils/clock"
 
@@ -45,9 +44,9 @@ type Core struct {
 	writers  sync.WaitGroup
 
 	mu        sync.RWMutex
-	latest    *btree.BTreeG[*version] // by key, tombstones included
-	frozen    *snapshot               // of latest, nil once that has changed
-	published atomic.Uint64           // written with mu held
+	latest    *tree         // by key, tombstones included
+	frozen    *snapshot     // of latest, nil once that has changed
+	published atomic.Uint64 // written with mu held
 	history   history
 	shards    []*shard // by prefix
 	expiry    expiryHeap
@@ -71,7 +70,7 @@ type Core struct {
 
 // snapshot is the visible state at one revision. It never changes.
 type snapshot struct {
-	latest   *btree.BTreeG[*version]
+	latest   *tree
 	revision uint64
 }
 
@@ -90,7 +89,7 @@ func Open(ctx context.Context, j journal.Journal, options Options) (*Core, error
 		decoded:       objectCache{budget: options.ObjectCacheBytes},
 		journal:       j,
 		pending:       map[string]*write{},
-		latest:        btree.NewBTreeGOptions(byKey, btree.Options{NoLocks: true}),
+		latest:        newTree(),
 		overweight:    make(chan struct{}, 1),
 		expiryChanged: make(chan struct{}, 1),
 	}
@@ -108,8 +107,6 @@ func Open(ctx context.Context, j journal.Journal, options Options) (*Core, error
 	go func() { defer c.background.Done(); c.deleteExpired(background) }()
 	return c, nil
 }
-
-func byKey(a, b *version) bool { return a.key < b.key }
 
 // Open implements store.Backend.
 func (c *Core) Open(resource store.Resource) (storage.Interface, error) {
@@ -222,7 +219,7 @@ func (c *Core) snapshot() *snapshot {
 // freeze is snapshot with mu held.
 func (c *Core) freeze() *snapshot {
 	if c.frozen == nil {
-		c.frozen = &snapshot{latest: c.latest.Copy(), revision: c.published.Load()}
+		c.frozen = &snapshot{latest: c.latest.copy(), revision: c.published.Load()}
 	}
 	return c.frozen
 }
@@ -232,8 +229,7 @@ func (c *Core) freeze() *snapshot {
 func (c *Core) get(key string) (*version, uint64) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	v, _ := c.latest.Get(&version{key: key})
-	return v, c.published.Load()
+	return c.latest.get(key), c.published.Load()
 }
 
 // bytes returns what the journal holds for a version: from memory, else from the

@@ -60,9 +60,11 @@ func (c *Core) deleteExpired(ctx context.Context) {
 	timer := c.clock.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		for c.deleteDue(ctx) {
-		}
+		// The timer first: if the time comes in between, one of the two notices.
 		timer.Reset(c.nextExpiry())
+		if c.deleteDue(ctx) {
+			continue
+		}
 		select {
 		case <-ctx.Done():
 			return

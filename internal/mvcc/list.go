@@ -88,21 +88,21 @@ func itemsOf(listObj runtime.Object) (reflect.Value, error) {
 // under yields the objects with a prefix at a revision, from a key on, by key.
 func (s *snapshot) under(prefix, from string, revision uint64) iter.Seq[*version] {
 	return func(yield func(*version) bool) {
-		s.latest.Ascend(&version{key: from}, func(latest *version) bool {
+		for latest := range s.latest.from(from) {
 			if !strings.HasPrefix(latest.key, prefix) {
-				return false
+				return
 			}
-			v := latest.at(revision)
-			return v == nil || yield(v)
-		})
+			if v := latest.at(revision); v != nil && !yield(v) {
+				return
+			}
+		}
 	}
 }
 
 // only yields the object with a key at a revision, if there is one.
 func (s *snapshot) only(key string, revision uint64) iter.Seq[*version] {
 	return func(yield func(*version) bool) {
-		latest, _ := s.latest.Get(&version{key: key})
-		if v := latest.at(revision); v != nil {
+		if v := s.latest.get(key).at(revision); v != nil {
 			yield(v)
 		}
 	}

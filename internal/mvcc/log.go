@@ -5,8 +5,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-
-	"github.com/tidwall/btree"
 )
 
 // shard is what the core keeps for one resource beside its share of the tree.
@@ -19,16 +17,15 @@ type shard struct {
 	bytes   int64 // encoded
 }
 
-func newShard(prefix string, latest *btree.BTreeG[*version], events []*version) *shard {
+func newShard(prefix string, latest *tree, events []*version) *shard {
 	s := &shard{prefix: prefix}
 	s.log.view.Store(&logView{})
-	latest.Ascend(&version{key: prefix}, func(v *version) bool {
+	for v := range latest.from(prefix) {
 		if !strings.HasPrefix(v.key, prefix) {
-			return false
+			break
 		}
 		s.count(v, +1)
-		return true
-	})
+	}
 	for _, v := range events {
 		if strings.HasPrefix(v.key, prefix) {
 			s.log.append(v)

@@ -76,21 +76,30 @@ func (d *decoded) estimate(v *version) int64 {
 // object returns the object of a version, with its revision as the resource
 // version. It is shared: only a copy may be handed out.
 func (s *view) object(ctx context.Context, v *version) (runtime.Object, error) {
-	if d := v.decoded.Load(); d != nil && d.view == s {
-		if !d.used.Load() {
-			d.used.Store(true)
-		}
-		return d.object, nil
+	if object := s.remembered(v); object != nil {
+		return object, nil
 	}
 	data, _, err := s.plain(ctx, v)
 	if err != nil {
 		return nil, err
 	}
-	return s.decodeInto(v, data)
+	return s.remember(v, data)
 }
 
-// decodeInto decodes what the codec wrote for a version and keeps the object.
-func (s *view) decodeInto(v *version, data []byte) (runtime.Object, error) {
+// remembered returns the object of a version if it is decoded already.
+func (s *view) remembered(v *version) runtime.Object {
+	d := v.decoded.Load()
+	if d == nil || d.view != s {
+		return nil
+	}
+	if !d.used.Load() {
+		d.used.Store(true)
+	}
+	return d.object
+}
+
+// remember decodes what the codec wrote for a version and keeps the object.
+func (s *view) remember(v *version, data []byte) (runtime.Object, error) {
 	object, err := s.decode(data, v.revision)
 	if err != nil {
 		return nil, err

@@ -17,9 +17,8 @@ func (c *Core) replay(ctx context.Context) error {
 		if r.Revision <= firstRevision {
 			return journal.Damaged(r.Revision, "the first revision ever is %d", firstRevision+1)
 		}
-		previous, _ := c.latest.Get(&version{key: r.Key})
-		v := newVersion(r, previous)
-		c.latest.Set(v)
+		v := newVersion(r, c.latest.get(r.Key))
+		c.latest.set(v)
 		versions = append(versions, v)
 		return ctx.Err()
 	})
@@ -45,10 +44,9 @@ func (c *Core) replay(ctx context.Context) error {
 	}
 	c.assigned = revision
 	c.published.Store(revision)
-	c.latest.Scan(func(v *version) bool {
+	for v := range c.latest.from("") {
 		c.expiry.add(v)
-		return true
-	})
+	}
 	return nil
 }
 

@@ -57,7 +57,7 @@ func (s *view) put(ctx context.Context, ch change, data []byte, out runtime.Obje
 	}
 	// Decoding now uses the time that the disk takes, and saves the watchers from
 	// doing it.
-	object, decodeErr := s.decodeInto(w.version, data)
+	object, decodeErr := s.remember(w.version, data)
 	if err := s.core.settle(w); err != nil {
 		return err
 	}
@@ -93,9 +93,11 @@ func (s *view) current(ctx context.Context, key string, ignoreNotFound bool) (*s
 	if err != nil {
 		return nil, internal(err)
 	}
-	object, err := s.object(ctx, v)
-	if err != nil {
-		return nil, internal(err)
+	object := s.remembered(v)
+	if object == nil {
+		if object, err = s.remember(v, data); err != nil {
+			return nil, err
+		}
 	}
 	return &state{
 		object:   object.DeepCopyObject(),
