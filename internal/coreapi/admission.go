@@ -1,0 +1,56 @@
+package coreapi
+
+import (
+	"context"
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+)
+
+// Admission returns the plugin that refuses creates in a namespace that is missing
+// (404) or being deleted (403 with the cause NamespaceTerminating), and the deletion
+// of the namespace default (403). It goes before all other plugins.
+//
+// It answers as upstream's NamespaceLifecycle, but reads the namespace from storage
+// instead of from a cache: a namespace counts from the moment its creation was
+// answered, and nothing has to wait for a cache to catch up.
+func (n *Namespaces) Admission() admission.Interface { return lifecycle{n} }
+
+type lifecycle struct{ namespaces *Namespaces }
+
+var _ admission.MutationInterface = lifecycle{}
+
+func (lifecycle) Handles(operation admission.Operation) bool {
+	return operation == admission.Create || operation == admission.Delete
+}
+
+// Admit changes nothing. It is in the mutating phase because that comes first.
+func (l lifecycle) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if a.GetKind().GroupKind() == corev1.SchemeGroupVersion.WithKind("Namespace").GroupKind() {
+		if a.GetOperation() == admission.Delete && a.GetName() == metav1.NamespaceDefault {
+			return apierrors.NewForbidden(Resource, a.GetName(), errors.New("this namespace may not be deleted"))
+		}
+		return nil
+	}
+	if a.GetOperation() != admission.Create || a.GetNamespace() == "" || revealsNothing(a.GetResource().GroupResource()) {
+		return nil
+	}
+	ns, err := l.namespaces.get(ctx, a.GetNamespace())
+	if err != nil {
+		return err
+	}
+	if isTerminating(ns) {
+		return withTerminatingCause(admission.NewForbidden(a, errTerminating(ns.Name)), ns.Name)
+	}
+	return nil
+}
+
+// revealsNothing is true for the question what one may do in a namespace: the
+// answer must not tell those who may do nothing whether the namespace exists.
+func revealsNothing(resource schema.GroupResource) bool {
+	return resource == schema.GroupResource{Group: "authorization.k8s.io", Resource: "localsubjectaccessreviews"}
+}

@@ -1,0 +1,88 @@
+package coreapi
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// remains is what keeps a namespace from going.
+type remains struct {
+	kept       []kept
+	finalizers map[string]int // objects by finalizer
+	failures   []error
+}
+
+// kept are the objects of one resource that are still there.
+type kept struct {
+	resource schema.GroupVersionResource
+	count    int
+	revision string // they were counted at
+}
+
+func (r remains) nothing() bool { return len(r.kept) == 0 && len(r.failures) == 0 }
+
+// conditions says it in the words of kube-apiserver, which tools and people know.
+// Discovery and its parsing cannot fail here: the server knows what it serves.
+func (r remains) conditions() []corev1.NamespaceCondition {
+	var failures, resources, finalizers []string
+	for _, err := range r.failures {
+		failures = append(failures, err.Error())
+	}
+	for _, k := range r.kept {
+		resources = append(resources, fmt.Sprintf("%s.%s has %d resource instances", k.resource.Resource, k.resource.Group, k.count))
+	}
+	for finalizer, count := range r.finalizers {
+		finalizers = append(finalizers, fmt.Sprintf("%s in %d resource instances", finalizer, count))
+	}
+	return []corev1.NamespaceCondition{
+		condition(corev1.NamespaceDeletionDiscoveryFailure,
+			finding{"ResourcesDiscovered", "All resources successfully discovered"}, finding{}, nil),
+		condition(corev1.NamespaceDeletionGVParsingFailure,
+			finding{"ParsedGroupVersions", "All legacy kube types successfully parsed"}, finding{}, nil),
+		condition(corev1.NamespaceDeletionContentFailure,
+			finding{"ContentDeleted", "All content successfully deleted, may be waiting on finalization"},
+			finding{"ContentDeletionFailed", fmt.Sprintf("Failed to delete all resource types, %d remaining: ", len(failures))}, failures),
+		condition(corev1.NamespaceContentRemaining,
+			finding{"ContentRemoved", "All content successfully removed"},
+			finding{"SomeResourcesRemain", "Some resources are remaining: "}, resources),
+		condition(corev1.NamespaceFinalizersRemaining,
+			finding{"ContentHasNoFinalizers", "All content-preserving finalizers finished"},
+			finding{"SomeFinalizersRemain", "Some content in the namespace has finalizers remaining: "}, finalizers),
+	}
+}
+
+type finding struct{ reason, message string }
+
+// condition is bad if there are details, which end its message, and good if not.
+func condition(kind corev1.NamespaceConditionType, good, bad finding, details []string) corev1.NamespaceCondition {
+	if len(details) == 0 {
+		return corev1.NamespaceCondition{Type: kind, Status: corev1.ConditionFalse, Reason: good.reason, Message: good.message}
+	}
+	slices.Sort(details)
+	return corev1.NamespaceCondition{Type: kind, Status: corev1.ConditionTrue, Reason: bad.reason, Message: bad.message + strings.Join(details, ", ")}
+}
+
+// setConditions says whether that changed anything.
+func setConditions(status *corev1.NamespaceStatus, conditions []corev1.NamespaceCondition, now metav1.Time) (changed bool) {
+	for _, c := range conditions {
+		c.LastTransitionTime = now
+		i := slices.IndexFunc(status.Conditions, func(old corev1.NamespaceCondition) bool { return old.Type == c.Type })
+		if i < 0 {
+			status.Conditions = append(status.Conditions, c)
+			changed = true
+			continue
+		}
+		old := &status.Conditions[i]
+		if old.Status == c.Status {
+			c.LastTransitionTime = old.LastTransitionTime
+		}
+		changed = changed || *old != c
+		*old = c
+	}
+	return changed
+}

@@ -1,0 +1,58 @@
+// Package coreapi is the core group of a server that stands alone: the namespaces
+// that kubectl and client-go take for granted, with a life as in kube-apiserver.
+//
+// Namespaces are served from k8s.io/api's own type, which also stands for the
+// group's internal version. Objects can be created only in a namespace that exists
+// and is not being deleted. Deleting a namespace deletes what is in it, and then
+// the namespace goes; see Guard for why nothing can be left behind.
+//
+// There is one namespace from the start, default, which cannot be deleted. kubectl
+// needs no other: kube-system, kube-public and kube-node-lease belong to parts of a
+// cluster that are not here.
+package coreapi
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// AddToScheme registers the group's types, defaults and selectable fields. With
+// aliases, the types also stand for the internal version, which serving needs and
+// OpenAPI must not see.
+func AddToScheme(scheme *runtime.Scheme, aliases bool) error {
+	scheme.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Namespace{}, &corev1.NamespaceList{})
+	metav1.AddToGroupVersion(scheme, corev1.SchemeGroupVersion)
+	if aliases {
+		internal := schema.GroupVersion{Version: runtime.APIVersionInternal}
+		scheme.AddKnownTypes(internal, &corev1.Namespace{}, &corev1.NamespaceList{})
+	}
+	scheme.AddTypeDefaultingFunc(&corev1.Namespace{}, func(obj any) { setNameLabel(obj.(*corev1.Namespace)) })
+	if err := scheme.AddFieldLabelConversionFunc(corev1.SchemeGroupVersion.WithKind("Namespace"), selectable); err != nil {
+		return fmt.Errorf("selectable fields of namespaces: %w", err)
+	}
+	return scheme.SetVersionPriority(corev1.SchemeGroupVersion)
+}
+
+func selectable(label, value string) (string, string, error) {
+	switch label {
+	case "metadata.name", "status.phase":
+		return label, value, nil
+	}
+	return "", "", fmt.Errorf("field label not supported: %s", label)
+}
+
+// setNameLabel makes a namespace selectable by name where only labels can select.
+// A generated name is not known when defaults are set.
+func setNameLabel(ns *corev1.Namespace) {
+	if ns.Name == "" {
+		return
+	}
+	if ns.Labels == nil {
+		ns.Labels = map[string]string{}
+	}
+	ns.Labels[corev1.LabelMetadataName] = ns.Name
+}

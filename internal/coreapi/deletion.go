@@ -1,0 +1,279 @@
+package coreapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+)
+
+const (
+	deletionWorkers = 4
+	pageSize        = 500
+	// A namespace that cannot go yet is looked at again when what is left in it
+	// has gone, which a watch tells, and after these delays in case it does not.
+	firstRetry = 200 * time.Millisecond
+	lastRetry  = 30 * time.Second
+)
+
+// RunDeletion finishes the deletion of namespaces until ctx is done: it deletes
+// what is in a Terminating namespace, waits while finalizers or grace periods keep
+// objects, says so in the namespace's conditions, and at last takes the finalizer
+// kubernetes from the namespace. All state is in the objects, so it goes on where
+// it was after a restart.
+//
+// The client has all rights; resources returns the namespaced resources served, in
+// one version each. The error is about the client; all others are logged and tried
+// again.
+func (n *Namespaces) RunDeletion(ctx context.Context, client *rest.Config, resources func() []schema.GroupVersionResource) error {
+	core, err := corev1client.NewForConfig(client)
+	if err != nil {
+		return fmt.Errorf("client for namespaces: %w", err)
+	}
+	content, err := metadata.NewForConfig(client)
+	if err != nil {
+		return fmt.Errorf("client for the content of namespaces: %w", err)
+	}
+	d := &deletion{
+		namespaces: core.Namespaces(),
+		content:    content,
+		resources:  resources,
+		drain:      n.inFlight.drain,
+		queue: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry)),
+		waits: map[string]context.CancelFunc{},
+	}
+	return d.run(ctx)
+}
+
+type deletion struct {
+	namespaces corev1client.NamespaceInterface
+	content    metadata.Interface
+	resources  func() []schema.GroupVersionResource
+	// drain waits for the creates in a namespace that began before it was
+	// Terminating.
+	drain func(ctx context.Context, namespace string) error
+	queue workqueue.TypedRateLimitingInterface[string]
+
+	running sync.WaitGroup
+	mu      sync.Mutex
+	waits   map[string]context.CancelFunc // ends the watches of what is left in a namespace
+}
+
+func (d *deletion) run(ctx context.Context) error {
+	informer := cache.NewSharedIndexInformer(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			return d.namespaces.List(ctx, options)
+		},
+		WatchFuncWithContext: d.namespaces.Watch,
+	}, &corev1.Namespace{}, 0, nil)
+	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    d.observe,
+		UpdateFunc: func(_, obj any) { d.observe(obj) },
+	}); err != nil {
+		return fmt.Errorf("observe namespaces: %w", err)
+	}
+	d.running.Go(func() { informer.RunWithContext(ctx) })
+	for range deletionWorkers {
+		d.running.Go(func() {
+			for d.next(ctx) {
+			}
+		})
+	}
+	<-ctx.Done()
+	d.queue.ShutDown()
+	d.running.Wait()
+	return nil
+}
+
+func (d *deletion) observe(obj any) {
+	if ns, ok := obj.(*corev1.Namespace); ok && isTerminating(ns) {
+		d.queue.Add(ns.Name)
+	}
+}
+
+func (d *deletion) next(ctx context.Context) bool {
+	name, shutdown := d.queue.Get()
+	if shutdown {
+		return false
+	}
+	defer d.queue.Done(name)
+	done, err := d.sync(ctx, name)
+	if err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) {
+		klog.FromContext(ctx).Error(err, "The namespace is not deleted yet", "namespace", name)
+	}
+	if done {
+		d.queue.Forget(name)
+	} else {
+		d.queue.AddRateLimited(name)
+	}
+	return true
+}
+
+// sync brings a namespace nearer to its end. It tells whether there is nothing
+// left to do.
+func (d *deletion) sync(ctx context.Context, name string) (done bool, err error) {
+	d.stopWaiting(name)
+	ns, err := d.namespaces.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("get the namespace: %w", err)
+	}
+	if !isTerminating(ns) || !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes) {
+		return true, nil
+	}
+	if err := d.drain(ctx, name); err != nil {
+		return false, fmt.Errorf("wait for creates in progress: %w", err)
+	}
+	left := d.deleteContent(ctx, name)
+	if ctx.Err() != nil {
+		return false, context.Cause(ctx)
+	}
+	if left.nothing() {
+		ns.Spec.Finalizers = slices.DeleteFunc(ns.Spec.Finalizers, func(f corev1.FinalizerName) bool { return f == corev1.FinalizerKubernetes })
+		if _, err := d.namespaces.Finalize(ctx, ns, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return false, fmt.Errorf("finalize the namespace: %w", err)
+		}
+		return true, nil
+	}
+	if setConditions(&ns.Status, left.conditions(), metav1.Now()) {
+		if _, err := d.namespaces.UpdateStatus(ctx, ns, metav1.UpdateOptions{}); err != nil {
+			return false, fmt.Errorf("update the namespace's conditions: %w", err)
+		}
+	}
+	d.wait(ctx, name, left)
+	return false, errors.Join(left.failures...)
+}
+
+// deleteContent deletes all that is in the namespace and returns what is left.
+func (d *deletion) deleteContent(ctx context.Context, namespace string) remains {
+	left := remains{finalizers: map[string]int{}}
+	for _, resource := range d.resources() {
+		objects := d.content.Resource(resource).Namespace(namespace)
+		if err := d.deleteAll(ctx, objects); err != nil {
+			left.failures = append(left.failures, fmt.Errorf("delete %s: %w", resource.GroupResource(), err))
+		}
+		kept := kept{resource: resource}
+		revision, err := each(ctx, objects, func(m *metav1.PartialObjectMetadata) error {
+			kept.count++
+			for _, finalizer := range m.Finalizers {
+				left.finalizers[finalizer]++
+			}
+			return nil
+		})
+		if err != nil {
+			left.failures = append(left.failures, fmt.Errorf("list %s: %w", resource.GroupResource(), err))
+			continue
+		}
+		if kept.count > 0 {
+			kept.revision = revision
+			left.kept = append(left.kept, kept)
+		}
+	}
+	return left
+}
+
+// deleteAll deletes a resource's objects as a collection, or one by one if the
+// resource knows no collections.
+func (d *deletion) deleteAll(ctx context.Context, objects metadata.ResourceInterface) error {
+	background := metav1.DeletePropagationBackground
+	options := metav1.DeleteOptions{PropagationPolicy: &background}
+	err := objects.DeleteCollection(ctx, options, metav1.ListOptions{})
+	if !apierrors.IsMethodNotSupported(err) && !apierrors.IsNotFound(err) {
+		return err
+	}
+	_, err = each(ctx, objects, func(m *metav1.PartialObjectMetadata) error {
+		if err := objects.Delete(ctx, m.Name, options); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+		return nil
+	})
+	return err
+}
+
+// each calls visit for every object and returns the revision they were listed at. A
+// resource that cannot be listed has none.
+func each(ctx context.Context, objects metadata.ResourceInterface, visit func(*metav1.PartialObjectMetadata) error) (revision string, err error) {
+	options := metav1.ListOptions{Limit: pageSize}
+	for {
+		page, err := objects.List(ctx, options)
+		if apierrors.IsMethodNotSupported(err) || apierrors.IsNotFound(err) {
+			return "", nil
+		}
+		if err != nil {
+			return "", err
+		}
+		for i := range page.Items {
+			if err := visit(&page.Items[i]); err != nil {
+				return "", err
+			}
+		}
+		if page.Continue == "" {
+			return page.ResourceVersion, nil
+		}
+		options.Continue = page.Continue
+	}
+}
+
+// wait has the namespace looked at again as soon as all that is left of a resource
+// has gone.
+func (d *deletion) wait(ctx context.Context, name string, left remains) {
+	ctx, cancel := context.WithCancel(ctx)
+	d.mu.Lock()
+	d.waits[name] = cancel
+	d.mu.Unlock()
+	for _, k := range left.kept {
+		d.running.Go(func() {
+			if d.waitFor(ctx, name, k) {
+				d.queue.Add(name)
+			}
+		})
+	}
+}
+
+func (d *deletion) stopWaiting(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if cancel := d.waits[name]; cancel != nil {
+		cancel()
+		delete(d.waits, name)
+	}
+}
+
+// waitFor returns true when the objects kept have been deleted, and false if it
+// cannot tell.
+func (d *deletion) waitFor(ctx context.Context, namespace string, k kept) bool {
+	w, err := d.content.Resource(k.resource).Namespace(namespace).Watch(ctx, metav1.ListOptions{ResourceVersion: k.revision})
+	if err != nil {
+		return false
+	}
+	defer w.Stop()
+	for event := range w.ResultChan() {
+		switch event.Type {
+		case watch.Deleted:
+			if k.count--; k.count == 0 {
+				return true
+			}
+		case watch.Error:
+			return false
+		}
+	}
+	return false
+}
