@@ -1,10 +1,6 @@
 package annex
 
-import (
-	"errors"
-
-	"github.com/annexapi/annex/internal/define"
-)
+import "github.com/annexapi/annex/internal/define"
 
 // Server defines an API server. It is a description: any number of servers may be
 // made from it.
@@ -32,7 +28,6 @@ type Kind interface {
 // define compiles and checks the definition. The error names every mistake.
 func (s Server) define() (*define.Server, error) {
 	compiled := &define.Server{Name: s.Name}
-	var errs []error
 	for _, g := range s.Groups {
 		group := define.Group{Name: g.Name}
 		for _, k := range g.Kinds {
@@ -44,5 +39,5 @@ func (s Server) define() (*define.Server, error) {
 		}
 		compiled.Groups = append(compiled.Groups, group)
 	}
-	return compiled, usage(errors.Join(append(errs, define.Check(compiled))...))
+	return compiled, usage(define.Check(compiled))
 }

@@ -1,10 +1,12 @@
 package serve
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/annexapi/annex/internal/mvcc"
@@ -97,7 +99,7 @@ func (o *Options) path(name string) string {
 }
 
 // listen opens a port; nil if it is off.
-func (o *Options) listen(port int) (net.Listener, error) {
+func (o *Options) listen(name string, port int) (net.Listener, error) {
 	switch port {
 	case portOff:
 		return nil, nil
@@ -105,8 +107,11 @@ func (o *Options) listen(port int) (net.Listener, error) {
 		port = 0
 	}
 	l, err := net.Listen("tcp", net.JoinHostPort(o.BindAddress, strconv.Itoa(port)))
-	if err != nil {
-		return nil, fmt.Errorf("listen: %w", err)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("%s %d of %s is in use by another program; choose another", name, port, o.BindAddress)
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return l, nil
 }

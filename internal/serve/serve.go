@@ -16,7 +16,6 @@ import (
 
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -159,13 +158,13 @@ func (s *Server) openFiles(ctx context.Context) error {
 
 func (s *Server) listen() error {
 	var err error
-	if s.secure, err = s.options.listen(s.options.SecurePort); err != nil {
+	if s.secure, err = s.options.listen("secure port", s.options.SecurePort); err != nil {
 		return err
 	}
 	if s.secure != nil {
 		s.onClose(closeListener(s.secure))
 	}
-	if s.insecure, err = s.options.listen(s.options.InsecurePort); err != nil {
+	if s.insecure, err = s.options.listen("insecure port", s.options.InsecurePort); err != nil {
 		return err
 	}
 	if s.insecure != nil {
@@ -332,38 +331,27 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 // connections a little time to become idle.
 func (s *Server) serve() (stop func(), err error) {
 	stopCh := make(chan struct{})
-	var done []<-chan struct{}
+	var listening []upstream.Listening
 	stop = func() {
 		close(stopCh)
-		for _, d := range done {
-			<-d
+		for _, l := range listening {
+			l.Wait()
 		}
 	}
+	grace := s.options.ShutdownTimeout
 	if s.secure != nil {
-		info := &server.SecureServingInfo{
-			Listener:                     s.secure,
-			Cert:                         s.certs.Serving(),
-			ClientCA:                     s.certs.ClientCA(),
-			HTTP2MaxStreamsPerConnection: 1000,
-		}
-		idle, closed, err := info.Serve(s.upstream.Handler, s.options.ShutdownTimeout, stopCh)
+		l, err := upstream.ServeTLS(s.secure, s.upstream.Handler, s.certs.Serving(), s.certs.ClientCA(), grace, stopCh)
 		if err != nil {
-			return stop, fmt.Errorf("serve HTTPS: %w", err)
+			return stop, err
 		}
-		done = append(done, idle, closed)
+		listening = append(listening, l)
 	}
 	if s.insecure != nil {
-		plain := &http.Server{
-			Handler:           s.upstream.Handler,
-			MaxHeaderBytes:    1 << 20,
-			IdleTimeout:       90 * time.Second,
-			ReadHeaderTimeout: 32 * time.Second,
-		}
-		idle, closed, err := server.RunServer(plain, s.insecure, s.options.ShutdownTimeout, stopCh)
+		l, err := upstream.ServePlain(s.insecure, s.upstream.Handler, grace, stopCh)
 		if err != nil {
-			return stop, fmt.Errorf("serve HTTP: %w", err)
+			return stop, err
 		}
-		done = append(done, idle, closed)
+		listening = append(listening, l)
 	}
 	return stop, nil
 }

@@ -1,0 +1,138 @@
+package annex_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/annexapi/annex"
+
+// rooms says which rooms of the house each room may import directly. Imports
+// follow a request from the façade to the disk; the reason stands where it is not
+// plain.
+var rooms = map[string][]string{
+	"":                             {"api", "internal/define", "internal/informer", "internal/serve", "internal/upstream"},
+	"annextest":                    {""},
+	"api":                          {}, // clients link it
+	"internal/define":              {"api"},
+	"internal/convert":             {"internal/define"},
+	"internal/convert/metaopenapi": {},
+	"internal/admit":               {"internal/define"},
+	"internal/informer":            {"internal/define"},
+	"internal/registry":            {"internal/convert", "internal/define", "store"},
+	"internal/upstream":            {"internal/convert", "internal/define", "internal/registry"},
+	"internal/auth":                {},
+	"internal/certs":               {},
+	"internal/loopback":            {},
+	"internal/coreapi":             {},
+	"internal/mvcc":                {"store", "store/journal"},
+	"internal/shop/v1":             {"api"}, // the tests' own API
+	"internal/shop/v1beta1":        {"api", "internal/shop/v1"},
+	"store":                        {},
+	"store/journal":                {},
+	"store/memory":                 {"store/journal"}, // journals do not know each other
+	"store/embedded":               {"store/journal"},
+	"store/storetest":              {"internal/mvcc", "store", "store/journal"},
+	"internal/serve": {
+		"internal/admit", "internal/auth", "internal/certs", "internal/convert", "internal/convert/metaopenapi", "internal/coreapi",
+		"internal/define", "internal/informer", "internal/loopback", "internal/mvcc", "internal/registry", "internal/upstream",
+		"store", "store/embedded", "store/journal", "store/memory",
+	},
+}
+
+// forbidden are packages that must not be linked, with the reason.
+var forbidden = map[string]string{
+	"k8s.io/kubernetes":              "it is no library: its packages change without notice and bring the whole of Kubernetes",
+	"k8s.io/code-generator":          "generators belong to the tool, cmd/annex",
+	"k8s.io/gengo":                   "generators belong to the tool, cmd/annex",
+	"sigs.k8s.io/controller-runtime": "users choose their controllers' library; we serve any",
+	"github.com/gin-gonic":           "the core has no web framework",
+	"github.com/labstack/echo":       "the core has no web framework; an adapter may be a module of its own",
+	"go.etcd.io/etcd/server":         "standing alone needs no etcd",
+}
+
+// engine are the rooms that must not link Kubernetes at all.
+var engine = []string{"store/journal", "store/memory", "store/embedded"}
+
+type goPackage struct {
+	ImportPath string
+	Imports    []string
+	Deps       []string
+	Standard   bool
+}
+
+func goList(t *testing.T, args ...string) []goPackage {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-json=ImportPath,Imports,Deps,Standard"}, args...)...)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var packages []goPackage
+	for decoder := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p goPackage
+		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
+			return packages
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		packages = append(packages, p)
+	}
+}
+
+func room(path string) (string, bool) {
+	if path == module {
+		return "", true
+	}
+	return strings.CutPrefix(path, module+"/")
+}
+
+func TestImportsPointOneWay(t *testing.T) {
+	for _, p := range goList(t, "./...") {
+		name, _ := room(p.ImportPath)
+		allowed, known := rooms[name]
+		if !known {
+			t.Errorf("%s is a room that the house does not know: give it a place in rooms and in ARCHITECTURE.md", name)
+		}
+		for _, path := range p.Imports {
+			if imported, ours := room(path); ours && !slices.Contains(allowed, imported) {
+				t.Errorf("%q imports %q: not a way that imports may point", name, imported)
+			}
+			if path == "k8s.io/apiserver/pkg/server" && name != "internal/upstream" {
+				t.Errorf("%q imports %s: only internal/upstream climbs that ladder", name, path)
+			}
+		}
+		for _, dep := range p.Deps {
+			for prefix, reason := range forbidden {
+				if dep == prefix || strings.HasPrefix(dep, prefix+"/") {
+					t.Errorf("%q links %s: %s", name, dep, reason)
+				}
+			}
+			if slices.Contains(engine, name) && strings.Contains(strings.SplitN(dep, "/", 2)[0], "k8s.io") {
+				t.Errorf("%q links %s: the engine imports no Kubernetes", name, dep)
+			}
+		}
+	}
+}
+
+// maxModules bounds the root's module graph. What is over it must be worth it.
+const maxModules = 275
+
+func TestTheModuleGraphStaysLean(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-m", "all")
+	cmd.Env = append(cmd.Environ(), "GOWORK=off")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list -m all: %v", err)
+	}
+	n := strings.Count(string(out), "\n")
+	t.Logf("modules in the root's graph: %d, at most %d", n, maxModules)
+	if n > maxModules {
+		t.Errorf("%d modules in the root's graph, more than %d", n, maxModules)
+	}
+}
