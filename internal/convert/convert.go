@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"reflect"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -41,6 +42,7 @@ func New(server *define.Server, extra ...func(scheme *runtime.Scheme, aliases bo
 		unversioned := schema.GroupVersion{Version: "v1"}
 		metav1.AddToGroupVersion(scheme, unversioned)
 		scheme.AddUnversionedTypes(unversioned, &metav1.Status{}, &metav1.APIVersions{}, &metav1.APIGroupList{}, &metav1.APIGroup{}, &metav1.APIResourceList{})
+		scheme.AddKnownTypes(autoscalingv1.SchemeGroupVersion, &autoscalingv1.Scale{})
 		for _, add := range extra {
 			if err := add(scheme, scheme == m.Scheme); err != nil {
 				return nil, fmt.Errorf("register built-in kinds: %w", err)

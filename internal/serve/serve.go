@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/server/healthz"
@@ -25,6 +27,7 @@ import (
 	"github.com/annexapi/annex/internal/certs"
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/convert/metaopenapi"
+	"github.com/annexapi/annex/internal/coreapi"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/informer"
 	"github.com/annexapi/annex/internal/loopback"
@@ -41,13 +44,14 @@ type Server struct {
 	definition *define.Server
 	options    Options
 
-	backend   *mvcc.Core
-	certs     *certs.Certs
-	tokens    *auth.TokenFile
-	loopback  *loopback.Loopback
-	informers *informer.Set
-	kinds     []*registry.Kind
-	upstream  *upstream.Server
+	backend    *mvcc.Core
+	certs      *certs.Certs
+	tokens     *auth.TokenFile
+	loopback   *loopback.Loopback
+	informers  *informer.Set
+	namespaces *coreapi.Namespaces
+	kinds      []*registry.Kind
+	upstream   *upstream.Server
 
 	secure   net.Listener
 	insecure net.Listener
@@ -76,7 +80,7 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 	if err := s.listen(); err != nil {
 		return err
 	}
-	machinery, err := convert.New(s.definition)
+	machinery, err := convert.New(s.definition, coreapi.AddToScheme)
 	if err != nil {
 		return err
 	}
@@ -84,11 +88,17 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 	s.onClose(s.loopback.Close)
 	s.informers = informer.NewSet(s.loopback.Config(), machinery.Codecs)
 
-	stores := registry.NewStores(s.backend, machinery, s.definition, nil)
+	stores := registry.NewStores(s.backend, machinery, s.definition, map[schema.GroupResource]schema.GroupVersion{
+		coreapi.Resource: corev1.SchemeGroupVersion,
+	})
+	if s.namespaces, err = coreapi.NewNamespaces(machinery.Scheme, stores); err != nil {
+		return err
+	}
+	guarded := s.namespaces.Guard(stores)
 	for _, k := range s.definition.Kinds() {
 		kind, err := registry.NewKind(k, registry.Options{
 			Typer:               machinery.Scheme,
-			RESTOptions:         stores,
+			RESTOptions:         guarded,
 			UnconditionalUpdate: s.options.UnrestrictedUpdate,
 		})
 		if err != nil {
@@ -109,10 +119,11 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 		Machinery:      machinery,
 		Stores:         stores,
 		Kinds:          s.kinds,
-		OpenAPI:        convert.Definitions(s.definition, metaopenapi.GetOpenAPIDefinitions),
+		Core:           s.namespaces.Storage(),
+		OpenAPI:        convert.Definitions(s.definition, metaopenapi.GetOpenAPIDefinitions, coreapi.OpenAPI),
 		Authenticator:  s.authenticator(),
 		Authorizer:     authorizer,
-		Admission:      admission.NewChainHandler(hooks),
+		Admission:      admission.NewChainHandler(s.namespaces.Admission(), hooks),
 		Loopback:       s.loopback.Config(),
 		Address:        s.address(),
 		Ready:          s.readyChecks(),
@@ -280,39 +291,21 @@ func (s *Server) Kubeconfig() string {
 // watches and closes the server. It calls ready once the server answers 200 at
 // /readyz.
 func (s *Server) Run(ctx context.Context, ready func()) error {
-	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	background, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
-	running.Go(func() { s.certs.Run(background) })
-	if s.tokens != nil {
-		running.Go(func() { s.tokens.Run(background) })
-	}
-	for _, k := range s.kinds {
-		if k.NeedsGraceTimer() {
-			running.Go(func() { k.RunGraceTimer(background, clock.RealClock{}) })
-		}
-	}
-	failed := make(chan error, 1)
-	running.Go(func() {
-		if err := s.informers.Run(background); err != nil {
-			failed <- err
-		}
-	})
+	s.startBackground(background, &running, cancel)
 	s.loopback.Serve(s.upstream.Handler)
 	s.upstream.Start(background)
-	stopped, err := s.serve()
+	stop, err := s.serve()
 	if err == nil {
-		if path := s.Kubeconfig(); path != "" {
-			err = s.certs.WriteKubeconfig(path, s.definition.Name, s.URL())
-		}
-	}
-	if err == nil {
-		err = s.untilReady(ctx, failed)
+		err = s.becomeReady(ctx, background)
 	}
 	if err == nil {
 		ready()
 		select {
 		case <-ctx.Done():
-		case err = <-failed:
+		case <-background.Done():
+			err = context.Cause(background)
 		}
 	}
 	if ctx.Err() != nil {
@@ -321,10 +314,58 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	}
 	close(s.stopping)
 	s.upstream.Drain()
-	stopped()
-	cancel()
+	stop()
+	cancel(nil)
 	running.Wait()
 	return errors.Join(err, s.Close())
+}
+
+// startBackground starts what runs beside the requests until the context ends. A
+// part that cannot go on calls fail.
+func (s *Server) startBackground(ctx context.Context, running *sync.WaitGroup, fail context.CancelCauseFunc) {
+	must := func(run func(context.Context) error) {
+		running.Go(func() {
+			if err := run(ctx); err != nil {
+				fail(err)
+			}
+		})
+	}
+	running.Go(func() { s.certs.Run(ctx) })
+	if s.tokens != nil {
+		running.Go(func() { s.tokens.Run(ctx) })
+	}
+	for _, k := range s.kinds {
+		if k.NeedsGraceTimer() {
+			running.Go(func() { k.RunGraceTimer(ctx, clock.RealClock{}) })
+		}
+	}
+	must(s.informers.Run)
+	must(func(ctx context.Context) error {
+		return s.namespaces.RunDeletion(ctx, s.loopback.Config(), func() []schema.GroupVersionResource {
+			return upstream.NamespacedResources(s.definition)
+		})
+	})
+}
+
+// becomeReady returns nil when the server has what its users take for granted.
+// The context ends with the wish to run, background with the ability.
+func (s *Server) becomeReady(ctx, background context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("not ready after %s; ask /readyz?verbose for the reason", readyTimeout))
+	defer cancel()
+	defer context.AfterFunc(background, cancel)()
+	if path := s.Kubeconfig(); path != "" {
+		if err := s.certs.WriteKubeconfig(path, s.definition.Name, s.URL()); err != nil {
+			return err
+		}
+	}
+	err := coreapi.EnsureDefault(ctx, s.loopback.Config())
+	if err == nil {
+		err = s.untilReady(ctx)
+	}
+	if background.Err() != nil {
+		return context.Cause(background)
+	}
+	return err
 }
 
 // serve answers on all listeners. The function returned stops that, giving
@@ -361,25 +402,17 @@ const readyTimeout = 2 * time.Minute
 
 // untilReady returns nil when /readyz answers 200. Its reasons come from many
 // hooks, which is why it asks again and again.
-func (s *Server) untilReady(ctx context.Context, failed <-chan error) error {
+func (s *Server) untilReady(ctx context.Context) error {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	timeout := time.NewTimer(readyTimeout)
-	defer timeout.Stop()
-	for {
-		if s.isReady(ctx) {
-			return nil
-		}
+	for !s.isReady(ctx) {
 		select {
 		case <-tick.C:
-		case <-timeout.C:
-			return fmt.Errorf("not ready after %s; ask /readyz?verbose for the reason", readyTimeout)
-		case err := <-failed:
-			return err
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
+	return nil
 }
 
 func (s *Server) isReady(ctx context.Context) bool {

@@ -172,8 +172,9 @@ func (s *Server) Destroy() {
 	s.generic.Destroy()
 }
 
-// Resources lists the namespaced resources served, for a namespace's end.
-func Resources(definition *define.Server) []schema.GroupVersionResource {
+// NamespacedResources lists the namespaced resources that a definition serves,
+// each in one version.
+func NamespacedResources(definition *define.Server) []schema.GroupVersionResource {
 	var all []schema.GroupVersionResource
 	for _, k := range definition.Kinds() {
 		if k.ClusterScoped {
