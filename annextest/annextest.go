@@ -5,6 +5,8 @@ package annextest
 
 import (
 	"context"
+	"net"
+	"sync"
 	"testing"
 
 	"k8s.io/client-go/rest"
@@ -33,8 +35,10 @@ func StartWith(t testing.TB, server annex.Server, options annex.Options) *rest.C
 	ready := make(chan struct{})
 	done := make(chan error, 1)
 	go func() { done <- instance.Run(ctx, func() { close(ready) }) }()
+	connections := &dialer{}
 	t.Cleanup(func() {
 		cancel()
+		connections.close()
 		if err := <-done; err != nil {
 			t.Errorf("server %s: %v", server.Name, err)
 		}
@@ -50,5 +54,32 @@ func StartWith(t testing.TB, server annex.Server, options annex.Options) *rest.C
 		t.Fatalf("client configuration of server %s: %v", server.Name, err)
 	}
 	config.QPS = -1
+	config.Dial = connections.dial
 	return config
+}
+
+// dialer keeps the connections that a test's clients leave open, so that the
+// server need not wait for them to become idle.
+type dialer struct {
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.conns = append(d.conns, conn)
+	return conn, nil
+}
+
+func (d *dialer) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, conn := range d.conns {
+		conn.Close()
+	}
 }

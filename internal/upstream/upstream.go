@@ -109,6 +109,9 @@ func install(generic *server.GenericAPIServer, c Config) error {
 	for i := range c.Definition.Groups {
 		group := &c.Definition.Groups[i]
 		info := server.NewDefaultAPIGroupInfo(group.Name, c.Machinery.Scheme, c.Machinery.ParameterCodec, c.Machinery.Codecs)
+		if !speaksProtobuf(group) {
+			info.NegotiatedSerializer = withoutProtobuf{info.NegotiatedSerializer}
+		}
 		for _, k := range c.Kinds {
 			if k.Definition.Group != group.Name {
 				continue
