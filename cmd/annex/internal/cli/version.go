@@ -14,7 +14,7 @@ func newVersion() *cobra.Command {
 		Short: "Print the version of annex and of the Kubernetes libraries in it",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "annex %s\nkubernetes %s\n%s\n", annexVersion(), moduleVersion("k8s.io/apimachinery"), runtime.Version())
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "annex %s\nkubernetes %s\n%s\n", annexVersion(), moduleVersion("k8s.io/code-generator"), runtime.Version())
 			return err
 		},
 	}

@@ -43,7 +43,7 @@ func (l *loaded) check(additions map[string]string) (Problems, error) {
 		if err != nil {
 			return nil, err
 		}
-		own := slices.ContainsFunc(l.sources, func(s *source) bool { return s.path == p.PkgPath })
+		own := l.source(p.PkgPath) != nil
 		if text, ok := additions[p.PkgPath]; ok {
 			f, err := parser.ParseFile(l.fset, filepath.Join(filepath.Dir(p.GoFiles[0]), FileName), text, parser.SkipObjectResolution)
 			if err != nil {
@@ -98,10 +98,8 @@ func goVersion(p *packages.Package) string {
 }
 
 func (l *loaded) parseFiles(p *packages.Package) ([]*ast.File, error) {
-	for _, s := range l.sources {
-		if s.path == p.PkgPath {
-			return slices.Clone(s.files), nil
-		}
+	if s := l.source(p.PkgPath); s != nil {
+		return slices.Clone(s.files), nil
 	}
 	var files []*ast.File
 	for _, name := range p.GoFiles {
@@ -162,12 +160,12 @@ func declaringPackage(t gotypes.Type) *gotypes.Package {
 	return nil
 }
 
-// affected returns the packages of the pass and those that import one of them,
-// however indirectly.
+// affected returns the packages that were parsed without what is generated, and
+// those that import one of them, however indirectly.
 func (l *loaded) affected() map[string]bool {
 	is := map[string]bool{}
 	seen := map[string]bool{}
-	for _, s := range l.sources {
+	for _, s := range slices.Concat(l.sources, l.neighbours) {
 		is[s.path], seen[s.path] = true, true
 	}
 	var visit func(p *packages.Package) bool

@@ -83,17 +83,8 @@ func Run(ctx context.Context, o Options) ([]Package, error) {
 	slices.SortFunc(outputs, func(a, b output) int { return strings.Compare(a.Package, b.Package) })
 
 	packages := make([]Package, len(outputs))
-	var problems Problems
 	for i, out := range outputs {
 		file := filepath.Join(out.Dir, FileName)
-		ours, err := generated(file)
-		if err != nil {
-			return nil, err
-		}
-		if !ours {
-			problems = append(problems, Problem{File: shorten(file, dir), Line: 1, Message: "this file was not written by annex generate and would be overwritten: rename or remove it"})
-			continue
-		}
 		before, err := os.ReadFile(file)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, fmt.Errorf("generate: %w", err)
@@ -102,9 +93,6 @@ func Run(ctx context.Context, o Options) ([]Package, error) {
 			Package: out.Package, File: shorten(file, dir), Group: out.Group, Version: out.Version, Kinds: out.Kinds,
 			Changed: !bytes.Equal(before, []byte(out.Source)),
 		}
-	}
-	if len(problems) > 0 {
-		return nil, problems
 	}
 	if o.Check {
 		return packages, nil
@@ -214,7 +202,7 @@ func work(ctx context.Context, command []string, r moduleRequest) (response, err
 		if ctx.Err() != nil {
 			return response{}, fmt.Errorf("generate: %w", ctx.Err())
 		}
-		return response{}, Problem{Message: lastWords(stderr.String(), err)}
+		return response{Problems: Problems{lastWords(stderr.String(), err)}}, nil
 	}
 	var resp response
 	if err := json.Unmarshal(stdout.Bytes(), &resp); err != nil {
@@ -223,14 +211,21 @@ func work(ctx context.Context, command []string, r moduleRequest) (response, err
 	return resp, nil
 }
 
-var fatalLine = regexp.MustCompile(`(?m)^(?:F\d{4} \S+\s+\d+ \S+\] |panic: |Error: )(.*)$`)
+var fatalLine = regexp.MustCompile(`(?m)^(?:F\d{4} \S+\s+\d+ \S+\] |panic: |annex: )(.*)$`)
 
-// lastWords finds in a worker's standard error why it ended.
-func lastWords(stderr string, err error) string {
-	if m := fatalLine.FindStringSubmatch(stderr); m != nil {
-		return "the generators gave up: " + oneLine(m[1])
+// lastWords finds in a worker's standard error why it ended, and at which
+// package.
+func lastWords(stderr string, err error) Problem {
+	p := Problem{Message: "the generators gave up: " + err.Error()}
+	for _, m := range fatalLine.FindAllStringSubmatch(stderr, -1) {
+		if dir, ok := strings.CutPrefix(m[0], workingOn); ok {
+			p.File = dir
+			continue
+		}
+		p.Message = "the generators gave up: " + oneLine(m[1])
+		break
 	}
-	return "the generators gave up: " + err.Error()
+	return p
 }
 
 // replace writes a file so that it is there either as it was or as it shall be.

@@ -6,6 +6,7 @@ import (
 	"go/format"
 	"go/parser"
 	"go/token"
+	gotypes "go/types"
 	"path"
 	"regexp"
 	"slices"
@@ -188,8 +189,72 @@ func (m *merger) edits(fset *token.FileSet, fn *ast.FuncDecl, p part, unresolved
 		}
 		return true
 	})
+	edits = append(edits, orderDefaulters(fset, fn)...)
 	slices.SortFunc(edits, func(a, b edit) int { return a.offset - b.offset })
 	return edits
+}
+
+// orderDefaulters sorts the calls of several SetDefaults functions of the same
+// value by name: SetDefaults_T, SetDefaults_T_A, SetDefaults_T_B. The generator
+// takes them from a map, so their order would change from run to run.
+func orderDefaulters(fset *token.FileSet, fn *ast.FuncDecl) []edit {
+	var edits []edit
+	flush := func(run []*ast.Ident) {
+		names := make([]string, len(run))
+		for i, id := range run {
+			names[i] = id.Name
+		}
+		slices.Sort(names)
+		for i, id := range run {
+			if id.Name != names[i] {
+				edits = append(edits, edit{fset.Position(id.Pos()).Offset, len(id.Name), names[i]})
+			}
+		}
+	}
+	ast.Inspect(fn, func(n ast.Node) bool {
+		block, ok := n.(*ast.BlockStmt)
+		if !ok {
+			return true
+		}
+		var run []*ast.Ident
+		var of string
+		for _, stmt := range block.List {
+			id, value := defaulterCall(stmt)
+			if id == nil || value != of {
+				flush(run)
+				run, of = nil, value
+			}
+			if id != nil {
+				run = append(run, id)
+			}
+		}
+		flush(run)
+		return true
+	})
+	return edits
+}
+
+// defaulterCall returns the function's name if stmt calls a SetDefaults function,
+// and what tells calls apart that must not be mixed: type and argument.
+func defaulterCall(stmt ast.Stmt) (*ast.Ident, string) {
+	expr, ok := stmt.(*ast.ExprStmt)
+	if !ok {
+		return nil, ""
+	}
+	call, ok := expr.X.(*ast.CallExpr)
+	if !ok || len(call.Args) != 1 {
+		return nil, ""
+	}
+	id, ok := call.Fun.(*ast.Ident)
+	if !ok {
+		return nil, ""
+	}
+	name, ok := strings.CutPrefix(id.Name, "SetDefaults_")
+	if !ok {
+		return nil, ""
+	}
+	typeName, _, _ := strings.Cut(name, "_")
+	return id, typeName + " " + gotypes.ExprString(call.Args[0])
 }
 
 func rewrite(text string, base int, edits []edit) string {

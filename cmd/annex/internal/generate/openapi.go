@@ -55,15 +55,7 @@ func (l *loaded) models(s *source) ([]*generator.File, error) {
 // openapi makes the definitions of the package's API types and of all types
 // that they refer to, but those that the server brings.
 func (l *loaded) openapi(s *source) ([]*generator.File, error) {
-	wanted, err := l.definitions(s, l.roots(s), suppliedPackages)
-	if err != nil {
-		return nil, err
-	}
-	return l.define(s, wanted)
-}
-
-// define makes the definitions of the wanted types as code of package s.
-func (l *loaded) define(s *source, wanted map[*types.Type]bool) ([]*generator.File, error) {
+	wanted := definitions(l.roots(s))
 	c, files := l.context(s, openapigen.NameSystems(), openapigen.DefaultNameSystem())
 	args := openapiargs.New()
 	args.OutputDir, args.OutputPkg, args.OutputFile = s.dir, s.path, "openapi.go"
@@ -79,7 +71,7 @@ func (l *loaded) define(s *source, wanted map[*types.Type]bool) ([]*generator.Fi
 		}
 	}
 	if err := c.ExecuteTargets(targets); err != nil {
-		return nil, fmt.Errorf("generate OpenAPI definitions of %s: %w", s.path, err)
+		return nil, s.locate(fmt.Errorf("generate OpenAPI definitions of %s: %w", s.path, err))
 	}
 	return files.files, nil
 }
@@ -102,36 +94,20 @@ func (l *loaded) roots(s *source) []*types.Type {
 }
 
 // definitions returns roots and every struct that their definitions refer to,
-// except those of the packages in without. Types of other packages are loaded
-// in full, for their comments are their descriptions.
-func (l *loaded) definitions(s *source, roots []*types.Type, without []string) (map[*types.Type]bool, error) {
+// except those of supplied packages.
+func definitions(roots []*types.Type) map[*types.Type]bool {
 	found := map[*types.Type]bool{}
-	foreign := map[string]bool{}
 	var add func(t *types.Type)
 	add = func(t *types.Type) {
-		if found[t] || slices.Contains(without, t.Name.Package) {
-			return
+		if !found[t] && !slices.Contains(suppliedPackages, t.Name.Package) {
+			found[t] = true
+			eachReference(t, add)
 		}
-		found[t] = true
-		if t.Name.Package != s.path {
-			foreign[t.Name.Package] = true
-		}
-		eachReference(t, add)
 	}
 	for _, t := range roots {
 		add(t)
 	}
-	var load []string
-	for p := range foreign {
-		load = append(load, p)
-	}
-	slices.Sort(load)
-	if len(load) > 0 {
-		if _, err := l.base.LoadPackages(load...); err != nil {
-			return nil, fmt.Errorf("read the types that %s refers to: %w", s.path, err)
-		}
-	}
-	return found, nil
+	return found
 }
 
 // eachReference calls do with each struct that the definition of t refers to,

@@ -213,7 +213,8 @@ func (s *source) shared() bool {
 	return err == nil && found && v.text == "true"
 }
 
-// lines returns the package's tags the way generators read them.
+// lines returns the package's tags the way generators read them; left to
+// themselves they would look into doc.go only.
 func (s *source) lines() []string {
 	lines := make([]string, len(s.tags))
 	for i, t := range s.tags {

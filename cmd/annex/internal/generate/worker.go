@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"path/filepath"
+	"maps"
+	"os"
+	"runtime/debug"
 	"slices"
 
 	"k8s.io/gengo/v2/generator"
@@ -35,11 +37,18 @@ type output struct {
 	Source  string
 }
 
+// workingOn begins the lines of standard error that say which package a worker
+// is at, so that its end can be explained.
+const workingOn = "annex: generating "
+
 // Work reads one request from in, generates in the current folder and answers
 // on out. It writes no other file. It belongs in a process of its own: the
 // generators' libraries end the process, through klog, when they meet a type
 // they cannot handle.
 func Work(ctx context.Context, in io.Reader, out io.Writer) error {
+	// The process is short and its heap, mostly syntax trees, lives as long.
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
+
 	var req request
 	if err := json.NewDecoder(in).Decode(&req); err != nil {
 		return fmt.Errorf("read request: %w", err)
@@ -61,8 +70,8 @@ func generateAll(ctx context.Context, req request) ([]output, error) {
 		return nil, err
 	}
 	stubs := map[string]string{}
-	for _, s := range l.sources {
-		stubs[s.path] = stub(s, l.universe[s.path])
+	for _, s := range slices.Concat(l.sources, l.neighbours) {
+		stubs[s.path] = stub(s, l.universe.Package(s.path))
 	}
 	problems, err := l.check(stubs)
 	if err != nil {
@@ -72,35 +81,41 @@ func generateAll(ctx context.Context, req request) ([]output, error) {
 		return nil, problems
 	}
 	for _, s := range l.sources {
-		if s.group != "" && len(findObjects(l.universe[s.path]).kinds) == 0 {
-			at := s.position()
-			problems = append(problems, Problem{File: at.Filename, Line: at.Line, Message: fmt.Sprintf(
-				"package %s has no kinds: a kind is an exported struct that embeds metav1.TypeMeta and metav1.ObjectMeta", s.name)})
-		}
-		l.markDeepcopy(s)
-		l.markDefaults(s)
-		l.markOpenAPI(s)
+		problems = append(problems, l.validate(s)...)
 	}
 	if len(problems) > 0 {
 		return nil, problems
 	}
 
+	// All packages are marked before any is generated, for they may refer to one
+	// another.
+	for _, s := range slices.Concat(l.sources, l.neighbours) {
+		l.universe.Package(s.path).Comments = s.lines()
+		l.markDeepcopy(s)
+		l.markDefaults(s)
+		l.markOpenAPI(s)
+	}
 	var outputs []output
-	sources := map[string]string{}
+	sources := maps.Clone(stubs)
 	for _, s := range l.sources {
+		fmt.Fprintf(os.Stderr, "%s%s\n", workingOn, s.dir)
 		o, err := l.generate(s)
 		if err != nil {
-			return nil, err
+			problems = append(problems, asProblems(err)...)
+			continue
 		}
 		sources[s.path] = o.Source
 		outputs = append(outputs, o)
+	}
+	if len(problems) > 0 {
+		return nil, problems
 	}
 	problems, err = l.check(sources)
 	if err != nil {
 		return nil, err
 	}
 	if len(problems) > 0 {
-		return nil, l.explain(problems)
+		return nil, l.explain(problems, sources)
 	}
 	return outputs, nil
 }
@@ -156,17 +171,4 @@ func names(ts []*types.Type) []string {
 	}
 	slices.Sort(all)
 	return all
-}
-
-// explain turns type errors in generated code, which a person has not written,
-// into a hint about where they come from.
-func (l *loaded) explain(problems Problems) Problems {
-	out := slices.Clone(problems)
-	for i, p := range out {
-		if filepath.Base(p.File) == FileName {
-			out[i].Message = "the generated code would not compile: " + p.Message
-			out[i].File, out[i].Line, out[i].Column = filepath.Dir(p.File), 0, 0
-		}
-	}
-	return out
 }

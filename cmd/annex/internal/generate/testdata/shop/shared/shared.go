@@ -1,0 +1,13 @@
+// Package shared holds types that both versions of the shop use.
+//
+// +k8s:deepcopy-gen=package
+package shared
+
+// Address is where something goes.
+type Address struct {
+	Lines []string `json:"lines,omitempty"`
+
+	// Country is where the lines end.
+	// +default="NZ"
+	Country string `json:"country,omitempty"`
+}

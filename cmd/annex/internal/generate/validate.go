@@ -1,0 +1,220 @@
+package generate
+
+import (
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/gengo/v2/namer"
+	"k8s.io/gengo/v2/types"
+)
+
+// reserved are the names that generated functions have in every package.
+// AddToScheme is not among them: a package may have its own.
+var reserved = []string{"API", "openAPIDefinitions", "registerDefaults"}
+
+// validate finds what the generators would stumble over, while it can still be
+// said where it is.
+func (l *loaded) validate(s *source) Problems {
+	var problems Problems
+	at := func(pos token.Position, format string, args ...any) {
+		problems = append(problems, Problem{File: pos.Filename, Line: pos.Line, Message: fmt.Sprintf(format, args...)})
+	}
+	if s.group != "" {
+		for _, name := range reserved {
+			if pos, ok := s.declared[name]; ok {
+				at(pos, "%s is the name of a function that is generated: rename this one", name)
+			}
+		}
+		if len(findObjects(l.universe[s.path]).kinds) == 0 {
+			at(s.position(), "package %s has no kinds: a kind is an exported struct that embeds metav1.TypeMeta and metav1.ObjectMeta", s.name)
+		}
+	}
+	for _, t := range exportedTypes(l.universe[s.path]) {
+		if t.Kind != types.Struct || hasTag(t, "k8s:deepcopy-gen", "false") || hasTag(t, "kubebuilder:object:generate", "false") || s.methods[t.Name.Name]["DeepCopyInto"] {
+			continue
+		}
+		for _, m := range t.Members {
+			if what := uncopyable(m.Type); what != "" {
+				at(s.field(t.Name.Name, m.Name), "field %s.%s: %s", t.Name.Name, m.Name, what)
+			}
+		}
+	}
+	for _, f := range s.files {
+		ast.Inspect(f, func(n ast.Node) bool {
+			if field, ok := n.(*ast.Field); ok && field.Doc != nil {
+				for _, p := range s.badDefaults(field) {
+					problems = append(problems, p)
+				}
+			}
+			return true
+		})
+	}
+	return problems
+}
+
+// uncopyable returns what in t cannot be copied and what to do about it, or
+// nothing.
+func uncopyable(t *types.Type) string {
+	const remove = "cannot be copied: remove it, or if this is no API type say +k8s:deepcopy-gen=false above it"
+	switch t.Kind {
+	case types.Func:
+		return "a function " + remove
+	case types.Chan:
+		return "a channel " + remove
+	case types.Interface:
+		for name := range t.Methods {
+			if strings.HasPrefix(name, "DeepCopy") {
+				return ""
+			}
+		}
+		return "an interface cannot be copied: for content of any kind use runtime.RawExtension"
+	case types.Struct:
+		if t.Name.Package != "" && namer.IsPrivateGoName(t.Name.Name) {
+			return fmt.Sprintf("type %s is not exported, so no methods are generated for it: export it", t.Name.Name)
+		}
+	case types.Pointer, types.Slice, types.Array, types.Map:
+		return uncopyable(t.Elem)
+	}
+	return ""
+}
+
+// badDefaults checks the +default tags of one field.
+func (s *source) badDefaults(field *ast.Field) Problems {
+	var problems Problems
+	found := 0
+	for _, c := range field.Doc.List {
+		value, ok := strings.CutPrefix(strings.TrimSpace(strings.TrimPrefix(c.Text, "//")), "+default=")
+		if !ok {
+			continue
+		}
+		at := s.fset.Position(c.Pos())
+		if found++; found > 1 {
+			problems = append(problems, Problem{File: at.Filename, Line: at.Line, Message: "a second +default: keep one of them"})
+		}
+		if !strings.HasPrefix(value, "ref(") && !json.Valid([]byte(value)) {
+			problems = append(problems, Problem{File: at.Filename, Line: at.Line, Message: fmt.Sprintf(
+				`+default=%s is not JSON: write a string in quotes, as in +default="a"`, value)})
+		}
+	}
+	return problems
+}
+
+// field returns where a field of a struct type is, or the type if the field is
+// not found.
+func (s *source) field(typeName, fieldName string) token.Position {
+	pos := s.declared[typeName]
+	for _, f := range s.files {
+		for _, d := range f.Decls {
+			g, ok := d.(*ast.GenDecl)
+			if !ok {
+				continue
+			}
+			for _, spec := range g.Specs {
+				t, ok := spec.(*ast.TypeSpec)
+				if !ok || t.Name.Name != typeName {
+					continue
+				}
+				st, ok := t.Type.(*ast.StructType)
+				if !ok {
+					continue
+				}
+				for _, field := range st.Fields.List {
+					for _, name := range field.Names {
+						if name.Name == fieldName {
+							pos = s.fset.Position(name.Pos())
+						}
+					}
+					if len(field.Names) == 0 && embeddedName(field.Type) == fieldName {
+						pos = s.fset.Position(field.Pos())
+					}
+				}
+			}
+		}
+	}
+	return pos
+}
+
+func embeddedName(t ast.Expr) string {
+	switch t := t.(type) {
+	case *ast.StarExpr:
+		return embeddedName(t.X)
+	case *ast.SelectorExpr:
+		return t.Sel.Name
+	case *ast.Ident:
+		return t.Name
+	}
+	return ""
+}
+
+var (
+	generatedField = regexp.MustCompile(`\bin\.(\w+)\b`)
+	noCopyMethod   = regexp.MustCompile(`\(type (\S+) has no field or method DeepCopy\w*\)`)
+	openAPIError   = regexp.MustCompile(`(?:[\w./-]+/)?[\w-]+\.(\w+): (\w+): (.*)$`)
+)
+
+// explain traces type errors in generated code back to the type, and if
+// possible the field, that the code was made for. sources is that code.
+func (l *loaded) explain(problems Problems, sources map[string]string) Problems {
+	out := Problems{}
+	for _, p := range problems {
+		i := slices.IndexFunc(l.sources, func(s *source) bool { return filepath.Join(s.dir, FileName) == p.File })
+		if i >= 0 {
+			p = l.sources[i].blame(p, sources[l.sources[i].path])
+		}
+		if !slices.Contains(out, p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func (s *source) blame(p Problem, text string) Problem {
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, "", text, parser.SkipObjectResolution)
+	if err != nil {
+		return p
+	}
+	message := "the code generated for this does not compile: " + p.Message
+	for _, d := range f.Decls {
+		fn, ok := d.(*ast.FuncDecl)
+		if !ok || p.Line < fset.Position(fn.Pos()).Line || p.Line > fset.Position(fn.End()).Line {
+			continue
+		}
+		pos := s.position()
+		if fn.Recv != nil {
+			owner := receiver(fn)
+			pos = s.declared[owner]
+			line := strings.Split(text, "\n")[p.Line-1]
+			if m := generatedField.FindStringSubmatch(line); m != nil {
+				pos = s.field(owner, m[1])
+			}
+		} else if own, ok := s.declared["AddToScheme"]; ok && strings.Contains(p.Message, "AddToScheme") {
+			pos = own
+			message = "AddToScheme must be a func(*runtime.Scheme) error: " + p.Message
+		}
+		if m := noCopyMethod.FindStringSubmatch(p.Message); m != nil {
+			message = fmt.Sprintf("type %s cannot be copied, for it has no method DeepCopyInto: use a type that has (metav1.Time for time.Time), "+
+				"or generate its package too (+k8s:deepcopy-gen=package)", strings.ReplaceAll(m[1], `"`, ""))
+		}
+		return Problem{File: pos.Filename, Line: pos.Line, Message: message}
+	}
+	p.File, p.Line, p.Column, p.Message = s.dir, 0, 0, message
+	return p
+}
+
+// locate finds the field that an error of the definitions' generator is about.
+func (s *source) locate(err error) error {
+	m := openAPIError.FindStringSubmatch(oneLine(err.Error()))
+	if m == nil || !s.declares(m[1]) {
+		return err
+	}
+	pos := s.field(m[1], m[2])
+	return Problem{File: pos.Filename, Line: pos.Line, Message: "no OpenAPI definition: " + m[3]}
+}
