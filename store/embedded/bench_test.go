@@ -1,0 +1,96 @@
+package embedded_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/annexapi/annex/store/embedded"
+	"github.com/annexapi/annex/store/journal"
+)
+
+// BenchmarkAppend is durable appends of 1 KB to the disk of the test's directory.
+func BenchmarkAppend(b *testing.B) {
+	value := bigRecord(1).Value
+	for _, writers := range []int{1, 16, 64} {
+		b.Run(fmt.Sprintf("writers=%d", writers), func(b *testing.B) {
+			j := mustOpen(b, b.TempDir(), embedded.Options{})
+			var mu sync.Mutex
+			var last uint64
+			appendNext := func() (func() error, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				last++
+				return j.Append(journal.Record{Revision: last, Key: "/things/default/thing", Value: value})
+			}
+			var left atomic.Int64
+			left.Store(int64(b.N))
+			b.SetBytes(int64(len(value)))
+			b.ResetTimer()
+			var group sync.WaitGroup
+			for range writers {
+				group.Go(func() {
+					for left.Add(-1) >= 0 {
+						wait, err := appendNext()
+						if err == nil {
+							err = wait()
+						}
+						if err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+			}
+			group.Wait()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "records/s")
+		})
+	}
+}
+
+// BenchmarkOpenAndReplay is what a restart with 100,000 records of 1 KB takes.
+func BenchmarkOpenAndReplay(b *testing.B) {
+	const records = 100_000
+	for _, kept := range []bool{true, false} {
+		b.Run(fmt.Sprintf("kept=%v", kept), func(b *testing.B) {
+			dir := b.TempDir()
+			j := mustOpen(b, dir, embedded.Options{})
+			var wait func() error
+			for revision := uint64(1); revision <= records; revision++ {
+				var err error
+				if wait, err = j.Append(bigRecord(revision)); err != nil {
+					b.Fatal(err)
+				}
+				if revision%1000 == 0 {
+					if err := wait(); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			if err := j.Close(); err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				j, err := embedded.Open(dir, embedded.Options{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				held := make([]journal.Record, 0, records)
+				if _, err := j.Replay(context.Background(), func(r journal.Record) error {
+					if kept {
+						held = append(held, r)
+					}
+					return nil
+				}); err != nil {
+					b.Fatal(err)
+				}
+				if err := j.Close(); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(records*float64(b.N)/b.Elapsed().Seconds(), "records/s")
+		})
+	}
+}
