@@ -1,0 +1,58 @@
+# The commands of this repository. `make help` lists them.
+
+KUBECTL := $(or $(shell command -v kubectl),bin/kubectl)
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@latest
+MODULES := . cmd/annex samples/wardle e2e
+
+.PHONY: help
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+.PHONY: run
+run: $(filter bin/%,$(KUBECTL)) ## serve the wardle sample from ./data until interrupted
+	go run ./samples/wardle serve
+
+.PHONY: test
+test: ## run all tests but the long ones
+	go test ./...
+	go -C cmd/annex test ./...
+	go -C samples/wardle test ./...
+
+.PHONY: race
+race: ## run the storage tests under the race detector
+	go test -race ./internal/mvcc/... ./store/...
+
+.PHONY: lint
+lint: ## gofmt, vet and staticcheck on all modules
+	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo "run gofmt -w on the files above"; exit 1; }
+	@for m in $(MODULES); do echo "lint $$m"; (cd $$m && go vet ./... && go run $(STATICCHECK) ./...) || exit 1; done
+
+.PHONY: vuln
+vuln: ## look for known vulnerabilities (needs the vulnerability database)
+	@for m in $(MODULES); do (cd $$m && go run $(GOVULNCHECK) ./...) || exit 1; done
+
+.PHONY: generate
+generate: ## write all generated files anew
+	go -C cmd/annex run . generate ../../internal/shop/... ../../samples/wardle/apis/...
+	go generate ./internal/convert/...
+
+.PHONY: storage
+storage: ## the storage suites on every backend, with their summary lines
+	go test -count=1 -v ./store/... ./internal/mvcc | grep -E '^(ok|FAIL|---? FAIL|storage suite|crash)|storage suite|crash:|panic'
+
+.PHONY: crash
+crash: ## kill -9 under 64 writers, 200 times
+	ANNEX_CRASH_KILLS=200 go test -count=1 -timeout 60m -v -run Kill ./store/embedded
+
+.PHONY: e2e
+e2e: ## kubectl, controller-runtime and informers against the sample
+	go -C e2e test -count=1 ./...
+
+.PHONY: bench
+bench: ## start-up and storage benchmarks
+	go test -run '^$$' -bench . ./internal/mvcc ./store/...
+	go -C samples/wardle test -run '^$$' -bench . .
+
+bin/kubectl: e2e/go.mod
+	go -C e2e build -o ../bin/kubectl ./cmd/kubectl
