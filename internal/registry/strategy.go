@@ -4,10 +4,14 @@ package registry
 
 import (
 	"context"
+	"fmt"
 	"reflect"
+	"slices"
+	"strings"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -61,16 +65,16 @@ func (s strategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object)
 	if s.kind.PrepareForUpdate != nil {
 		s.kind.PrepareForUpdate(ctx, obj, old)
 	}
-	setGeneration(obj, old)
+	s.setGeneration(obj, old)
 }
 
-// setGeneration raises the generation when anything but metadata and status
-// changed. BeforeUpdate has set it to the old object's already.
-func setGeneration(obj, old runtime.Object) {
+// setGeneration raises the generation when anything changed but metadata and a
+// status of its own endpoint. BeforeUpdate has set it to the old object's already.
+func (s strategy) setGeneration(obj, old runtime.Object) {
 	updated, previous := reflect.ValueOf(obj).Elem(), reflect.ValueOf(old).Elem()
 	for i := range updated.NumField() {
-		switch updated.Type().Field(i).Name {
-		case "TypeMeta", "ObjectMeta", "Status":
+		switch name := updated.Type().Field(i).Name; {
+		case name == "TypeMeta", name == "ObjectMeta", name == "Status" && s.kind.Status:
 			continue
 		}
 		if !apiequality.Semantic.DeepEqual(updated.Field(i).Interface(), previous.Field(i).Interface()) {
@@ -80,8 +84,11 @@ func setGeneration(obj, old runtime.Object) {
 	}
 }
 
+// Validate wants a DNS subdomain as the name. On an update the name cannot change,
+// and the rest of the metadata is validated for all strategies alike.
 func (s strategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
-	return s.validate(ctx, obj)
+	errs := validation.ValidateObjectMetaAccessor(accessor(obj), s.NamespaceScoped(), validation.NameIsDNSSubdomain, field.NewPath("metadata"))
+	return append(errs, s.validate(ctx, obj)...)
 }
 
 func (s strategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
@@ -124,14 +131,28 @@ func (s strategy) requested(ctx context.Context) *define.Version {
 }
 
 func (s strategy) WarningsOnCreate(ctx context.Context, obj runtime.Object) []string {
-	if s.kind.Warn == nil {
-		return nil
-	}
-	return s.kind.Warn(ctx, obj)
+	return s.warnings(ctx, obj, nil)
 }
 
-func (s strategy) WarningsOnUpdate(ctx context.Context, obj, _ runtime.Object) []string {
-	return s.WarningsOnCreate(ctx, obj)
+func (s strategy) WarningsOnUpdate(ctx context.Context, obj, old runtime.Object) []string {
+	return s.warnings(ctx, obj, accessor(old).GetFinalizers())
+}
+
+func (s strategy) warnings(ctx context.Context, obj runtime.Object, known []string) []string {
+	var warnings []string
+	for _, finalizer := range accessor(obj).GetFinalizers() {
+		if !slices.Contains(known, finalizer) && !strings.Contains(finalizer, "/") && !standardFinalizer(finalizer) {
+			warnings = append(warnings, fmt.Sprintf("metadata.finalizers: %q: prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other finalizer writers", finalizer))
+		}
+	}
+	if s.kind.Warn != nil {
+		warnings = append(warnings, s.kind.Warn(ctx, obj)...)
+	}
+	return warnings
+}
+
+func standardFinalizer(name string) bool {
+	return name == metav1.FinalizerOrphanDependents || name == metav1.FinalizerDeleteDependents
 }
 
 // GetResetFields names what the main endpoint ignores, so that an applier does
@@ -152,31 +173,20 @@ func resetFields(k *define.Kind, paths ...fieldpath.Path) map[fieldpath.APIVersi
 }
 
 // statusStrategy decides what /status accepts: the status, and of the metadata
-// only what bookkeeping needs.
+// only who manages it.
 type statusStrategy struct {
 	strategy
 }
 
 func (s statusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	managers := accessor(obj).GetManagedFields()
 	updated, previous := reflect.ValueOf(obj).Elem(), reflect.ValueOf(old.DeepCopyObject()).Elem()
 	for i := range updated.NumField() {
-		switch updated.Type().Field(i).Name {
-		case "TypeMeta", "Status":
-		case "ObjectMeta":
-			keepMetadata(accessor(obj), accessor(old))
-		default:
+		if updated.Type().Field(i).Name != "Status" {
 			updated.Field(i).Set(previous.Field(i))
 		}
 	}
-}
-
-// keepMetadata undoes changes of the metadata that users own.
-func keepMetadata(obj, old metav1.Object) {
-	obj.SetLabels(old.GetLabels())
-	obj.SetAnnotations(old.GetAnnotations())
-	obj.SetFinalizers(old.GetFinalizers())
-	obj.SetOwnerReferences(old.GetOwnerReferences())
-	obj.SetGeneration(old.GetGeneration())
+	accessor(obj).SetManagedFields(managers)
 }
 
 func (s statusStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
@@ -195,12 +205,7 @@ func (s statusStrategy) WarningsOnUpdate(context.Context, runtime.Object, runtim
 func (s statusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	fields := map[fieldpath.APIVersion]*fieldpath.Set{}
 	for _, v := range s.kind.Versions {
-		set := fieldpath.NewSet(
-			fieldpath.MakePathOrDie("metadata", "labels"),
-			fieldpath.MakePathOrDie("metadata", "annotations"),
-			fieldpath.MakePathOrDie("metadata", "finalizers"),
-			fieldpath.MakePathOrDie("metadata", "ownerReferences"),
-		)
+		set := fieldpath.NewSet(fieldpath.MakePathOrDie("metadata"))
 		for name := range topFields(v.Type) {
 			set.Insert(fieldpath.MakePathOrDie(name))
 		}
