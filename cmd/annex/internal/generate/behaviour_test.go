@@ -169,6 +169,9 @@ func TestDefaultsReachEveryDepthOfObjectsAndLists(t *testing.T) {
 	if got.Delivery != "standard" || got.Attempts == nil || *got.Attempts != 3 || got.Address.Country != "NZ" || got.Size != shopv1.SizeSmall {
 		t.Errorf("tags and functions gave %+v", got)
 	}
+	if got.BoxSize != shopv1.SizeLarge || got.Origin != shared.DefaultCountry || got.Bonus == nil || !got.Bonus.Wrapped {
+		t.Errorf("constants and structs gave %+v", got)
+	}
 	if got.Items[0].Quantity != 1 || got.Items[1].Quantity != 7 {
 		t.Errorf("tags within a list gave %+v", got.Items)
 	}

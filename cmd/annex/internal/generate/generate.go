@@ -44,7 +44,7 @@ type Options struct {
 type Package struct {
 	// Package is the import path.
 	Package string `json:"package"`
-	// File is the generated file, relative to Options.Dir if it is below it.
+	// File is the generated file, relative to Options.Dir.
 	File string `json:"file"`
 	// Group and Version are empty for a package of shared types, which has no
 	// group of its own.
@@ -256,14 +256,13 @@ func relative(ps Problems, dir string) Problems {
 	return out
 }
 
-// shorten returns path relative to dir if it is below it.
+// shorten returns path relative to dir, as a person there would write it.
 func shorten(path, dir string) string {
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real
 	}
-	rel, err := filepath.Rel(dir, path)
-	if err != nil || !filepath.IsLocal(rel) {
-		return path
+	if rel, err := filepath.Rel(dir, path); err == nil {
+		return rel
 	}
-	return rel
+	return path
 }

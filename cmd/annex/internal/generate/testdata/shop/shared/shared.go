@@ -3,6 +3,9 @@
 // +k8s:deepcopy-gen=package
 package shared
 
+// DefaultCountry is where things come from.
+const DefaultCountry = "AU"
+
 // Address is where something goes.
 type Address struct {
 	Lines []string `json:"lines,omitempty"`

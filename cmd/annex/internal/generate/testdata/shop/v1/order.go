@@ -53,6 +53,13 @@ type OrderSpec struct {
 	Gift    *Gift                        `json:"gift,omitempty"`
 	Size    Size                         `json:"size"`
 
+	// +default=ref(SizeLarge)
+	BoxSize Size `json:"boxSize,omitempty"`
+	// +default=ref(github.com/annexapi/annex/cmd/annex/internal/generate/testdata/shop/shared.DefaultCountry)
+	Origin string `json:"origin,omitempty"`
+	// +default={"wrapped": true}
+	Bonus *Gift `json:"bonus,omitempty"`
+
 	// The definition has no such property.
 	// +k8s:openapi-gen=false
 	Hidden map[int]string `json:"hidden,omitempty"`

@@ -3,7 +3,9 @@
 package v1
 
 import (
+	"encoding/json"
 	"github.com/annexapi/annex/api"
+	"github.com/annexapi/annex/cmd/annex/internal/generate/testdata/shop/shared"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -66,6 +68,17 @@ func SetObjectDefaults_Order(in *Order) {
 	}
 	if in.Spec.Address.Country == "" {
 		in.Spec.Address.Country = "NZ"
+	}
+	if in.Spec.BoxSize == "" {
+		in.Spec.BoxSize = Size(SizeLarge)
+	}
+	if in.Spec.Origin == "" {
+		in.Spec.Origin = string(shared.DefaultCountry)
+	}
+	if in.Spec.Bonus == nil {
+		if err := json.Unmarshal([]byte(`{"wrapped": true}`), &in.Spec.Bonus); err != nil {
+			panic(err)
+		}
 	}
 }
 
@@ -286,6 +299,11 @@ func (in *OrderSpec) DeepCopyInto(out *OrderSpec) {
 	in.Address.DeepCopyInto(&out.Address)
 	if in.Gift != nil {
 		in, out := &in.Gift, &out.Gift
+		*out = new(Gift)
+		(*in).DeepCopyInto(*out)
+	}
+	if in.Bonus != nil {
+		in, out := &in.Bonus, &out.Bonus
 		*out = new(Gift)
 		(*in).DeepCopyInto(*out)
 	}
@@ -721,6 +739,28 @@ func schema_OrderSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"Large", "Small"},
+						},
+					},
+					"boxSize": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Possible enum values:\n - `\"Large\"` does not.\n - `\"Small\"` fits.",
+							Default:     SizeLarge,
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"Large", "Small"},
+						},
+					},
+					"origin": {
+						SchemaProps: spec.SchemaProps{
+							Default: shared.DefaultCountry,
+							Type:    []string{"string"},
+							Format:  "",
+						},
+					},
+					"bonus": {
+						SchemaProps: spec.SchemaProps{
+							Default: map[string]interface{}{"wrapped": true},
+							Ref:     ref(Gift{}.OpenAPIModelName()),
 						},
 					},
 				},
