@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -71,7 +72,8 @@ func (s *server) createWidget(t testing.TB, namespace string, w *unstructured.Un
 // nil.
 func (s *server) await(t testing.TB, name string, done func(*corev1.Namespace) bool) {
 	t.Helper()
-	ctx := t.Context()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	one := metav1.SingleObject(metav1.ObjectMeta{Name: name})
 	list, err := s.namespaces.List(ctx, one)
 	if err != nil {
