@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
@@ -127,6 +128,7 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 		Loopback:       s.loopback.Config(),
 		Address:        s.address(),
 		Ready:          s.readyChecks(),
+		Metrics:        []prometheus.Collector{metrics{s.backend}},
 		RequestTimeout: s.options.RequestTimeout,
 		Stopping:       s.stopping,
 		WatchDrain:     s.options.ShutdownTimeout,

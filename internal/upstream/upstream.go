@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilwaitgroup "k8s.io/apimachinery/pkg/util/waitgroup"
 	"k8s.io/apiserver/pkg/admission"
@@ -47,6 +48,8 @@ type Config struct {
 	Address string
 	// Ready are the checks of /readyz beside upstream's own.
 	Ready []healthz.HealthChecker
+	// Metrics are the server's own.
+	Metrics []prometheus.Collector
 	// RequestTimeout bounds every request that is not a watch.
 	RequestTimeout time.Duration
 	// Stopping is closed when watches have to end.
@@ -75,6 +78,7 @@ func New(c Config) (*Server, error) {
 	config.AdmissionControl = c.Admission
 	config.RESTOptionsGetter = c.Stores
 	config.EnableProfiling = false
+	config.EnableMetrics = false // installMetrics serves them
 	config.RequestTimeout = c.RequestTimeout
 	config.ShutdownWatchTerminationGracePeriod = c.WatchDrain
 	config.ReadyzChecks = append(config.ReadyzChecks, c.Ready...)
@@ -91,6 +95,9 @@ func New(c Config) (*Server, error) {
 		return nil, fmt.Errorf("build API server: %w", err)
 	}
 	if err := install(generic, c); err != nil {
+		return nil, err
+	}
+	if err := installMetrics(generic.Handler.NonGoRestfulMux, c.Metrics); err != nil {
 		return nil, err
 	}
 	generic.PrepareRun()

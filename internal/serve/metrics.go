@@ -1,0 +1,56 @@
+package serve
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/annexapi/annex/internal/mvcc"
+)
+
+// metrics collects the figures of the storage. Upstream's metrics are shared by all
+// servers of a process; these are the server's own.
+type metrics struct {
+	core *mvcc.Core
+}
+
+// figure is one metric and where it comes from.
+type figure struct {
+	desc  *prometheus.Desc
+	kind  prometheus.ValueType
+	value func(mvcc.Stats) float64
+}
+
+func newFigure(name, help string, kind prometheus.ValueType, value func(mvcc.Stats) float64) figure {
+	return figure{prometheus.NewDesc("annex_storage_"+name, help, nil, nil), kind, value}
+}
+
+func figures() []figure {
+	return []figure{
+		newFigure("revision", "Newest revision that readers see.", prometheus.CounterValue,
+			func(s mvcc.Stats) float64 { return float64(s.Revision) }),
+		newFigure("compacted_revision", "Oldest revision that can be listed exactly or watched from.", prometheus.CounterValue,
+			func(s mvcc.Stats) float64 { return float64(s.Compacted) }),
+		newFigure("history_events", "Revisions in the history.", prometheus.GaugeValue,
+			func(s mvcc.Stats) float64 { return float64(s.Events) }),
+		newFigure("history_bytes", "Encoded bytes that only the history needs.", prometheus.GaugeValue,
+			func(s mvcc.Stats) float64 { return float64(s.HistoryBytes) }),
+		newFigure("history_trimmed_early_total", "Revisions that the byte limit took from the history before their time.", prometheus.CounterValue,
+			func(s mvcc.Stats) float64 { return float64(s.TrimmedEarly) }),
+		newFigure("decoded_bytes", "Estimated bytes of the decoded objects in memory.", prometheus.GaugeValue,
+			func(s mvcc.Stats) float64 { return float64(s.DecodedBytes) }),
+		newFigure("watches", "Watches open on the storage.", prometheus.GaugeValue,
+			func(s mvcc.Stats) float64 { return float64(s.Watches) }),
+	}
+}
+
+func (m metrics) Describe(out chan<- *prometheus.Desc) {
+	for _, f := range figures() {
+		out <- f.desc
+	}
+}
+
+func (m metrics) Collect(out chan<- prometheus.Metric) {
+	stats := m.core.Stats()
+	for _, f := range figures() {
+		out <- prometheus.MustNewConstMetric(f.desc, f.kind, f.value(stats))
+	}
+}

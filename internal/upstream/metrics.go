@@ -1,0 +1,33 @@
+package upstream
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	handlersmetrics "k8s.io/apiserver/pkg/endpoints/handlers/metrics"
+	apiservermetrics "k8s.io/apiserver/pkg/endpoints/metrics"
+	"k8s.io/apiserver/pkg/server/mux"
+	storagemetrics "k8s.io/apiserver/pkg/storage/metrics"
+	flowcontrolmetrics "k8s.io/apiserver/pkg/util/flowcontrol/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+)
+
+// installMetrics serves upstream's metrics, which are the process's, and the
+// server's own at /metrics.
+func installMetrics(paths *mux.PathRecorderMux, own []prometheus.Collector) error {
+	apiservermetrics.Register()
+	handlersmetrics.Register()
+	storagemetrics.Register()
+	flowcontrolmetrics.Register()
+	registry := prometheus.NewRegistry()
+	for _, c := range own {
+		if err := registry.Register(c); err != nil {
+			return fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	handler := promhttp.HandlerFor(prometheus.Gatherers{legacyregistry.DefaultGatherer, registry}, promhttp.HandlerOpts{})
+	paths.Handle("/metrics", http.HandlerFunc(handler.ServeHTTP))
+	return nil
+}
