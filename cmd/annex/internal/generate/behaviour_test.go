@@ -214,7 +214,7 @@ func TestDefinitionsAreOfTheTypesAPIsReachAndTheServerDoesNotBring(t *testing.T)
 	}{
 		"of v1": {shopv1.API(), []string{
 			"com.example.shop.v1.Gift", "com.example.shop.v1.Item", "com.example.shop.v1.Order", "com.example.shop.v1.OrderList",
-			"com.example.shop.v1.OrderSpec", "com.example.shop.v1.OrderStatus", "com.example.shop.v1.Refund",
+			"com.example.shop.v1.OrderSpec", "com.example.shop.v1.OrderStatus", "com.example.shop.v1.Receipt", "com.example.shop.v1.Refund",
 			testdata + "shop/shared.Address", "io.k8s.api.core.v1.LocalObjectReference",
 		}},
 		"of v2": {shopv2.API(), []string{

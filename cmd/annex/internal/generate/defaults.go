@@ -2,18 +2,29 @@ package generate
 
 import (
 	"fmt"
+	"strings"
 
 	defaulterargs "k8s.io/code-generator/cmd/defaulter-gen/args"
 	defaultergen "k8s.io/code-generator/cmd/defaulter-gen/generators"
 	"k8s.io/gengo/v2/generator"
 )
 
+const defaulterTag = "k8s:defaulter-gen"
+
 // markDefaults asks for defaulting functions of all API objects, unless the
-// package says which it wants.
+// package says which it wants. Tags of types may stand in either of the comments
+// above them; the generator itself reads the farther one.
 func (l *loaded) markDefaults(s *source) {
-	if _, found, _ := s.lookup("k8s:defaulter-gen"); !found {
-		pkg := l.universe[s.path]
-		pkg.Comments = append(pkg.Comments, "+k8s:defaulter-gen=TypeMeta")
+	pkg := l.universe[s.path]
+	for _, t := range exportedTypes(pkg) {
+		for _, line := range t.CommentLines {
+			if strings.HasPrefix(strings.TrimSpace(line), "+"+defaulterTag+"=") {
+				t.SecondClosestCommentLines = append(t.SecondClosestCommentLines, line)
+			}
+		}
+	}
+	if _, found, _ := s.lookup(defaulterTag); !found {
+		pkg.Comments = append(pkg.Comments, "+"+defaulterTag+"=TypeMeta")
 	}
 }
 

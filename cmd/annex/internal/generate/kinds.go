@@ -12,7 +12,7 @@ import (
 type objects struct {
 	kinds []*types.Type // TypeMeta and ObjectMeta embedded
 	lists []*types.Type // TypeMeta and ListMeta embedded, and Items
-	other []*types.Type // TypeMeta embedded, and marked as an object by a tag
+	other []*types.Type // TypeMeta embedded, and an object by a tag or by its own DeepCopyObject
 }
 
 func (o objects) all() []*types.Type {
@@ -50,7 +50,7 @@ func findObjects(pkg *types.Package) objects {
 			o.kinds = append(o.kinds, t)
 		case embeds(t, "ListMeta") && slices.ContainsFunc(t.Members, func(m types.Member) bool { return m.Name == "Items" }):
 			o.lists = append(o.lists, t)
-		case hasTag(t, interfacesTag, objectInterface) || hasTag(t, rootTag, "true"):
+		case hasTag(t, interfacesTag, objectInterface) || hasTag(t, rootTag, "true") || t.Methods["DeepCopyObject"] != nil:
 			o.other = append(o.other, t)
 		}
 	}

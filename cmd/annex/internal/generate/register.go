@@ -25,17 +25,14 @@ type facts struct {
 
 // factsOf collects the facts; functions are the names of the functions that
 // the package declares or that were generated for it.
-func factsOf(s *source, o objects, candidates []*types.Type, functions map[string]bool) facts {
+func factsOf(s *source, o objects, functions map[string]bool) facts {
 	f := facts{Group: s.group, Version: s.version, Register: !s.declares("AddToScheme")}
 	for _, t := range o.all() {
 		f.Objects = append(f.Objects, t.Name.Name)
-	}
-	for _, t := range candidates {
 		if functions["SetObjectDefaults_"+t.Name.Name] {
 			f.Defaulted = append(f.Defaulted, t.Name.Name)
 		}
 	}
-	slices.Sort(f.Defaulted)
 	switch {
 	case s.declares("RegisterDefaults"):
 		f.Defaults, f.OwnDefaults = "RegisterDefaults", true

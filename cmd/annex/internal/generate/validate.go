@@ -49,9 +49,7 @@ func (l *loaded) validate(s *source) Problems {
 	for _, f := range s.files {
 		ast.Inspect(f, func(n ast.Node) bool {
 			if field, ok := n.(*ast.Field); ok && field.Doc != nil {
-				for _, p := range s.badDefaults(field) {
-					problems = append(problems, p)
-				}
+				problems = append(problems, s.badDefaults(field)...)
 			}
 			return true
 		})

@@ -122,7 +122,6 @@ func generateAll(ctx context.Context, req request) ([]output, error) {
 
 // generate runs every generator on one package.
 func (l *loaded) generate(s *source) (output, error) {
-	pkg := l.universe[s.path]
 	generators := []func(*source) ([]*generator.File, error){l.deepcopy, l.models}
 	if s.group != "" {
 		generators = append(generators, l.defaults, l.openapi)
@@ -149,8 +148,8 @@ func (l *loaded) generate(s *source) (output, error) {
 	}
 	o := output{Package: s.path, Dir: s.dir, Group: s.group, Version: s.version, Kinds: []string{}}
 	if s.group != "" {
-		objects := findObjects(pkg)
-		p, err := factsOf(s, objects, exportedTypes(pkg), functions).render()
+		objects := findObjects(l.universe[s.path])
+		p, err := factsOf(s, objects, functions).render()
 		if err != nil {
 			return output{}, err
 		}

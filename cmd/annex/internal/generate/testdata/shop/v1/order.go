@@ -72,6 +72,7 @@ type Gift struct {
 }
 
 // Item is a thing in a list, with a default within.
+// +k8s:defaulter-gen=true
 type Item struct {
 	Name string `json:"name"`
 	// +default=1
@@ -116,6 +117,14 @@ type Refund struct {
 	metav1.TypeMeta `json:",inline"`
 
 	Amount int64 `json:"amount"`
+}
+
+// Receipt has a type and nothing that makes it an object.
+type Receipt struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// +default=true
+	Paid *bool `json:"paid,omitempty"`
 }
 
 // Watcher is no API type.
