@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -134,5 +136,28 @@ func TestTheModuleGraphStaysLean(t *testing.T) {
 	t.Logf("modules in the root's graph: %d, at most %d", n, maxModules)
 	if n > maxModules {
 		t.Errorf("%d modules in the root's graph, more than %d", n, maxModules)
+	}
+}
+
+// maxBinary bounds the stripped sample, in bytes.
+const maxBinary = 75 << 20
+
+func TestTheSampleStaysSmall(t *testing.T) {
+	if testing.Short() {
+		t.Skip("links a program")
+	}
+	binary := filepath.Join(t.TempDir(), "wardle")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", binary, ".")
+	cmd.Dir = "samples/wardle"
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build the sample: %v\n%s", err, out)
+	}
+	info, err := os.Stat(binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("stripped sample: %.1f MiB, at most %d MiB", float64(info.Size())/(1<<20), maxBinary>>20)
+	if info.Size() > maxBinary {
+		t.Errorf("the stripped sample has %d bytes, more than %d", info.Size(), maxBinary)
 	}
 }
