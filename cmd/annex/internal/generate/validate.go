@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -46,6 +47,16 @@ func (l *loaded) validate(s *source) Problems {
 			}
 		}
 	}
+	if s.group != "" {
+		defined := definitions(l.roots(s))
+		for _, t := range exportedTypes(l.universe[s.path]) {
+			for _, m := range t.Members {
+				if defined[t] && nameless(m) {
+					at(s.field(t.Name.Name, m.Name), "field %s.%s: a struct without a name has no OpenAPI definition: declare it as a type", t.Name.Name, m.Name)
+				}
+			}
+		}
+	}
 	for _, f := range s.files {
 		ast.Inspect(f, func(n ast.Node) bool {
 			if field, ok := n.(*ast.Field); ok && field.Doc != nil {
@@ -81,6 +92,14 @@ func uncopyable(t *types.Type) string {
 		return uncopyable(t.Elem)
 	}
 	return ""
+}
+
+// nameless reports whether the definition of m would be that of a struct type
+// without a name.
+func nameless(m types.Member) bool {
+	name, _, _ := strings.Cut(reflect.StructTag(m.Tags).Get("json"), ",")
+	target := referenced(m.Type)
+	return name != "-" && target != nil && target.Name.Package == ""
 }
 
 // badDefaults checks the +default tags of one field.

@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -101,7 +102,10 @@ func generateAll(ctx context.Context, req request) ([]output, error) {
 		fmt.Fprintf(os.Stderr, "%s%s\n", workingOn, s.dir)
 		o, err := l.generate(s)
 		if err != nil {
-			problems = append(problems, asProblems(err)...)
+			for _, p := range asProblems(err) {
+				p.File = cmp.Or(p.File, s.dir)
+				problems = append(problems, p)
+			}
 			continue
 		}
 		sources[s.path] = o.Source
