@@ -245,6 +245,14 @@ func (a *answer) names() []string {
 	return names
 }
 
+// decode decodes JSON, which must succeed.
+func decode(t *testing.T, raw []byte, into any) {
+	t.Helper()
+	if err := json.Unmarshal(raw, into); err != nil {
+		t.Fatalf("%v: %s", err, raw)
+	}
+}
+
 // warnings returns the texts of the Warning headers.
 func (a *answer) warnings() []string {
 	var texts []string

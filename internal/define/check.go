@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -222,8 +223,8 @@ func (c *checker) capabilities(where string, k *Kind) {
 			c.scalePath(where, k, "Selector", k.Scale.Selector, "", reflect.String)
 		}
 	}
-	if k.Grace != nil && k.Grace.Period <= 0 {
-		c.errorf(where, "GracePeriod must be positive, not %s", k.Grace.Period)
+	if k.Grace != nil && (k.Grace.Period < time.Second || k.Grace.Period%time.Second != 0) {
+		c.errorf(where, "GracePeriod must be a number of seconds, at least one, not %s", k.Grace.Period)
 	}
 	columns := map[string]bool{}
 	for _, col := range k.Columns {

@@ -122,10 +122,12 @@ func (t *graceTimer) finish(ctx context.Context, key types.NamespacedName) error
 		t.schedule(key, m)
 		return nil
 	}
-	uid, rv, now := m.GetUID(), m.GetResourceVersion(), int64(0)
+	// The uid is enough of a precondition: nothing ends a deletion once it began, or
+	// puts it off.
+	uid, now := m.GetUID(), int64(0)
 	_, _, err = t.kind.store.Delete(ctx, key.Name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{
 		GracePeriodSeconds: &now,
-		Preconditions:      &metav1.Preconditions{UID: &uid, ResourceVersion: &rv},
+		Preconditions:      &metav1.Preconditions{UID: &uid},
 	})
 	if apierrors.IsNotFound(err) {
 		return nil

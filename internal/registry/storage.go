@@ -63,6 +63,9 @@ func NewKind(k *define.Kind, options Options) (*Kind, error) {
 	}
 	if k.Grace != nil {
 		store.DeleteStrategy = gracefulStrategy{main}
+		// A delete that only begins, or finds it begun, answers with the object; so
+		// does the last one then, as with pods.
+		store.ReturnDeletedObject = true
 	}
 	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: options.RESTOptions, AttrFunc: attributes(k)}); err != nil {
 		return nil, fmt.Errorf("storage of %s: %w", k.GroupResource(), err)

@@ -219,8 +219,8 @@ type gracefulStrategy struct {
 	strategy
 }
 
-// CheckGracefulDelete defaults the grace period to the kind's. A period of 0, and
-// an object that is not served by a grace period, is deleted at once.
+// CheckGracefulDelete defaults the grace period to the kind's. An object with the
+// period 0 is marked as deleted first, too, and then goes at once.
 func (s gracefulStrategy) CheckGracefulDelete(_ context.Context, _ runtime.Object, options *metav1.DeleteOptions) bool {
 	if options == nil {
 		return false
