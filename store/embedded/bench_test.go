@@ -3,12 +3,20 @@ package embedded_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/annexapi/annex/internal/mvcc"
 	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/journal"
+	"github.com/annexapi/annex/store/storetest"
 )
 
 // BenchmarkAppend is durable appends of 1 KB to the disk of the test's directory.
@@ -91,6 +99,61 @@ func BenchmarkOpenAndReplay(b *testing.B) {
 				}
 			}
 			b.ReportMetric(records*float64(b.N)/b.Elapsed().Seconds(), "records/s")
+		})
+	}
+}
+
+// BenchmarkOpenCore is what a server with 100,000 objects of 1 KB takes to have its
+// store ready, and the first list of them all after that.
+func BenchmarkOpenCore(b *testing.B) {
+	const objects = 100_000
+	for _, listed := range []bool{true, false} {
+		b.Run(fmt.Sprintf("listed=%v", listed), func(b *testing.B) {
+			dir := b.TempDir()
+			j := mustOpen(b, dir, embedded.Options{})
+			resource := storetest.Pods("/pods")
+			var wait func() error
+			for i := range uint64(objects) {
+				name := fmt.Sprintf("pod-%d", i)
+				value, err := runtime.Encode(resource.Codec, &example.Pod{ObjectMeta: metav1.ObjectMeta{
+					Namespace: "default", Name: name, Annotations: map[string]string{"padding": strings.Repeat("x", 700)},
+				}})
+				if err != nil {
+					b.Fatal(err)
+				}
+				if wait, err = j.Append(journal.Record{Revision: i + 2, Key: "/pods/default/" + name, Value: value}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			if err := wait(); err != nil {
+				b.Fatal(err)
+			}
+			if err := j.Close(); err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				j, err := embedded.Open(dir, embedded.Options{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				core, err := mvcc.Open(b.Context(), j, mvcc.Options{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				pods, err := core.Open(resource)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if listed {
+					list := &example.PodList{}
+					if err := pods.GetList(b.Context(), "/pods/", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, list); err != nil || len(list.Items) != objects {
+						b.Fatal(err, len(list.Items))
+					}
+				}
+				if err := core.Close(); err != nil {
+					b.Fatal(err)
+				}
+			}
 		})
 	}
 }

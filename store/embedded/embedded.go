@@ -127,6 +127,11 @@ func open(dir string, options Options) (_ *Journal, err error) {
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			_ = witness.close(false)
+		}
+	}()
 	state, err := inspect(files, dir, lock, witness)
 	if err != nil {
 		return nil, err
@@ -147,7 +152,6 @@ func open(dir string, options Options) (_ *Journal, err error) {
 	j.db, err = pebble.Open(dir, databaseOptions(options, j.disk, lock, logger))
 	if err != nil {
 		j.disk.release()
-		_ = witness.close(false)
 		return nil, describe(err)
 	}
 	j.last.Store(state.last)

@@ -320,9 +320,9 @@ func mustReportUnreadable(t *testing.T, j *embedded.Journal, l *load, want error
 			t.Fatalf("read %d: %v", revision, err)
 		}
 	}
-	if !found {
-		// All blocks were still in the cache.
-		t.Skip("nothing had to be read")
+	// A single error may have met Pebble's background work instead.
+	if err := j.Err(); !found && !errors.Is(err, want) {
+		t.Errorf("no read failed, and the journal has %v", err)
 	}
 	_ = j.Close()
 }
