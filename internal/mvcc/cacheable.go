@@ -14,7 +14,7 @@ import (
 
 // sharedEvents is how many of a resource's newest events have their encodings
 // shared by all watchers. A watcher further behind encodes for itself.
-const sharedEvents = 256
+const sharedEvents = 1024
 
 // sharedEvent holds the objects that an event can deliver. They are made when
 // first needed.

@@ -45,11 +45,14 @@ func (s *view) GetList(ctx context.Context, key string, opts storage.ListOptions
 		return listCompacted(continueKey, prefix)
 	}
 
-	p := page{view: s, predicate: opts.Predicate, items: items}
+	p := page{view: s, predicate: opts.Predicate}
 	if opts.Recursive {
 		p.read(ctx, snapshot.under(prefix, max(prefix, continueKey), revision))
 	} else {
 		p.read(ctx, snapshot.only(prefix, revision))
+	}
+	if err := p.give(items); err != nil {
+		return err
 	}
 	// The history may have moved on while it was read.
 	if s.core.compacted.Load() > revision {
@@ -61,9 +64,6 @@ func (s *view) GetList(ctx context.Context, key string, opts storage.ListOptions
 	token, remaining, err := storage.PrepareContinueToken(p.lastKey, prefix, int64(revision), p.count, p.more, opts)
 	if err != nil {
 		return err
-	}
-	if items.IsNil() {
-		items.Set(reflect.MakeSlice(items.Type(), 0, 0))
 	}
 	opts.Predicate.SetShardInfoOnList(listObj)
 	return versioner.UpdateList(listObj, revision, token, remaining)
@@ -112,8 +112,8 @@ func (s *snapshot) only(key string, revision uint64) iter.Seq[*version] {
 type page struct {
 	view      *view
 	predicate storage.SelectionPredicate
-	items     reflect.Value // the settable slice of the list
 
+	selected   []runtime.Object // shared
 	unreadable unreadable
 	lastKey    string // of the last object looked at
 	more       bool   // there are objects after it
@@ -139,7 +139,7 @@ func (p *page) read(ctx context.Context, objects iter.Seq[*version]) {
 }
 
 func (p *page) full() bool {
-	return p.predicate.Limit > 0 && int64(p.items.Len()) >= p.predicate.Limit
+	return p.predicate.Limit > 0 && int64(len(p.selected)) >= p.predicate.Limit
 }
 
 // take adds an object if it is selected. It tells whether the list is to go on.
@@ -153,22 +153,24 @@ func (p *page) take(ctx context.Context, v *version) bool {
 		return p.unreadable.add(v.key, err)
 	}
 	// As everywhere, an object whose attributes cannot be told is not selected.
-	if matches, err := p.predicate.Matches(object); err != nil || !matches {
-		return true
+	if matches, err := p.predicate.Matches(object); err == nil && matches {
+		p.selected = append(p.selected, object)
 	}
-	return p.add(object)
+	return true
 }
 
-// add appends a reader's copy of a shared object.
-func (p *page) add(object runtime.Object) bool {
-	if p.view.resource.Unstructured {
-		object = object.DeepCopyObject()
+// give sets a list's items to the reader's copies of what was selected.
+func (p *page) give(items reflect.Value) error {
+	copies := reflect.MakeSlice(items.Type(), len(p.selected), len(p.selected))
+	for i, object := range p.selected {
+		item, ok := copies.Index(i).Addr().Interface().(runtime.Object)
+		if !ok {
+			return fmt.Errorf("%s are no objects", items.Type())
+		}
+		if err := p.view.copyTo(item, object); err != nil {
+			return err
+		}
 	}
-	item := reflect.ValueOf(object).Elem()
-	if !item.Type().AssignableTo(p.items.Type().Elem()) {
-		p.unreadable.abort = fmt.Errorf("cannot list a %s in a %s", item.Type(), p.items.Type())
-		return false
-	}
-	p.items.Set(reflect.Append(p.items, item))
-	return true
+	items.Set(copies)
+	return nil
 }

@@ -151,13 +151,20 @@ func (s *view) copy(object runtime.Object) runtime.Object {
 	if s.resource.Unstructured {
 		return object.DeepCopyObject()
 	}
-	from := reflect.ValueOf(object).Elem()
-	to := reflect.New(from.Type())
-	to.Elem().Set(from)
+	to := reflect.New(reflect.TypeOf(object).Elem())
+	to.Elem().Set(reflect.ValueOf(object).Elem())
 	return to.Interface().(runtime.Object)
 }
 
-// give sets out, which the caller made, to an object that is out's from now on.
+// copyTo is copy into an object that the reader made.
+func (s *view) copyTo(out, object runtime.Object) error {
+	if s.resource.Unstructured {
+		object = object.DeepCopyObject()
+	}
+	return give(out, object)
+}
+
+// give sets what out points to, and leaves everything deeper shared.
 func give(out, object runtime.Object) error {
 	to, from := reflect.ValueOf(out), reflect.ValueOf(object)
 	if to.Kind() != reflect.Pointer || to.IsNil() || to.Type() != from.Type() {

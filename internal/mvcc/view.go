@@ -65,7 +65,7 @@ func (s *view) Get(ctx context.Context, key string, opts storage.GetOptions, out
 	if err != nil {
 		return getError(key, err)
 	}
-	return give(out, s.copy(object))
+	return s.copyTo(out, object)
 }
 
 // notOlderThan refuses to answer for a revision that is still to come.
