@@ -231,6 +231,14 @@ func (a *answer) widget() *v1.Widget {
 	return w
 }
 
+// items returns the items of a list.
+func (a *answer) items() []map[string]any {
+	a.t.Helper()
+	var list struct{ Items []map[string]any }
+	decode(a.t, a.raw, &list)
+	return list.Items
+}
+
 // names returns the names in a list, in its order.
 func (a *answer) names() []string {
 	a.t.Helper()
@@ -378,4 +386,10 @@ func (s *stream) ends() {
 	if err := s.decoder.Decode(&e); err != io.EOF {
 		s.t.Fatalf("watch %s: got %v and error %v, want its end", s.asked, e, err)
 	}
+}
+
+// namespace makes a namespace.
+func (c *client) namespace(name string) {
+	c.t.Helper()
+	c.post("/api/v1/namespaces", fields{"apiVersion": "v1", "kind": "Namespace", "metadata": fields{"name": name}}).want(http.StatusCreated)
 }

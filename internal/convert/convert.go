@@ -173,7 +173,19 @@ func list(convert conversion.ConversionFunc) conversion.ConversionFunc {
 }
 
 // StorageCodec encodes objects of a kind in the version they are stored in and
-// decodes them to the hub.
+// decodes them to the hub, without the type that stood in the bytes: the hub stands
+// for the internal version, whose objects do not name theirs. A list would else
+// repeat it in every item, or not, by the version that an item was stored in.
 func (m *Machinery) StorageCodec(stored schema.GroupVersion) runtime.Codec {
-	return m.Codecs.LegacyCodec(stored)
+	return typeless{m.Codecs.LegacyCodec(stored)}
+}
+
+type typeless struct{ runtime.Codec }
+
+func (c typeless) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	obj, kind, err := c.Codec.Decode(data, defaults, into)
+	if err == nil {
+		obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	}
+	return obj, kind, err
 }
