@@ -41,24 +41,30 @@ const (
 // one version each. The error is about the client; all others are logged and tried
 // again.
 func (n *Namespaces) RunDeletion(ctx context.Context, client *rest.Config, resources func() []schema.GroupVersionResource) error {
+	d, err := n.newDeletion(client, resources, workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry))
+	if err != nil {
+		return err
+	}
+	return d.run(ctx)
+}
+
+func (n *Namespaces) newDeletion(client *rest.Config, resources func() []schema.GroupVersionResource, retry workqueue.TypedRateLimiter[string]) (*deletion, error) {
 	core, err := corev1client.NewForConfig(client)
 	if err != nil {
-		return fmt.Errorf("client for namespaces: %w", err)
+		return nil, fmt.Errorf("client for namespaces: %w", err)
 	}
 	content, err := metadata.NewForConfig(client)
 	if err != nil {
-		return fmt.Errorf("client for the content of namespaces: %w", err)
+		return nil, fmt.Errorf("client for the content of namespaces: %w", err)
 	}
-	d := &deletion{
+	return &deletion{
 		namespaces: core.Namespaces(),
 		content:    content,
 		resources:  resources,
 		drain:      n.inFlight.drain,
-		queue: workqueue.NewTypedRateLimitingQueue(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry)),
-		waits: map[string]context.CancelFunc{},
-	}
-	return d.run(ctx)
+		queue:      workqueue.NewTypedRateLimitingQueue(retry),
+		waits:      map[string]context.CancelFunc{},
+	}, nil
 }
 
 type deletion struct {

@@ -128,9 +128,9 @@ func TestDeletionWaitsForCreatesInProgress(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			atStorage, proceed := make(chan struct{}), make(chan struct{})
 			var once sync.Once
-			s := startOn(t, openBackend(t), func(context.Context) {
+			s := startOn(t, openBackend(t), hooks{beforeWrite: func() {
 				once.Do(func() { close(atStorage); <-proceed })
-			})
+			}})
 			s.create(t, namespace("lab"))
 			s.create(t, namespace("probe"))
 			created := make(chan error, 1)
@@ -154,6 +154,57 @@ func TestDeletionWaitsForCreatesInProgress(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A create that began before the namespace became Terminating, and reaches the
+// storage after the deletion looked for what to delete, must be refused.
+func TestLateCreateIsRefusedAtStorage(t *testing.T) {
+	for way, create := range ways {
+		for _, test := range []struct {
+			name    string
+			until   func(*corev1.Namespace) bool
+			refused func(error) bool
+		}{
+			{"terminating", func(ns *corev1.Namespace) bool { return ns.DeletionTimestamp != nil }, func(err error) bool {
+				return apierrors.IsForbidden(err) && apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
+			}},
+			{"gone", gone, apierrors.IsNotFound},
+		} {
+			t.Run(way+" "+test.name, func(t *testing.T) {
+				admitted, proceed := make(chan struct{}), make(chan struct{})
+				s := startOn(t, openBackend(t), hooks{beforeGuard: func() { close(admitted); <-proceed }})
+				s.create(t, namespace("lab"))
+				created := make(chan error, 1)
+				go func() { created <- create(context.Background(), s, "lab", widget("late"), nil) }()
+				<-admitted
+				s.delete(t, "lab")
+				if test.name == "gone" {
+					s.runDeletion(t)
+				}
+				s.await(t, "lab", test.until)
+				close(proceed)
+				if err := <-created; !test.refused(err) {
+					t.Errorf("got %v", err)
+				}
+				if n := s.countWidgets(t); n != 0 {
+					t.Errorf("%d widgets were created", n)
+				}
+			})
+		}
+	}
+}
+
+func TestDeletionIsWokenByTheLastObject(t *testing.T) {
+	s := start(t)
+	s.runController(t, s.core.RunDeletionWithoutRetry)
+	s.create(t, namespace("lab"))
+	s.createWidget(t, "lab", widget("one", "example.com/a"))
+	s.createWidget(t, "lab", widget("two", "example.com/a"))
+	s.delete(t, "lab")
+	s.await(t, "lab", func(ns *corev1.Namespace) bool { return len(ns.Status.Conditions) > 0 })
+	s.release(t, "lab", "one")
+	s.release(t, "lab", "two")
+	s.await(t, "lab", gone)
 }
 
 func TestNothingIsLeftBehindUnderLoad(t *testing.T) {

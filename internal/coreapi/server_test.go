@@ -47,8 +47,9 @@ type server struct {
 	handler    http.Handler
 }
 
-// onCreate is called before a widget is written to storage.
-type onCreate func(ctx context.Context)
+// hooks are called on the way of a new widget to storage: before the guard sees it
+// and after the guard let it pass.
+type hooks struct{ beforeGuard, beforeWrite func() }
 
 func openBackend(t testing.TB) store.Backend {
 	t.Helper()
@@ -64,9 +65,9 @@ func openBackend(t testing.TB) store.Backend {
 	return backend
 }
 
-func start(t testing.TB) *server { return startOn(t, openBackend(t), nil) }
+func start(t testing.TB) *server { return startOn(t, openBackend(t), hooks{}) }
 
-func startOn(t testing.TB, backend store.Backend, hook onCreate) *server {
+func startOn(t testing.TB, backend store.Backend, hooks hooks) *server {
 	t.Helper()
 	definition := &define.Server{Name: "shop", Groups: []define.Group{{Name: "shop.example.com", Kinds: []*define.Kind{{
 		Resource: "widgets",
@@ -92,7 +93,7 @@ func startOn(t testing.TB, backend store.Backend, hook onCreate) *server {
 	check(err)
 	kind, err := registry.NewKind(definition.Kinds()[0], registry.Options{
 		Typer:       machinery.Scheme,
-		RESTOptions: namespaces.Guard(hooked{stores, hook}),
+		RESTOptions: hooked{namespaces.Guard(hooked{stores, nil, hooks.beforeWrite}), hooks.beforeGuard, nil},
 	})
 	check(err)
 	authorizer, err := auth.NewAuthorizer()
@@ -133,10 +134,15 @@ func startOn(t testing.TB, backend store.Backend, hook onCreate) *server {
 // runDeletion runs the deletion controller until the test, or what is returned, ends it.
 func (s *server) runDeletion(t testing.TB) (stop func()) {
 	t.Helper()
+	return s.runController(t, s.core.RunDeletion)
+}
+
+func (s *server) runController(t testing.TB, run func(context.Context, *rest.Config, func() []schema.GroupVersionResource) error) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- s.core.RunDeletion(ctx, s.config, func() []schema.GroupVersionResource {
+		done <- run(ctx, s.config, func() []schema.GroupVersionResource {
 			return []schema.GroupVersionResource{widgets}
 		})
 	}()
@@ -151,41 +157,53 @@ func (s *server) runDeletion(t testing.TB) (stop func()) {
 	return stop
 }
 
-// hooked calls a hook before every create in storage.
+// hooked calls a hook before a create reaches the storage below, and another
+// one right before that is asked to write.
 type hooked struct {
 	generic.RESTOptionsGetter
-	hook onCreate
+	arrive, write func()
 }
 
 func (h hooked) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
 	options, err := h.RESTOptionsGetter.GetRESTOptions(resource, example)
-	if err != nil || h.hook == nil {
+	if err != nil {
 		return options, err
 	}
 	open := options.Decorator
 	options.Decorator = func(c *storagebackend.ConfigForResource, prefix string, key func(runtime.Object) (string, error), one, list func() runtime.Object, attrs storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers) (storage.Interface, factory.DestroyFunc, error) {
 		inner, destroy, err := open(c, prefix, key, one, list, attrs, triggers, indexers)
-		return hookedStorage{inner, h.hook}, destroy, err
+		return hookedStorage{inner, h}, destroy, err
 	}
 	return options, nil
 }
 
 type hookedStorage struct {
 	storage.Interface
-	hook onCreate
+	hooks hooked
 }
 
 func (h hookedStorage) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
-	h.hook(ctx)
+	call(h.hooks.arrive)
+	call(h.hooks.write)
 	return h.Interface.Create(ctx, key, obj, out, ttl)
 }
 
 func (h hookedStorage) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool, pre *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object) error {
+	if !ignoreNotFound {
+		return h.Interface.GuaranteedUpdate(ctx, key, out, ignoreNotFound, pre, update, cached)
+	}
+	call(h.hooks.arrive)
 	return h.Interface.GuaranteedUpdate(ctx, key, out, ignoreNotFound, pre, func(existing runtime.Object, meta storage.ResponseMeta) (runtime.Object, *uint64, error) {
 		obj, ttl, err := update(existing, meta)
-		if err == nil && ignoreNotFound {
-			h.hook(ctx)
+		if err == nil {
+			call(h.hooks.write)
 		}
 		return obj, ttl, err
 	}, cached)
+}
+
+func call(hook func()) {
+	if hook != nil {
+		hook()
+	}
 }
