@@ -21,8 +21,10 @@ import (
 //
 // Pebble takes the first unreadable chunk of its newest log, and of its MANIFEST,
 // for the point where the power was cut, unless a later chunk proves otherwise.
-// Often none does: a bad bit there would silently take everything after it. What
-// the witness says must still be there, so the two cases can be told apart.
+// Often none does (the offsets in the chunks lag behind what was synced, the last
+// block is never vouched for, and a MANIFEST has no such offsets at all,
+// cockroachdb/pebble#4617): a bad bit there would silently take everything after
+// it. What the witness says must still be there, so the cases can be told apart.
 //
 // The file is overwritten in place, without a sync of its own. That is enough: it
 // is written after the syncs it speaks of, so any version of it that survives is
