@@ -2,6 +2,8 @@ package annex_test
 
 import (
 	"bufio"
+	"bytes"
+	"context"
 	"net"
 	"net/http"
 	"os"
@@ -10,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"k8s.io/client-go/rest"
@@ -17,6 +20,7 @@ import (
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/store/embedded"
+	"github.com/annexapi/annex/store/journal"
 )
 
 // TestMain lets the test binary be the program shop as well.
@@ -31,6 +35,7 @@ func TestCommandLine(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata/script",
 		UpdateScripts: os.Getenv("UPDATE") != "",
+		Deadline:      time.Now().Add(time.Minute), // a server that does start ends here
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			// occupy NAME listens on a free port and puts it into the environment.
 			"occupy": func(ts *testscript.TestScript, _ bool, args []string) {
@@ -46,6 +51,35 @@ func TestCommandLine(t *testing.T) {
 				j, err := embedded.Open(ts.MkAbs(args[0]), embedded.Options{})
 				ts.Check(err)
 				ts.Defer(func() { ts.Check(j.Close()) })
+			},
+			// damage DIR makes a storage with one record and flips a bit of it.
+			"damage": func(ts *testscript.TestScript, _ bool, args []string) {
+				dir := ts.MkAbs(args[0])
+				const value = "the value that is going to be damaged"
+				j, err := embedded.Open(dir, embedded.Options{})
+				ts.Check(err)
+				_, err = j.Replay(context.Background(), func(journal.Record) error { return nil })
+				ts.Check(err)
+				wait, err := j.Append(journal.Record{Revision: 2, Key: "/shop.example.com/widgets/default/w", Value: []byte(value)})
+				ts.Check(err)
+				ts.Check(wait())
+				ts.Check(j.Close())
+				files, err := filepath.Glob(filepath.Join(dir, "*"))
+				ts.Check(err)
+				damaged := false
+				for _, file := range files {
+					data, err := os.ReadFile(file)
+					ts.Check(err)
+					if at := bytes.Index(data, []byte(value)); at >= 0 {
+						data[at] ^= 1
+						ts.Check(os.WriteFile(file, data, 0o600))
+						damaged = true
+					}
+				}
+				if damaged {
+					return
+				}
+				ts.Fatalf("the record is in no file of %s", dir)
 			},
 		},
 	})

@@ -35,6 +35,7 @@ import (
 	"github.com/annexapi/annex/internal/mvcc"
 	"github.com/annexapi/annex/internal/registry"
 	"github.com/annexapi/annex/internal/upstream"
+	"github.com/annexapi/annex/store/journal"
 )
 
 // HostFunc makes the handle that admission hooks get.
@@ -142,15 +143,14 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 
 // openFiles opens what the server keeps on disk, the locked storage first.
 func (s *Server) openFiles(ctx context.Context) error {
-	journal, err := s.options.journal()
-	if err != nil {
+	if err := s.openStorage(ctx); err != nil {
+		if errors.Is(err, journal.ErrDamaged) {
+			err = fmt.Errorf("%w; nothing was changed: restore the directory from a copy", err)
+		}
 		return err
 	}
-	s.backend, err = mvcc.Open(ctx, journal, mvcc.Options{History: s.options.history()})
-	if err != nil {
-		return fmt.Errorf("open storage: %w", err)
-	}
 	s.onClose(s.backend.Close)
+	var err error
 	s.certs, err = certs.Open(ctx, certs.Options{
 		Dir:          s.options.path("cert"),
 		Hosts:        []string{s.options.BindAddress},
@@ -167,6 +167,15 @@ func (s *Server) openFiles(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+func (s *Server) openStorage(ctx context.Context) error {
+	j, err := s.options.journal()
+	if err != nil {
+		return err
+	}
+	s.backend, err = mvcc.Open(ctx, j, mvcc.Options{History: s.options.history()})
+	return err
 }
 
 func (s *Server) listen() error {

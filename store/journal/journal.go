@@ -93,5 +93,9 @@ var (
 // Damaged returns an error matching ErrDamaged that names the revision (0 if it
 // cannot be told) and says what is wrong.
 func Damaged(revision uint64, format string, args ...any) error {
-	return fmt.Errorf("revision %d: %w: %w", revision, ErrDamaged, fmt.Errorf(format, args...))
+	what := fmt.Errorf(format, args...)
+	if revision == 0 {
+		return fmt.Errorf("%w: %w", ErrDamaged, what)
+	}
+	return fmt.Errorf("revision %d: %w: %w", revision, ErrDamaged, what)
 }
