@@ -155,7 +155,7 @@ func (c *Core) settle(w *write) error {
 // fail makes the core read-only: nothing from this revision on will be shown,
 // because nobody knows what the journal made of it. It needs writing.
 func (c *Core) fail(revision uint64, err error) {
-	if c.failure == nil || errors.Is(c.failure, journal.ErrClosed) {
+	if c.failure == nil {
 		c.failure = fmt.Errorf("write revision %d: %w", revision, err)
 	}
 	if c.failedAt == 0 || revision < c.failedAt {

@@ -1,2 +1,88 @@
-// Package mvcc is the revisioned core.
+// Package mvcc is the revisioned core: it makes a store.Backend, with a
+// storage.Interface for every resource, out of a journal.
+//
+// storage.Interface is hard to get right, so it is written once, here, and a
+// backend only has to make records durable. There is no watch cache in front:
+// gets, lists, consistent reads and watches are served from the same memory that
+// writes go to, so a reader is never behind, and whatever the watch cache of
+// k8s.io/apiserver would have brought is done here: bookmarks, shared encodings,
+// exact-revision lists, watches that do not slow down writers.
+//
+// # State
+//
+// There is one revision for all resources, and one record for each revision. An
+// empty store is at revision 1, so the first write is revision 2.
+//
+// A version is what one revision made of one key: an encoded object or a
+// tombstone. Versions of a key form a chain, newest first. A copy-on-write B-tree
+// holds the newest of every key; copying it is free, and so a list reads a
+// snapshot without a lock. A list at an older revision walks the same snapshot
+// and follows each chain down to that revision, which is why tombstones stay in
+// the tree as long as the history reaches back to them.
+//
+// Encoded bytes of the newest versions are always in memory. Decoded objects are
+// kept beside them as far as a budget goes. They are shared by all readers and
+// never changed: readers get a copy of the struct, because encoding sets its
+// kind; writers' callbacks get a deep copy; unstructured objects are always
+// copied deeply, because a copy of the struct would share their map.
+//
+// # Writes
+//
+// A writer encodes its object, then takes the writing mutex: the newest version
+// of the key, published or not, must be the one that it saw; it takes the next
+// revision and appends to the journal. It waits for the journal outside the
+// mutex, so that many writers share one sync. When its revision is durable, so is
+// every revision before it, and whoever comes first publishes them all, strictly
+// in order: into the tree, the history and the logs that watchers read. Then it
+// returns, and every later reader sees its write.
+//
+// What is not published does not exist: not for readers, watchers or the
+// callbacks of updates. A writer that meets an unpublished write of its key waits
+// until that is published and decides anew on the result.
+//
+// If the journal fails, nobody knows what became of that record and of those
+// after it. Their writers are told so, nothing from there on is ever shown, and
+// the core takes no more writes; reads and watches go on from what is published.
+//
+// # Watches
+//
+// Each resource has a log of its events, an append-only slice behind an atomic
+// pointer. Every watch is one goroutine with a position in that log; waiting ones
+// are woken by closing a channel that they share. A slow client blocks its own
+// goroutine and nothing else; if compaction passes its position it is told that
+// its revision has expired. The objects of an event are shared by all watches and
+// remember their encodings, so that an event is encoded once however many clients
+// it goes to; that holds for the newest events of a resource, and a watch further
+// behind encodes for itself.
+//
+// A bookmark carries a revision up to which nothing is still to come. If a watch
+// has delivered everything in its log, that is the published revision of the
+// whole store, read under the mutex that publishing holds; otherwise it is the
+// last event that the watch has looked at.
+//
+// # History and compaction
+//
+// The history is the events above the compacted revision C. A watch can start
+// from C or later, and a list can be exact at C or later. When an event leaves
+// the history, the object that it replaced or deleted is no longer needed by
+// anybody: that record goes, and the event's own if it is a tombstone. An object
+// from long before C thus stays as long as it is the latest, or the previous one
+// of an event in the history.
+//
+// Objects that were replaced stay in memory only for the newest events; older
+// ones are read from the journal when somebody asks. Compaction works in steps
+// and announces the new C before anything goes: a reader that misses something
+// looks at C, and if that has passed it, its revision has expired; if not, the
+// journal is damaged.
+//
+// # Expiry
+//
+// An object with a time to live is deleted by the core, by an ordinary write when
+// its time has come. A restart in between changes nothing.
+//
+// # Encryption
+//
+// Decoded objects stay in memory whatever the transformer says later, as in the
+// watch cache of k8s.io/apiserver. Writers always transform what is stored, to
+// learn whether it is to be written anew under another key.
 package mvcc

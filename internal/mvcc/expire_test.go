@@ -31,6 +31,20 @@ func TestObjectsExpireInTheirOrder(t *testing.T) {
 	get(t, pods, "forever")
 }
 
+func TestSoonerExpiryIsNoticed(t *testing.T) {
+	clock := newClock()
+	_, pods := open(t, memory.New(), mvcc.Options{Clock: clock})
+	w := watchFrom(t, pods, 1, storage.Everything)
+	for i := range 50 {
+		name := fmt.Sprint(i)
+		createFor(t, pods, "late-"+name, 1_000_000)
+		createFor(t, pods, name, 10)
+		expect(t, w, fmt.Sprintf("ADDED late-%s@%d", name, 3*i+2), fmt.Sprintf("ADDED %s@%d", name, 3*i+3))
+		clock.Step(10 * time.Second)
+		expect(t, w, fmt.Sprintf("DELETED %s@%d", name, 3*i+4))
+	}
+}
+
 func TestManyObjectsExpireAtOnce(t *testing.T) {
 	clock := newClock()
 	_, pods := open(t, memory.New(), mvcc.Options{Clock: clock})
@@ -103,11 +117,11 @@ func TestTimeToLiveLeftIsRoundedUp(t *testing.T) {
 	clock := newClock()
 	_, pods := open(t, memory.New(), mvcc.Options{Clock: clock})
 	createFor(t, pods, "a", 60)
-	clock.Step(59*time.Second + 999*time.Millisecond)
+	clock.Step(58*time.Second + 500*time.Millisecond)
 	err := pods.GuaranteedUpdate(t.Context(), key("a"), &example.Pod{}, false, nil,
 		func(object runtime.Object, meta storage.ResponseMeta) (runtime.Object, *uint64, error) {
-			if meta.TTL != 1 {
-				t.Errorf("%d seconds are said to be left, want 1: 0 would mean for ever", meta.TTL)
+			if meta.TTL != 2 {
+				t.Errorf("%d seconds are said to be left, want 2", meta.TTL)
 			}
 			return object, nil, nil
 		}, nil)
@@ -127,7 +141,11 @@ func TestExpiryIsTriedAgainOnceWritesAreTaken(t *testing.T) {
 	}
 	setTrouble(errDisk)
 	clock.Step(10 * time.Second)
-	// The deletion is refused in the background, or not tried yet; both come round.
+	select {
+	case <-j.asked: // by the deletion, which is then refused
+	case <-time.After(patience):
+		t.Fatal("nobody tries to delete the object")
+	}
 	setTrouble(nil)
 	w := watchFrom(t, pods, 2, storage.Everything)
 	clock.Step(time.Minute)

@@ -183,6 +183,32 @@ func TestFailedTrimIsMadeUpFor(t *testing.T) {
 	}
 }
 
+func TestReaderThatCompactionOvertakesIsToldSo(t *testing.T) {
+	j := newLedger()
+	core, pods := open(t, j, mvcc.Options{HotBytes: -1, ObjectCacheBytes: -1})
+	create(t, pods, "a")
+	for i := range 10 {
+		annotate(t, pods, "a", fmt.Sprint(i))
+	}
+	compact := func(revision uint64) func() {
+		return func() {
+			if err := core.Compact(t.Context(), revision); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	j.onRead = compact(4)
+	if _, err := listAt(pods, 3, storage.Everything); !apierrors.IsResourceExpired(err) {
+		t.Errorf("list: %v, want expired", err)
+	}
+	j.onRead = compact(6)
+	expect(t, watchFrom(t, pods, 4, selecting(t, "tier")), "ERROR Expired")
+	j.onRead = compact(11)
+	if list, err := listAt(pods, 0, storage.Everything); err != nil || len(list.Items) != 1 {
+		t.Errorf("a list of the latest objects needs no history: %v, %v", list.Items, err)
+	}
+}
+
 func TestContinuedListWhoseRevisionIsCompacted(t *testing.T) {
 	core, pods := open(t, memory.New(), mvcc.Options{})
 	for _, name := range []string{"a", "b", "c"} {

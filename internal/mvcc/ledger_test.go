@@ -33,6 +33,9 @@ type ledger struct {
 	failWait   uint64
 	err        error
 	failTrim   error
+
+	onRead func()        // called before each Read
+	asked  chan struct{} // told when Err reports trouble
 }
 
 var errDisk = errors.New("the disk is gone")
@@ -42,6 +45,7 @@ func newLedger(records ...journal.Record) *ledger {
 		records:  map[uint64]journal.Record{},
 		appended: make(chan uint64, 100),
 		synced:   make(chan struct{}),
+		asked:    make(chan struct{}, 1),
 	}
 	for _, r := range records {
 		l.records[r.Revision] = r
@@ -141,6 +145,9 @@ func (l *ledger) waitAppended(t testing.TB, revision uint64) {
 }
 
 func (l *ledger) Read(revision uint64) (journal.Record, error) {
+	if l.onRead != nil {
+		l.onRead()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.reads++
@@ -170,6 +177,12 @@ func (l *ledger) Trim(compacted uint64, drop []uint64) error {
 func (l *ledger) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.err != nil {
+		select {
+		case l.asked <- struct{}{}:
+		default:
+		}
+	}
 	return l.err
 }
 

@@ -2,6 +2,7 @@ package mvcc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"reflect"
@@ -55,7 +56,7 @@ func (s *view) GetList(ctx context.Context, key string, opts storage.ListOptions
 		return err
 	}
 	// The history may have moved on while it was read.
-	if s.core.compacted.Load() > revision {
+	if exact > 0 && s.core.compacted.Load() > revision || errors.Is(p.unreadable.abort, errCompacted) {
 		return listCompacted(continueKey, prefix)
 	}
 	if err := p.unreadable.err(s.resource.Resource); err != nil {

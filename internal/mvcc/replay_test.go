@@ -122,3 +122,15 @@ func TestPrefixesAreApart(t *testing.T) {
 		t.Errorf("another view of the same prefix shows %v", pod)
 	}
 }
+
+func TestRestart(t *testing.T) {
+	ledgers := map[string]*ledger{} // by directory
+	storetest.RunRestart(t, func(_ testing.TB, dir string) (journal.Journal, error) {
+		j := newLedger()
+		if before := ledgers[dir]; before != nil {
+			j = before.reopen()
+		}
+		ledgers[dir] = j
+		return j, nil
+	})
+}

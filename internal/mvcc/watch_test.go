@@ -163,6 +163,59 @@ func TestWatchFromARevisionToComeWaitsForIt(t *testing.T) {
 	expect(t, w, "BOOKMARK @4")
 }
 
+func TestBookmarksOfAWatchThatWaitsDoNotGoBack(t *testing.T) {
+	_, pods := open(t, memory.New(), mvcc.Options{Clock: newClock()})
+	var waiting []watch.Interface
+	for range 20 {
+		waiting = append(waiting, watchWith(t, pods, storage.ListOptions{ResourceVersion: "3", Predicate: storage.Everything, ProgressNotify: true}))
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		if err := pods.RequestWatchProgress(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		create(t, pods, name)
+	}
+	for _, w := range waiting {
+		event := next(t, w)
+		for ; event.Type == watch.Bookmark; event = next(t, w) {
+			if revision := revisionOf(t, event.Object); revision < 3 {
+				t.Errorf("a watch from 3 on got a bookmark at %d", revision)
+			}
+		}
+		if got := describe(event); got != "ADDED c@4" {
+			t.Errorf("got %s", got)
+		}
+	}
+}
+
+func TestBookmarkOfAWatchThatLagsIsWhereTheWatchIs(t *testing.T) {
+	clock := newClock()
+	_, pods := open(t, memory.New(), mvcc.Options{Clock: clock})
+	w := watchFrom(t, pods, 1, withBookmarks(storage.Everything))
+	create(t, pods, "a")
+	const events = 1000 // several times what the watcher takes at once
+	for i := range events - 1 {
+		annotate(t, pods, "a", fmt.Sprint(i))
+	}
+	clock.Step(time.Minute)
+	bookmarks := 0
+	for last := uint64(1); last <= events || bookmarks == 0; {
+		event := next(t, w)
+		revision := revisionOf(t, event.Object)
+		if event.Type == watch.Bookmark {
+			bookmarks++
+			if revision != last {
+				t.Errorf("a bookmark at %d comes after revision %d", revision, last)
+			}
+			continue
+		}
+		if revision != last+1 {
+			t.Fatalf("revision %d comes after %d", revision, last)
+		}
+		last = revision
+	}
+}
+
 func TestWatcherThatDoesNotReadIsToldThatItIsTooLate(t *testing.T) {
 	core, pods := open(t, memory.New(), mvcc.Options{})
 	slow := watchFrom(t, pods, 1, storage.Everything)
@@ -237,6 +290,9 @@ func TestAnEventIsEncodedOncePerEncoding(t *testing.T) {
 	}
 	if got := count.Load(); got != 6 {
 		t.Errorf("encoded %d times, want once for each of 3 events and 2 encodings", got)
+	}
+	if list, err := listAt(pods, 2, storage.Everything); err != nil || list.Items[0].Kind != "" {
+		t.Errorf("encoding has left its mark on the stored object: %v, %v", list.Items, err)
 	}
 	for output, n := range outputs {
 		if n != 20 { // both encodings give the same
