@@ -29,6 +29,7 @@ type Facts struct {
 	AddDefaults func(*runtime.Scheme) error
 
 	// OpenAPI returns the definitions of the package's types and of all types
-	// they refer to, by OpenAPI model name.
+	// they refer to, by OpenAPI model name, but for those of apimachinery, which
+	// the server has.
 	OpenAPI common.GetOpenAPIDefinitions
 }

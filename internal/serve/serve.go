@@ -303,8 +303,11 @@ func (s *Server) Kubeconfig() string {
 // /readyz.
 func (s *Server) Run(ctx context.Context, ready func()) error {
 	background, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	controllers, stopControllers := context.WithCancel(background)
+	defer stopControllers()
 	var running sync.WaitGroup
-	s.startBackground(background, &running, cancel)
+	s.startBackground(background, &running)
+	s.startControllers(controllers, &running, cancel)
 	s.loopback.Serve(s.upstream.Handler)
 	s.upstream.Start(background)
 	stop, err := s.serve()
@@ -323,6 +326,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 		// Being told to stop is no error, not even before the server was ready.
 		err = nil
 	}
+	stopControllers()
 	close(s.stopping)
 	s.upstream.Drain()
 	stop()
@@ -331,19 +335,23 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	return errors.Join(err, s.Close())
 }
 
-// startBackground starts what runs beside the requests until the context ends. A
-// part that cannot go on calls fail.
-func (s *Server) startBackground(ctx context.Context, running *sync.WaitGroup, fail context.CancelCauseFunc) {
+// startBackground starts what requests in progress need to the last.
+func (s *Server) startBackground(ctx context.Context, running *sync.WaitGroup) {
+	running.Go(func() { s.certs.Run(ctx) })
+	if s.tokens != nil {
+		running.Go(func() { s.tokens.Run(ctx) })
+	}
+}
+
+// startControllers starts the clients that the server is of itself. One that
+// cannot go on calls fail.
+func (s *Server) startControllers(ctx context.Context, running *sync.WaitGroup, fail context.CancelCauseFunc) {
 	must := func(run func(context.Context) error) {
 		running.Go(func() {
 			if err := run(ctx); err != nil {
 				fail(err)
 			}
 		})
-	}
-	running.Go(func() { s.certs.Run(ctx) })
-	if s.tokens != nil {
-		running.Go(func() { s.tokens.Run(ctx) })
 	}
 	for _, k := range s.kinds {
 		if k.NeedsGraceTimer() {
