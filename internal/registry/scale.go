@@ -23,8 +23,21 @@ import (
 // scaleREST is the /scale endpoint: the kind's replica counts seen as an
 // autoscaling/v1 Scale.
 type scaleREST struct {
+	rest.TableConvertor
 	store *genericregistry.Store
 	kind  *define.Kind
+}
+
+// scaleColumns are those that Kubernetes prints a scale in.
+func scaleColumns() []define.Column {
+	return []define.Column{
+		{Name: "Desired", Type: "integer", Description: "Number of desired replicas", Value: func(obj runtime.Object) any {
+			return obj.(*autoscalingv1.Scale).Spec.Replicas
+		}},
+		{Name: "Available", Type: "integer", Description: "Number of actual replicas", Value: func(obj runtime.Object) any {
+			return obj.(*autoscalingv1.Scale).Status.Replicas
+		}},
+	}
 }
 
 var (
@@ -42,10 +55,6 @@ func (r *scaleREST) Destroy() {}
 
 func (r *scaleREST) GroupVersionKind(schema.GroupVersion) schema.GroupVersionKind {
 	return autoscalingv1.SchemeGroupVersion.WithKind("Scale")
-}
-
-func (r *scaleREST) ConvertToTable(ctx context.Context, object, options runtime.Object) (*metav1.Table, error) {
-	return r.store.ConvertToTable(ctx, object, options)
 }
 
 func (r *scaleREST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {

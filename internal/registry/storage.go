@@ -59,7 +59,7 @@ func NewKind(k *define.Kind, options Options) (*Kind, error) {
 		UpdateStrategy:            main,
 		DeleteStrategy:            main,
 		ResetFieldsStrategy:       main,
-		TableConvertor:            newTable(k),
+		TableConvertor:            newTable(k.Columns),
 	}
 	if k.Grace != nil {
 		store.DeleteStrategy = gracefulStrategy{main}
@@ -89,7 +89,7 @@ func (k *Kind) Storage() map[string]rest.Storage {
 		storage[resource+"/status"] = &statusREST{store: k.status}
 	}
 	if k.Definition.Scale != nil {
-		storage[resource+"/scale"] = &scaleREST{store: k.store, kind: k.Definition}
+		storage[resource+"/scale"] = &scaleREST{store: k.store, kind: k.Definition, TableConvertor: newTable(scaleColumns())}
 	}
 	return storage
 }

@@ -16,18 +16,18 @@ import (
 
 // table prints objects: the name, the columns declared, the age.
 type table struct {
-	kind    *define.Kind
+	columns []define.Column
 	headers []metav1.TableColumnDefinition
 }
 
 var descriptions = metav1.ObjectMeta{}.SwaggerDoc()
 
-func newTable(k *define.Kind) rest.TableConvertor {
-	t := &table{kind: k, headers: []metav1.TableColumnDefinition{
+func newTable(columns []define.Column) rest.TableConvertor {
+	t := &table{columns: columns, headers: []metav1.TableColumnDefinition{
 		{Name: "Name", Type: "string", Format: "name", Description: descriptions["name"]},
 	}}
 	age := true
-	for _, c := range k.Columns {
+	for _, c := range columns {
 		header := metav1.TableColumnDefinition{Name: c.Name, Type: c.Type, Format: c.Format, Description: c.Description}
 		if c.Wide {
 			header.Priority = 1
@@ -57,7 +57,7 @@ func (t *table) ConvertToTable(_ context.Context, object, options runtime.Object
 	out.Rows, err = metatable.MetaToTableRow(object, func(obj runtime.Object, m metav1.Object, name, age string) ([]any, error) {
 		cells := make([]any, 0, len(t.headers))
 		cells = append(cells, name)
-		for _, c := range t.kind.Columns {
+		for _, c := range t.columns {
 			cells = append(cells, cell(c.Value(obj)))
 		}
 		if len(cells) < len(t.headers) {
@@ -66,7 +66,7 @@ func (t *table) ConvertToTable(_ context.Context, object, options runtime.Object
 		return cells, nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("print %s: %w", t.kind.GroupResource(), err)
+		return nil, fmt.Errorf("print a table: %w", err)
 	}
 	return out, nil
 }
