@@ -1,0 +1,148 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// server is a server's process and what outlives it: its data directory and, once
+// it has run, its port.
+type server struct {
+	program string
+	dir     string
+	port    int
+
+	cmd    *exec.Cmd
+	stderr *lockedBuffer
+}
+
+// startServer runs a program of bin until the test is over.
+func startServer(t *testing.T, program string) *server {
+	t.Helper()
+	s := &server{program: program, dir: filepath.Join(t.TempDir(), "data")}
+	s.start(t)
+	t.Cleanup(func() {
+		if s.cmd != nil {
+			s.stop(t)
+		}
+		if t.Failed() && s.stderr.String() != "" {
+			t.Logf("%s said:\n%s", program, s.stderr)
+		}
+	})
+	return s
+}
+
+// start starts the process and returns when it says that it listens: on the same
+// port as before, if it ran before.
+func (s *server) start(t *testing.T) {
+	t.Helper()
+	s.cmd = exec.Command(filepath.Join(bin, s.program), "serve", "--data-dir", s.dir, "--secure-port", fmt.Sprint(s.port))
+	if s.stderr == nil {
+		s.stderr = &lockedBuffer{}
+	}
+	s.cmd.Stderr = s.stderr
+	stdout, err := s.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// A server that hangs must not hang the test: without it there is no line.
+	hung := time.AfterFunc(time.Minute, func() { s.cmd.Process.Kill() })
+	defer hung.Stop()
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		t.Fatalf("%s ended before it listened: %v\n%s", s.program, s.cmd.Wait(), s.stderr)
+	}
+	_, address, _ := strings.Cut(strings.TrimSpace(line), "https://")
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatalf("%s says %q, which names no address: %v", s.program, line, err)
+	}
+	if _, err := fmt.Sscan(port, &s.port); err != nil {
+		t.Fatalf("%s says %q: %v", s.program, line, err)
+	}
+}
+
+// stop asks the process to end and fails the test unless it does so in order.
+func (s *server) stop(t *testing.T) {
+	t.Helper()
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Error(err)
+	}
+	hung := time.AfterFunc(time.Minute, func() { s.cmd.Process.Kill() })
+	defer hung.Stop()
+	if err := s.cmd.Wait(); err != nil {
+		t.Errorf("%s: %v\n%s", s.program, err, s.stderr)
+	}
+	if strings.Contains(s.stderr.String(), "panic") {
+		t.Errorf("%s panicked:\n%s", s.program, s.stderr)
+	}
+	s.cmd = nil
+}
+
+// kill ends the process as kill -9 does.
+func (s *server) kill(t *testing.T) {
+	t.Helper()
+	if err := s.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	s.cmd.Wait()
+	s.cmd = nil
+}
+
+func (s *server) kubeconfig() string { return filepath.Join(s.dir, "kubeconfig") }
+
+func (s *server) url() string { return fmt.Sprintf("https://127.0.0.1:%d", s.port) }
+
+// config is the administrator's, without limits of the client's own.
+func (s *server) config(t *testing.T) *rest.Config {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.QPS = -1
+	return config
+}
+
+// lockedBuffer is a buffer that one goroutine fills while another reads it.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+func readFile(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
