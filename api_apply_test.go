@@ -214,6 +214,13 @@ func TestManagedFieldsNameTheVersionOfTheirManager(t *testing.T) {
 		t.Errorf("a part that another manager wants went: %v", got.Spec.Parts)
 	}
 
+	// What a manager applied in one version is pruned when it applies the other.
+	c.apply(widgetsBetaPath+"/pruned", "m", widgetBeta("pruned", spec(fields{"parts": []string{"leg=4"}, "replicas": 2}))).want(201)
+	pruned := c.apply(widgetsPath+"/pruned", "m", widget("pruned", spec(fields{"parts": []fields{{"name": "top"}}}))).want(200).widget()
+	if fmt.Sprint(pruned.Spec.Parts) != "[{top 0}]" || pruned.Spec.Replicas != nil {
+		t.Errorf("pruned: %+v", pruned.Spec)
+	}
+
 	// A real conflict across versions.
 	c.apply(beta, "third", widgetBeta("w", spec(fields{"size": "large", "replicas": 9}))).refused(409, metav1.StatusReasonConflict,
 		"Apply failed with 3 conflicts: conflicts with \"new\":\n- .spec.replicas\n- .spec.size\nconflicts with \"old\":\n- .spec.size")

@@ -9,6 +9,7 @@
 package convert
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 
@@ -131,7 +132,12 @@ func (m *Machinery) addFieldLabels(k *define.Kind, v *define.Version) error {
 }
 
 func (m *Machinery) addConversions(hub, v *define.Version) error {
-	up := withMeta(v.Type, hub.Type, v.ToHub)
+	up := withMeta(v.Type, hub.Type, func(in, out runtime.Object) error {
+		if err := v.ToHub(in, out); err != nil {
+			return unconvertible(hub, err)
+		}
+		return nil
+	})
 	down := withMeta(hub.Type, v.Type, v.FromHub)
 	if err := m.Scheme.AddConversionFunc(v.New(), hub.New(), up); err != nil {
 		return err
@@ -184,8 +190,10 @@ type typeless struct{ runtime.Codec }
 
 func (c typeless) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	obj, kind, err := c.Codec.Decode(data, defaults, into)
-	if err == nil {
-		obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	if err != nil {
+		// Not wrapped: what is wrong in storage is no client's bad request.
+		return nil, kind, errors.New(err.Error())
 	}
-	return obj, kind, err
+	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	return obj, kind, nil
 }

@@ -18,13 +18,15 @@ import (
 	"k8s.io/apiserver/pkg/storage/names"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/define"
 )
 
 // Options are what all kinds of a server share.
 type Options struct {
-	// Typer knows the kinds' types.
-	Typer runtime.ObjectTyper
+	// Typer knows the kinds' types, Convertor their versions.
+	Typer     runtime.ObjectTyper
+	Convertor runtime.ObjectConvertor
 	// RESTOptions opens the storage of a resource.
 	RESTOptions generic.RESTOptionsGetter
 	// UnconditionalUpdate accepts an update without a resource version.
@@ -44,6 +46,7 @@ func NewKind(k *define.Kind, options Options) (*Kind, error) {
 	main := strategy{
 		ObjectTyper:   options.Typer,
 		NameGenerator: names.SimpleNameGenerator,
+		convertor:     options.Convertor,
 		kind:          k,
 		unconditional: options.UnconditionalUpdate,
 	}
@@ -109,6 +112,12 @@ var (
 	_ rest.StorageWithReadiness = (*mainREST)(nil)
 )
 
+// Update tells clients when it is they who wrote what cannot be converted.
+func (r *mainREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, allowCreate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+	obj, created, err := r.Store.Update(ctx, name, info, create, update, allowCreate, options)
+	return obj, created, convert.BadRequest(err)
+}
+
 func (r *mainREST) ShortNames() []string  { return r.kind.ShortNames }
 func (r *mainREST) Categories() []string  { return r.kind.Categories }
 func (r *mainREST) NamespaceScoped() bool { return !r.kind.ClusterScoped }
@@ -137,7 +146,8 @@ func (r *statusREST) Get(ctx context.Context, name string, options *metav1.GetOp
 
 // Update never creates: an object begins at the main endpoint.
 func (r *statusREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
-	return r.store.Update(ctx, name, info, create, update, false, options)
+	obj, created, err := r.store.Update(ctx, name, info, create, update, false, options)
+	return obj, created, convert.BadRequest(err)
 }
 
 func (r *statusREST) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {

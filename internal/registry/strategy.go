@@ -27,7 +27,8 @@ import (
 type strategy struct {
 	runtime.ObjectTyper
 	names.NameGenerator
-	kind *define.Kind
+	convertor runtime.ObjectConvertor
+	kind      *define.Kind
 	// unconditional accepts an update without a resource version.
 	unconditional bool
 }
@@ -107,8 +108,8 @@ func (s strategy) validate(ctx context.Context, obj runtime.Object) field.ErrorL
 		errs = s.kind.Validate(ctx, obj)
 	}
 	if v := s.requested(ctx); v != nil && v.Validate != nil {
-		out := v.New()
-		if err := v.FromHub(obj, out); err != nil {
+		out, err := s.convertor.ConvertToVersion(obj, v.GroupVersion)
+		if err != nil {
 			return append(errs, field.InternalError(nil, err))
 		}
 		errs = append(errs, v.Validate(ctx, out)...)

@@ -100,6 +100,7 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 	for _, k := range s.definition.Kinds() {
 		kind, err := registry.NewKind(k, registry.Options{
 			Typer:               machinery.Scheme,
+			Convertor:           machinery.Scheme,
 			RESTOptions:         guarded,
 			UnconditionalUpdate: s.options.UnrestrictedUpdate,
 		})
