@@ -35,6 +35,7 @@ type ledger struct {
 	failTrim   error
 
 	onRead func()        // called before each Read
+	onTrim func()        // called after each Trim
 	asked  chan struct{} // told when Err reports trouble
 }
 
@@ -162,6 +163,9 @@ func (l *ledger) Read(revision uint64) (journal.Record, error) {
 }
 
 func (l *ledger) Trim(compacted uint64, drop []uint64) error {
+	if l.onTrim != nil {
+		defer l.onTrim()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.failTrim != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/annexapi/annex/internal/mvcc"
 	"github.com/annexapi/annex/store"
 	"github.com/annexapi/annex/store/memory"
+	"github.com/annexapi/annex/store/storetest"
 )
 
 // spoil changes an object in every way that its owner may.
@@ -209,5 +210,60 @@ func TestTwoViewsDecodeWithTheirOwnCodec(t *testing.T) {
 	}
 	if object, ok := next(t, untyped).Object.(*unstructured.Unstructured); !ok {
 		t.Errorf("the untyped watch delivers %T", object)
+	}
+}
+
+// countingCodec counts what is decoded.
+type countingCodec struct {
+	runtime.Codec
+	decoded *int
+}
+
+func (c countingCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	*c.decoded++
+	return c.Codec.Decode(data, defaults, into)
+}
+
+func TestDecodedObjectsAreKeptWithinTheBudget(t *testing.T) {
+	const objects = 10
+	tests := []struct {
+		name   string
+		budget int64
+		again  int // how many are decoded in a second list
+	}{
+		{"none", -1, objects},
+		{"too little", 3000, objects},
+		{"enough", 1 << 20, 0},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			core, err := mvcc.Open(t.Context(), memory.New(), mvcc.Options{ObjectCacheBytes: test.budget})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = core.Close() }()
+			decoded := 0
+			resource := storetest.Pods("/pods")
+			resource.Codec = countingCodec{resource.Codec, &decoded}
+			pods, err := core.Open(resource)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range objects {
+				create(t, pods, fmt.Sprint(i))
+			}
+			for range 3 {
+				decoded = 0
+				if list, err := listAt(pods, 0, storage.Everything); err != nil || len(list.Items) != objects {
+					t.Fatalf("%d objects: %v", len(list.Items), err)
+				}
+				if decoded != test.again {
+					t.Errorf("%d objects were decoded, want %d", decoded, test.again)
+				}
+			}
+			if got := core.Stats().DecodedBytes; got > max(0, test.budget) {
+				t.Errorf("%d bytes are kept, the budget is %d", got, test.budget)
+			}
+		})
 	}
 }

@@ -165,26 +165,23 @@ func TestWatchFromARevisionToComeWaitsForIt(t *testing.T) {
 
 func TestBookmarksOfAWatchThatWaitsDoNotGoBack(t *testing.T) {
 	_, pods := open(t, memory.New(), mvcc.Options{Clock: newClock()})
-	var waiting []watch.Interface
-	for range 20 {
-		waiting = append(waiting, watchWith(t, pods, storage.ListOptions{ResourceVersion: "3", Predicate: storage.Everything, ProgressNotify: true}))
-	}
-	for _, name := range []string{"a", "b", "c"} {
+	const start = 500
+	w := watchWith(t, pods, storage.ListOptions{ResourceVersion: rv(start), Predicate: storage.Everything, ProgressNotify: true})
+	create(t, pods, "a")
+	for i := range start - 2 + 1 {
 		if err := pods.RequestWatchProgress(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		create(t, pods, name)
+		annotate(t, pods, "a", fmt.Sprint(i))
 	}
-	for _, w := range waiting {
-		event := next(t, w)
-		for ; event.Type == watch.Bookmark; event = next(t, w) {
-			if revision := revisionOf(t, event.Object); revision < 3 {
-				t.Errorf("a watch from 3 on got a bookmark at %d", revision)
-			}
+	event := next(t, w)
+	for ; event.Type == watch.Bookmark; event = next(t, w) {
+		if revision := revisionOf(t, event.Object); revision < start {
+			t.Errorf("a watch from %d on got a bookmark at %d", start, revision)
 		}
-		if got := describe(event); got != "ADDED c@4" {
-			t.Errorf("got %s", got)
-		}
+	}
+	if got, want := describe(event), fmt.Sprintf("MODIFIED a@%d", start+1); got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
 
