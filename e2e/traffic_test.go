@@ -1,0 +1,79 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/client-go/rest"
+)
+
+// traffic is what a client asks of one collection: "list", "watchlist" for a watch
+// that begins with all objects, or "watch" with the resource version that it
+// begins at.
+type traffic struct {
+	resource string
+
+	mu       sync.Mutex
+	requests []string
+}
+
+// countingTraffic returns a configuration whose clients' requests are counted.
+func countingTraffic(config *rest.Config, resource string) (*rest.Config, *traffic) {
+	t := &traffic{resource: resource}
+	config = rest.CopyConfig(config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return counter{t, next} })
+	return config, t
+}
+
+type counter struct {
+	traffic *traffic
+	next    http.RoundTripper
+}
+
+// RoundTrip counts the requests that were answered, not those that nobody heard.
+func (c counter) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := c.next.RoundTrip(r)
+	if err == nil && r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/"+c.traffic.resource) {
+		c.traffic.add(r, response.StatusCode)
+	}
+	return response, err
+}
+
+func (t *traffic) add(r *http.Request, status int) {
+	query := r.URL.Query()
+	request := "list"
+	switch {
+	case query.Get("sendInitialEvents") == "true":
+		request = "watchlist"
+	case query.Get("watch") == "true":
+		request = "watch " + query.Get("resourceVersion")
+	}
+	if status != http.StatusOK {
+		request += fmt.Sprint(": ", status)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.requests = append(t.requests, request)
+}
+
+func (t *traffic) all() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.requests)
+}
+
+// checkOneStart fails the test unless the client was given all objects exactly
+// once, at its start.
+func (t *traffic) checkOneStart(tb testing.TB, client string) {
+	tb.Helper()
+	for i, request := range t.all() {
+		if full := request == "list" || request == "watchlist"; full != (i == 0) {
+			tb.Errorf("%s: asked for %q, want one watchlist first and watches that resume after it", client, t.all())
+			return
+		}
+	}
+}
