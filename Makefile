@@ -1,5 +1,8 @@
 # The commands of this repository. `make help` lists them.
 
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
+
 KUBECTL := $(or $(shell command -v kubectl),bin/kubectl)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@latest
@@ -39,11 +42,11 @@ generate: ## write all generated files anew
 
 .PHONY: storage
 storage: ## the storage suites on every backend, with their summary lines
-	go test -count=1 -v ./store/... ./internal/mvcc | grep -E '^(ok|FAIL|---? FAIL|storage suite|crash)|storage suite|crash:|panic'
+	go test -count=1 -v ./store/... ./internal/mvcc | grep -aE '^(ok|FAIL|--- FAIL|panic)|storage suite|crash:'
 
 .PHONY: crash
 crash: ## kill -9 under 64 writers, 200 times
-	ANNEX_CRASH_KILLS=200 go test -count=1 -timeout 60m -v -run Kill ./store/embedded
+	ANNEX_CRASH_KILLS=200 go test ./store/embedded -run KilledProcess -count=1 -v -timeout 30m
 
 .PHONY: e2e
 e2e: ## kubectl, controller-runtime and informers against the sample
