@@ -22,7 +22,7 @@ func owners(w *v1.Widget) []string {
 		if entry.Subresource != "" {
 			line += " /" + entry.Subresource
 		}
-		all = append(all, line+" "+string(entry.FieldsV1.Raw))
+		all = append(all, line+" "+entry.FieldsV1.GetRawString())
 	}
 	slices.Sort(all)
 	return all
@@ -178,7 +178,7 @@ func TestApplyDoesNotOwnWhatAnEndpointIgnores(t *testing.T) {
 	wantOwners(t, w, `main Apply v1 {"f:spec":{"f:replicas":{}}}`)
 
 	// The same for updates.
-	w = c.patch(mergePatch, path+"?fieldManager=up", `{"status":{"phase":"X"},"spec":{"size":"large"}}`).want(200).widget()
+	c.patch(mergePatch, path+"?fieldManager=up", `{"status":{"phase":"X"},"spec":{"size":"large"}}`).want(200)
 	w = c.patch(mergePatch, path+"/status?fieldManager=upstatus", `{"metadata":{"labels":{"a":"b"}},"status":{"phase":"X"},"spec":{"size":"small"}}`).want(200).widget()
 	wantOwners(t, w,
 		`main Apply v1 {"f:spec":{"f:replicas":{}}}`,
@@ -279,8 +279,8 @@ func TestClientSideApplyUpgradesToServerSide(t *testing.T) {
 		t.Errorf("applied: %+v", w.Spec)
 	}
 	for _, entry := range w.ManagedFields {
-		if entry.Manager == "kubectl-client-side-apply" && strings.Contains(string(entry.FieldsV1.Raw), "f:replicas") {
-			t.Errorf("client-side apply still owns replicas: %s", entry.FieldsV1.Raw)
+		if entry.Manager == "kubectl-client-side-apply" && strings.Contains(entry.FieldsV1.GetRawString(), "f:replicas") {
+			t.Errorf("client-side apply still owns replicas: %s", entry.FieldsV1.GetRawString())
 		}
 	}
 }

@@ -24,7 +24,7 @@ func TestCreateFillsInWhatTheServerDecides(t *testing.T) {
 	if w.UID == "" || w.UID == "mine" || w.CreationTimestamp.IsZero() || w.CreationTimestamp.Year() == 2001 || w.ResourceVersion == "" {
 		t.Errorf("system fields are the client's: %+v", w.ObjectMeta)
 	}
-	if w.Generation != 1 || w.DeletionTimestamp != nil || w.DeletionGracePeriodSeconds != nil || w.SelfLink != "" {
+	if w.Generation != 1 || w.DeletionTimestamp != nil || w.DeletionGracePeriodSeconds != nil || w.GetSelfLink() != "" {
 		t.Errorf("generation, deletion or selfLink are the client's: %+v", w.ObjectMeta)
 	}
 	if w.Namespace != "default" || w.Name != "w" {

@@ -316,7 +316,6 @@ func TestManyWritersAndWatchers(t *testing.T) {
 
 	var writing, watching sync.WaitGroup
 	streams := make([][]string, 2*writers)
-	const total = writers * (writes + 1)
 	for i := range writers {
 		writing.Go(func() {
 			for n := range writes + 1 {

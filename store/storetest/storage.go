@@ -303,8 +303,8 @@ func (s *pods) checkStored(_ context.Context, t *testing.T, key string) {
 	if err != nil {
 		t.Fatalf("what was stored at %s: %v", key, err)
 	}
-	if pod := object.(*example.Pod); pod.ResourceVersion != "" || pod.SelfLink != "" {
-		t.Errorf("stored with resource version %q and self link %q", pod.ResourceVersion, pod.SelfLink)
+	if pod := object.(*example.Pod); pod.ResourceVersion != "" || pod.GetSelfLink() != "" {
+		t.Errorf("stored with resource version %q and self link %q", pod.ResourceVersion, pod.GetSelfLink())
 	}
 }
 
