@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/client-go/tools/cache"
 )
 
 // Resource describes one resource to a backend.
@@ -29,6 +30,16 @@ type Resource struct {
 	// New and NewList return an empty object and an empty list.
 	New     func() runtime.Object
 	NewList func() runtime.Object
+	// KeyFunc returns the key that an object is stored at, Prefix included, and
+	// Attributes the labels and fields that selectors look at. They serve backends
+	// that index objects in a cache of their own, which is not to be had where one
+	// of them is nil. The revisioned core needs neither.
+	KeyFunc    func(object runtime.Object) (string, error)
+	Attributes storage.AttrFunc
+	// Triggers and Indexers name values by which such a cache finds watchers and
+	// objects fast; nil is none. There is at most one trigger.
+	Triggers storage.IndexerFuncs
+	Indexers *cache.Indexers
 	// Unstructured says that New returns objects whose content is a shared map, so
 	// that a shallow copy does not separate two readers.
 	Unstructured bool

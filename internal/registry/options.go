@@ -68,12 +68,12 @@ func (s *Stores) GetRESTOptions(resource schema.GroupResource, _ runtime.Object)
 func (s *Stores) open(
 	config *storagebackend.ConfigForResource,
 	prefix string,
-	_ func(obj runtime.Object) (string, error),
+	keyFunc func(obj runtime.Object) (string, error),
 	newFunc func() runtime.Object,
 	newListFunc func() runtime.Object,
-	_ storage.AttrFunc,
-	_ storage.IndexerFuncs,
-	_ *cache.Indexers,
+	attributes storage.AttrFunc,
+	triggers storage.IndexerFuncs,
+	indexers *cache.Indexers,
 ) (storage.Interface, factory.DestroyFunc, error) {
 	opened, err := s.backend.Open(store.Resource{
 		Resource:    config.GroupResource,
@@ -82,6 +82,10 @@ func (s *Stores) open(
 		Transformer: config.Transformer,
 		New:         newFunc,
 		NewList:     newListFunc,
+		KeyFunc:     keyFunc,
+		Attributes:  attributes,
+		Triggers:    triggers,
+		Indexers:    indexers,
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("open storage of %s: %w", config.GroupResource, err)
