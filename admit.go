@@ -27,7 +27,7 @@ type Request[T any] struct {
 	// Namespace is empty for cluster-scoped kinds. Name may be empty on a create
 	// whose name is still to be generated.
 	Namespace, Name string
-	// Subresource is empty for the main endpoint, or status.
+	// Subresource is empty for the main endpoint, or status, or scale.
 	Subresource string
 	// Object is the object as it would be stored; nil on a delete.
 	Object *T
@@ -44,8 +44,9 @@ type Request[T any] struct {
 // the error's text, or the error itself if it is an API status.
 type AdmitFunc[T any] func(ctx context.Context, request Request[T]) error
 
-// Admit adds a hook that decides, after validation, whether a write may happen. It
-// must not change the object. Writes of /scale are not shown to it.
+// Admit adds a hook that decides, after validation, whether a write may happen:
+// through the main endpoint, /status or /scale, by whatever verb. A change of the
+// object has no effect.
 func (k *KindBuilder[T]) Admit(admit AdmitFunc[T]) *KindBuilder[T] {
 	return k.admission(false, func(*Host) (AdmitFunc[T], error) { return admit, nil })
 }
@@ -56,8 +57,11 @@ func (k *KindBuilder[T]) AdmitWith(make func(host *Host) (AdmitFunc[T], error)) 
 	return k.admission(false, make)
 }
 
-// Mutate adds a hook that may change the object of a create or update before it is
-// validated.
+// Mutate adds a hook that may change the object of a create or update, through the
+// main endpoint or /status, before it is validated. It sees the object as the client
+// wrote it: what the endpoint ignores, such as the status at the main endpoint, is
+// still in it, and is still ignored afterwards. It does not run for deletes or
+// /scale.
 func (k *KindBuilder[T]) Mutate(mutate AdmitFunc[T]) *KindBuilder[T] {
 	return k.admission(true, func(*Host) (AdmitFunc[T], error) { return mutate, nil })
 }

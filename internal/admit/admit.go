@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 
@@ -16,7 +17,13 @@ import (
 
 // Hooks is the admission plugin of all declared hooks.
 type Hooks struct {
-	byKind map[schema.GroupKind][]define.Admission
+	kinds map[schema.GroupResource]hooked
+}
+
+// hooked is a kind that has hooks.
+type hooked struct {
+	kind                 schema.GroupKind
+	mutating, validating []define.Admission
 }
 
 var (
@@ -27,17 +34,22 @@ var (
 // NewHooks makes the hooks of all kinds for one server, given the façade's handle
 // on it.
 func NewHooks(server *define.Server, host any) (*Hooks, error) {
-	h := &Hooks{byKind: map[schema.GroupKind][]define.Admission{}}
+	h := &Hooks{kinds: map[schema.GroupResource]hooked{}}
 	var errs []error
 	for _, k := range server.Kinds() {
+		all := hooked{kind: k.GroupKind()}
 		for i, construct := range k.Admissions {
 			hook, err := construct(host)
-			if err != nil {
+			switch {
+			case err != nil:
 				errs = append(errs, fmt.Errorf("admission hook %d of kind %s: %w", i+1, k.GroupKind(), err))
-				continue
+			case hook.Mutating:
+				all.mutating = append(all.mutating, hook)
+			default:
+				all.validating = append(all.validating, hook)
 			}
-			h.byKind[k.GroupKind()] = append(h.byKind[k.GroupKind()], hook)
 		}
+		h.kinds[k.GroupResource()] = all
 	}
 	return h, errors.Join(errs...)
 }
@@ -47,21 +59,31 @@ func (h *Hooks) Handles(operation admission.Operation) bool {
 	return operation != admission.Connect
 }
 
-// Admit runs the mutating hooks.
+// Admit runs the mutating hooks of creates and updates. Of a delete, and of an
+// object that is only seen as its scale, there is nothing that they could change.
 func (h *Hooks) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	return h.run(ctx, a, true)
+	k := h.kinds[a.GetResource().GroupResource()]
+	if a.GetKind().GroupKind() != k.kind || a.GetOperation() == admission.Delete {
+		return nil
+	}
+	return review(ctx, a, k.mutating)
 }
 
 // Validate runs the validating hooks.
 func (h *Hooks) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	return h.run(ctx, a, false)
+	k := h.kinds[a.GetResource().GroupResource()]
+	if s, ok := ctx.Value(scaledKey{}).(scaled); ok {
+		s.Attributes = a
+		return review(ctx, s, k.validating)
+	}
+	if a.GetKind().GroupKind() != k.kind {
+		return nil
+	}
+	return review(ctx, a, k.validating)
 }
 
-func (h *Hooks) run(ctx context.Context, a admission.Attributes, mutating bool) error {
-	for _, hook := range h.byKind[a.GetKind().GroupKind()] {
-		if hook.Mutating != mutating {
-			continue
-		}
+func review(ctx context.Context, a admission.Attributes, hooks []define.Admission) error {
+	for _, hook := range hooks {
 		if err := hook.Review(ctx, a); err != nil {
 			return refusal(a, err)
 		}
@@ -76,3 +98,20 @@ func refusal(a admission.Attributes, err error) error {
 	}
 	return admission.NewForbidden(a, err)
 }
+
+// WithScaled returns a context in which the hooks of a kind see the object that is
+// scaled. The attributes of such a request hold its scale, which is of another kind;
+// if the hooks did not run, /scale would be a way around them.
+func WithScaled(ctx context.Context, obj, old runtime.Object) context.Context {
+	return context.WithValue(ctx, scaledKey{}, scaled{obj: obj, old: old})
+}
+
+type scaledKey struct{}
+
+type scaled struct {
+	admission.Attributes
+	obj, old runtime.Object
+}
+
+func (s scaled) GetObject() runtime.Object    { return s.obj }
+func (s scaled) GetOldObject() runtime.Object { return s.old }

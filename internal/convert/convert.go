@@ -57,6 +57,8 @@ func New(server *define.Server, extra ...func(scheme *runtime.Scheme, aliases bo
 			}
 		}
 	}
+	// Like all kinds, a scale is patched and applied by way of its internal version.
+	m.Scheme.AddKnownTypes(schema.GroupVersion{Group: autoscalingv1.GroupName, Version: runtime.APIVersionInternal}, &autoscalingv1.Scale{})
 	for i := range server.Groups {
 		group := &server.Groups[i]
 		for _, k := range group.Kinds {

@@ -276,27 +276,56 @@ func FieldAt(t reflect.Type, path []string) (reflect.Type, bool) {
 		for t.Kind() == reflect.Pointer {
 			t = t.Elem()
 		}
-		if t.Kind() != reflect.Struct {
-			return nil, false
-		}
-		next, ok := fieldByJSONName(t, name)
+		index, ok := indexOf(t, name)
 		if !ok {
 			return nil, false
 		}
-		t = next
+		t = t.FieldByIndex(index).Type
 	}
 	return t, true
 }
 
-func fieldByJSONName(t reflect.Type, name string) (reflect.Type, bool) {
+// ValueAt returns the value that a path of JSON names leads to, following pointers.
+// Where one points to nothing, it is made to point to something if fill is set;
+// else the zero Value is returned, as it is if there is no such field.
+func ValueAt(v reflect.Value, path []string, fill bool) reflect.Value {
+	v = follow(v, fill)
+	for _, name := range path {
+		if !v.IsValid() {
+			return v
+		}
+		index, ok := indexOf(v.Type(), name)
+		if !ok {
+			return reflect.Value{}
+		}
+		v = follow(v.FieldByIndex(index), fill)
+	}
+	return v
+}
+
+func follow(v reflect.Value, fill bool) reflect.Value {
+	for v.Kind() == reflect.Pointer {
+		if v.IsNil() && fill {
+			v.Set(reflect.New(v.Type().Elem()))
+		}
+		v = v.Elem()
+	}
+	return v
+}
+
+// indexOf finds the field with a JSON name in a struct and in those inlined in it.
+func indexOf(t reflect.Type, name string) ([]int, bool) {
+	if t.Kind() != reflect.Struct {
+		return nil, false
+	}
 	for f := range t.Fields() {
 		tag, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if tag == name {
-			return f.Type, true
+			return f.Index, true
 		}
-		if f.Anonymous && (tag == "" || strings.Contains(options, "inline")) && f.Type.Kind() == reflect.Struct {
-			if inner, ok := fieldByJSONName(f.Type, name); ok {
-				return inner, true
+		if f.Anonymous && (tag == "" || strings.Contains(options, "inline")) {
+			if inner, ok := indexOf(f.Type, name); ok {
+				return slices.Concat(f.Index, inner), true
 			}
 		}
 	}

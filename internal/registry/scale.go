@@ -3,11 +3,12 @@ package registry
 import (
 	"context"
 	"fmt"
+	"reflect"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"github.com/annexapi/annex/internal/admit"
 	"github.com/annexapi/annex/internal/define"
 )
 
@@ -65,9 +67,9 @@ func (r *scaleREST) Get(ctx context.Context, name string, options *metav1.GetOpt
 	return r.scaleOf(obj)
 }
 
-func (r *scaleREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
-	scaled := &scaledObject{UpdatedObjectInfo: info, rest: r, gvk: r.requestedKind(ctx)}
-	obj, _, err := r.store.Update(ctx, name, scaled, onScale(r, create), onScaleUpdate(r, update), false, options)
+func (r *scaleREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, _ rest.ValidateObjectFunc, admitted rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+	scaled := &scaledObject{UpdatedObjectInfo: info, rest: r, version: r.requested(ctx)}
+	obj, _, err := r.store.Update(ctx, name, scaled, nil, r.admission(admitted), false, options)
 	if err != nil {
 		return nil, false, err
 	}
@@ -75,18 +77,9 @@ func (r *scaleREST) Update(ctx context.Context, name string, info rest.UpdatedOb
 	return scale, false, err
 }
 
-// onScale lets admission see the scale, not the object.
-func onScale(r *scaleREST, validate rest.ValidateObjectFunc) rest.ValidateObjectFunc {
-	return func(ctx context.Context, obj runtime.Object) error {
-		scale, err := r.scaleOf(obj)
-		if err != nil {
-			return err
-		}
-		return validate(ctx, scale)
-	}
-}
-
-func onScaleUpdate(r *scaleREST, validate rest.ValidateObjectUpdateFunc) rest.ValidateObjectUpdateFunc {
+// admission shows the scale to admission, and the object behind it to the hooks of
+// its kind.
+func (r *scaleREST) admission(admitted rest.ValidateObjectUpdateFunc) rest.ValidateObjectUpdateFunc {
 	return func(ctx context.Context, obj, old runtime.Object) error {
 		scale, err := r.scaleOf(obj)
 		if err != nil {
@@ -96,17 +89,17 @@ func onScaleUpdate(r *scaleREST, validate rest.ValidateObjectUpdateFunc) rest.Va
 		if err != nil {
 			return err
 		}
-		return validate(ctx, scale, previous)
+		return admitted(admit.WithScaled(ctx, obj, old), scale, previous)
 	}
 }
 
-// requestedKind is the kind in the version that the request's path names.
-func (r *scaleREST) requestedKind(ctx context.Context) schema.GroupVersionKind {
-	version := r.kind.Hub().GroupVersion.Version
+// requested is the version that the request's path names.
+func (r *scaleREST) requested(ctx context.Context) schema.GroupVersion {
+	version := r.kind.Hub().GroupVersion
 	if info, ok := request.RequestInfoFrom(ctx); ok && info.APIVersion != "" {
-		version = info.APIVersion
+		version.Version = info.APIVersion
 	}
-	return r.kind.GroupKind().WithVersion(version)
+	return version
 }
 
 // replicasPaths maps each version to the path of its replica count, for
@@ -124,53 +117,46 @@ func (r *scaleREST) replicasPaths() managedfields.ResourcePathMappings {
 }
 
 func (r *scaleREST) scaleOf(obj runtime.Object) (*autoscalingv1.Scale, error) {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", r.kind.GroupResource(), err)
-	}
 	m := accessor(obj)
-	scale := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{
-		Name:              m.GetName(),
-		Namespace:         m.GetNamespace(),
-		UID:               m.GetUID(),
-		ResourceVersion:   m.GetResourceVersion(),
-		CreationTimestamp: m.GetCreationTimestamp(),
-	}}
-	if scale.Spec.Replicas, err = number(content, r.kind.Scale.SpecReplicas); err != nil {
-		return nil, err
-	}
-	if scale.Status.Replicas, err = number(content, r.kind.Scale.StatusReplicas); err != nil {
-		return nil, err
-	}
-	if len(r.kind.Scale.Selector) > 0 {
-		if scale.Status.Selector, _, err = unstructured.NestedString(content, r.kind.Scale.Selector...); err != nil {
-			return nil, err
-		}
-	}
 	owners := managedfields.NewScaleHandler(m.GetManagedFields(), r.kind.Hub().GroupVersion, r.replicasPaths())
-	if scale.ManagedFields, err = owners.ToSubresource(); err != nil {
+	entries, err := owners.ToSubresource()
+	if err != nil {
 		return nil, fmt.Errorf("field ownership of %s %s: %w", r.kind.GroupResource(), m.GetName(), err)
+	}
+	scale := &autoscalingv1.Scale{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:              m.GetName(),
+			Namespace:         m.GetNamespace(),
+			UID:               m.GetUID(),
+			ResourceVersion:   m.GetResourceVersion(),
+			CreationTimestamp: m.GetCreationTimestamp(),
+			ManagedFields:     entries,
+		},
+		Spec:   autoscalingv1.ScaleSpec{Replicas: number(obj, r.kind.Scale.SpecReplicas)},
+		Status: autoscalingv1.ScaleStatus{Replicas: number(obj, r.kind.Scale.StatusReplicas)},
+	}
+	if selector := define.ValueAt(reflect.ValueOf(obj), r.kind.Scale.Selector, false); len(r.kind.Scale.Selector) > 0 && selector.IsValid() {
+		scale.Status.Selector = selector.String()
 	}
 	return scale, nil
 }
 
-func number(content map[string]any, path []string) (int32, error) {
-	n, _, err := unstructured.NestedInt64(content, path...)
-	return int32(n), err
+func number(obj runtime.Object, path []string) int32 {
+	if n := define.ValueAt(reflect.ValueOf(obj), path, false); n.IsValid() {
+		return int32(n.Int())
+	}
+	return 0
 }
 
 // scaledObject turns an update of the scale into one of the object.
 type scaledObject struct {
 	rest.UpdatedObjectInfo
-	rest *scaleREST
-	gvk  schema.GroupVersionKind
+	rest    *scaleREST
+	version schema.GroupVersion
 }
 
 func (s *scaledObject) UpdatedObject(ctx context.Context, old runtime.Object) (runtime.Object, error) {
 	m := accessor(old)
-	if m.GetResourceVersion() == "" {
-		return nil, apierrors.NewNotFound(s.rest.kind.GroupResource(), m.GetName())
-	}
 	before, err := s.rest.scaleOf(old)
 	if err != nil {
 		return nil, err
@@ -183,40 +169,38 @@ func (s *scaledObject) UpdatedObject(ctx context.Context, old runtime.Object) (r
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("expected a Scale, got %T", updated))
 	}
-	if scale.Spec.Replicas < 0 {
-		return nil, apierrors.NewInvalid(s.rest.kind.GroupKind(), m.GetName(), field.ErrorList{
-			field.Invalid(field.NewPath("spec", "replicas"), scale.Spec.Replicas, "must be greater than or equal to 0"),
-		})
+	if errs := validateScale(scale, !s.rest.kind.ClusterScoped); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(s.rest.GroupVersionKind(s.version).GroupKind(), m.GetName(), errs)
 	}
-	if uid := scale.UID; uid != "" && uid != m.GetUID() {
+	if scale.UID != "" && scale.UID != m.GetUID() {
 		return nil, apierrors.NewConflict(s.rest.kind.GroupResource(), m.GetName(),
-			fmt.Errorf("precondition failed: UID in precondition: %v, UID in object meta: %v", uid, m.GetUID()))
+			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", scale.UID, m.GetUID()))
 	}
-	return s.rest.withReplicas(old, scale, s.gvk.GroupVersion())
+	return s.rest.withReplicas(old, scale, s.version)
+}
+
+func validateScale(scale *autoscalingv1.Scale, namespaced bool) field.ErrorList {
+	errs := validation.ValidateObjectMeta(&scale.ObjectMeta, namespaced, validation.NameIsDNSSubdomain, field.NewPath("metadata"))
+	if scale.Spec.Replicas < 0 {
+		errs = append(errs, field.Invalid(field.NewPath("spec", "replicas"), scale.Spec.Replicas, "must be greater than or equal to 0"))
+	}
+	return errs
 }
 
 // withReplicas returns the object with the scale's replica count and, if given,
 // its resource version.
 func (r *scaleREST) withReplicas(old runtime.Object, scale *autoscalingv1.Scale, requested schema.GroupVersion) (runtime.Object, error) {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(old)
-	if err != nil {
-		return nil, err
-	}
-	if err := unstructured.SetNestedField(content, int64(scale.Spec.Replicas), r.kind.Scale.SpecReplicas...); err != nil {
-		return nil, err
-	}
-	obj := r.kind.Hub().New()
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, obj); err != nil {
-		return nil, err
-	}
+	obj := old.DeepCopyObject()
+	define.ValueAt(reflect.ValueOf(obj), r.kind.Scale.SpecReplicas, true).SetInt(int64(scale.Spec.Replicas))
+	m := accessor(obj)
 	if scale.ResourceVersion != "" {
-		accessor(obj).SetResourceVersion(scale.ResourceVersion)
+		m.SetResourceVersion(scale.ResourceVersion)
 	}
-	owners := managedfields.NewScaleHandler(accessor(old).GetManagedFields(), requested, r.replicasPaths())
+	owners := managedfields.NewScaleHandler(m.GetManagedFields(), requested, r.replicasPaths())
 	entries, err := owners.ToParent(scale.ManagedFields)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("field ownership of %s %s: %w", r.kind.GroupResource(), m.GetName(), err)
 	}
-	accessor(obj).SetManagedFields(entries)
+	m.SetManagedFields(entries)
 	return obj, nil
 }
