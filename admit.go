@@ -3,6 +3,7 @@ package annex
 import (
 	"context"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -41,7 +42,7 @@ type Request[T any] struct {
 }
 
 // AdmitFunc decides on a write: an error refuses it. The client gets a 403 with
-// the error's text, or the error itself if it is an API status.
+// the error's text, or the error itself if it is or wraps an API status.
 type AdmitFunc[T any] func(ctx context.Context, request Request[T]) error
 
 // Admit adds a hook that decides, after validation, whether a write may happen:
@@ -78,10 +79,15 @@ func (k *KindBuilder[T]) admission(mutating bool, make func(host *Host) (AdmitFu
 			return define.Admission{}, err
 		}
 		return define.Admission{Mutating: mutating, Review: func(ctx context.Context, a admission.Attributes) error {
+			name := a.GetName()
+			if old, err := meta.Accessor(a.GetOldObject()); err == nil {
+				// The deletion of a collection has no name, the objects in it have.
+				name = old.GetName()
+			}
 			return admit(ctx, Request[T]{
 				Operation:   Operation(a.GetOperation()),
 				Namespace:   a.GetNamespace(),
-				Name:        a.GetName(),
+				Name:        name,
 				Subresource: a.GetSubresource(),
 				Object:      typed[T](a.GetObject()),
 				Old:         typed[T](a.GetOldObject()),

@@ -13,6 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 
 	"github.com/annexapi/annex"
@@ -263,13 +264,14 @@ func decode(t *testing.T, raw []byte, into any) {
 
 // warnings returns the texts of the Warning headers.
 func (a *answer) warnings() []string {
+	a.t.Helper()
+	headers, errs := net.ParseWarningHeaders(a.header.Values("Warning"))
+	if len(errs) > 0 {
+		a.t.Errorf("%s: %v", a.asked, errs)
+	}
 	var texts []string
-	for _, header := range a.header.Values("Warning") {
-		text, ok := strings.CutPrefix(header, "299 - ")
-		if !ok {
-			a.t.Errorf("%s: malformed Warning header %q", a.asked, header)
-		}
-		texts = append(texts, strings.Trim(text, `"`))
+	for _, h := range headers {
+		texts = append(texts, h.Text)
 	}
 	return texts
 }

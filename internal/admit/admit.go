@@ -91,12 +91,17 @@ func review(ctx context.Context, a admission.Attributes, hooks []define.Admissio
 	return nil
 }
 
-// refusal makes a hook's error a 403, unless the hook chose a status itself.
+// refusal makes a hook's error a 403, unless it is or wraps an API status. The
+// status is taken out of what wraps it, because upstream looks no deeper than the
+// error it gets.
 func refusal(a admission.Attributes, err error) error {
-	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
-		return err
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return admission.NewForbidden(a, err)
 	}
-	return admission.NewForbidden(a, err)
+	refused := status.Status()
+	refused.Message = err.Error()
+	return &apierrors.StatusError{ErrStatus: refused}
 }
 
 // WithScaled returns a context in which the hooks of a kind see the object that is

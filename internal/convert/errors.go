@@ -1,11 +1,11 @@
 package convert
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/annexapi/annex/internal/define"
 )
@@ -22,10 +22,7 @@ func unconvertible(hub *define.Version, err error) error {
 // object that could not be converted to the hub. Upstream's field manager keeps
 // only the text of an error, hence the look at it.
 func BadRequest(err error) error {
-	if err == nil || !strings.Contains(err.Error(), cannotConvert) {
-		return err
-	}
-	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
+	if err == nil || !strings.Contains(err.Error(), cannotConvert) || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
 		return err
 	}
 	return apierrors.NewBadRequest(err.Error())
