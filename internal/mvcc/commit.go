@@ -216,7 +216,6 @@ func (c *Core) release(writes []*write) {
 // show makes writes visible to readers and watchers.
 func (c *Core) show(batch []*write) {
 	var touched []*shard
-	sooner := false
 	c.mu.Lock()
 	for _, w := range batch {
 		v := w.version
@@ -228,7 +227,7 @@ func (c *Core) show(batch []*write) {
 				touched = append(touched, s)
 			}
 		}
-		sooner = c.expiry.add(v) || sooner
+		c.expiry.add(v)
 		c.published.Store(v.revision)
 	}
 	c.frozen = nil
@@ -237,9 +236,6 @@ func (c *Core) show(batch []*write) {
 
 	for _, s := range touched {
 		s.log.wakeAll()
-	}
-	if sooner {
-		notify(c.expiryChanged)
 	}
 	if heavy {
 		notify(c.overweight)

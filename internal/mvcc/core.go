@@ -62,10 +62,9 @@ type Core struct {
 		set     map[*watcher]struct{}
 	}
 
-	overweight    chan struct{} // the history exceeds its bytes
-	expiryChanged chan struct{} // something expires earlier than known
-	stop          context.CancelFunc
-	background    sync.WaitGroup
+	overweight chan struct{} // the history exceeds its bytes
+	stop       context.CancelFunc
+	background sync.WaitGroup
 }
 
 // snapshot is the visible state at one revision. It never changes.
@@ -84,14 +83,13 @@ var _ store.Backend = (*Core)(nil)
 func Open(ctx context.Context, j journal.Journal, options Options) (*Core, error) {
 	options = options.withDefaults()
 	c := &Core{
-		options:       options,
-		clock:         options.Clock,
-		decoded:       objectCache{budget: options.ObjectCacheBytes},
-		journal:       j,
-		pending:       map[string]*write{},
-		latest:        newTree(),
-		overweight:    make(chan struct{}, 1),
-		expiryChanged: make(chan struct{}, 1),
+		options:    options,
+		clock:      options.Clock,
+		decoded:    objectCache{budget: options.ObjectCacheBytes},
+		journal:    j,
+		pending:    map[string]*write{},
+		latest:     newTree(),
+		overweight: make(chan struct{}, 1),
 	}
 	c.watchers.set = map[*watcher]struct{}{}
 	if err := c.replay(ctx); err != nil {

@@ -9,10 +9,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// expiryBatch bounds how many objects are deleted with one wait for the disk.
-const expiryBatch = 256
-
-const expiryRetry = 10 * time.Second
+const (
+	// expiryInterval is how late an object may expire.
+	expiryInterval = time.Second
+	// expiryRetry is when to try again what a read-only store could not delete.
+	expiryRetry = 10 * time.Second
+	// expiryBatch bounds how many objects are deleted with one wait for the disk.
+	expiryBatch = 256
+)
 
 // expiry says that an object is to be deleted if it is still at this revision.
 type expiry struct {
@@ -36,13 +40,11 @@ func (h *expiryHeap) Pop() any {
 	return last
 }
 
-// add takes a version that may expire and tells whether it is now the next one.
-func (h *expiryHeap) add(v *version) bool {
-	if v.expires == 0 {
-		return false
+// add takes a version that may expire.
+func (h *expiryHeap) add(v *version) {
+	if v.expires != 0 {
+		heap.Push(h, expiry{at: v.expires, key: v.key, revision: v.revision})
 	}
-	heap.Push(h, expiry{at: v.expires, key: v.key, revision: v.revision})
-	return (*h)[0].revision == v.revision
 }
 
 // due removes and returns up to limit expiries that are not after now.
@@ -57,31 +59,17 @@ func (h *expiryHeap) due(now time.Time, limit int) []expiry {
 // deleteExpired deletes objects when their time has come, until the context
 // ends.
 func (c *Core) deleteExpired(ctx context.Context) {
-	timer := c.clock.NewTimer(time.Hour)
-	defer timer.Stop()
+	ticker := c.clock.NewTicker(expiryInterval)
+	defer ticker.Stop()
 	for {
-		// The timer first: if the time comes in between, one of the two notices.
-		timer.Reset(c.nextExpiry())
-		if c.deleteDue(ctx) {
-			continue
+		for c.deleteDue(ctx) {
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-timer.C():
-		case <-c.expiryChanged:
+		case <-ticker.C():
 		}
 	}
-}
-
-// nextExpiry is the time until deleteDue is to be called again.
-func (c *Core) nextExpiry() time.Duration {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	if len(c.expiry) == 0 {
-		return time.Hour
-	}
-	return max(0, time.Unix(0, c.expiry[0].at).Sub(c.clock.Now()))
 }
 
 // deleteDue deletes one batch of what has expired and tells whether there was

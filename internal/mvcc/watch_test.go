@@ -217,16 +217,15 @@ func TestWatcherThatDoesNotReadIsToldThatItIsTooLate(t *testing.T) {
 	core, pods := open(t, memory.New(), mvcc.Options{})
 	slow := watchFrom(t, pods, 1, storage.Everything)
 	create(t, pods, "a")
-	// More than the watcher buffers and takes at once: it is stuck in between.
+	expect(t, slow, "ADDED a@2")
+	// More than the watcher buffers and takes at once: it gets stuck in between.
 	for i := range 500 {
 		annotate(t, pods, "a", fmt.Sprint(i))
 	}
 	if err := core.Compact(t.Context(), core.Revision()); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, slow, "ADDED a@2")
-	revision := uint64(2)
-	for {
+	for revision := uint64(2); ; revision++ {
 		event := next(t, slow)
 		if event.Type == watch.Error {
 			if got := describe(event); got != "ERROR Expired" {
@@ -237,10 +236,6 @@ func TestWatcherThatDoesNotReadIsToldThatItIsTooLate(t *testing.T) {
 		if got := revisionOf(t, event.Object); got != revision+1 {
 			t.Fatalf("revision %d comes after %d", got, revision)
 		}
-		revision++
-	}
-	if revision < 100 {
-		t.Errorf("only %d events came", revision-1)
 	}
 	expectEnd(t, slow)
 }
