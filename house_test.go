@@ -39,6 +39,7 @@ var rooms = map[string][]string{
 	"store/journal":                {},
 	"store/memory":                 {"store/journal"}, // journals do not know each other
 	"store/embedded":               {"store/journal"},
+	"store/etcd":                   {"store"},
 	"store/storetest":              {"internal/mvcc", "store", "store/journal"},
 	"internal/serve": {
 		"internal/admit", "internal/auth", "internal/certs", "internal/convert", "internal/convert/metaopenapi", "internal/coreapi",

@@ -10,10 +10,13 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"path"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -40,6 +43,22 @@ type Needs struct {
 	NothingDecoded bool
 	// BookmarkInterval is the time between two bookmarks.
 	BookmarkInterval time.Duration
+}
+
+// Traits are what the suite has to know of a backend that is not the revisioned
+// core.
+type Traits struct {
+	// NotRun names functions of the suite that do not apply, each with the reason.
+	NotRun map[string]string
+	// Cached says that lists and watches come from a watch cache.
+	Cached bool
+	// NoBookmarks says that watches get none but the one that ends the initial
+	// events.
+	NoBookmarks bool
+	// NoSizes says that Stats does not know how large objects are.
+	NoSizes bool
+	// CompactionRaises says that Compact raises the revision by one.
+	CompactionRaises bool
 }
 
 // OpenBackend returns an empty backend, which the suite closes.
@@ -76,7 +95,19 @@ func Pods(prefix string) store.Resource {
 		Codec:    PodCodec(),
 		New:      func() runtime.Object { return &example.Pod{} },
 		NewList:  func() runtime.Object { return &example.PodList{} },
+		KeyFunc: func(object runtime.Object) (string, error) {
+			pod := object.(*example.Pod)
+			return path.Join(prefix, pod.Namespace, pod.Name), nil
+		},
+		Attributes: podAttributes,
 	}
+}
+
+func podAttributes(object runtime.Object) (labels.Set, fields.Set, error) {
+	pod := object.(*example.Pod)
+	return pod.Labels, fields.Set{
+		"metadata.name": pod.Name, "metadata.namespace": pod.Namespace, "spec.nodeName": pod.Spec.NodeName,
+	}, nil
 }
 
 func podKey(namespace, name string) string { return fmt.Sprintf("/pods/%s/%s", namespace, name) }

@@ -1,0 +1,256 @@
+// Package etcd stores objects in an etcd cluster, or in anything that speaks its
+// protocol, with upstream's own store and watch cache. It is the way out of one
+// machine: any number of replicas of a server can share one etcd.
+//
+// The cluster must be etcd 3.5.13 or newer for watches that begin with the current
+// state and for consistent lists out of the watch cache; with an older one clients
+// fall back to listing, and lists read from etcd.
+//
+// Upstream keeps some state per process: one compactor for each set of endpoints,
+// and what is known about the abilities of the etcds that the process talks to,
+// which counts as the weakest of them. Two backends in one process share it.
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/cacher"
+	etcdfeature "k8s.io/apiserver/pkg/storage/feature"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+
+	"github.com/annexapi/annex/store"
+)
+
+// ErrClosed is returned by what needs a backend that has been closed.
+var ErrClosed = errors.New("the storage is closed")
+
+// closeGrace is how long Close lets writes in progress finish.
+const closeGrace = 5 * time.Second
+
+// Backend implements store.Backend.
+type Backend struct {
+	options Options
+	config  storagebackend.Config
+	client  *clientv3.Client // of the probes; each resource has its own
+	stop    context.CancelFunc
+	probing sync.WaitGroup
+
+	// revision is the newest revision seen.
+	revision atomic.Uint64
+
+	mu     sync.RWMutex
+	health error
+	closed bool
+	opened []factory.DestroyFunc
+	// writes are those in progress. It is added to with mu held and closed false.
+	writes sync.WaitGroup
+}
+
+var _ store.Backend = (*Backend)(nil)
+
+// Open connects to etcd. It waits for an answer for Options.StartTimeout at most and
+// not longer than ctx lives; it gives up at once where waiting cannot help, as with
+// a certificate that is not to be trusted. Errors take one line, name the endpoints
+// and say what is wrong with each.
+//
+// The backend does not need ctx any more once it is open.
+func Open(ctx context.Context, options Options) (store.Backend, error) {
+	if err := options.Validate(); err != nil {
+		return nil, err
+	}
+	options = options.withDefaults()
+	b := &Backend{options: options, config: options.config()}
+	var err error
+	if b.client, err = newClient(options); err != nil {
+		return nil, fmt.Errorf("etcd client: %w", err)
+	}
+	if err := b.connect(ctx); err != nil {
+		_ = b.client.Close()
+		return nil, err
+	}
+	// Upstream's stores ask, too, but only the first client to ask is made use of,
+	// and this one lives longest.
+	etcdfeature.DefaultFeatureSupportChecker.CheckClient(b.client.Ctx(), b.client, storage.RequestWatchProgress)
+
+	var probes context.Context
+	probes, b.stop = context.WithCancel(context.WithoutCancel(ctx))
+	b.probing.Go(func() { b.probeUntil(probes) })
+	return b, nil
+}
+
+func newClient(options Options) (*clientv3.Client, error) {
+	config := clientv3.Config{
+		Endpoints:            slices.Clone(options.Endpoints),
+		DialKeepAliveTime:    30 * time.Second,
+		DialKeepAliveTimeout: 10 * time.Second,
+		Logger:               zap.NewNop(),
+	}
+	var err error
+	if config.TLS, err = options.tlsConfig(); err != nil {
+		return nil, err
+	}
+	return clientv3.New(config)
+}
+
+// Open implements store.Backend. Each call connects to etcd, and has a watch cache
+// of its own in memory if the resource has a KeyFunc and Attributes and
+// Options.NoWatchCache is not set. A storage with a watch cache is ready once it
+// has read all objects, which happens in the background; see its ReadinessCheck.
+func (b *Backend) Open(resource store.Resource) (storage.Interface, error) {
+	if err := b.open(); err != nil {
+		return nil, err
+	}
+	opened, destroy, err := b.newStorage(resource)
+	if err != nil {
+		if reason := b.Health(); reason != nil {
+			err = reason
+		}
+		return nil, fmt.Errorf("open %s in etcd: %w", resource.Resource, err)
+	}
+
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		destroy()
+		return nil, ErrClosed
+	}
+	b.opened = append(b.opened, destroy)
+	return &resourceStorage{Interface: opened, backend: b}, nil
+}
+
+func (b *Backend) newStorage(resource store.Resource) (storage.Interface, factory.DestroyFunc, error) {
+	config := b.config.ForResource(resource.Resource)
+	config.Codec, config.Transformer = resource.Codec, resource.Transformer
+	// The slash refuses keys of a resource whose prefix only begins with the same letters.
+	prefix := resource.Prefix + "/"
+	direct, destroy, err := factory.Create(*config, resource.New, resource.NewList, prefix)
+	if err != nil || b.options.NoWatchCache || resource.KeyFunc == nil || resource.Attributes == nil {
+		return direct, destroy, err
+	}
+
+	cache, err := cacher.NewCacherFromConfig(cacher.Config{
+		Storage:             direct,
+		Versioner:           storage.APIObjectVersioner{},
+		GroupResource:       resource.Resource,
+		EventsHistoryWindow: config.EventsHistoryWindow,
+		ResourcePrefix:      prefix,
+		KeyFunc:             resource.KeyFunc,
+		GetAttrsFunc:        resource.Attributes,
+		IndexerFuncs:        resource.Triggers,
+		Indexers:            resource.Indexers,
+		NewFunc:             resource.New,
+		NewListFunc:         resource.NewList,
+		Codec:               resource.Codec,
+	})
+	if err != nil {
+		destroy()
+		return nil, nil, fmt.Errorf("watch cache: %w", err)
+	}
+	delegator := cacher.NewCacheDelegator(cache, direct)
+	return delegator, func() {
+		delegator.Stop()
+		cache.Stop()
+		destroy()
+	}, nil
+}
+
+// Revision implements store.Backend. etcd counts all writes to it, also those of
+// others and to other prefixes. This is the newest revision that this process
+// knows of, from its own writes and from its probes of etcd's health: it trails
+// behind writes of others by about half of Options.HealthcheckTimeout, and stands
+// still while etcd does not answer. It never falls while the backend is open, and
+// across restarts only if etcd itself is put back to an older state.
+func (b *Backend) Revision() uint64 { return b.revision.Load() }
+
+// Health implements store.Backend. It is what the last probe found, and does not
+// wait for one: a read that a majority of the members must agree to. The error
+// takes one line and names the endpoints that cannot be reached.
+func (b *Backend) Health() error {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	if b.closed {
+		return ErrClosed
+	}
+	return b.health
+}
+
+// Close implements store.Backend. Writes in progress have five seconds to finish;
+// after that their connections are closed, and whether they have happened is as
+// uncertain as after any loss of a connection. Closing again does nothing.
+func (b *Backend) Close() error {
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return nil
+	}
+	b.closed = true
+	opened := b.opened
+	b.opened = nil
+	b.mu.Unlock()
+
+	written := make(chan struct{})
+	go func() {
+		b.writes.Wait()
+		close(written)
+	}()
+	grace := time.NewTimer(closeGrace)
+	defer grace.Stop()
+	select {
+	case <-written:
+	case <-grace.C:
+	}
+	for _, destroy := range opened {
+		destroy()
+	}
+	<-written
+
+	b.stop()
+	b.probing.Wait()
+	if err := b.client.Close(); err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("close the client of etcd: %w", err)
+	}
+	return nil
+}
+
+func (b *Backend) open() error {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	if b.closed {
+		return ErrClosed
+	}
+	return nil
+}
+
+// beginWrite keeps the connections open until the write calls b.writes.Done.
+func (b *Backend) beginWrite() error {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	if b.closed {
+		return ErrClosed
+	}
+	b.writes.Add(1)
+	return nil
+}
+
+func (b *Backend) seen(revision uint64) {
+	for {
+		newest := b.revision.Load()
+		if revision <= newest || b.revision.CompareAndSwap(newest, revision) {
+			return
+		}
+	}
+}
+
+// endpoints names them in errors.
+func (b *Backend) endpoints() string { return strings.Join(b.options.Endpoints, ", ") }

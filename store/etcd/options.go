@@ -1,0 +1,204 @@
+package etcd
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"k8s.io/apiserver/pkg/storage/etcd3"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+)
+
+// DefaultPrefix is the part of etcd's keys that kube-apiserver, too, begins with.
+const DefaultPrefix = "/registry"
+
+// DefaultStartTimeout is how long Open waits for etcd.
+const DefaultStartTimeout = 20 * time.Second
+
+// Options say which etcd is used and how. Where kube-apiserver has a flag for the
+// same thing, it is named.
+type Options struct {
+	// Endpoints are the URLs of the cluster's members, with a port, all with the
+	// same scheme: https://, or http:// for loopback addresses, or unix:// with the
+	// path of a socket. There is at least one (--etcd-servers).
+	Endpoints []string
+	// Prefix begins all keys. Servers that share an etcd and are not replicas of
+	// each other need different ones. "" means DefaultPrefix, "/" is none
+	// (--etcd-prefix).
+	Prefix string
+	// CAFile holds the certificates, in PEM, that the members' certificates must
+	// be signed by. "" means the operating system's roots (--etcd-cafile).
+	CAFile string
+	// CertFile and KeyFile are the certificate and the key, in PEM, with which this
+	// server identifies itself; both or none. They are read anew for each
+	// connection (--etcd-certfile, --etcd-keyfile).
+	CertFile, KeyFile string
+	// Plaintext permits http:// for other than loopback addresses: everyone on the
+	// way reads and changes everything.
+	Plaintext bool
+	// CompactionInterval is the time between two compactions of etcd's history, and
+	// how much of it is kept at least. It applies to the whole of etcd, not only to
+	// keys with Prefix; replicas share the work. 0 means 5 minutes; negative leaves
+	// compaction to somebody else (--etcd-compaction-interval, where 0 does).
+	CompactionInterval time.Duration
+	// HealthcheckTimeout is how long etcd may take to answer a probe of its health;
+	// one is sent twice in this time. 0 means 2 seconds (--etcd-healthcheck-timeout).
+	HealthcheckTimeout time.Duration
+	// LeaseReuse is how long objects with a lifetime may share one lease, which is
+	// how late they may expire at most. It is rounded to seconds. 0 means one minute
+	// (--lease-reuse-duration-seconds).
+	LeaseReuse time.Duration
+	// NoWatchCache reads and watches etcd directly for every request
+	// (--watch-cache=false).
+	NoWatchCache bool
+	// StartTimeout is how long Open waits for etcd. 0 means DefaultStartTimeout.
+	StartTimeout time.Duration
+	// Logger is told when etcd stops answering and when it answers again. Nil is
+	// silent.
+	Logger *slog.Logger
+}
+
+// Validate says what is wrong with the options before anything is connected to. It
+// reads the certificate files, but does not talk to etcd.
+func (o Options) Validate() error {
+	if len(o.Endpoints) == 0 {
+		return errors.New("no etcd endpoints: name the members' URLs, as in https://etcd-1:2379")
+	}
+	scheme := ""
+	for _, endpoint := range o.Endpoints {
+		u, err := parseEndpoint(endpoint)
+		if err != nil {
+			return fmt.Errorf("etcd endpoint %q: %w", endpoint, err)
+		}
+		if u.Scheme == "http" && !o.Plaintext && !loopback(u.Hostname()) {
+			return fmt.Errorf("etcd endpoint %q: traffic would be in plain text: use https, or permit plain text explicitly", endpoint)
+		}
+		if scheme != "" && u.Scheme != scheme {
+			return fmt.Errorf("etcd endpoint %q: all endpoints must have the same scheme, and there is one with %s", endpoint, scheme)
+		}
+		scheme = u.Scheme
+	}
+	if scheme != "https" && o.CAFile+o.CertFile+o.KeyFile != "" {
+		return fmt.Errorf("etcd endpoint %q: the certificate files would not be used: use https, or leave them away", o.Endpoints[0])
+	}
+	if o.HealthcheckTimeout < 0 || o.LeaseReuse < 0 || o.StartTimeout < 0 {
+		return errors.New("etcd: a negative time to wait")
+	}
+	_, err := o.tlsConfig()
+	return err
+}
+
+func parseEndpoint(endpoint string) (*url.URL, error) {
+	u, err := url.Parse(endpoint)
+	if err != nil || u.Scheme == "" {
+		return nil, errors.New("not a URL like https://etcd-1:2379")
+	}
+	switch u.Scheme {
+	case "unix":
+		if u.Host+u.Path == "" {
+			return nil, errors.New("no path of a socket")
+		}
+		return u, nil
+	case "http", "https":
+	default:
+		return nil, fmt.Errorf("unknown scheme %q: use https://, http:// for loopback addresses, or unix://", u.Scheme)
+	}
+	switch {
+	case u.Hostname() == "":
+		return nil, errors.New("no host")
+	case u.Port() == "":
+		return nil, errors.New("no port, which is usually 2379")
+	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil:
+		return nil, errors.New("more than a scheme, a host and a port")
+	}
+	return u, nil
+}
+
+func loopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+// tlsConfig returns nil for endpoints without TLS.
+func (o Options) tlsConfig() (*tls.Config, error) {
+	if !strings.HasPrefix(o.Endpoints[0], "https:") {
+		return nil, nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if o.CAFile != "" {
+		pem, err := os.ReadFile(o.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("etcd's certificate authority: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("etcd's certificate authority: %s holds no certificate in PEM", o.CAFile)
+		}
+	}
+	switch {
+	case o.CertFile == "" && o.KeyFile == "":
+		return config, nil
+	case o.CertFile == "" || o.KeyFile == "":
+		return nil, errors.New("client certificate for etcd: both the certificate file and the key file are needed")
+	}
+	load := func() (*tls.Certificate, error) {
+		pair, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("client certificate for etcd: %s and %s: %w", o.CertFile, o.KeyFile, err)
+		}
+		return &pair, nil
+	}
+	if _, err := load(); err != nil {
+		return nil, err
+	}
+	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return load() }
+	return config, nil
+}
+
+func (o Options) withDefaults() Options {
+	if o.Prefix == "" {
+		o.Prefix = DefaultPrefix
+	}
+	if o.CompactionInterval == 0 {
+		o.CompactionInterval = storagebackend.DefaultCompactInterval
+	}
+	if o.HealthcheckTimeout == 0 {
+		o.HealthcheckTimeout = storagebackend.DefaultHealthcheckTimeout
+	}
+	if o.StartTimeout == 0 {
+		o.StartTimeout = DefaultStartTimeout
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// config is what upstream's store is made of, but for the resource.
+func (o Options) config() storagebackend.Config {
+	config := storagebackend.NewDefaultConfig(o.Prefix, nil)
+	config.Transport.ServerList = o.Endpoints
+	config.Transport.TrustedCAFile = o.CAFile
+	config.Transport.CertFile = o.CertFile
+	config.Transport.KeyFile = o.KeyFile
+	config.CompactionInterval = max(o.CompactionInterval, 0)
+	config.LeaseManagerConfig = etcd3.NewDefaultLeaseManagerConfig()
+	if seconds := int64(o.LeaseReuse.Round(time.Second) / time.Second); o.LeaseReuse != 0 {
+		config.LeaseManagerConfig.ReuseDurationSeconds = max(seconds, 1)
+	}
+	return *config
+}
+
+// healthKey is a key that nothing is stored at.
+func (o Options) healthKey() string { return path.Join("/", o.Prefix, "health") }

@@ -1,0 +1,232 @@
+package etcd
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"time"
+)
+
+// connect waits until etcd answers.
+func (b *Backend) connect(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, b.options.StartTimeout)
+	defer cancel()
+	var reason error
+	for began := time.Now(); ; {
+		err := b.probe(ctx)
+		if err == nil {
+			return nil
+		}
+		if reason == nil || ctx.Err() == nil {
+			reason = err
+		}
+		if final := (*finalError)(nil); errors.As(reason, &final) {
+			return reason
+		}
+		b.options.Logger.Warn("Waiting for etcd", "reason", reason)
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w; gave up after %v", reason, time.Since(began).Round(time.Millisecond))
+		case <-time.After(b.options.HealthcheckTimeout / 4):
+		}
+	}
+}
+
+// probeUntil keeps health up to date.
+func (b *Backend) probeUntil(ctx context.Context) {
+	ticker := time.NewTicker(b.options.HealthcheckTimeout / 2)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		err := b.probe(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		b.mu.Lock()
+		before := b.health
+		b.health = err
+		b.mu.Unlock()
+		switch {
+		case err != nil && before == nil:
+			b.options.Logger.Error("etcd does not answer", "reason", err)
+		case err == nil && before != nil:
+			b.options.Logger.Info("etcd answers again")
+		}
+	}
+}
+
+// probe reads a key, as upstream's health check does, and looks for the reason if
+// that fails. It takes HealthcheckTimeout for each at most.
+func (b *Backend) probe(ctx context.Context) error {
+	reading, cancel := context.WithTimeout(ctx, b.options.HealthcheckTimeout)
+	defer cancel()
+	response, err := b.client.Get(reading, b.options.healthKey())
+	if err == nil {
+		b.seen(uint64(response.Header.Revision))
+		return nil
+	}
+	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("etcd at %s: %w", b.endpoints(), err)
+	}
+
+	dialing, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.options.HealthcheckTimeout)
+	defer cancel()
+	broken := b.dialAll(dialing)
+	if len(broken) == 0 {
+		return fmt.Errorf("etcd at %s: connects, but did not answer in %v: less than a majority of its members runs, or it is overloaded",
+			b.endpoints(), b.options.HealthcheckTimeout)
+	}
+	var (
+		reasons []string
+		final   = len(broken) == len(b.options.Endpoints)
+	)
+	for _, broken := range broken {
+		reasons = append(reasons, broken.endpoint+": "+advice(broken.err))
+		final = final && hopeless(broken.err)
+	}
+	err = fmt.Errorf("etcd is not available: %s", strings.Join(reasons, "; "))
+	if final {
+		return &finalError{err}
+	}
+	return err
+}
+
+// finalError is one that waiting does not help against.
+type finalError struct{ error }
+
+func (e *finalError) Unwrap() error { return e.error }
+
+// brokenEndpoint is an endpoint that could not be talked to.
+type brokenEndpoint struct {
+	endpoint string
+	err      error
+}
+
+// dialAll connects to every endpoint on its own. The client does so too, but keeps
+// what it learns to itself.
+func (b *Backend) dialAll(ctx context.Context) []brokenEndpoint {
+	errs := make([]error, len(b.options.Endpoints))
+	var dials sync.WaitGroup
+	for i, endpoint := range b.options.Endpoints {
+		dials.Go(func() { errs[i] = b.dial(ctx, endpoint) })
+	}
+	dials.Wait()
+	var broken []brokenEndpoint
+	for i, err := range errs {
+		if err != nil {
+			broken = append(broken, brokenEndpoint{b.options.Endpoints[i], err})
+		}
+	}
+	return broken
+}
+
+var (
+	// http2Preface begins a connection, together with an empty frame of settings.
+	http2Preface = []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+
+	errWantsTLS = errors.New("it wants TLS: use https://")
+	errNoTLS    = errors.New("it does not speak TLS: is it an http:// endpoint?")
+	errNoEtcd   = errors.New("it does not speak etcd's protocol: is it the port for clients?")
+)
+
+func (b *Backend) dial(ctx context.Context, endpoint string) error {
+	u, err := parseEndpoint(endpoint)
+	if err != nil {
+		return err
+	}
+	network, address := "tcp", u.Host
+	if u.Scheme == "unix" {
+		network, address = "unix", strings.TrimPrefix(endpoint, "unix://")
+	}
+	connection, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = connection.Close() }()
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := connection.SetDeadline(deadline); err != nil {
+			return err
+		}
+	}
+	if u.Scheme == "https" {
+		config, err := b.options.tlsConfig()
+		if err != nil {
+			return err
+		}
+		config.ServerName, config.NextProtos = u.Hostname(), []string{"h2"}
+		secured := tls.Client(connection, config)
+		if err := secured.HandshakeContext(ctx); err != nil {
+			return err
+		}
+		connection = secured
+	}
+	return greet(connection)
+}
+
+// greet begins to speak HTTP/2. Only then a server has said whether it accepts the
+// client's certificate.
+func greet(connection net.Conn) error {
+	if _, err := connection.Write(http2Preface); err != nil {
+		return err
+	}
+	var header [9]byte // of a frame: three bytes of length, then its type
+	n, err := io.ReadFull(connection, header[:])
+	const alert, settings = 0x15, 0x04
+	switch {
+	case n > 0 && header[0] == alert:
+		return errWantsTLS
+	case n > 0 && err != nil, n > 3 && header[3] != settings:
+		return errNoEtcd
+	case errors.Is(err, io.EOF):
+		return errors.New("it closes the connection: does it want TLS, or is it starting?")
+	}
+	return err
+}
+
+// advice says what can be done about an error of a connection.
+func advice(err error) string {
+	var (
+		header    tls.RecordHeaderError
+		authority x509.UnknownAuthorityError
+		host      x509.HostnameError
+		invalid   x509.CertificateInvalidError
+	)
+	text := strings.ReplaceAll(err.Error(), "\n", " ")
+	switch {
+	case errors.As(err, &header):
+		return errNoTLS.Error()
+	case errors.As(err, &authority):
+		return text + ": is the CA file the one that signed its certificate?"
+	case errors.As(err, &host), errors.As(err, &invalid):
+		return text
+	case refused(err):
+		return text + ": it does not accept our client certificate"
+	}
+	return text
+}
+
+// hopeless says whether the same connection will fail again.
+func hopeless(err error) bool {
+	var (
+		header tls.RecordHeaderError
+		verify *tls.CertificateVerificationError
+	)
+	return errors.As(err, &header) || errors.As(err, &verify) || refused(err) ||
+		errors.Is(err, errWantsTLS) || errors.Is(err, errNoEtcd)
+}
+
+// refused says whether the other side has ended the handshake with an alert.
+func refused(err error) bool {
+	operation := (*net.OpError)(nil)
+	return errors.As(err, &operation) && operation.Op == "remote error"
+}
