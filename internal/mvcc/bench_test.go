@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/annexapi/annex/internal/mvcc"
+	"github.com/annexapi/annex/store/journal"
 	"github.com/annexapi/annex/store/memory"
 	"github.com/annexapi/annex/store/storetest"
 )
@@ -124,5 +125,30 @@ func BenchmarkGet(b *testing.B) {
 		if err := pods.Get(b.Context(), "/pods/ns/777", storage.GetOptions{}, &example.Pod{}); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkOpen replays a journal of 100,000 objects of about 1 KB.
+func BenchmarkOpen(b *testing.B) {
+	const objects = 100_000
+	j := newLedger()
+	for revision := uint64(2); revision < objects+2; revision++ {
+		// Like names with a random part, they do not come in order.
+		name := fmt.Sprintf("object-%06d", revision*7919%objects)
+		j.records[revision] = journal.Record{Revision: revision, Key: key(name), Value: make([]byte, 1000), Committed: epoch}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		b.StopTimer()
+		again := j.reopen()
+		b.StartTimer()
+		core, err := mvcc.Open(b.Context(), again, mvcc.Options{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		openPods(b, core)
+		b.StopTimer()
+		_ = core.Close()
+		b.StartTimer()
 	}
 }

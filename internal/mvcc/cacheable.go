@@ -143,9 +143,11 @@ func find(encodings []*encoding, id runtime.Identifier) *encoding {
 // GetObject implements runtime.CacheableObject.
 func (c *cacheable) GetObject() runtime.Object { return c.object.DeepCopyObject() }
 
-// GetObjectKind implements runtime.Object.
+// GetObjectKind implements runtime.Object. It is a copy too.
 func (c *cacheable) GetObjectKind() schema.ObjectKind {
-	return c.view.copy(c.object).GetObjectKind()
+	kind := &metav1.TypeMeta{}
+	kind.SetGroupVersionKind(c.object.GetObjectKind().GroupVersionKind())
+	return kind
 }
 
 // DeepCopyObject implements runtime.Object.

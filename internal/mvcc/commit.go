@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -169,9 +170,16 @@ func (c *Core) fail(revision uint64, err error) {
 // publish makes every write up to a durable revision visible, in order. It tells
 // whether that revision is; after a failure it may never be.
 func (c *Core) publish(through uint64) bool {
-	if c.published.Load() >= through {
-		return true
+	if c.published.Load() < through {
+		for _, s := range c.publishNow(through) {
+			s.log.wakeAll()
+		}
 	}
+	return c.published.Load() >= through
+}
+
+// publishNow publishes and returns the resources whose watchers are to be woken.
+func (c *Core) publishNow(through uint64) []*shard {
 	c.publishing.Lock()
 	defer c.publishing.Unlock()
 
@@ -180,14 +188,14 @@ func (c *Core) publish(through uint64) bool {
 	batch := c.queue[:n:n]
 	c.queue = c.queue[n:]
 	c.writing.Unlock()
-
-	if n > 0 {
-		c.show(batch)
-		c.writing.Lock()
-		c.release(batch)
-		c.writing.Unlock()
+	if n == 0 {
+		return nil
 	}
-	return c.published.Load() >= through
+	touched := c.show(batch)
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	c.release(batch)
+	return touched
 }
 
 // durable returns how many of the queued writes are not above a revision. It
@@ -213,17 +221,17 @@ func (c *Core) release(writes []*write) {
 	}
 }
 
-// show makes writes visible to readers and watchers.
-func (c *Core) show(batch []*write) {
-	var touched []*shard
+// show makes writes visible and returns the resources that they belong to.
+func (c *Core) show(batch []*write) (touched []*shard) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, w := range batch {
 		v := w.version
 		replaced := c.latest.set(v)
 		c.history.append(v, c.options.HotBytes)
 		if s := c.shardOf(v.key); s != nil {
 			s.add(v, replaced)
-			if len(touched) == 0 || touched[len(touched)-1] != s {
+			if !slices.Contains(touched, s) {
 				touched = append(touched, s)
 			}
 		}
@@ -231,15 +239,10 @@ func (c *Core) show(batch []*write) {
 		c.published.Store(v.revision)
 	}
 	c.frozen = nil
-	heavy := c.history.bytes > c.options.History.MaxBytes
-	c.mu.Unlock()
-
-	for _, s := range touched {
-		s.log.wakeAll()
-	}
-	if heavy {
+	if c.history.bytes > c.options.History.MaxBytes {
 		notify(c.overweight)
 	}
+	return touched
 }
 
 // notify sends on a channel of capacity one unless a signal is there already.

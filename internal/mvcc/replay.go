@@ -17,8 +17,8 @@ func (c *Core) replay(ctx context.Context) error {
 		if r.Revision <= firstRevision {
 			return journal.Damaged(r.Revision, "the first revision ever is %d", firstRevision+1)
 		}
-		v := newVersion(r, c.latest.get(r.Key))
-		c.latest.set(v)
+		v := newVersion(r, nil)
+		v.previous.Store(c.latest.set(v))
 		versions = append(versions, v)
 		return ctx.Err()
 	})
