@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -262,6 +263,37 @@ func TestHooksUseTheirServer(t *testing.T) {
 	c.post(widgetsPath, widget("w", on("missing"))).refused(404, metav1.StatusReasonNotFound, `shelves.shop.example.com "missing" not found`)
 	c.post(shelvesPath, shelf("there")).want(201)
 	c.create("w", on("there"))
+}
+
+func TestHooksThatHangOrPanic(t *testing.T) {
+	t.Parallel()
+	c := startKind(t, widgets().Admit(func(ctx context.Context, r annex.Request[v1.Widget]) error {
+		switch r.Name {
+		case "hangs":
+			<-ctx.Done()
+			return ctx.Err()
+		case "panics":
+			panic("a mistake in a hook")
+		}
+		return nil
+	}))
+	c.post(widgetsPath+"?timeout=50ms", widget("hangs")).refused(504, metav1.StatusReasonTimeout, "request did not complete within requested timeout")
+	// A panic ends the request, with a 500 if the client still gets to see one.
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, c.config.Host+widgetsPath, strings.NewReader(`{"metadata":{"name":"panics"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", jsonType)
+	if response, err := c.http.Do(request); err == nil {
+		response.Body.Close()
+		if response.StatusCode != http.StatusInternalServerError {
+			t.Errorf("a panic: got %s", response.Status)
+		}
+	}
+	c.create("works")
+	if got := c.get(widgetsPath).names(); fmt.Sprint(got) != "[works]" {
+		t.Errorf("left behind: %v", got)
+	}
 }
 
 func TestHooksThatCannotBeMade(t *testing.T) {

@@ -177,6 +177,18 @@ func TestApplyDoesNotOwnWhatAnEndpointIgnores(t *testing.T) {
 	}
 	wantOwners(t, w, `main Apply v1 {"f:spec":{"f:replicas":{}}}`)
 
+	// The same in the other version.
+	c.apply(widgetsBetaPath+"/w/status", "beta", widgetBeta("w",
+		metadata(fields{"labels": fields{"a": "b"}}), spec(fields{"size": "large", "parts": []string{"a=1"}}), status(fields{"phase": "Old"}))).want(200)
+	c.apply(widgetsBetaPath+"/w", "betamain", widgetBeta("w", spec(fields{"options": fields{"a": "1"}}), status(fields{"phase": "New"}))).want(200)
+	wantOwners(t, c.widget("w"),
+		`main Apply v1 {"f:spec":{"f:replicas":{}}}`,
+		`beta Apply v1beta1 /status {"f:status":{"f:phase":{}}}`,
+		`betamain Apply v1beta1 {"f:spec":{"f:options":{"f:a":{}}}}`,
+	)
+	c.apply(widgetsBetaPath+"/w/status", "beta", widgetBeta("w")).want(200)
+	c.apply(widgetsBetaPath+"/w", "betamain", widgetBeta("w")).want(200)
+
 	// The same for updates.
 	c.patch(mergePatch, path+"?fieldManager=up", `{"status":{"phase":"X"},"spec":{"size":"large"}}`).want(200)
 	w = c.patch(mergePatch, path+"/status?fieldManager=upstatus", `{"metadata":{"labels":{"a":"b"}},"status":{"phase":"X"},"spec":{"size":"small"}}`).want(200).widget()

@@ -39,6 +39,9 @@ func TestCreateFillsInWhatTheServerDecides(t *testing.T) {
 	if got := created.str("apiVersion") + created.str("kind"); got != "shop.example.com/v1Widget" {
 		t.Errorf("type: %s", got)
 	}
+	if created.header.Get("Content-Type") != jsonType || created.header.Get("Cache-Control") != "no-cache, private" || created.header.Get("Audit-Id") == "" {
+		t.Errorf("headers: %v", created.header)
+	}
 	read := c.get(widgetsPath + "/w").want(http.StatusOK)
 	if string(read.raw) != string(created.raw) {
 		t.Errorf("create answered\n%s\nget\n%s", created.raw, read.raw)

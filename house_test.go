@@ -26,7 +26,7 @@ var rooms = map[string][]string{
 	"internal/convert/metaopenapi": {},
 	"internal/admit":               {"internal/define"},
 	"internal/informer":            {"internal/define"},
-	"internal/registry":            {"internal/convert", "internal/define", "store"},
+	"internal/registry":            {"internal/admit", "internal/convert", "internal/define", "store"},
 	"internal/upstream":            {"internal/convert", "internal/define", "internal/registry"},
 	"internal/auth":                {},
 	"internal/certs":               {},

@@ -210,8 +210,10 @@ func (c *checker) capabilities(where string, k *Kind) {
 	if hub.Type.Kind() != reflect.Struct {
 		return
 	}
-	if _, has := hub.Type.FieldByName("Status"); k.Status && !has {
-		c.errorf(where, "Go type %s has no field Status to serve /status from", hub.Type)
+	for _, v := range k.Versions {
+		if index, ok := indexOf(v.Type, "status"); k.Status && (!ok || v.Type.FieldByIndex(index).Name != "Status") {
+			c.errorf(where, "Go type %s has no field Status `json:\"status\"` to serve /status from", v.Type)
+		}
 	}
 	if !k.Status && k.ValidateStatus != nil {
 		c.errorf(where, "ValidateStatus never runs: /status is not served")

@@ -3,8 +3,8 @@ package registry
 import (
 	"context"
 	"fmt"
-	"iter"
 	"reflect"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -179,18 +179,17 @@ func predicate(k *define.Kind) func(labels.Selector, fields.Selector) storage.Se
 	}
 }
 
-// topFields yields the JSON names of a kind's own top-level fields.
-func topFields(t reflect.Type) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for f := range t.Fields() {
-			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			switch {
-			case f.Anonymous, name == "", name == "-", name == "metadata", name == "status":
-				continue
-			}
-			if !yield(name) {
-				return
-			}
+// topFields returns the JSON names of a kind's own top-level fields.
+func topFields(t reflect.Type) []string {
+	var names []string
+	for f := range t.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Anonymous && f.Type.Kind() == reflect.Struct && name == "":
+			names = append(names, topFields(f.Type)...)
+		case !slices.Contains([]string{"", "-", "apiVersion", "kind", "metadata", "status"}, name):
+			names = append(names, name)
 		}
 	}
+	return names
 }

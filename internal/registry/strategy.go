@@ -61,7 +61,7 @@ func (s strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 
 func (s strategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
 	if s.kind.Status {
-		part(obj, "Status").Set(part(old.DeepCopyObject(), "Status"))
+		part(obj, "Status").Set(part(old, "Status"))
 	}
 	if s.kind.PrepareForUpdate != nil {
 		s.kind.PrepareForUpdate(ctx, obj, old)
@@ -181,7 +181,7 @@ type statusStrategy struct {
 
 func (s statusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	managers := accessor(obj).GetManagedFields()
-	updated, previous := reflect.ValueOf(obj).Elem(), reflect.ValueOf(old.DeepCopyObject()).Elem()
+	updated, previous := reflect.ValueOf(obj).Elem(), reflect.ValueOf(old).Elem()
 	for i := range updated.NumField() {
 		if updated.Type().Field(i).Name != "Status" {
 			updated.Field(i).Set(previous.Field(i))
@@ -207,7 +207,7 @@ func (s statusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set
 	fields := map[fieldpath.APIVersion]*fieldpath.Set{}
 	for _, v := range s.kind.Versions {
 		set := fieldpath.NewSet(fieldpath.MakePathOrDie("metadata"))
-		for name := range topFields(v.Type) {
+		for _, name := range topFields(v.Type) {
 			set.Insert(fieldpath.MakePathOrDie(name))
 		}
 		fields[fieldpath.APIVersion(v.GroupVersion.String())] = set

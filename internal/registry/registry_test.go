@@ -1,0 +1,102 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/annexapi/annex/internal/define"
+	v1 "github.com/annexapi/annex/internal/shop/v1"
+)
+
+// given generates the names that it is given.
+type given struct{ names []string }
+
+func (g *given) GenerateName(string) string {
+	name := g.names[0]
+	if len(g.names) > 1 {
+		g.names = g.names[1:]
+	}
+	return name
+}
+
+func TestGeneratedNamesAreTriedAgain(t *testing.T) {
+	k := newKind(t, &define.Kind{})
+	ctx := request.WithNamespace(t.Context(), "default")
+	generate := func(names ...string) (string, error) {
+		s := k.store.CreateStrategy.(strategy)
+		s.NameGenerator = &given{names}
+		k.store.CreateStrategy = s
+		obj, err := k.store.Create(ctx, &v1.Widget{ObjectMeta: metav1.ObjectMeta{GenerateName: "w-"}}, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
+		if err != nil {
+			return "", err
+		}
+		return obj.(*v1.Widget).Name, nil
+	}
+	if name, err := generate("w-a"); name != "w-a" || err != nil {
+		t.Fatalf("got %q, %v", name, err)
+	}
+	if name, err := generate("w-a", "w-a", "w-a", "w-b"); name != "w-b" || err != nil {
+		t.Errorf("got %q, %v", name, err)
+	}
+	_, err := generate("w-a")
+	if !apierrors.IsAlreadyExists(err) || !strings.Contains(err.Error(), "the server was not able to generate a unique name") {
+		t.Errorf("without an end: %v", err)
+	}
+}
+
+// Inlined is a struct whose fields are those of the kind that embeds it.
+type Inlined struct {
+	Colour string `json:"colour"`
+}
+
+func TestTopFields(t *testing.T) {
+	type kind struct {
+		metav1.TypeMeta   `json:",inline"`
+		metav1.ObjectMeta `json:"metadata,omitempty"`
+		Inlined           `json:",inline"`
+		Spec              v1.WidgetSpec `json:"spec,omitempty"`
+		Data              map[string]string
+		Hidden            string          `json:"-"`
+		Extra             []int           `json:"extra"`
+		Status            v1.WidgetStatus `json:"status"`
+	}
+	if got := topFields(reflect.TypeFor[kind]()); !slices.Equal(got, []string{"colour", "spec", "extra"}) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestCells(t *testing.T) {
+	n := int32(3)
+	var none *int32
+	for _, test := range []struct{ value, want any }{
+		{nil, nil},
+		{"a", "a"},
+		{true, true},
+		{3, int64(3)},
+		{n, int64(3)},
+		{&n, int64(3)},
+		{none, nil},
+		{int64(4), int64(4)},
+		{1.5, 1.5},
+		{metav1.Time{}, "<unknown>"},
+		{(*metav1.Time)(nil), "<unknown>"},
+		{context.Canceled, "context canceled"},
+		{[]string{"a", "b"}, "[a b]"},
+	} {
+		if got := cell(test.value); got != test.want {
+			t.Errorf("%T %v: got %v, want %v", test.value, test.value, got, test.want)
+		}
+	}
+	if got := fmt.Sprint(cell(metav1.Now())); !strings.HasSuffix(got, "s") {
+		t.Errorf("now: %s", got)
+	}
+}
