@@ -30,6 +30,11 @@ func (e *corruptError) Error() string {
 
 func (e *corruptError) Unwrap() error { return e.err }
 
+func isCorrupt(err error) bool {
+	corrupt := (*corruptError)(nil)
+	return errors.As(err, &corrupt)
+}
+
 // untransformable wraps an error of the transformer. One that only ran out of
 // time, a key server that did not answer say, tells nothing about the object.
 func (s *view) untransformable(revision uint64, err error) error {

@@ -70,6 +70,7 @@ func (s *view) put(ctx context.Context, ch change, data []byte, out runtime.Obje
 // state is an object as a writer sees it before it decides.
 type state struct {
 	object   runtime.Object // the writer's own; nil if it could not be read
+	stored   runtime.Object // the same as it was read, shared; nil if it was not
 	data     []byte         // what the codec wrote
 	revision uint64         // 0 if there is no object
 	ttl      int64          // seconds left, 0 for ever
@@ -87,20 +88,21 @@ func (s *view) current(ctx context.Context, key string, ignoreNotFound bool) (*s
 			return nil, storage.NewKeyNotFoundError(key, 0)
 		}
 		empty := s.resource.New()
-		return &state{object: empty, current: true}, runtime.SetZeroValue(empty)
+		return &state{object: empty, stored: s.resource.New(), current: true}, runtime.SetZeroValue(empty)
 	}
 	data, stale, err := s.plain(ctx, v)
 	if err != nil {
 		return nil, internal(err)
 	}
-	object := s.remembered(v)
-	if object == nil {
-		if object, err = s.remember(v, data); err != nil {
+	stored := s.remembered(v)
+	if stored == nil {
+		if stored, err = s.remember(v, data); err != nil {
 			return nil, err
 		}
 	}
 	return &state{
-		object:   object.DeepCopyObject(),
+		object:   stored.DeepCopyObject(),
+		stored:   stored,
 		data:     data,
 		revision: v.revision,
 		ttl:      s.core.secondsLeft(v),
@@ -126,10 +128,15 @@ func (s *view) corrupt(ctx context.Context, key string) (*state, error) {
 		return nil, storage.NewKeyNotFoundError(key, 0)
 	}
 	// What is cached as decoded says nothing about the stored bytes.
-	if data, _, err := s.plain(ctx, v); err == nil {
-		if _, err := s.decode(data, v.revision); err == nil {
-			return nil, storage.NewInvalidObjError(key, "unsafe deletion is not allowed because the object is decodable from storage")
-		}
+	data, _, err := s.plain(ctx, v)
+	if err == nil {
+		_, err = s.decode(data, v.revision)
+	}
+	switch {
+	case err == nil:
+		return nil, storage.NewInvalidObjError(key, "unsafe deletion is not allowed because the object is decodable from storage")
+	case !isCorrupt(err):
+		return nil, internal(err)
 	}
 	return &state{revision: v.revision, current: true}, nil
 }
@@ -206,14 +213,26 @@ func (s *view) Delete(
 		if err != nil || unsafe {
 			return err
 		}
-		// The callbacks may have changed st.object.
+		return s.giveDeleted(out, st, revision)
+	}
+	return err
+}
+
+// giveDeleted sets out to what was deleted, with the revision of that. The
+// callbacks may have changed st.object.
+func (s *view) giveDeleted(out runtime.Object, st *state, revision uint64) error {
+	if st.stored == nil {
 		deleted, err := s.decode(st.data, revision)
 		if err != nil {
 			return err
 		}
 		return give(out, deleted)
 	}
-	return err
+	deleted := st.stored.DeepCopyObject()
+	if err := versioner.UpdateObject(deleted, revision); err != nil {
+		return fmt.Errorf("set resource version %d: %w", revision, err)
+	}
+	return give(out, deleted)
 }
 
 func mayDelete(ctx context.Context, key string, st *state, preconditions *storage.Preconditions, validate storage.ValidateObjectFunc) error {
@@ -280,7 +299,7 @@ func (s *view) GuaranteedUpdate(
 				}
 			}
 			if !st.stale {
-				return s.unchanged(st, destination)
+				return give(destination, st.stored.DeepCopyObject())
 			}
 		}
 		err = s.put(ctx, change{key: key, seen: st.revision, ttl: ttl}, data, destination)
@@ -304,15 +323,6 @@ func (s *view) update(st *state, tryUpdate storage.UpdateFunc) (data []byte, ttl
 	}
 	data, err = s.encode(updated)
 	return data, ttl, err
-}
-
-// unchanged answers an update that changes nothing.
-func (s *view) unchanged(st *state, destination runtime.Object) error {
-	object, err := s.decode(st.data, st.revision)
-	if err != nil {
-		return err
-	}
-	return give(destination, object)
 }
 
 func isNil(object runtime.Object) bool {
