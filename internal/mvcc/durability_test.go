@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
@@ -370,4 +371,103 @@ func TestManyWritersAndWatchers(t *testing.T) {
 			t.Errorf("watcher %d saw %d events, not the %d written, or in another order", i, len(got), len(want))
 		}
 	}
+}
+
+// TestExactListsWhileHistoryMoves lists at revisions of the recent past while
+// writers and a compaction are at work. Each list is complete or has expired.
+func TestExactListsWhileHistoryMoves(t *testing.T) {
+	const writers, writes, names = 4, 300, 10
+	core, pods := open(t, newLedger(), mvcc.Options{HotBytes: 5000, ObjectCacheBytes: 30_000})
+	var mu sync.Mutex
+	written := map[uint64]modelEvent{}
+	wrote := func(pod *example.Pod, deleted bool, err error) {
+		if err != nil {
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		written[revisionOf(t, pod)] = modelEvent{name: pod.Name, deleted: deleted, color: pod.Labels["app"], note: pod.Annotations["note"]}
+	}
+	var writing, reading sync.WaitGroup
+	for i := range writers {
+		writing.Go(func() {
+			for n := range writes {
+				name, out := fmt.Sprint("pod-", (7*i+n)%names), &example.Pod{}
+				switch n % 5 {
+				case 0:
+					pod := samplePod(name)
+					wrote(out, false, pods.Create(context.Background(), key(name), pod, out, 0))
+				case 1:
+					err := pods.Delete(context.Background(), key(name), out, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{})
+					wrote(out, true, err)
+				default:
+					out, err := tryAnnotate(context.Background(), pods, name, fmt.Sprintf("%d by %d", n, i))
+					wrote(out, false, err)
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	reading.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				if revision := core.Revision(); revision > 100 {
+					if err := core.Compact(context.Background(), revision-100); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		}
+	})
+	lists := make([]map[uint64][]string, 2)
+	expired := make([]int, len(lists))
+	for i := range lists {
+		lists[i] = map[uint64][]string{}
+		reading.Go(func() {
+			for n := uint64(0); ; n++ {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				revision := core.Revision()
+				revision -= min(revision-1, n*37%120)
+				list, err := listAt(pods, revision, storage.Everything)
+				switch {
+				case err == nil:
+					lists[i][revision] = summaries(list.Items)
+				case apierrors.IsResourceExpired(err):
+					expired[i]++
+				default:
+					t.Errorf("list at %d: %v", revision, err)
+				}
+			}
+		})
+	}
+	writing.Wait()
+	close(done)
+	reading.Wait()
+
+	m := &model{}
+	for revision := uint64(2); revision <= core.Revision(); revision++ {
+		m.events = append(m.events, written[revision])
+	}
+	checked := 0
+	for _, lists := range lists {
+		for revision, got := range lists {
+			checked++
+			var want []string
+			for _, object := range m.state(revision, labels.Everything()) {
+				// The model's color is the label app here, which summary does not show.
+				want = append(want, strings.Replace(object, " web ", "  ", 1))
+			}
+			if !slices.Equal(got, want) {
+				t.Fatalf("list at %d:\n got %q\nwant %q", revision, got, want)
+			}
+		}
+	}
+	t.Logf("%d lists were checked, %v had expired", checked, expired)
 }
