@@ -58,7 +58,7 @@ func TestFieldValidation(t *testing.T) {
 	c.post(widgetsPath+"?fieldValidation=Strict", fmt.Sprintf(yamlBody, "yaml"), "Content-Type", yamlType).refused(400, metav1.StatusReasonBadRequest, "strict decoding error", `"replicas" already set in map`, unknown)
 	c.post(widgetsPath+"?fieldValidation=Sometimes", widget("w")).refused(422, metav1.StatusReasonInvalid, `fieldValidation: Unsupported value: "Sometimes"`)
 
-	w := c.create("w")
+	c.create("w")
 	path := widgetsPath + "/w"
 	for _, mediaType := range []string{mergePatch, strategicType} {
 		a := c.patch(mediaType, path, `{"spec":{"colour":"red","replicas":3}}`).want(200)
@@ -69,7 +69,7 @@ func TestFieldValidation(t *testing.T) {
 	}
 	c.patch(jsonPatch, path+"?fieldValidation=Strict", `[{"op":"add","path":"/spec/colour","value":"red"}]`).refused(422, metav1.StatusReasonInvalid, unknown)
 	c.patch(jsonPatch, path+"?fieldValidation=Strict", `[{"op":"add","op":"add","path":"/spec/replicas","value":4}]`).refused(422, metav1.StatusReasonInvalid, "duplicate field", "op")
-	w = c.widget("w")
+	w := c.widget("w")
 	c.put(path+"?fieldValidation=Strict", widget("w", metadata(fields{"resourceVersion": w.ResourceVersion}), spec(fields{"colour": "red"}))).refused(400, metav1.StatusReasonBadRequest, unknown)
 	c.put(path+"?fieldValidation=Strict", widget("w", metadata(fields{"resourceVersion": w.ResourceVersion, "colour": "red"}))).refused(400, metav1.StatusReasonBadRequest, `unknown field "metadata.colour"`)
 	c.patch(mergePatch, path+"/status?fieldValidation=Strict", `{"status":{"colour":"red"}}`).refused(422, metav1.StatusReasonInvalid, `unknown field "status.colour"`)

@@ -174,6 +174,7 @@ func (s *scaledObject) UpdatedObject(ctx context.Context, old runtime.Object) (r
 	}
 	if scale.UID != "" && scale.UID != m.GetUID() {
 		return nil, apierrors.NewConflict(s.rest.kind.GroupResource(), m.GetName(),
+			//lint:ignore ST1005 clients know these words from the main endpoint
 			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", scale.UID, m.GetUID()))
 	}
 	return s.rest.withReplicas(old, scale, s.version)
