@@ -1,10 +1,19 @@
 package annex_test
 
 import (
+	"bufio"
+	"crypto/tls"
+	"encoding/binary"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 )
 
 func TestWatchStartsWhereItIsTold(t *testing.T) {
@@ -231,5 +240,66 @@ func TestManyWatchersSeeTheSame(t *testing.T) {
 	}
 	for _, w := range all {
 		w.want(want...)
+	}
+}
+
+func TestWatchOverHTTP1(t *testing.T) {
+	t.Parallel()
+	c := start(t, shop())
+	config := rest.CopyConfig(c.config)
+	config.NextProtos = []string{"http/1.1"}
+	old := connect(t, config)
+	w := old.watch(widgetsPath + "?watch=1")
+	old.create("a")
+	w.want("ADDED a")
+	c.create("b")
+	w.want("ADDED b")
+}
+
+func TestWatchOverWebSocket(t *testing.T) {
+	t.Parallel()
+	c := start(t, shop())
+	c.create("a")
+	security, err := rest.TLSConfigFor(c.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	security.NextProtos = []string{"http/1.1"}
+	address := strings.TrimPrefix(c.config.Host, "https://")
+	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", address, security)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(conn, "GET %s?watch=1 HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nOrigin: %s\r\n\r\n", widgetsPath, address, c.config.Host)
+	reader := bufio.NewReader(conn)
+	response, err := http.ReadResponse(reader, nil)
+	if err != nil || response.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("got %v, %v", response, err)
+	}
+	// A frame: its kind, its length in two bytes behind the mark 126, and the event.
+	for _, want := range []string{"ADDED a", "ADDED b"} {
+		head := make([]byte, 4)
+		if _, err := io.ReadFull(reader, head); err != nil {
+			t.Fatal(err)
+		}
+		if head[0] != 0x81 || head[1] != 126 {
+			t.Fatalf("got a frame %x", head)
+		}
+		payload := make([]byte, binary.BigEndian.Uint16(head[2:]))
+		if _, err := io.ReadFull(reader, payload); err != nil {
+			t.Fatal(err)
+		}
+		var e event
+		decode(t, payload, &e)
+		if e.String() != want {
+			t.Errorf("got %s, want %s", e, want)
+		}
+		if want == "ADDED a" {
+			c.create("b")
+		}
 	}
 }

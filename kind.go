@@ -190,7 +190,7 @@ func fieldPath(path string) []string {
 // GracePeriod makes deletion graceful: a delete sets deletionTimestamp and
 // deletionGracePeriodSeconds, to period unless the client asks for another, and
 // the object goes when a delete with grace period 0 comes. A second delete can
-// only shorten the time left.
+// only shorten the time left. The period is a number of whole seconds, at least one.
 func (k *KindBuilder[T]) GracePeriod(period time.Duration) *KindBuilder[T] {
 	k.grace().Period = period
 	return k

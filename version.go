@@ -27,7 +27,9 @@ type VersionBuilder[V, H any] struct {
 // version's package. toHub and fromHub convert everything but TypeMeta and
 // ObjectMeta, which are copied before they are called; what they are given they
 // must not change, what they fill in is empty. A conversion that loses something
-// loses it for every client that writes through this version.
+// loses it for every client that writes through this version. An error of toHub
+// refuses what a client wrote as a bad request; fromHub should have none, for it
+// makes an object unreadable in this version.
 func Version[V, H any, PV object[V], PH object[H]](facts func() api.Facts, toHub func(in *V, hub *H) error, fromHub func(hub *H, out *V) error) *VersionBuilder[V, H] {
 	b := &VersionBuilder[V, H]{define.Version{Facts: facts, Type: reflect.TypeFor[V]()}}
 	if toHub != nil {
