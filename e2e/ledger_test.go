@@ -209,6 +209,9 @@ func (o *observer) compare(l *ledger) error {
 	if len(unknown)+len(unknownDeletes) > l.unknown {
 		fail("saw versions %v and deletes of %v that nobody wrote", unknown, unknownDeletes)
 	}
+	if len(errs) > 10 {
+		errs = append(errs[:10], fmt.Errorf("and %d more", len(errs)-10))
+	}
 	return errors.Join(errs...)
 }
 

@@ -1,13 +1,14 @@
 package e2e
 
 import (
-	"fmt"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 )
 
@@ -21,10 +22,14 @@ type traffic struct {
 	requests []string
 }
 
-// countingTraffic returns a configuration whose clients' requests are counted.
+// countingTraffic returns a configuration whose clients' requests are counted. They
+// have connections of their own. Clients of one configuration share a connection,
+// and if that breaks while one of them writes, Go's HTTP/2 may end the watches of
+// the others with an error that client-go takes for the server's, and lists anew.
 func countingTraffic(config *rest.Config, resource string) (*rest.Config, *traffic) {
 	t := &traffic{resource: resource}
 	config = rest.CopyConfig(config)
+	config.Dial = (&net.Dialer{}).DialContext
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return counter{t, next} })
 	return config, t
 }
@@ -34,16 +39,16 @@ type counter struct {
 	next    http.RoundTripper
 }
 
-// RoundTrip counts the requests that were answered, not those that nobody heard.
+// RoundTrip counts all requests but those that nobody listened to.
 func (c counter) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := c.next.RoundTrip(r)
-	if err == nil && r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/"+c.traffic.resource) {
-		c.traffic.add(r, response.StatusCode)
+	if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/"+c.traffic.resource) && !utilnet.IsConnectionRefused(err) {
+		c.traffic.add(r, response, err)
 	}
 	return response, err
 }
 
-func (t *traffic) add(r *http.Request, status int) {
+func (t *traffic) add(r *http.Request, response *http.Response, err error) {
 	query := r.URL.Query()
 	request := "list"
 	switch {
@@ -52,8 +57,10 @@ func (t *traffic) add(r *http.Request, status int) {
 	case query.Get("watch") == "true":
 		request = "watch " + query.Get("resourceVersion")
 	}
-	if status != http.StatusOK {
-		request += fmt.Sprint(": ", status)
+	if err != nil {
+		request += " failed: " + err.Error()
+	} else if response.StatusCode != http.StatusOK {
+		request += " failed: " + response.Status
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
