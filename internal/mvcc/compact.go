@@ -24,6 +24,11 @@ func (c *Core) Compact(ctx context.Context, revision uint64) error {
 	}
 	c.compacting.Lock()
 	defer c.compacting.Unlock()
+	return c.compact(ctx, revision)
+}
+
+// compact is Compact with compacting held.
+func (c *Core) compact(ctx context.Context, revision uint64) error {
 	for c.compacted.Load() < revision {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("compact revision %d: %w", revision, err)
@@ -105,16 +110,13 @@ func (c *Core) compactPeriodically(ctx context.Context) {
 // CompactHistory compacts what the rules of Options.History let go. The core does
 // so by itself every now and then.
 func (c *Core) CompactHistory(ctx context.Context) error {
+	c.compacting.Lock()
+	defer c.compacting.Unlock()
 	byAge, byBytes := c.horizon()
-	if err := c.Compact(ctx, max(byAge, byBytes)); err != nil {
-		return err
-	}
 	if byBytes > byAge {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.early += byBytes - byAge
+		c.early.Add(byBytes - byAge)
 	}
-	return nil
+	return c.compact(ctx, max(byAge, byBytes))
 }
 
 // horizon returns up to which revision events may go because of their age and

@@ -50,11 +50,11 @@ type Core struct {
 	history   history
 	shards    []*shard // by prefix
 	expiry    expiryHeap
-	early     uint64 // events compacted for their bytes alone
 
 	compacting sync.Mutex
 	compacted  atomic.Uint64
-	owed       []uint64 // records that a failed Trim left behind
+	owed       []uint64      // records that a failed Trim left behind
+	early      atomic.Uint64 // events compacted for their bytes alone
 
 	watchers struct {
 		sync.Mutex
@@ -195,7 +195,7 @@ func (c *Core) Stats() Stats {
 		Events:       len(c.history.events),
 		HistoryBytes: c.history.bytes,
 		HotBytes:     c.history.hotBytes,
-		TrimmedEarly: c.early,
+		TrimmedEarly: c.early.Load(),
 		DecodedBytes: c.decoded.bytes(),
 		Watches:      watches,
 	}

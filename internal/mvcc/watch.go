@@ -82,7 +82,7 @@ func (s *view) Watch(ctx context.Context, key string, opts storage.ListOptions) 
 	}
 	startErr := w.startAt(revision, opts)
 	if err := s.core.watch(w, startErr); err != nil {
-		w.cancel()
+		w.end()
 		return nil, err
 	}
 	return w, nil
@@ -164,15 +164,20 @@ func (w *watcher) ResultChan() <-chan watch.Event { return w.result }
 // received.
 func (w *watcher) Stop() { w.cancel() }
 
+// end releases what the watcher holds.
+func (w *watcher) end() {
+	w.cancel()
+	if w.bookmarks != nil {
+		w.bookmarks.Stop()
+	}
+}
+
 // errStopped ends a watcher whose client or core has gone.
 var errStopped = errors.New("watch stopped")
 
 func (w *watcher) run(startErr error) {
 	defer close(w.result)
-	defer w.cancel()
-	if w.bookmarks != nil {
-		defer w.bookmarks.Stop()
-	}
+	defer w.end()
 	err := startErr
 	if err == nil {
 		err = w.sendInitial()
