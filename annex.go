@@ -16,16 +16,19 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 )
 
 // Main runs the server as a program with the verbs serve, describe and version,
 // and exits: 0 after a verb that did its work, 2 if the command line, the
-// definition or the configuration is wrong, 1 if the server failed. It is meant to
-// be all that a main function does.
+// definition or the configuration is wrong, 1 if the server failed. SIGINT and
+// SIGTERM end a server in order, a second one ends it at once. Main is meant to be
+// all that a main function does.
 func Main(server Server) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	// The first signal asks for an orderly end, the second one does not ask.
+	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, server, os.Args[1:], os.Stdout, os.Stderr))
 }
 
@@ -52,16 +55,18 @@ func exitCode(err error) int {
 	return 1
 }
 
-// oneError is the text of an error for a person: what several mistakes have in
-// common stands once, each mistake on a line of its own.
+// oneError is the text of an error for a person: one line, but each of several
+// mistakes of the user's on a line of its own.
 func oneError(err error) string {
-	var joined interface{ Unwrap() []error }
-	if errors.As(err, &joined) && len(joined.Unwrap()) > 1 {
-		text := fmt.Sprintf("%d mistakes:", len(joined.Unwrap()))
-		for _, e := range joined.Unwrap() {
-			text += "\n  " + e.Error()
+	if mistaken := (*UsageError)(nil); errors.As(err, &mistaken) {
+		// Of the errors that hold several, those joined have a line for each.
+		if mistakes, ok := mistaken.err.(interface{ Unwrap() []error }); ok && strings.Contains(err.Error(), "\n") {
+			text := fmt.Sprintf("%d mistakes:", len(mistakes.Unwrap()))
+			for _, e := range mistakes.Unwrap() {
+				text += "\n  " + e.Error()
+			}
+			return text
 		}
-		return text
 	}
-	return err.Error()
+	return strings.ReplaceAll(err.Error(), "\n", "; ")
 }

@@ -2,12 +2,17 @@ package annex
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
@@ -70,6 +75,13 @@ lets in nobody but the administrator, unless flags say otherwise.`,
   %[1]s serve --storage memory --secure-port 0 --data-dir $(mktemp -d)`, server.Name),
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, port := range []string{"secure-port", "insecure-port"} {
+				if value := cmd.Flag(port).Value.String(); strings.HasPrefix(value, "-") {
+					return usage(fmt.Errorf("--%s %s is not between 0 and 65535", port, value))
+				}
+			}
+			// A server outlives whoever reads what it prints.
+			signal.Ignore(syscall.SIGPIPE)
 			logTo(cmd.ErrOrStderr(), verbosity)
 			return runServer(cmd.Context(), server, options, cmd.OutOrStdout())
 		},
@@ -77,7 +89,7 @@ lets in nobody but the administrator, unless flags say otherwise.`,
 	flags := cmd.Flags()
 	flags.StringVar(&options.DataDir, "data-dir", "data", "directory of certificates, kubeconfig and stored objects")
 	flags.StringVar(&options.Storage, "storage", Embedded, "where objects are kept: embedded (in the data directory) or memory")
-	flags.StringVar(&options.BindAddress, "bind-address", "127.0.0.1", "IP address to listen on")
+	flags.StringVar(&options.BindAddress, "bind-address", "127.0.0.1", "IP address to listen on; 0.0.0.0 is all")
 	flags.IntVar(&options.SecurePort, "secure-port", 8443, "HTTPS port; 0 picks a free one")
 	flags.IntVar(&options.InsecurePort, "insecure-port", 0, "plain HTTP port; 0 listens on none")
 	flags.StringVar(&options.TLSCertFile, "tls-cert-file", "", "serving certificate to use instead of the server's own (PEM)")
@@ -88,7 +100,7 @@ lets in nobody but the administrator, unless flags say otherwise.`,
 	flags.Int64Var(&options.HistoryRevisions, "history-revisions", 0, "how many old revisions stay readable at least (default 10000)")
 	flags.Int64Var(&options.HistoryBytes, "history-bytes", 0, "how many bytes of old objects are kept at most (default 268435456)")
 	flags.DurationVar(&options.RequestTimeout, "request-timeout", 0, "how long a request other than a watch may take (default 1m)")
-	flags.DurationVar(&options.ShutdownTimeout, "shutdown-timeout", 0, "how long a shutdown waits for watches to end (default 10s)")
+	flags.DurationVar(&options.ShutdownTimeout, "shutdown-timeout", 0, "how long a shutdown waits for requests in progress (default 10s)")
 	flags.IntVarP(&verbosity, "verbosity", "v", 0, "log level; 0 logs warnings and errors only")
 	return cmd
 }
@@ -105,7 +117,7 @@ func runServer(ctx context.Context, server Server, options Options, out io.Write
 			urls += " and " + plain
 		}
 		kubeconfig := shortPath(instance.Kubeconfig())
-		fmt.Fprintf(out, "%s listens on %s\nkubeconfig: %s\ntry: kubectl --kubeconfig %s api-resources\n", server.Name, urls, kubeconfig, kubeconfig)
+		fmt.Fprintf(out, "%s listens on %s\nkubeconfig: %s\ntry: kubectl --kubeconfig %s api-resources\n", server.Name, urls, kubeconfig, shellWord(kubeconfig))
 	})
 }
 
@@ -121,8 +133,23 @@ func shortPath(path string) string {
 	return path
 }
 
+// shellWord is text as a shell reads it as one word.
+func shellWord(text string) string {
+	plain := func(r rune) bool {
+		return r > unicode.MaxASCII || unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("/._-+:@%,=", r)
+	}
+	if strings.ContainsFunc(text, func(r rune) bool { return !plain(r) }) {
+		return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+	}
+	return text
+}
+
 // logTo sends the libraries' log, which is one per process, to w.
 func logTo(w io.Writer, verbosity int) {
+	// klog asks its own flag first.
+	var flags flag.FlagSet
+	klog.InitFlags(&flags)
+	_ = flags.Set("v", strconv.Itoa(verbosity)) // it is a number
 	level := slog.LevelWarn
 	if verbosity > 0 {
 		level = slog.Level(-verbosity)

@@ -3,11 +3,15 @@ package serve
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"path/filepath"
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
 
 	"github.com/annexapi/annex/internal/mvcc"
 	"github.com/annexapi/annex/store/embedded"
@@ -40,6 +44,12 @@ const (
 	portAny = -2
 )
 
+// What the ports are called in errors.
+const (
+	securePort   = "secure port"
+	insecurePort = "insecure port"
+)
+
 // Complete fills in defaults and returns the first mistake.
 func (o *Options) Complete() error {
 	if o.Storage == "" {
@@ -66,9 +76,12 @@ func (o *Options) Complete() error {
 	if o.InsecurePort == 0 {
 		o.InsecurePort = portOff
 	}
-	for name, port := range map[string]int{"secure port": o.SecurePort, "insecure port": o.InsecurePort} {
-		if port < portAny || port > 65535 {
-			return fmt.Errorf("%s %d is not between 0 and 65535", name, port)
+	for _, port := range []struct {
+		name   string
+		number int
+	}{{securePort, o.SecurePort}, {insecurePort, o.InsecurePort}} {
+		if port.number < portAny || port.number > 65535 {
+			return fmt.Errorf("%s %d is not between 0 and 65535", port.name, port.number)
 		}
 	}
 	if o.HistoryAge < 0 || o.HistoryRevisions < 0 || o.HistoryBytes < 0 {
@@ -110,6 +123,10 @@ func (o *Options) listen(name string, port int) (net.Listener, error) {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("%s %d of %s is in use by another program; choose another", name, port, o.BindAddress)
+	case errors.Is(err, syscall.EACCES):
+		return nil, fmt.Errorf("%s %d needs privileges; choose one above 1023", name, port)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return nil, fmt.Errorf("bind address %s is none of this machine's; 0.0.0.0 and :: are all of them", o.BindAddress)
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -117,9 +134,14 @@ func (o *Options) listen(name string, port int) (net.Listener, error) {
 }
 
 // journal opens what makes revisions durable.
-func (o *Options) journal() (journal.Journal, error) {
+func (o *Options) journal(logger klog.Logger) (journal.Journal, error) {
 	if o.Storage == "memory" {
 		return memory.New(), nil
 	}
-	return embedded.Open(o.path("storage"), embedded.Options{})
+	dir := o.path("storage")
+	j, err := embedded.Open(dir, embedded.Options{Logger: slog.New(logr.ToSlogHandler(logger))})
+	if err != nil {
+		return nil, err
+	}
+	return root(j, dir)
 }

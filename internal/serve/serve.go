@@ -11,7 +11,10 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,6 +24,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/annexapi/annex/internal/admit"
@@ -60,6 +64,8 @@ type Server struct {
 
 	stopping chan struct{}
 	closers  []func() error
+	// ended is set by the one call of Run, or of Close without one.
+	ended atomic.Bool
 }
 
 // New builds a server. It fails before anything is answered, and leaves nothing
@@ -70,7 +76,10 @@ func New(ctx context.Context, definition *define.Server, options Options, host H
 	}
 	s := &Server{definition: definition, options: options, stopping: make(chan struct{})}
 	if err := s.build(ctx, host); err != nil {
-		return nil, errors.Join(err, s.Close())
+		if closing := s.close(); closing != nil {
+			err = fmt.Errorf("%w (and closing: %w)", err, closing)
+		}
+		return nil, err
 	}
 	return s, nil
 }
@@ -133,12 +142,14 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 		Metrics:        []prometheus.Collector{metrics{s.backend}},
 		RequestTimeout: s.options.RequestTimeout,
 		Stopping:       s.stopping,
-		WatchDrain:     s.options.ShutdownTimeout,
 	})
 	if err != nil {
 		return err
 	}
 	s.onClose(func() error { s.upstream.Destroy(); return nil })
+	if path := s.Kubeconfig(); path != "" {
+		return s.certs.WriteKubeconfig(path, s.definition.Name, s.URL())
+	}
 	return nil
 }
 
@@ -151,6 +162,13 @@ func (s *Server) openFiles(ctx context.Context) error {
 		return err
 	}
 	s.onClose(s.backend.Close)
+	if s.options.DataDir != "" {
+		lock, err := lockDataDir(s.options.DataDir)
+		if err != nil {
+			return err
+		}
+		s.onClose(lock.Close)
+	}
 	var err error
 	s.certs, err = certs.Open(ctx, certs.Options{
 		Dir:          s.options.path("cert"),
@@ -171,7 +189,7 @@ func (s *Server) openFiles(ctx context.Context) error {
 }
 
 func (s *Server) openStorage(ctx context.Context) error {
-	j, err := s.options.journal()
+	j, err := s.options.journal(klog.FromContext(ctx))
 	if err != nil {
 		return err
 	}
@@ -181,13 +199,13 @@ func (s *Server) openStorage(ctx context.Context) error {
 
 func (s *Server) listen() error {
 	var err error
-	if s.secure, err = s.options.listen("secure port", s.options.SecurePort); err != nil {
+	if s.secure, err = s.options.listen(securePort, s.options.SecurePort); err != nil {
 		return err
 	}
 	if s.secure != nil {
 		s.onClose(closeListener(s.secure))
 	}
-	if s.insecure, err = s.options.listen("insecure port", s.options.InsecurePort); err != nil {
+	if s.insecure, err = s.options.listen(insecurePort, s.options.InsecurePort); err != nil {
 		return err
 	}
 	if s.insecure != nil {
@@ -208,14 +226,21 @@ func closeListener(l net.Listener) func() error {
 
 func (s *Server) onClose(f func() error) { s.closers = append(s.closers, f) }
 
-// Close releases everything, the last opened first. The server must not be
-// running.
+// Close releases what New opened. It is for servers that are not run; for others,
+// and a second time, it does nothing.
 func (s *Server) Close() error {
+	if s.ended.Swap(true) {
+		return nil
+	}
+	return s.close()
+}
+
+// close releases everything, the last opened first.
+func (s *Server) close() error {
 	var errs []error
 	for _, f := range slices.Backward(s.closers) {
 		errs = append(errs, f())
 	}
-	s.closers = nil
 	return errors.Join(errs...)
 }
 
@@ -232,7 +257,7 @@ func (s *Server) authenticator() authenticator.Request {
 
 func (s *Server) readyChecks() []healthz.HealthChecker {
 	return []healthz.HealthChecker{
-		healthz.NamedCheck("storage", func(*http.Request) error { return s.backend.Health() }),
+		healthz.NamedCheck("storage", func(*http.Request) error { return s.storageHealth() }),
 		healthz.NamedCheck("stopping", func(*http.Request) error {
 			select {
 			case <-s.stopping:
@@ -241,6 +266,21 @@ func (s *Server) readyChecks() []healthz.HealthChecker {
 				return nil
 			}
 		}),
+	}
+}
+
+// storageHealth is nil, or what everybody may know of why the storage takes no
+// writes.
+func (s *Server) storageHealth() error {
+	switch err := s.backend.Health(); {
+	case err == nil:
+		return nil
+	case errors.Is(err, errRemoved):
+		return errors.New("read-only, its directory was removed: restore it and start the server again")
+	case errors.Is(err, syscall.ENOSPC):
+		return errors.New("read-only, the disk is full: make space and start the server again")
+	default:
+		return errors.New("read-only, writing failed: the server's log says why")
 	}
 }
 
@@ -254,8 +294,12 @@ func (s *Server) URL() string {
 	if s.secure == nil {
 		return ""
 	}
-	address := s.secure.Addr().(*net.TCPAddr)
-	return certs.ServerURL(net.ParseIP(s.options.BindAddress), address.Port)
+	return s.url(s.secure)
+}
+
+// url is where clients on this machine reach a listener by HTTPS.
+func (s *Server) url(l net.Listener) string {
+	return certs.ServerURL(net.ParseIP(s.options.BindAddress), l.Addr().(*net.TCPAddr).Port)
 }
 
 // InsecureURL is where clients on this machine reach the server by plain HTTP,
@@ -264,14 +308,14 @@ func (s *Server) InsecureURL() string {
 	if s.insecure == nil {
 		return ""
 	}
-	return "http://" + s.insecure.Addr().String()
+	return "http" + strings.TrimPrefix(s.url(s.insecure), "https")
 }
 
 // address is what discovery tells clients.
 func (s *Server) address() string {
 	for _, l := range []net.Listener{s.secure, s.insecure} {
 		if l != nil {
-			return l.Addr().String()
+			return strings.TrimPrefix(s.url(l), "https://")
 		}
 	}
 	return "localhost:443"
@@ -300,9 +344,13 @@ func (s *Server) Kubeconfig() string {
 }
 
 // Run serves until the context ends, then lets requests in progress finish, ends
-// watches and closes the server. It calls ready once the server answers 200 at
-// /readyz.
+// watches and closes the server. What has not finished after the shutdown timeout
+// is cut off. It calls ready once the server answers 200 at /readyz. Only the first
+// call does anything, and none after Close.
 func (s *Server) Run(ctx context.Context, ready func()) error {
+	if s.ended.Swap(true) {
+		return errors.New("the server has been run or closed already; make a new one")
+	}
 	background, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	controllers, stopControllers := context.WithCancel(background)
 	defer stopControllers()
@@ -328,12 +376,21 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 		err = nil
 	}
 	stopControllers()
-	close(s.stopping)
-	s.upstream.Drain()
-	stop()
+	s.shutDown(context.WithoutCancel(ctx), stop)
 	cancel(nil)
 	running.Wait()
-	return errors.Join(err, s.Close())
+	return errors.Join(err, s.close())
+}
+
+// shutDown ends the answering of requests within the shutdown timeout.
+func (s *Server) shutDown(ctx context.Context, stop func(context.Context)) {
+	ctx, cancel := context.WithTimeout(ctx, s.options.ShutdownTimeout)
+	defer cancel()
+	close(s.stopping)
+	if err := s.upstream.Drain(ctx); err != nil {
+		klog.FromContext(ctx).Error(nil, "Requests in progress were cut off by the shutdown", "timeout", s.options.ShutdownTimeout)
+	}
+	stop(ctx)
 }
 
 // startBackground starts what requests in progress need to the last.
@@ -373,11 +430,6 @@ func (s *Server) becomeReady(ctx, background context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("not ready after %s; ask /readyz?verbose for the reason", readyTimeout))
 	defer cancel()
 	defer context.AfterFunc(background, cancel)()
-	if path := s.Kubeconfig(); path != "" {
-		if err := s.certs.WriteKubeconfig(path, s.definition.Name, s.URL()); err != nil {
-			return err
-		}
-	}
 	err := coreapi.EnsureDefault(ctx, s.loopback.Config())
 	if err == nil {
 		err = s.untilReady(ctx)
@@ -388,27 +440,27 @@ func (s *Server) becomeReady(ctx, background context.Context) error {
 	return err
 }
 
-// serve answers on all listeners. The function returned stops that, giving
-// connections a little time to become idle.
-func (s *Server) serve() (stop func(), err error) {
-	stopCh := make(chan struct{})
-	var listening []upstream.Listening
-	stop = func() {
-		close(stopCh)
+// serve answers on all listeners. The function returned stops that: it waits until
+// connections are idle or the context ends.
+func (s *Server) serve() (stop func(context.Context), err error) {
+	var listening []*upstream.Listening
+	stop = func(ctx context.Context) {
+		var all sync.WaitGroup
 		for _, l := range listening {
-			l.Wait()
+			all.Go(func() { l.Shutdown(ctx) })
 		}
+		all.Wait()
 	}
 	grace := s.options.ShutdownTimeout
 	if s.secure != nil {
-		l, err := upstream.ServeTLS(s.secure, s.upstream.Handler, s.certs.Serving(), s.certs.ClientCA(), grace, stopCh)
+		l, err := upstream.ServeTLS(s.secure, s.upstream.Handler, s.certs.Serving(), s.certs.ClientCA(), grace)
 		if err != nil {
 			return stop, err
 		}
 		listening = append(listening, l)
 	}
 	if s.insecure != nil {
-		l, err := upstream.ServePlain(s.insecure, s.upstream.Handler, grace, stopCh)
+		l, err := upstream.ServePlain(s.insecure, s.upstream.Handler, grace)
 		if err != nil {
 			return stop, err
 		}

@@ -17,28 +17,28 @@ import (
 )
 
 // chain returns the builder of the handler chain. It is upstream's, without the
-// filters that do nothing unless configured and the goroutine per request that
-// the timeout filter spends: the deadline in the request's context ends the
-// storage call, and with it the request.
+// filters that do nothing unless configured, with a recovery of its own, and with
+// the request's deadline on the connection instead of the goroutine per request
+// that upstream's timeout filter spends.
 func chain(config Config) func(http.Handler, *server.Config) http.Handler {
 	return func(handler http.Handler, c *server.Config) http.Handler {
 		if warnings := deprecations(config.Definition); len(warnings) > 0 {
 			handler = withDeprecations(handler, warnings)
 		}
+		handler = withReasons(handler, config.Ready)
 		handler = filters.WithAuthorization(handler, c.Authorization.Authorizer, c.Serializer)
 		handler = serverfilters.WithMaxInFlightLimit(handler, c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight, c.LongRunningFunc)
 		handler = withImpersonation(handler, c)
 		handler = filters.WithAuthentication(handler, c.Authentication.Authenticator, filters.Unauthorized(c.Serializer), authenticator.Audiences(nil), nil)
 		handler = filters.WithWarningRecorder(handler)
+		handler = withConnectionDeadline(handler)
 		handler = filters.WithRequestDeadline(handler, nil, nil, c.LongRunningFunc, c.Serializer, c.RequestTimeout)
 		handler = serverfilters.WithWaitGroup(handler, c.LongRunningFunc, c.NonLongRunningRequestWaitGroup)
-		if c.ShutdownWatchTerminationGracePeriod > 0 {
-			handler = serverfilters.WithWatchTerminationDuringShutdown(handler, stopping(config.Stopping), c.WatchRequestWaitGroup)
-		}
+		handler = serverfilters.WithWatchTerminationDuringShutdown(handler, stopping(config.Stopping), c.WatchRequestWaitGroup)
 		handler = filters.WithCacheControl(handler)
 		handler = filters.WithRequestInfo(handler, c.RequestInfoResolver)
 		handler = filters.WithRequestReceivedTimestamp(handler)
-		handler = serverfilters.WithPanicRecovery(handler, c.RequestInfoResolver)
+		handler = withRecovery(handler)
 		return filters.WithAuditInit(handler)
 	}
 }

@@ -46,7 +46,8 @@ type Config struct {
 	Loopback *restclient.Config
 	// Address is the host:port that discovery tells clients.
 	Address string
-	// Ready are the checks of /readyz beside upstream's own.
+	// Ready are the checks of /readyz beside upstream's own. Everybody sees their
+	// errors.
 	Ready []healthz.HealthChecker
 	// Metrics are the server's own.
 	Metrics []prometheus.Collector
@@ -54,8 +55,6 @@ type Config struct {
 	RequestTimeout time.Duration
 	// Stopping is closed when watches have to end.
 	Stopping <-chan struct{}
-	// WatchDrain bounds how long a shutdown waits for watches to end.
-	WatchDrain time.Duration
 }
 
 // Server is a built server that does not listen yet.
@@ -64,7 +63,6 @@ type Server struct {
 	Handler http.Handler
 
 	generic *server.GenericAPIServer
-	drain   time.Duration
 }
 
 // New builds the server. All API groups are installed when it returns.
@@ -80,7 +78,6 @@ func New(c Config) (*Server, error) {
 	config.EnableProfiling = false
 	config.EnableMetrics = false // installMetrics serves them
 	config.RequestTimeout = c.RequestTimeout
-	config.ShutdownWatchTerminationGracePeriod = c.WatchDrain
 	config.ReadyzChecks = append(config.ReadyzChecks, c.Ready...)
 	config.BuildHandlerChainFunc = chain(c)
 
@@ -100,8 +97,11 @@ func New(c Config) (*Server, error) {
 	if err := installMetrics(generic.Handler.NonGoRestfulMux, c.Metrics); err != nil {
 		return nil, err
 	}
+	// Upstream answers with a list of all paths, also to callers it does not know
+	// if the path begins as an open one.
+	generic.Handler.NonGoRestfulMux.NotFoundHandler(http.HandlerFunc(http.NotFound))
 	generic.PrepareRun()
-	return &Server{Handler: generic.Handler, generic: generic, drain: c.WatchDrain}, nil
+	return &Server{Handler: generic.Handler, generic: generic}, nil
 }
 
 func install(generic *server.GenericAPIServer, c Config) error {
@@ -153,22 +153,28 @@ func (s *Server) Start(ctx context.Context) {
 	s.generic.RunPostStartHooks(ctx)
 }
 
-// Drain waits until the requests in progress are done, the watches for at most
-// the time configured, and refuses new ones from now on.
-func (s *Server) Drain() {
-	watches := make(chan struct{})
+// Drain refuses new requests from now on, but for health and metrics, and waits
+// until those in progress are done. It returns an error if the context ends first.
+func (s *Server) Drain(ctx context.Context) error {
+	watches, requests := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(watches)
-		if s.drain <= 0 {
-			return
-		}
-		s.generic.WatchRequestWaitGroup.Wait(func(int) (utilwaitgroup.RateLimiter, context.Context, context.CancelFunc) {
-			ctx, cancel := context.WithTimeout(context.Background(), s.drain)
+		// The error says that the context has ended.
+		_, _, _ = s.generic.WatchRequestWaitGroup.Wait(func(int) (utilwaitgroup.RateLimiter, context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
 			return unlimited{}, ctx, cancel
 		})
 	}()
-	s.generic.NonLongRunningRequestWaitGroup.Wait()
+	go func() {
+		defer close(requests)
+		s.generic.NonLongRunningRequestWaitGroup.Wait()
+	}()
 	<-watches
+	select {
+	case <-requests:
+	case <-ctx.Done():
+	}
+	return ctx.Err()
 }
 
 // unlimited lets all watches end at once: they end within one process, there is

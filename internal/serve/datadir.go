@@ -1,0 +1,72 @@
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/annexapi/annex/store/journal"
+)
+
+// lockDataDir keeps a data directory from other servers, whatever their storage:
+// two would make certificates and a kubeconfig over each other.
+func lockDataDir(dir string) (io.Closer, error) {
+	lock, err := lockDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("data directory %s: %w", dir, err)
+	}
+	return lock, nil
+}
+
+func lockDir(dir string) (io.Closer, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	// Within a process, the file's name is what is locked.
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return nil, err
+	}
+	if real, err = filepath.Abs(real); err != nil {
+		return nil, err
+	}
+	lock, err := vfs.Default.Lock(filepath.Join(real, "lock"))
+	if path := (*fs.PathError)(nil); err != nil && !errors.As(err, &path) {
+		return nil, journal.ErrLocked
+	}
+	return lock, err
+}
+
+// rooted is a journal that accepts no more records once its directory has been
+// removed or replaced: they would go to files that nobody finds again.
+type rooted struct {
+	journal.Journal
+	dir  string
+	info fs.FileInfo
+}
+
+// root returns j, the open journal in dir, as a rooted one. It owns j.
+func root(j journal.Journal, dir string) (journal.Journal, error) {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return nil, errors.Join(err, j.Close())
+	}
+	return &rooted{j, dir, info}, nil
+}
+
+func (r *rooted) Err() error {
+	if err := r.Journal.Err(); err != nil {
+		return err
+	}
+	if info, err := os.Stat(r.dir); err != nil || !os.SameFile(info, r.info) {
+		return fmt.Errorf("%s %w", r.dir, errRemoved)
+	}
+	return nil
+}
+
+var errRemoved = errors.New("was removed while the server was using it")

@@ -1,0 +1,56 @@
+package upstream
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// answerTime is how long after a request's deadline its answer may still be on its
+// way: long enough to say that the deadline has passed.
+const answerTime = time.Second
+
+// withConnectionDeadline extends a request's deadline to the connection, where the
+// context does not reach: to a client that sends its body slowly, or does not read
+// the answer. Either would keep its goroutine, and a shutdown, for ever.
+//
+// Inside, the context's deadline is enough: the API machinery answers a write with
+// 504 when it passes, wherever the storage or a hook is then, and reads wait for
+// nothing.
+func withConnectionDeadline(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if deadline, ok := r.Context().Deadline(); ok {
+			// Somebody else's connection may know no deadlines.
+			connection := http.NewResponseController(w)
+			_ = connection.SetWriteDeadline(deadline.Add(answerTime))
+			if r.ContentLength != 0 && connection.SetReadDeadline(deadline) == nil {
+				r = r.WithContext(r.Context())
+				r.Body = &punctualBody{r.Body, connection}
+			}
+		}
+		handler.ServeHTTP(w, r)
+	})
+}
+
+// punctualBody is the body of a request whose connection has a read deadline.
+type punctualBody struct {
+	io.ReadCloser
+	connection *http.ResponseController
+}
+
+func (b *punctualBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	switch {
+	case err == io.EOF:
+		// From now on the server waits for the connection's end, and would take the
+		// deadline for it.
+		_ = b.connection.SetReadDeadline(time.Time{})
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = apierrors.NewTimeoutError("the request's body did not arrive in time", 0)
+	}
+	return n, err
+}

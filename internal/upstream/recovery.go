@@ -1,0 +1,82 @@
+package upstream
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"runtime/debug"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
+	"k8s.io/klog/v2"
+)
+
+// withRecovery answers a request whose handling panics, in a user's hook say, with
+// a 500. An answer that has begun is cut off instead, so that nobody takes it for a
+// whole one. The server lives on either way; upstream's filter lets the panic go on
+// and the client see a broken connection.
+func withRecovery(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := &answer{ResponseWriter: w}
+		defer func() {
+			reason := recover()
+			if reason == nil {
+				return
+			}
+			if reason == http.ErrAbortHandler {
+				panic(reason)
+			}
+			klog.FromContext(r.Context()).Error(nil, "A request panicked",
+				"method", r.Method, "path", r.URL.Path, "panic", reason, "stack", string(debug.Stack()))
+			if answer.begun {
+				panic(http.ErrAbortHandler)
+			}
+			writeStatus(w, apierrors.NewInternalError(errors.New("the request made the server panic; its log says where")))
+		}()
+		handler.ServeHTTP(responsewriter.WrapForHTTP1Or2(answer), r)
+	})
+}
+
+// writeStatus answers outside the API machinery, which has not negotiated a media
+// type yet: in JSON, which every client reads.
+func writeStatus(w http.ResponseWriter, err *apierrors.StatusError) {
+	status := err.Status()
+	status.Kind, status.APIVersion = "Status", "v1"
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(int(status.Code))
+	// Whoever does not read the answer does not read an error either.
+	_ = json.NewEncoder(w).Encode(status)
+}
+
+// answer knows whether anything has been sent.
+type answer struct {
+	http.ResponseWriter
+	begun bool
+}
+
+var _ responsewriter.UserProvidedDecorator = (*answer)(nil)
+
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+func (a *answer) WriteHeader(status int) {
+	a.begun = true
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *answer) Write(p []byte) (int, error) {
+	a.begun = true
+	return a.ResponseWriter.Write(p)
+}
+
+func (a *answer) Flush() {
+	a.begun = true
+	_ = http.NewResponseController(a.ResponseWriter).Flush()
+}
+
+func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	a.begun = true
+	return http.NewResponseController(a.ResponseWriter).Hijack()
+}
