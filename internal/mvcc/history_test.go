@@ -2,6 +2,7 @@ package mvcc_test
 
 import (
 	"fmt"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -164,6 +165,36 @@ func TestCompactionInManySteps(t *testing.T) {
 	}
 	if got, want := j.revisions(), []uint64{last - 2, last - 1, last}; !slices.Equal(got, want) {
 		t.Errorf("the journal holds %v, want %v", got, want)
+	}
+}
+
+func TestMemoryDoesNotGrowWithWrites(t *testing.T) {
+	core, pods := open(t, memory.New(), mvcc.Options{
+		History:          mvcc.History{MinAge: -1, MinRevisions: 100},
+		HotBytes:         100_000,
+		ObjectCacheBytes: 100_000,
+	})
+	create(t, pods, "a")
+	heap := func() uint64 {
+		goruntime.GC()
+		var stats goruntime.MemStats
+		goruntime.ReadMemStats(&stats)
+		return stats.HeapAlloc
+	}
+	update := func() {
+		for i := range 20_000 {
+			annotate(t, pods, "a", fmt.Sprint(i))
+		}
+		if err := core.CompactHistory(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	update()
+	before := heap()
+	update()
+	// The versions alone, without their values, would be about 2 MB.
+	if after := heap(); after > before+1<<20 {
+		t.Errorf("the heap has grown from %d to %d bytes", before, after)
 	}
 }
 

@@ -29,6 +29,10 @@ type objectCache struct {
 	total    int64
 }
 
+// mostSpared bounds how many objects that are in use are passed over before one
+// is let go all the same: a list may just have used them all.
+const mostSpared = 16
+
 type attached struct {
 	version *version
 	decoded *decoded
@@ -45,12 +49,15 @@ func (c *objectCache) attach(v *version, d *decoded) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.attached = append(c.attached, a)
-	for c.total += a.bytes; c.total > c.budget; {
+	c.total += a.bytes
+	for spared := 0; c.total > c.budget; {
 		oldest := c.attached[0]
 		c.attached[0] = attached{}
 		c.attached = c.attached[1:]
-		if oldest.decoded.used.Swap(false) && oldest.version.decoded.Load() == oldest.decoded {
+		inUse := oldest.decoded.used.Swap(false) && oldest.version.decoded.Load() == oldest.decoded
+		if inUse && spared < mostSpared {
 			c.attached = append(c.attached, oldest)
+			spared++
 			continue
 		}
 		oldest.version.decoded.CompareAndSwap(oldest.decoded, nil)
