@@ -116,6 +116,7 @@ func install(generic *server.GenericAPIServer, c Config) error {
 	for i := range c.Definition.Groups {
 		group := &c.Definition.Groups[i]
 		info := server.NewDefaultAPIGroupInfo(group.Name, c.Machinery.Scheme, c.Machinery.ParameterCodec, c.Machinery.Codecs)
+		info.PrioritizedVersions = group.ServedVersions()
 		if !speaksProtobuf(group) {
 			info.NegotiatedSerializer = withoutProtobuf{info.NegotiatedSerializer}
 		}
