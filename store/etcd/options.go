@@ -76,6 +76,9 @@ func (o Options) Validate() error {
 	for _, endpoint := range o.Endpoints {
 		u, err := parseEndpoint(endpoint)
 		if err != nil {
+			if _, host, secret := strings.Cut(endpoint, "@"); secret {
+				endpoint = "...@" + host
+			}
 			return fmt.Errorf("etcd endpoint %q: %w", endpoint, err)
 		}
 		if u.Scheme == "http" && !o.Plaintext && !loopback(u.Hostname()) {

@@ -165,7 +165,9 @@ func (b *Backend) dial(ctx context.Context, endpoint string) error {
 		}
 		config.ServerName, config.NextProtos = u.Hostname(), []string{"h2"}
 		secured := tls.Client(connection, config)
-		if err := secured.HandshakeContext(ctx); err != nil {
+		if err := secured.HandshakeContext(ctx); errors.Is(err, io.EOF) {
+			return errors.New("it ends the TLS handshake: is it an http:// endpoint, or starting?")
+		} else if err != nil {
 			return err
 		}
 		connection = secured
@@ -188,7 +190,7 @@ func greet(connection net.Conn) error {
 	case n > 0 && err != nil, n > 3 && header[3] != settings:
 		return errNoEtcd
 	case errors.Is(err, io.EOF):
-		return errors.New("it closes the connection: does it want TLS, or is it starting?")
+		return errors.New("it closes the connection: is it an https:// endpoint, or starting?")
 	}
 	return err
 }

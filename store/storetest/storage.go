@@ -153,7 +153,8 @@ var storageTests = []storageTest{
 		run: func(ctx context.Context, t *testing.T, s *pods) {
 			suite.RunOptionalTestProgressNotify(ctx, t, s, s.increaseRevision)
 		}},
-	simple("RunTestClusterScopedWatch", suite.RunTestClusterScopedWatch),
+	{function: "RunTestClusterScopedWatch", needs: Needs{clusterScoped: true},
+		run: func(ctx context.Context, t *testing.T, s *pods) { suite.RunTestClusterScopedWatch(ctx, t, s) }},
 	simple("RunTestNamespaceScopedWatch", suite.RunTestNamespaceScopedWatch),
 	{function: "RunTestWatchDispatchBookmarkEvents", run: func(ctx context.Context, t *testing.T, s *pods) {
 		suite.RunTestWatchDispatchBookmarkEvents(ctx, t, s, !s.traits.NoBookmarks)
@@ -263,6 +264,11 @@ func openPods(t testing.TB, open OpenBackend, needs Needs) *pods {
 
 	resource := Pods("/pods")
 	resource.Codec, resource.Transformer = s.codec, s.transformer
+	if needs.clusterScoped {
+		resource.KeyFunc = func(object runtime.Object) (string, error) {
+			return resource.Prefix + "/" + object.(*example.Pod).Name, nil
+		}
+	}
 	var err error
 	if s.Interface, err = s.backend.Open(resource); err != nil {
 		t.Fatal(err)

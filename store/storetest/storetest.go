@@ -10,7 +10,6 @@ package storetest
 import (
 	"context"
 	"fmt"
-	"path"
 	"testing"
 	"time"
 
@@ -43,6 +42,8 @@ type Needs struct {
 	NothingDecoded bool
 	// BookmarkInterval is the time between two bookmarks.
 	BookmarkInterval time.Duration
+	// clusterScoped says that keys have no namespace.
+	clusterScoped bool
 }
 
 // Traits are what the suite has to know of a backend that is not the revisioned
@@ -97,7 +98,7 @@ func Pods(prefix string) store.Resource {
 		NewList:  func() runtime.Object { return &example.PodList{} },
 		KeyFunc: func(object runtime.Object) (string, error) {
 			pod := object.(*example.Pod)
-			return path.Join(prefix, pod.Namespace, pod.Name), nil
+			return prefix + "/" + pod.Namespace + "/" + pod.Name, nil
 		},
 		Attributes: podAttributes,
 	}

@@ -1,0 +1,156 @@
+package etcdtest_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+)
+
+// patience bounds every wait. It is only reached by a failure.
+const patience = 60 * time.Second
+
+// member is one etcd server, which can be stopped and started again.
+type member struct {
+	config embed.Config
+	etcd   *embed.Etcd // nil while it is stopped
+}
+
+// startCluster starts members that belong together and waits until they have a
+// leader. change may alter the configuration of each.
+func startCluster(t testing.TB, size int, change func(*embed.Config)) []*member {
+	t.Helper()
+	var (
+		members []*member
+		names   []string
+		ports   = freePorts(t, 2*size)
+	)
+	for i := range size {
+		config := embed.NewConfig()
+		config.Name = fmt.Sprintf("member-%d", i)
+		config.Dir = filepath.Join(t.TempDir(), config.Name)
+		config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+		config.UnsafeNoFsync = true // a stopped member has written everything anyway
+		client := url.URL{Scheme: "http", Host: ports[2*i]}
+		peer := url.URL{Scheme: "http", Host: ports[2*i+1]}
+		config.ListenClientUrls, config.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
+		config.ListenPeerUrls, config.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
+		if change != nil {
+			change(config)
+		}
+		names = append(names, config.Name+"="+peer.String())
+		members = append(members, &member{config: *config})
+	}
+	for _, m := range members {
+		m.config.InitialCluster = strings.Join(names, ",")
+		m.start(t)
+		t.Cleanup(m.stop)
+	}
+	for _, m := range members {
+		m.waitReady(t)
+	}
+	return members
+}
+
+func (m *member) start(t testing.TB) {
+	t.Helper()
+	config := m.config
+	var err error
+	if m.etcd, err = embed.StartEtcd(&config); err != nil {
+		t.Fatalf("start %s: %v", m.config.Name, err)
+	}
+}
+
+func (m *member) waitReady(t testing.TB) {
+	t.Helper()
+	select {
+	case <-m.etcd.Server.ReadyNotify():
+	case err := <-m.etcd.Err():
+		t.Fatalf("%s: %v", m.config.Name, err)
+	case <-time.After(patience):
+		t.Fatalf("%s is not ready", m.config.Name)
+	}
+}
+
+func (m *member) stop() {
+	if m.etcd != nil {
+		m.etcd.Close()
+		m.etcd = nil
+	}
+}
+
+func (m *member) endpoint() string { return m.config.ListenClientUrls[0].String() }
+
+func (m *member) leads() bool { return m.etcd.Server.Leader() == m.etcd.Server.MemberID() }
+
+func endpoints(members []*member) []string {
+	var all []string
+	for _, m := range members {
+		all = append(all, m.endpoint())
+	}
+	return all
+}
+
+// client is one that belongs to the test, not to the backend.
+func client(t testing.TB, members []*member) *clientv3.Client {
+	t.Helper()
+	c, err := clientv3.New(clientv3.Config{Endpoints: endpoints(members), Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// freePorts returns loopback addresses that nobody listens on. A member has to know
+// its port before it starts, and to have it again when it is started anew.
+func freePorts(t testing.TB, count int) []string {
+	t.Helper()
+	var addresses []string
+	for range count {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = l.Close() }()
+		addresses = append(addresses, l.Addr().String())
+	}
+	return addresses
+}
+
+// eventually waits for a condition, which says why it does not hold.
+func eventually(t testing.TB, what string, condition func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	retry := time.NewTicker(10 * time.Millisecond)
+	defer retry.Stop()
+	for {
+		err := condition(ctx)
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s: %v", what, err)
+		case <-retry.C:
+		}
+	}
+}
+
+func writeFile(t testing.TB, path string, data []byte) string {
+	t.Helper()
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

@@ -1,0 +1,4 @@
+// Package etcdtest tests the etcd backend against real etcd servers in this
+// process. It is a module of its own because it links the server, which nobody who
+// only stores in etcd needs.
+package etcdtest
