@@ -174,8 +174,9 @@ func (b *Backend) newStorage(resource store.Resource) (storage.Interface, factor
 func (b *Backend) Revision() uint64 { return b.revision.Load() }
 
 // Health implements store.Backend. It is what the last probe found, and does not
-// wait for one: a read that a majority of the members must agree to. The error
-// takes one line and names the endpoints that cannot be reached.
+// wait for one: a read that a majority of the members must agree to must succeed,
+// and no alarm may keep etcd from writing. The error takes one line and names the
+// endpoints that cannot be reached.
 func (b *Backend) Health() error {
 	b.mu.RLock()
 	defer b.mu.RUnlock()

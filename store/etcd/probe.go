@@ -11,16 +11,20 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// connect waits until etcd answers.
+// connect waits until etcd answers. One that can only be read will do: the server
+// starts, and is not ready.
 func (b *Backend) connect(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, b.options.StartTimeout)
 	defer cancel()
 	var reason error
 	for began := time.Now(); ; {
-		err := b.probe(ctx)
+		err := b.read(ctx)
 		if err == nil {
+			b.health = b.alarms(ctx)
 			return nil
 		}
 		if reason == nil || ctx.Err() == nil {
@@ -65,9 +69,16 @@ func (b *Backend) probeUntil(ctx context.Context) {
 	}
 }
 
-// probe reads a key, as upstream's health check does, and looks for the reason if
-// that fails. It takes HealthcheckTimeout for each at most.
 func (b *Backend) probe(ctx context.Context) error {
+	if err := b.read(ctx); err != nil {
+		return err
+	}
+	return b.alarms(ctx)
+}
+
+// read reads a key, as upstream's health check does, and looks for the reason if
+// that fails. It takes HealthcheckTimeout for each at most.
+func (b *Backend) read(ctx context.Context) error {
 	reading, cancel := context.WithTimeout(ctx, b.options.HealthcheckTimeout)
 	defer cancel()
 	response, err := b.client.Get(reading, b.options.healthKey())
@@ -99,6 +110,26 @@ func (b *Backend) probe(ctx context.Context) error {
 		return &finalError{err}
 	}
 	return err
+}
+
+// alarms says why etcd takes no writes although it can be read. It takes
+// HealthcheckTimeout at most.
+func (b *Backend) alarms(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, b.options.HealthcheckTimeout)
+	defer cancel()
+	status, err := etcdserverpb.NewMaintenanceClient(b.client.ActiveConnection()).Status(ctx, &etcdserverpb.StatusRequest{})
+	if err != nil {
+		return nil // not everything that speaks etcd's protocol has a status
+	}
+	for _, reported := range status.Errors {
+		switch {
+		case strings.Contains(reported, etcdserverpb.AlarmType_NOSPACE.String()):
+			return fmt.Errorf("etcd at %s: its database is full and it takes no writes: make room or raise its quota, then disarm the alarm NOSPACE", b.endpoints())
+		case strings.Contains(reported, etcdserverpb.AlarmType_CORRUPT.String()):
+			return fmt.Errorf("etcd at %s: a member has raised the alarm CORRUPT, its data differs from the others'", b.endpoints())
+		}
+	}
+	return nil
 }
 
 // finalError is one that waiting does not help against.

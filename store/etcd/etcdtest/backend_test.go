@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -209,6 +210,35 @@ func TestWithoutAMajorityHealthSaysWhy(t *testing.T) {
 	if err := pods.Get(t.Context(), key("before"), storage.GetOptions{}, &example.Pod{}); err != nil {
 		t.Error(err)
 	}
+}
+
+func TestAFullEtcdIsNotHealthy(t *testing.T) {
+	members := startCluster(t, 1, nil)
+	backend := open(t, members, nil)
+	c := client(t, members)
+	maintenance := etcdserverpb.NewMaintenanceClient(c.ActiveConnection())
+	alarm := &etcdserverpb.AlarmRequest{
+		Action: etcdserverpb.AlarmRequest_ACTIVATE, Alarm: etcdserverpb.AlarmType_NOSPACE,
+		MemberID: uint64(members[0].etcd.Server.MemberID()),
+	}
+	if _, err := maintenance.Alarm(t.Context(), alarm); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "health with a full etcd", func(context.Context) error {
+		if err := unhealthy(backend, members[0].endpoint()); err != nil || strings.Contains(backend.Health().Error(), "full") {
+			return err
+		}
+		return fmt.Errorf("it does not say that etcd is full: %w", backend.Health())
+	})
+	if err := unhealthy(open(t, members, nil), members[0].endpoint()); err != nil {
+		t.Errorf("a backend opened on a full etcd: %v", err)
+	}
+
+	alarm.Action = etcdserverpb.AlarmRequest_DEACTIVATE
+	if _, err := maintenance.Alarm(t.Context(), alarm); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "health with room", func(context.Context) error { return backend.Health() })
 }
 
 func TestTheRevisionFollowsEtcd(t *testing.T) {
