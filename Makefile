@@ -6,7 +6,7 @@ SHELL := /bin/bash
 KUBECTL := $(or $(shell command -v kubectl),bin/kubectl)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@latest
-MODULES := . cmd/annex samples/wardle e2e
+MODULES := . cmd/annex samples/wardle e2e store/etcd/etcdtest
 
 .PHONY: help
 help: ## list the targets
@@ -40,9 +40,12 @@ generate: ## write all generated files anew
 	go -C cmd/annex run . generate ../../internal/shop/... ../../samples/wardle/apis/...
 	go generate ./internal/convert/...
 
+SUMMARY := grep -aE '^(ok|FAIL|--- FAIL|panic)|storage suite|crash:'
+
 .PHONY: storage
 storage: ## the storage suites on every backend, with their summary lines
-	go test -count=1 -v ./store/... ./internal/mvcc | grep -aE '^(ok|FAIL|--- FAIL|panic)|storage suite|crash:'
+	go test -count=1 -v ./store/... ./internal/mvcc | $(SUMMARY)
+	go -C store/etcd/etcdtest test -count=1 -v . | $(SUMMARY)
 
 .PHONY: crash
 crash: ## kill -9 under 64 writers, 200 times

@@ -12,10 +12,13 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 	"unicode"
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
+
+	"github.com/annexapi/annex/store/etcd"
 )
 
 func run(ctx context.Context, server Server, args []string, out, errOut io.Writer) int {
@@ -83,12 +86,21 @@ lets in nobody but the administrator, unless flags say otherwise.`,
 			// A server outlives whoever reads what it prints.
 			signal.Ignore(syscall.SIGPIPE)
 			logTo(cmd.ErrOrStderr(), verbosity)
+			if options.Etcd.CompactionInterval == 0 { // off, as with kube-apiserver's flag
+				options.Etcd.CompactionInterval = -1
+			}
 			return runServer(cmd.Context(), server, options, cmd.OutOrStdout())
 		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&options.DataDir, "data-dir", "data", "directory of certificates, kubeconfig and stored objects")
-	flags.StringVar(&options.Storage, "storage", Embedded, "where objects are kept: embedded (in the data directory) or memory")
+	flags.StringVar(&options.Storage, "storage", Embedded, "where objects are kept: embedded (in the data directory), memory or etcd")
+	flags.StringSliceVar(&options.Etcd.Endpoints, "etcd-servers", nil, "URLs of etcd's members, with --storage etcd")
+	flags.StringVar(&options.Etcd.Prefix, "etcd-prefix", etcd.DefaultPrefix, "beginning of all keys in etcd")
+	flags.StringVar(&options.Etcd.CAFile, "etcd-cafile", "", "authorities of etcd's certificates (PEM; default: the system's)")
+	flags.StringVar(&options.Etcd.CertFile, "etcd-certfile", "", "client certificate for etcd (PEM)")
+	flags.StringVar(&options.Etcd.KeyFile, "etcd-keyfile", "", "key of --etcd-certfile (PEM)")
+	flags.DurationVar(&options.Etcd.CompactionInterval, "etcd-compaction-interval", 5*time.Minute, "how much of etcd's history is kept at least; 0 leaves compaction to others")
 	flags.StringVar(&options.BindAddress, "bind-address", "127.0.0.1", "IP address to listen on; 0.0.0.0 is all")
 	flags.IntVar(&options.SecurePort, "secure-port", 8443, "HTTPS port; 0 picks a free one")
 	flags.IntVar(&options.InsecurePort, "insecure-port", 0, "plain HTTP port; 0 listens on none")

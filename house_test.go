@@ -18,7 +18,7 @@ const module = "github.com/annexapi/annex"
 // follow a request from the façade to the disk; the reason stands where it is not
 // plain.
 var rooms = map[string][]string{
-	"":                             {"api", "internal/define", "internal/informer", "internal/serve", "internal/upstream"},
+	"":                             {"api", "internal/define", "internal/informer", "internal/serve", "internal/upstream", "store/etcd"}, // etcd's options are part of ours
 	"annextest":                    {""},
 	"api":                          {}, // clients link it
 	"internal/define":              {"api"},
@@ -44,7 +44,7 @@ var rooms = map[string][]string{
 	"internal/serve": {
 		"internal/admit", "internal/auth", "internal/certs", "internal/convert", "internal/convert/metaopenapi", "internal/coreapi",
 		"internal/define", "internal/informer", "internal/loopback", "internal/mvcc", "internal/registry", "internal/upstream",
-		"store", "store/embedded", "store/journal", "store/memory",
+		"store", "store/embedded", "store/etcd", "store/journal", "store/memory",
 	},
 }
 

@@ -1,6 +1,10 @@
 package annex
 
-import "time"
+import (
+	"time"
+
+	"github.com/annexapi/annex/store/etcd"
+)
 
 // The storages that a server can keep its objects in.
 const (
@@ -8,6 +12,8 @@ const (
 	Embedded = "embedded"
 	// Memory keeps objects as long as the server lives.
 	Memory = "memory"
+	// Etcd keeps objects in an etcd cluster, which replicas of the server share.
+	Etcd = "etcd"
 )
 
 // Ports that are not numbers.
@@ -22,12 +28,14 @@ const (
 // 127.0.0.1 with TLS and needs a DataDir.
 type Options struct {
 	// DataDir keeps certificates, the administrator's kubeconfig and the objects of
-	// the storage Embedded. It is made if missing. Without one, which only Memory
-	// allows, certificates are kept in memory and no kubeconfig is written. One
+	// the storage Embedded. It is made if missing. Without one, which Memory
+	// and Etcd allow, certificates are kept in memory and no kubeconfig is written. One
 	// server at a time uses a data directory.
 	DataDir string
-	// Storage is Embedded, the default, or Memory.
+	// Storage is Embedded, the default, or Memory or Etcd.
 	Storage string
+	// Etcd says which etcd is used and how. Its Logger is the server's.
+	Etcd etcd.Options
 
 	// BindAddress is the IP address to listen on; 127.0.0.1 by default.
 	BindAddress string

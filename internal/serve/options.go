@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,7 +15,9 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/annexapi/annex/internal/mvcc"
+	"github.com/annexapi/annex/store"
 	"github.com/annexapi/annex/store/embedded"
+	"github.com/annexapi/annex/store/etcd"
 	"github.com/annexapi/annex/store/journal"
 	"github.com/annexapi/annex/store/memory"
 )
@@ -23,6 +26,7 @@ import (
 type Options struct {
 	DataDir            string
 	Storage            string
+	Etcd               etcd.Options
 	BindAddress        string
 	SecurePort         int
 	InsecurePort       int
@@ -55,14 +59,8 @@ func (o *Options) Complete() error {
 	if o.Storage == "" {
 		o.Storage = "embedded"
 	}
-	switch o.Storage {
-	case "memory":
-	case "embedded":
-		if o.DataDir == "" {
-			return fmt.Errorf("storage embedded needs a data directory")
-		}
-	default:
-		return fmt.Errorf("storage %q: choose memory or embedded", o.Storage)
+	if err := o.checkStorage(); err != nil {
+		return err
 	}
 	if o.BindAddress == "" {
 		o.BindAddress = "127.0.0.1"
@@ -99,6 +97,24 @@ func (o *Options) Complete() error {
 	return nil
 }
 
+func (o *Options) checkStorage() error {
+	if o.Storage != "etcd" && len(o.Etcd.Endpoints) > 0 {
+		return fmt.Errorf("--etcd-servers is given, but the storage is %s", o.Storage)
+	}
+	switch o.Storage {
+	case "memory":
+		return nil
+	case "embedded":
+		if o.DataDir == "" {
+			return fmt.Errorf("storage embedded needs a data directory")
+		}
+		return nil
+	case "etcd":
+		return o.Etcd.Validate()
+	}
+	return fmt.Errorf("storage %q: choose embedded, memory or etcd", o.Storage)
+}
+
 func (o *Options) history() mvcc.History {
 	return mvcc.History{MinAge: o.HistoryAge, MinRevisions: o.HistoryRevisions, MaxBytes: o.HistoryBytes}
 }
@@ -131,6 +147,21 @@ func (o *Options) listen(name string, port int) (net.Listener, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return l, nil
+}
+
+// open opens the storage.
+func (o *Options) open(ctx context.Context) (store.Backend, error) {
+	logger := klog.FromContext(ctx)
+	if o.Storage == "etcd" {
+		options := o.Etcd
+		options.Logger = slog.New(logr.ToSlogHandler(logger))
+		return etcd.Open(ctx, options)
+	}
+	j, err := o.journal(logger)
+	if err != nil {
+		return nil, err
+	}
+	return mvcc.Open(ctx, j, mvcc.Options{History: o.history()})
 }
 
 // journal opens what makes revisions durable.

@@ -39,6 +39,7 @@ import (
 	"github.com/annexapi/annex/internal/mvcc"
 	"github.com/annexapi/annex/internal/registry"
 	"github.com/annexapi/annex/internal/upstream"
+	"github.com/annexapi/annex/store"
 	"github.com/annexapi/annex/store/journal"
 )
 
@@ -50,7 +51,7 @@ type Server struct {
 	definition *define.Server
 	options    Options
 
-	backend    *mvcc.Core
+	backend    store.Backend
 	certs      *certs.Certs
 	tokens     *auth.TokenFile
 	loopback   *loopback.Loopback
@@ -139,7 +140,7 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 		Loopback:       s.loopback.Config(),
 		Address:        s.address(),
 		Ready:          s.readyChecks(),
-		Metrics:        []prometheus.Collector{metrics{s.backend}},
+		Metrics:        s.metrics(),
 		RequestTimeout: s.options.RequestTimeout,
 		Stopping:       s.stopping,
 	})
@@ -155,7 +156,8 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 
 // openFiles opens what the server keeps on disk, the locked storage first.
 func (s *Server) openFiles(ctx context.Context) error {
-	if err := s.openStorage(ctx); err != nil {
+	var err error
+	if s.backend, err = s.options.open(ctx); err != nil {
 		if errors.Is(err, journal.ErrDamaged) {
 			err = fmt.Errorf("%w; nothing was changed: restore the directory from a copy", err)
 		}
@@ -169,7 +171,6 @@ func (s *Server) openFiles(ctx context.Context) error {
 		}
 		s.onClose(lock.Close)
 	}
-	var err error
 	s.certs, err = certs.Open(ctx, certs.Options{
 		Dir:          s.options.path("cert"),
 		Hosts:        []string{s.options.BindAddress},
@@ -186,15 +187,6 @@ func (s *Server) openFiles(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-func (s *Server) openStorage(ctx context.Context) error {
-	j, err := s.options.journal(klog.FromContext(ctx))
-	if err != nil {
-		return err
-	}
-	s.backend, err = mvcc.Open(ctx, j, mvcc.Options{History: s.options.history()})
-	return err
 }
 
 func (s *Server) listen() error {
@@ -269,12 +261,22 @@ func (s *Server) readyChecks() []healthz.HealthChecker {
 	}
 }
 
+// metrics are the server's own; etcd has its own.
+func (s *Server) metrics() []prometheus.Collector {
+	if core, ok := s.backend.(*mvcc.Core); ok {
+		return []prometheus.Collector{metrics{core}}
+	}
+	return nil
+}
+
 // storageHealth is nil, or what everybody may know of why the storage takes no
 // writes.
 func (s *Server) storageHealth() error {
 	switch err := s.backend.Health(); {
 	case err == nil:
 		return nil
+	case s.options.Storage == "etcd":
+		return errors.New("etcd does not answer as it should: the server's log says why")
 	case errors.Is(err, errRemoved):
 		return errors.New("read-only, its directory was removed: restore it and start the server again")
 	case errors.Is(err, syscall.ENOSPC):
