@@ -55,6 +55,10 @@ crash: ## kill -9 under 64 writers, 200 times
 e2e: ## kubectl, controller-runtime and informers against the sample
 	go -C e2e test -count=1 ./...
 
+.PHONY: soak
+soak: ## informers and a manager against a minute of writes and restarts
+	go -C e2e test -count=1 -v -run Informers . -soak 60s
+
 .PHONY: bench
 bench: ## start-up and storage benchmarks
 	go test -run '^$$' -bench . ./internal/mvcc ./store/...
