@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strconv"
@@ -129,8 +130,20 @@ func runServer(ctx context.Context, server Server, options Options, out io.Write
 			urls += " and " + plain
 		}
 		kubeconfig := shortPath(instance.Kubeconfig())
-		fmt.Fprintf(out, "%s listens on %s\nkubeconfig: %s\ntry: kubectl --kubeconfig %s api-resources\n", server.Name, urls, kubeconfig, shellWord(kubeconfig))
+		fmt.Fprintf(out, "%s listens on %s\nkubeconfig: %s\ntry: %s --kubeconfig %s api-resources\n", server.Name, urls, kubeconfig, kubectl(), shellWord(kubeconfig))
 	})
+}
+
+// kubectl is the command to type: the one in PATH, or else the one that a project
+// keeps in its folder bin.
+func kubectl() string {
+	const local = "bin/kubectl"
+	if _, err := exec.LookPath("kubectl"); err != nil {
+		if info, err := os.Stat(local); err == nil && !info.IsDir() {
+			return local
+		}
+	}
+	return "kubectl"
 }
 
 // shortPath is a path as one would type it here.
