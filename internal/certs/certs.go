@@ -32,6 +32,7 @@ import (
 
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 )
@@ -122,9 +123,22 @@ func Open(ctx context.Context, options Options) (*Certs, error) {
 		return nil, err
 	}
 	if err := c.openClientCA(options.ClientCAFile); err != nil {
+		c.Close()
 		return nil, err
 	}
 	return c, nil
+}
+
+// Close releases what Open started. Run must not be running; it may have been. The
+// certificates at hand can still be used.
+func (c *Certs) Close() {
+	// Upstream's providers hold queues from the beginning, and release them at the
+	// end of their run.
+	ended, end := context.WithCancel(context.Background())
+	end()
+	for _, runner := range c.runners {
+		runner.Run(ended, 1)
+	}
 }
 
 // Serving is the certificate to present to clients. It stays current while Run
@@ -240,18 +254,17 @@ func (c *Certs) openServing(ctx context.Context, certFile, keyFile string) error
 	if certFile == "" || keyFile == "" {
 		return fmt.Errorf("serving certificate: certificate file %q and key file %q have to be given together", certFile, keyFile)
 	}
-	fromFiles, err := dynamiccertificates.NewDynamicServingContentFromFiles("serving-cert", certFile, keyFile)
+	loaded, err := loadPair(certFile, keyFile)
 	if err != nil {
-		return fmt.Errorf("serving certificate %s with key %s: %w", certFile, keyFile, err)
-	}
-	cert, key := fromFiles.CurrentCertKeyContent()
-	loaded, err := parsePair(certFile, keyFile, cert, key)
-	if err != nil {
-		return err
+		return fmt.Errorf("serving certificate: %w", err)
 	}
 	if now := c.clock.Now(); now.After(loaded.cert.NotAfter) || now.Before(loaded.cert.NotBefore) {
 		klog.FromContext(ctx).Info("The serving certificate is outside its validity, clients will refuse it",
 			"file", certFile, "notBefore", loaded.cert.NotBefore, "notAfter", loaded.cert.NotAfter)
+	}
+	fromFiles, err := dynamiccertificates.NewDynamicServingContentFromFiles("serving-cert", certFile, keyFile)
+	if err != nil {
+		return fmt.Errorf("serving certificate %s with key %s: %w", certFile, keyFile, err)
 	}
 	c.serving = &servingContent{name: fromFiles.Name(), content: fromFiles.CurrentCertKeyContent}
 	c.follow(fromFiles, &c.serving.listeners)
@@ -267,6 +280,10 @@ func (c *Certs) openClientCA(file string) error {
 	}}
 	if file == "" {
 		return c.clients.refresh()
+	}
+	// Upstream's provider cannot be released when it finds a mistake.
+	if _, err := cert.NewPool(file); err != nil {
+		return fmt.Errorf("client authorities: %w", err)
 	}
 	fromFile, err := dynamiccertificates.NewDynamicCAContentFromFile("client-ca", file)
 	if err != nil {

@@ -189,6 +189,19 @@ func parsePair(certFile, keyFile string, certPEM, keyPEM []byte) (*pair, error) 
 	return &pair{cert: cert, key: key, certPEM: certPEM, keyPEM: keyPEM}, nil
 }
 
+// loadPair is parsePair of two files of the user's.
+func loadPair(certFile, keyFile string) (*pair, error) {
+	certPEM, err := os.ReadFile(certFile)
+	if err != nil {
+		return nil, err
+	}
+	keyPEM, err := os.ReadFile(keyFile)
+	if err != nil {
+		return nil, err
+	}
+	return parsePair(certFile, keyFile, certPEM, keyPEM)
+}
+
 func (p *pair) checkIssuer(tmpl template, issuer *pair) error {
 	if issuer == nil {
 		issuer = p

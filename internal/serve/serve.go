@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	registryrest "k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -106,6 +107,7 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 	if s.namespaces, err = coreapi.NewNamespaces(machinery.Scheme, stores); err != nil {
 		return err
 	}
+	s.destroyOnClose(s.namespaces.Storage())
 	guarded := s.namespaces.Guard(stores)
 	for _, k := range s.definition.Kinds() {
 		kind, err := registry.NewKind(k, registry.Options{
@@ -118,6 +120,7 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 			return err
 		}
 		s.kinds = append(s.kinds, kind)
+		s.destroyOnClose(kind.Storage())
 	}
 	hooks, err := admit.NewHooks(s.definition, host(s.loopback.Config(), s.informers))
 	if err != nil {
@@ -181,6 +184,7 @@ func (s *Server) openFiles(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.onClose(func() error { s.certs.Close(); return nil })
 	if s.options.TokenAuthFile != "" {
 		if s.tokens, err = auth.OpenTokenFile(s.options.TokenAuthFile); err != nil {
 			return err
@@ -217,6 +221,14 @@ func closeListener(l net.Listener) func() error {
 }
 
 func (s *Server) onClose(f func() error) { s.closers = append(s.closers, f) }
+
+// destroyOnClose ends what storages do in the background, should they never get
+// into the API server that destroys them. Destroying twice does no harm.
+func (s *Server) destroyOnClose(storages map[string]registryrest.Storage) {
+	for _, storage := range storages {
+		s.onClose(func() error { storage.Destroy(); return nil })
+	}
+}
 
 // Close releases what New opened. It is for servers that are not run; for others,
 // and a second time, it does nothing.

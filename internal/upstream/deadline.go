@@ -29,27 +29,23 @@ func withConnectionDeadline(handler http.Handler) http.Handler {
 			_ = connection.SetWriteDeadline(deadline.Add(answerTime))
 			if r.ContentLength != 0 && connection.SetReadDeadline(deadline) == nil {
 				r = r.WithContext(r.Context())
-				r.Body = &punctualBody{r.Body, connection}
+				r.Body = punctualBody{r.Body}
 			}
 		}
 		handler.ServeHTTP(w, r)
 	})
 }
 
-// punctualBody is the body of a request whose connection has a read deadline.
+// punctualBody is the body of a request whose connection has a read deadline. The
+// server takes that off when the body has been read, so that it does not end the
+// wait for the client to go away.
 type punctualBody struct {
 	io.ReadCloser
-	connection *http.ResponseController
 }
 
-func (b *punctualBody) Read(p []byte) (int, error) {
+func (b punctualBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	switch {
-	case err == io.EOF:
-		// From now on the server waits for the connection's end, and would take the
-		// deadline for it.
-		_ = b.connection.SetReadDeadline(time.Time{})
-	case errors.Is(err, os.ErrDeadlineExceeded):
+	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = apierrors.NewTimeoutError("the request's body did not arrive in time", 0)
 	}
 	return n, err

@@ -96,9 +96,8 @@ func TestAnAnswerHasToBeTakenSoonAfterTheDeadline(t *testing.T) {
 	})
 }
 
-// A connection that waits for its client to go away must not take the deadline for
-// that.
-func TestAfterTheBodyTheDeadlineIsTheContextsAlone(t *testing.T) {
+// net/http promises that.
+func TestTheBodysDeadlineIsNotTakenForTheClientsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		onDeadline(t, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nall", func(w http.ResponseWriter, r *http.Request) {
 			if body, err := io.ReadAll(r.Body); err != nil || string(body) != "all" {
