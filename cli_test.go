@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/base64"
+	"errors"
 	"net"
 	"net/http"
 	"os"
@@ -15,7 +17,6 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/annexapi/annex"
@@ -85,9 +86,36 @@ func TestCommandLine(t *testing.T) {
 	})
 }
 
-// program runs shop serve and returns its first lines and a function that ends it
-// and returns its exit error.
-func program(t *testing.T, args ...string) (lines []string, stop func() error) {
+// process is a program that serves.
+type process struct {
+	*exec.Cmd
+	lines []string // that it printed
+	log   bytes.Buffer
+}
+
+// program runs shop serve and reads its first lines.
+func program(t *testing.T, args ...string) *process {
+	t.Helper()
+	p := prepare(t, args...)
+	out, err := p.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	scanner := bufio.NewScanner(out)
+	for range 3 {
+		if !scanner.Scan() {
+			t.Fatalf("the program ended: %v\n%s", p.Wait(), &p.log)
+		}
+		p.lines = append(p.lines, scanner.Text())
+	}
+	return p
+}
+
+// prepare returns shop serve, to be started.
+func prepare(t *testing.T, args ...string) *process {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -97,70 +125,145 @@ func program(t *testing.T, args ...string) (lines []string, stop func() error) {
 	if err := os.Symlink(self, link); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), link, append([]string{"serve"}, args...)...)
-	cmd.Dir = t.TempDir()
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	scanner := bufio.NewScanner(out)
-	for range 3 {
-		if !scanner.Scan() {
-			t.Fatalf("the program ended: %v", cmd.Wait())
-		}
-		lines = append(lines, scanner.Text())
-	}
-	return lines, func() error {
-		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-			return err
-		}
-		return cmd.Wait()
-	}
+	p := &process{Cmd: exec.CommandContext(t.Context(), link, append([]string{"serve", "--secure-port=0"}, args...)...)}
+	p.Dir = t.TempDir()
+	p.Stderr = &p.log
+	return p
 }
 
-func TestServeTellsWhereItListensAndEndsInOrder(t *testing.T) {
-	t.Parallel()
-	data := filepath.Join(t.TempDir(), "data")
-	lines, stop := program(t, "--secure-port=0", "--data-dir", data)
+// stop asks the program to end, and returns its exit error.
+func (p *process) stop() error {
+	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	return p.Wait()
+}
 
-	kubeconfig := filepath.Join(data, "kubeconfig")
-	if want := "shop listens on https://127.0.0.1:"; !strings.HasPrefix(lines[0], want) {
-		t.Errorf("line 1: %q, want %s...", lines[0], want)
-	}
-	if want := "kubeconfig: " + kubeconfig; lines[1] != want {
-		t.Errorf("line 2: %q, want %q", lines[1], want)
-	}
-	if want := "kubectl --kubeconfig " + kubeconfig + " api-resources"; !strings.HasSuffix(lines[2], want) {
-		t.Errorf("line 3: %q, want ...%s", lines[2], want)
-	}
-	info, err := os.Stat(kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if info.Mode().Perm() != 0o600 {
-		t.Errorf("kubeconfig has mode %v", info.Mode())
-	}
+// clientFrom returns the client of a kubeconfig.
+func clientFrom(t *testing.T, kubeconfig string) *client {
+	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := rest.HTTPClientFor(config)
+	return connect(t, config)
+}
+
+func TestServeTellsWhereItListensAndEndsInOrder(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ dir, word string }{
+		"a plain name":    {"data", "data"},
+		"a name to quote": {"it's my data", `'it'\''s my data`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			parent := t.TempDir()
+			data := filepath.Join(parent, test.dir)
+			p := program(t, "--data-dir", data)
+
+			kubeconfig := filepath.Join(data, "kubeconfig")
+			if want := "shop listens on https://127.0.0.1:"; !strings.HasPrefix(p.lines[0], want) {
+				t.Errorf("line 1: %q, want %s...", p.lines[0], want)
+			}
+			if want := "kubeconfig: " + kubeconfig; p.lines[1] != want {
+				t.Errorf("line 2: %q, want %q", p.lines[1], want)
+			}
+			word := kubeconfig
+			if test.word != test.dir {
+				word = "'" + parent + "/" + strings.TrimPrefix(test.word, "'") + "/kubeconfig'"
+			}
+			if want := "kubectl --kubeconfig " + word + " api-resources"; !strings.HasSuffix(p.lines[2], want) {
+				t.Errorf("line 3: %q, want ...%s", p.lines[2], want)
+			}
+			info, err := os.Stat(kubeconfig)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if info.Mode().Perm() != 0o600 {
+				t.Errorf("kubeconfig has mode %v", info.Mode())
+			}
+			clientFrom(t, kubeconfig).get(widgetsPath).want(http.StatusOK)
+			if err := p.stop(); err != nil {
+				t.Errorf("after SIGTERM: %v", err)
+			}
+		})
+	}
+}
+
+func TestASecondSignalEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	data := filepath.Join(t.TempDir(), "data")
+	p := program(t, "--data-dir", data, "--shutdown-timeout=1h")
+	c := clientFrom(t, filepath.Join(data, "kubeconfig"))
+	c.raw(unfinished, widgetsPath) // is in progress until it ends
+	if err := p.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "draining", func() bool { return c.get("/readyz").code != http.StatusOK })
+	if err := p.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	within(t, "the program", func() {
+		exit := (*exec.ExitError)(nil)
+		if err := p.Wait(); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGINT {
+			t.Errorf("it ended with %v", err)
+		}
+	})
+}
+
+func TestServeOutlivesWhoReadsItsOutput(t *testing.T) {
+	t.Parallel()
+	data := filepath.Join(t.TempDir(), "data")
+	p := prepare(t, "--data-dir", data, "-v=2")
+	read, write, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	response, err := client.Get(config.Host + "/apis/shop.example.com/v1/widgets")
+	read.Close()
+	p.Stdout, p.Stderr = write, write
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	write.Close()
+	kubeconfig := filepath.Join(data, "kubeconfig")
+	until(t, "a kubeconfig", func() bool { _, err := os.Stat(kubeconfig); return err == nil })
+	c := clientFrom(t, kubeconfig)
+	until(t, "ready", func() bool { return c.get("/readyz").code == http.StatusOK })
+	c.create("w")
+	if err := p.stop(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+func TestLogsHoldNoSecrets(t *testing.T) {
+	t.Parallel()
+	data := filepath.Join(t.TempDir(), "data")
+	p := program(t, "--data-dir", data, "--token-auth-file", tokenFile(t), "-v=10")
+	kubeconfig := filepath.Join(data, "kubeconfig")
+	c := clientFrom(t, kubeconfig)
+	c.create("w")
+	for token, code := range map[string]int{"secret": http.StatusForbidden, "root": http.StatusOK, "mistyped": http.StatusUnauthorized} {
+		c.stranger(token).get(widgetsPath).want(code)
+	}
+	if err := p.stop(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	config, err := clientcmd.LoadFromFile(kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
-	response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		t.Errorf("list: %s", response.Status)
+	log := p.log.String()
+	if !strings.Contains(log, "Authorization: Bearer") {
+		t.Error("requests are not logged at all")
 	}
-	if err := stop(); err != nil {
-		t.Errorf("after SIGTERM: %v", err)
+	key := config.AuthInfos["shop-admin"].ClientKeyData
+	for _, secret := range []string{"Bearer secret", "Bearer root", "mistyped", string(key), base64.StdEncoding.EncodeToString(key), "PRIVATE KEY"} {
+		if strings.Contains(log, secret) {
+			t.Errorf("%q is in the log", secret)
+		}
+	}
+	for line := range strings.Lines(log) {
+		if _, after, found := strings.Cut(line, "Authorization: Bearer "); found && !strings.HasPrefix(after, "<masked>") {
+			t.Errorf("a token is in the log: %s", line)
+		}
 	}
 }
