@@ -18,6 +18,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -785,5 +786,45 @@ func TestURLsCanBeUsed(t *testing.T) {
 				t.Errorf("discovery says %v", got)
 			}
 		})
+	}
+}
+
+func TestAListerThatIsAskedForTooLateIsAnError(t *testing.T) {
+	t.Parallel()
+	var host *annex.Host
+	start(t, only(
+		widgets().AdmitWith(func(h *annex.Host) (annex.AdmitFunc[v1.Widget], error) {
+			host = h
+			_, err := annex.ListerFor[v1.Widget](h)
+			return func(context.Context, annex.Request[v1.Widget]) error { return nil }, err
+		}),
+		annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped(),
+	))
+	if _, err := annex.ListerFor[v1.Widget](host); err != nil {
+		t.Errorf("the same as before: %v", err)
+	}
+	if _, err := annex.ListerFor[v1.Shelf](host); err == nil || !strings.Contains(err.Error(), "v1.Shelf: the cache of shelves.shop.example.com would never be filled") {
+		t.Errorf("another: %v", err)
+	}
+}
+
+// Strangers could otherwise reset streams on one connection for ever.
+func TestStrangersGetAConnectionForEachRequest(t *testing.T) {
+	t.Parallel()
+	c := start(t, shop())
+	for _, who := range []struct {
+		c    *client
+		kept bool
+	}{{c, true}, {c.stranger(""), false}} {
+		for i, path := range []string{"/version", "/version", widgetsPath, widgetsPath} {
+			reused := false
+			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused }})
+			response := who.c.send(ctx, http.MethodGet, path, nil)
+			_, err := io.Copy(io.Discard, response.Body)
+			response.Body.Close()
+			if err != nil || response.ProtoMajor != 2 || i > 0 && reused != who.kept {
+				t.Errorf("request %d: %s, %v, connection reused: %t, want %t", i, response.Proto, err, reused, who.kept)
+			}
+		}
 	}
 }

@@ -36,13 +36,18 @@ type Lister[T any] struct {
 
 // ListerFor returns a lister of the kind and version that the Go type T stands for
 // on this server. It is an error if the server serves no such type. Listers of the
-// same type share one cache; it is filled when the server starts.
+// same type share one cache, which is filled when the server starts: ask for a lister
+// when the hook is made, not when it is called.
 func ListerFor[T any, PT object[T]](h *Host) (*Lister[T], error) {
 	t := reflect.TypeFor[T]()
 	for _, k := range h.definition.Kinds() {
 		for _, v := range k.Versions {
 			if v.Type == t && !v.Unserved {
-				return &Lister[T]{h.informers.For(k, v)}, nil
+				i, err := h.informers.For(k, v)
+				if err != nil {
+					return nil, fmt.Errorf("lister of %s: %w", t, err)
+				}
+				return &Lister[T]{i}, nil
 			}
 		}
 	}

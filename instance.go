@@ -38,8 +38,11 @@ func New(ctx context.Context, server Server, options Options) (*Instance, error)
 }
 
 // Run serves until the context ends. Then it answers the requests in progress,
-// ends watches, and closes the instance. ready, which may be nil, is called once
-// the server is ready. Run is called once; it returns nil after an orderly end.
+// ends watches, and closes the instance; what takes longer than
+// Options.ShutdownTimeout is cut off. Meanwhile /readyz fails, and new requests get
+// a 503 that says when to try again. ready, which may be nil, is called once the
+// server is ready. Run returns nil after such an end. It is an error to call it
+// again or after Close.
 func (i *Instance) Run(ctx context.Context, ready func()) error {
 	if ready == nil {
 		ready = func() {}
@@ -47,11 +50,14 @@ func (i *Instance) Run(ctx context.Context, ready func()) error {
 	return i.server.Run(ctx, ready)
 }
 
-// Close releases what New opened. It is for instances that are not run.
+// Close releases what New opened. It is for instances that are not run; for others
+// it does nothing.
 func (i *Instance) Close() error { return i.server.Close() }
 
 // Handler is the instance's HTTP interface, with authentication and authorization,
-// for serving it on a listener of one's own. It answers while Run runs.
+// for serving it on a listener of one's own. It answers while Run runs. Requests
+// other than watches set the read and write deadlines of their connection, where it
+// has any, by Options.RequestTimeout.
 func (i *Instance) Handler() http.Handler { return i.server.Handler() }
 
 // URL is where clients on this machine reach the instance by HTTPS; empty if it
@@ -62,8 +68,8 @@ func (i *Instance) URL() string { return i.server.URL() }
 // empty if it does not listen.
 func (i *Instance) InsecureURL() string { return i.server.InsecureURL() }
 
-// Kubeconfig is the absolute path of the administrator's kubeconfig, which exists
-// while Run runs; empty if there is no data directory.
+// Kubeconfig is the absolute path of the administrator's kubeconfig, which New
+// writes; empty if there is no data directory, or no HTTPS.
 func (i *Instance) Kubeconfig() string { return i.server.Kubeconfig() }
 
 // ClientConfig returns a configuration for clients with the administrator's

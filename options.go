@@ -63,10 +63,12 @@ type Options struct {
 	HistoryRevisions int64
 	HistoryBytes     int64
 
-	// RequestTimeout bounds every request but watches; one minute if 0.
+	// RequestTimeout bounds every request but watches, and with it how long a body
+	// may take to arrive and an answer to be read; one minute if 0. A write that takes
+	// longer, in a hook say, is answered with 504.
 	RequestTimeout time.Duration
-	// ShutdownTimeout bounds how long a shutdown waits for watches to end and
-	// connections to become idle; 10 seconds if 0.
+	// ShutdownTimeout bounds how long a shutdown waits for requests in progress,
+	// watches, and connections to become idle; 10 seconds if 0.
 	ShutdownTimeout time.Duration
 
 	// UnrestrictedUpdate accepts updates without a resource version, which

@@ -26,6 +26,7 @@ type Set struct {
 
 	mu        sync.Mutex
 	informers map[schema.GroupVersionResource]*Informer
+	running   bool
 }
 
 // NewSet returns an empty set whose informers watch with client.
@@ -33,17 +34,21 @@ func NewSet(client *rest.Config, codecs serializer.CodecFactory) *Set {
 	return &Set{client: client, codecs: codecs, informers: map[schema.GroupVersionResource]*Informer{}}
 }
 
-// For returns the informer of a kind in a version, the same one each time.
-func (s *Set) For(k *define.Kind, v *define.Version) *Informer {
+// For returns the informer of a kind in a version, the same one each time. It is an
+// error to ask for one that nobody asked for before Run.
+func (s *Set) For(k *define.Kind, v *define.Version) (*Informer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	gvr := v.GroupVersion.WithResource(k.Resource)
 	if i, ok := s.informers[gvr]; ok {
-		return i
+		return i, nil
+	}
+	if s.running {
+		return nil, fmt.Errorf("the cache of %s would never be filled: the server is running", gvr.GroupResource())
 	}
 	i := &Informer{resource: gvr, version: v, synced: make(chan struct{})}
 	s.informers[gvr] = i
-	return i
+	return i, nil
 }
 
 // Run fills all caches and keeps them current until the context ends.
@@ -52,6 +57,7 @@ func (s *Set) Run(ctx context.Context) error {
 	defer all.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.running = true
 	for _, i := range s.informers {
 		if err := i.connect(s.client, s.codecs); err != nil {
 			return fmt.Errorf("informer of %s: %w", i.resource, err)

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 
@@ -34,7 +35,7 @@ func chain(config Config) func(http.Handler, *server.Config) http.Handler {
 		handler = withConnectionDeadline(handler)
 		handler = filters.WithRequestDeadline(handler, nil, nil, c.LongRunningFunc, c.Serializer, c.RequestTimeout)
 		handler = serverfilters.WithWaitGroup(handler, c.LongRunningFunc, c.NonLongRunningRequestWaitGroup)
-		handler = serverfilters.WithWatchTerminationDuringShutdown(handler, stopping(config.Stopping), c.WatchRequestWaitGroup)
+		handler = serverfilters.WithWatchTerminationDuringShutdown(handler, stopping(config.Stopping), watchGroup{c.WatchRequestWaitGroup, config.Stopping})
 		handler = filters.WithCacheControl(handler)
 		handler = filters.WithRequestInfo(handler, c.RequestInfoResolver)
 		handler = filters.WithRequestReceivedTimestamp(handler)
@@ -47,6 +48,24 @@ func chain(config Config) func(http.Handler, *server.Config) http.Handler {
 type stopping <-chan struct{}
 
 func (s stopping) ShuttingDown() <-chan struct{} { return s }
+
+// watchGroup refuses watches from the moment on that those in progress are told to
+// end. Upstream's group refuses them only once somebody waits for it; a watch that
+// begins in between ends at once and empty, which clients take for a fault and
+// list everything anew.
+type watchGroup struct {
+	serverfilters.RequestWaitGroup
+	stopping <-chan struct{}
+}
+
+func (g watchGroup) Add(delta int) error {
+	select {
+	case <-g.stopping:
+		return errors.New("the server is shutting down")
+	default:
+		return g.RequestWaitGroup.Add(delta)
+	}
+}
 
 // withImpersonation takes the way through the impersonation filter only if the
 // request asks for it.

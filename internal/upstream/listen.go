@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/klog/v2"
 )
 
 // streamsPerConnection bounds the requests at once on one HTTP/2 connection. It
@@ -58,7 +59,7 @@ func ServePlain(l net.Listener, handler http.Handler, grace time.Duration) (*Lis
 
 func newListening(l net.Listener) *Listening {
 	return &Listening{
-		connections: &connections{Listener: l, open: map[*connection]struct{}{}},
+		connections: &connections{Listener: l, most: maxConnections(), open: map[*connection]struct{}{}},
 		stop:        make(chan struct{}),
 	}
 }
@@ -75,25 +76,46 @@ func (l *Listening) Shutdown(ctx context.Context) {
 	l.connections.cut()
 }
 
-// connections is a listener that knows its open connections: the HTTP server's own
-// Shutdown leaves those that are still busy to themselves.
+// connections is a listener that knows its open connections and bounds their
+// number: the HTTP server's own Shutdown leaves those that are still busy to
+// themselves, and it accepts connections, of strangers too, until the process has no
+// files left for the storage to open.
 type connections struct {
 	net.Listener
+	most int // 0 is any number
 
 	mu   sync.Mutex
 	open map[*connection]struct{}
+	full bool // connections are being refused
 }
 
 func (c *connections) Accept() (net.Conn, error) {
-	conn, err := c.Listener.Accept()
-	if err != nil {
-		return nil, err
+	for {
+		conn, err := c.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		accepted := &connection{Conn: conn, of: c}
+		if c.add(accepted) {
+			return accepted, nil
+		}
+		_ = conn.Close()
 	}
-	accepted := &connection{Conn: conn, of: c}
+}
+
+// add tells whether there is room for one more connection.
+func (c *connections) add(conn *connection) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.open[accepted] = struct{}{}
-	return accepted, nil
+	full := c.most > 0 && len(c.open) >= c.most
+	if full && !c.full {
+		klog.Background().Error(nil, "Connections are refused, too many are open", "address", c.Addr().String(), "open", len(c.open))
+	}
+	if c.full = full; full {
+		return false
+	}
+	c.open[conn] = struct{}{}
+	return true
 }
 
 // cut closes all connections. The listener accepts no more.

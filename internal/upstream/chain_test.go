@@ -1,0 +1,33 @@
+package upstream
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	utilwaitgroup "k8s.io/apimachinery/pkg/util/waitgroup"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	serverfilters "k8s.io/apiserver/pkg/server/filters"
+)
+
+func TestAWatchIsRefusedOnceWatchesAreToldToEnd(t *testing.T) {
+	t.Parallel()
+	stop := make(chan struct{})
+	began := 0
+	handler := serverfilters.WithWatchTerminationDuringShutdown(
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { began++ }),
+		stopping(stop), watchGroup{&utilwaitgroup.RateLimitedSafeWaitGroup{}, stop})
+	watch := func() *httptest.ResponseRecorder {
+		r := httptest.NewRequest(http.MethodGet, "/apis/shop.example.com/v1/widgets?watch=true", nil)
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r.WithContext(request.WithRequestInfo(r.Context(), &request.RequestInfo{Verb: "watch"})))
+		return w
+	}
+	if w := watch(); w.Code != http.StatusOK || began != 1 {
+		t.Errorf("before: %d, %d watches began", w.Code, began)
+	}
+	close(stop)
+	if w := watch(); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" || began != 1 {
+		t.Errorf("after: %d, retry after %q, %d watches began", w.Code, w.Header().Get("Retry-After"), began)
+	}
+}
