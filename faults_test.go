@@ -1,6 +1,7 @@
 package annex_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/ecdsa"
@@ -208,27 +209,36 @@ func TestManyWatchesEndInOrder(t *testing.T) {
 	const many = 300
 	instance, stop := run(t, shop(), annex.Options{Storage: annex.Memory})
 	c := clientOf(t, instance)
-	begun, ended := make(chan struct{}, many), make(chan error, many)
+	begun, seen, ended := make(chan struct{}, many), make(chan struct{}, many), make(chan error, many)
+	watch := func() error {
+		response, err := c.http.Get(c.config.Host + widgetsPath + "?watch=1")
+		begun <- struct{}{}
+		if err != nil {
+			seen <- struct{}{}
+			return err
+		}
+		defer response.Body.Close()
+		stream := bufio.NewReader(response.Body)
+		first, err := stream.ReadBytes('\n')
+		seen <- struct{}{}
+		if err != nil || !bytes.Contains(first, []byte(`"type":"ADDED"`)) {
+			return fmt.Errorf("first %s: %w", first, err)
+		}
+		if rest, err := io.ReadAll(stream); err != nil || len(rest) > 0 {
+			return fmt.Errorf("then %s: %w", rest, err)
+		}
+		return nil
+	}
 	for range many {
-		go func() {
-			response, err := c.http.Get(c.config.Host + widgetsPath + "?watch=1")
-			begun <- struct{}{}
-			if err != nil {
-				ended <- err
-				return
-			}
-			defer response.Body.Close()
-			whole, err := io.ReadAll(response.Body)
-			if err == nil && (bytes.Count(whole, []byte(`"type":"ADDED"`)) != 1 || !bytes.HasSuffix(whole, []byte("}\n"))) {
-				err = fmt.Errorf("got %s", whole)
-			}
-			ended <- err
-		}()
+		go func() { ended <- watch() }()
 	}
 	for range many {
 		<-begun
 	}
 	c.create("w")
+	for range many {
+		<-seen
+	}
 	within(t, "the shutdown", func() {
 		if err := stop(); err != nil {
 			t.Error(err)
