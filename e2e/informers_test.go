@@ -135,7 +135,7 @@ func TestInformersResumeAfterARestart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := startServer(t, "wardle")
+			s := startServerOn(t, "wardle", restartPort(t))
 			config := s.config(t)
 			l := newLedger()
 			mark(t.Context(), t, config, l)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -29,10 +30,15 @@ type server struct {
 	stderr *lockedBuffer
 }
 
-// startServer runs a program of bin until the test is over.
+// startServer runs a program of bin until the test is over, on a free port.
 func startServer(t *testing.T, program string) *server {
 	t.Helper()
-	s := &server{program: program, dir: filepath.Join(t.TempDir(), "data")}
+	return startServerOn(t, program, 0)
+}
+
+func startServerOn(t *testing.T, program string, port int) *server {
+	t.Helper()
+	s := &server{program: program, dir: filepath.Join(t.TempDir(), "data"), port: port}
 	s.start(t)
 	t.Cleanup(func() {
 		if s.cmd != nil {
@@ -66,7 +72,9 @@ func (s *server) start(t *testing.T) {
 	defer hung.Stop()
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
-		t.Fatalf("%s ended before it listened: %v\n%s", s.program, s.cmd.Wait(), s.stderr)
+		err := s.cmd.Wait()
+		s.cmd = nil
+		t.Fatalf("%s ended before it listened: %v\n%s", s.program, err, s.stderr)
 	}
 	_, address, _ := strings.Cut(strings.TrimSpace(line), "https://")
 	_, port, err := net.SplitHostPort(address)
@@ -118,6 +126,22 @@ func (s *server) config(t *testing.T) *rest.Config {
 	}
 	config.QPS = -1
 	return config
+}
+
+// restartPort is a free port that stays free while nobody listens on it: the
+// kernel gives ports of this range to nobody who does not ask for them.
+func restartPort(t *testing.T) int {
+	t.Helper()
+	for range 100 {
+		port := 20000 + rand.IntN(10000)
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			l.Close()
+			return port
+		}
+	}
+	t.Fatal("no free port between 20000 and 30000")
+	return 0
 }
 
 // lockedBuffer is a buffer that one goroutine fills while another reads it.

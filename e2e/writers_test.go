@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
@@ -37,32 +38,42 @@ type writer struct {
 	n       int
 }
 
-// startWriters starts writers that write until the context ends or, if patient is
-// false, until the server does. wait returns their errors.
-func startWriters(ctx context.Context, t *testing.T, config *rest.Config, l *ledger, count int, patient bool) (wait func() error) {
+// startWriters starts writers that write until the context ends or the server is
+// gone. wait returns their errors; conflicts are none if there are other writers of
+// the same objects.
+func startWriters(ctx context.Context, t *testing.T, config *rest.Config, l *ledger, count int, contended bool) (wait func() error) {
 	t.Helper()
 	client := dynamic.NewForConfigOrDie(config)
 	var group errgroup.Group
 	for range count {
-		id := l.newWriter()
-		w := &writer{id: id, client: client, ledger: l, random: rand.New(rand.NewPCG(1, uint64(id))), objects: map[string]*unstructured.Unstructured{}}
+		w := &writer{client: client, ledger: l}
+		w.begin()
 		group.Go(func() error {
 			for ctx.Err() == nil {
 				err := w.step()
 				var status apierrors.APIStatus
 				switch {
-				case err == nil, patient && apierrors.IsConflict(err):
-				case !patient && !errors.As(err, &status):
-					l.notAnswered()
+				case err == nil, contended && apierrors.IsConflict(err):
+				case utilnet.IsConnectionRefused(err):
 					return nil
-				default:
+				case errors.As(err, &status):
 					return fmt.Errorf("writer %d: %w", w.id, err)
+				default:
+					l.notAnswered()
+					w.begin()
 				}
 			}
 			return nil
 		})
 	}
 	return group.Wait
+}
+
+// begin makes a new writer of it, which knows of no objects yet.
+func (w *writer) begin() {
+	w.id = w.ledger.newWriter()
+	w.random = rand.New(rand.NewPCG(1, uint64(w.id)))
+	w.objects = map[string]*unstructured.Unstructured{}
 }
 
 // step is one write. Writes are not cut off by a context, so that their outcome is
