@@ -202,12 +202,12 @@ func TestASecondSignalEndsAtOnce(t *testing.T) {
 	if err := p.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	within(t, "the program", func() {
-		exit := (*exec.ExitError)(nil)
-		if err := p.Wait(); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGINT {
-			t.Errorf("it ended with %v", err)
-		}
-	})
+	var err error
+	within(t, "the program", func() { err = p.Wait() })
+	exit := (*exec.ExitError)(nil)
+	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGINT {
+		t.Errorf("it ended with %v", err)
+	}
 }
 
 func TestServeOutlivesWhoReadsItsOutput(t *testing.T) {

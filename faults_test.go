@@ -20,6 +20,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
+	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -404,8 +405,14 @@ func TestAFailedNewLeavesNothing(t *testing.T) {
 		"an empty certificate": func(_ *annex.Server, o *annex.Options) {
 			o.TLSCertFile, o.TLSPrivateKeyFile = filepath.Join(dir, "empty"), filepath.Join(dir, "empty")
 		},
-		"authorities that are none": func(_ *annex.Server, o *annex.Options) { o.ClientCAFile = filepath.Join(dir, "garbage") },
-		"tokens that are none":      func(_ *annex.Server, o *annex.Options) { o.TokenAuthFile = filepath.Join(dir, "garbage") },
+		"authorities that are none": func(_ *annex.Server, o *annex.Options) {
+			o.TLSCertFile, o.TLSPrivateKeyFile = filepath.Join(dir, "data", "cert", "server.crt"), filepath.Join(dir, "data", "cert", "server.key")
+			o.ClientCAFile = filepath.Join(dir, "garbage")
+		},
+		"tokens that are none": func(_ *annex.Server, o *annex.Options) {
+			o.ClientCAFile = filepath.Join(dir, "data", "cert", "ca.crt")
+			o.TokenAuthFile = filepath.Join(dir, "garbage")
+		},
 		"a kubeconfig that is none": func(_ *annex.Server, o *annex.Options) {
 			if err := os.Rename(filepath.Join(dir, "garbage"), kubeconfig); err != nil {
 				t.Fatal(err)
@@ -784,6 +791,15 @@ func TestURLsCanBeUsed(t *testing.T) {
 				l.Close()
 			}
 			instance, _ := run(t, shop(), options)
+			for _, u := range []string{instance.URL(), instance.InsecureURL()} {
+				parsed, err := url.Parse(u)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if ip := net.ParseIP(parsed.Hostname()); ip == nil || ip.IsUnspecified() {
+					t.Errorf("nobody is at %s", u)
+				}
+			}
 			connect(t, &rest.Config{Host: instance.InsecureURL()}).get("/readyz").want(http.StatusOK)
 			c := clientOf(t, instance)
 			c.get("/readyz").want(http.StatusOK)
