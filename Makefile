@@ -8,6 +8,10 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@latest
 MODULES := . cmd/annex samples/wardle e2e store/etcd/etcdtest
 
+# kubectl version parses the version that a release build sets.
+KUBECTL_VERSION := -s -w -X k8s.io/component-base/version.gitVersion=v1.37.2 -X k8s.io/client-go/pkg/version.gitVersion=v1.37.2 \
+	-X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=37
+
 .PHONY: help
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -37,7 +41,7 @@ vuln: ## look for known vulnerabilities (needs the vulnerability database)
 
 .PHONY: generate
 generate: ## write all generated files anew
-	go -C cmd/annex run . generate ../../internal/shop/... ../../samples/wardle/apis/...
+	go -C cmd/annex run . generate ../../internal/shop/... ../../samples/wardle/apis/... ../../e2e/apis/...
 	go generate ./internal/convert/...
 
 SUMMARY := grep -aE '^(ok|FAIL|--- FAIL|panic)|storage suite|crash:'
@@ -65,4 +69,4 @@ bench: ## start-up and storage benchmarks
 	go -C samples/wardle test -run '^$$' -bench . .
 
 bin/kubectl: e2e/go.mod
-	go -C e2e build -o ../bin/kubectl ./cmd/kubectl
+	go -C e2e build -ldflags "$(KUBECTL_VERSION)" -o ../bin/kubectl ./cmd/kubectl

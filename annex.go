@@ -23,12 +23,18 @@ import (
 // Main runs the server as a program with the verbs serve, describe and version,
 // and exits: 0 after a verb that did its work, 2 if the command line, the
 // definition or the configuration is wrong, 1 if the server failed. SIGINT and
-// SIGTERM end a server in order, a second one ends it at once. Main is meant to be
-// all that a main function does.
+// SIGTERM end a server in order, a second one ends it at once, with 1. Main is meant
+// to be all that a main function does.
 func Main(server Server) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The first signal asks for an orderly end, the second one does not ask.
-	context.AfterFunc(ctx, stop)
+	ctx, end := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		end()
+		<-signals
+		os.Exit(1)
+	}()
 	os.Exit(run(ctx, server, os.Args[1:], os.Stdout, os.Stderr))
 }
 

@@ -222,7 +222,7 @@ type Column[T any] struct {
 	// Wide columns are shown by -o wide only.
 	Wide bool
 	// Value returns the cell: a string, boolean, number, metav1.Time, or anything
-	// that prints itself; nil prints as <none>.
+	// that prints itself; nil prints as nothing.
 	Value func(obj *T) any
 }
 

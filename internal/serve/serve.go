@@ -64,6 +64,8 @@ type Server struct {
 	secure   net.Listener
 	insecure net.Listener
 
+	// settled is closed when what users take for granted is there.
+	settled  chan struct{}
 	stopping chan struct{}
 	closers  []func() error
 	// ended is set by the one call of Run, or of Close without one.
@@ -76,7 +78,7 @@ func New(ctx context.Context, definition *define.Server, options Options, host H
 	if err := options.Complete(); err != nil {
 		return nil, err
 	}
-	s := &Server{definition: definition, options: options, stopping: make(chan struct{})}
+	s := &Server{definition: definition, options: options, settled: make(chan struct{}), stopping: make(chan struct{})}
 	if err := s.build(ctx, host); err != nil {
 		if closing := s.close(); closing != nil {
 			err = fmt.Errorf("%w (and closing: %w)", err, closing)
@@ -262,6 +264,14 @@ func (s *Server) authenticator() authenticator.Request {
 func (s *Server) readyChecks() []healthz.HealthChecker {
 	return []healthz.HealthChecker{
 		healthz.NamedCheck("storage", func(*http.Request) error { return s.storageHealth() }),
+		healthz.NamedCheck("default-namespace", func(*http.Request) error {
+			select {
+			case <-s.settled:
+				return nil
+			default:
+				return errors.New("the namespace default does not exist yet")
+			}
+		}),
 		healthz.NamedCheck("stopping", func(*http.Request) error {
 			select {
 			case <-s.stopping:
@@ -446,6 +456,7 @@ func (s *Server) becomeReady(ctx, background context.Context) error {
 	defer context.AfterFunc(background, cancel)()
 	err := coreapi.EnsureDefault(ctx, s.loopback.Config())
 	if err == nil {
+		close(s.settled)
 		err = s.untilReady(ctx)
 	}
 	if background.Err() != nil {
