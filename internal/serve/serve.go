@@ -414,8 +414,15 @@ func (s *Server) shutDown(ctx context.Context, stop func(context.Context)) {
 	if err := s.upstream.Drain(ctx); err != nil {
 		klog.FromContext(ctx).Error(nil, "Requests in progress were cut off by the shutdown", "timeout", s.options.ShutdownTimeout)
 	}
-	stop(ctx)
+	idle, cancel := context.WithTimeout(ctx, idleTimeout)
+	defer cancel()
+	stop(idle)
 }
+
+// idleTimeout is how long connections may take to end once their requests have been
+// answered: the last bytes, and HTTP/2's goodbye, which takes a second. Those that
+// only began a request, or a handshake, would hold a shutdown much longer.
+const idleTimeout = 2 * time.Second
 
 // startBackground starts what requests in progress need to the last.
 func (s *Server) startBackground(ctx context.Context, running *sync.WaitGroup) {
