@@ -141,8 +141,15 @@ func (s *view) stored(ctx context.Context, key string, data []byte) ([]byte, err
 	return data, nil
 }
 
-func (s *view) decode(data []byte, revision uint64) (runtime.Object, error) {
-	object, _, err := s.resource.Codec.Decode(data, nil, s.resource.New())
+// decode runs users' conversions and defaults, where a panic must not go on: in a
+// watcher it would end the process, and in a write leave it unsettled for ever.
+func (s *view) decode(data []byte, revision uint64) (object runtime.Object, err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			object, err = nil, s.undecodable(revision, fmt.Errorf("panic: %v", reason))
+		}
+	}()
+	object, _, err = s.resource.Codec.Decode(data, nil, s.resource.New())
 	if err != nil {
 		return nil, s.undecodable(revision, err)
 	}

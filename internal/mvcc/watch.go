@@ -180,15 +180,26 @@ func (w *watcher) run(startErr error) {
 	defer w.end()
 	err := startErr
 	if err == nil {
-		err = w.sendInitial()
+		err = w.guard(w.sendInitial)
 	}
 	utilflowcontrol.WatchInitialized(w.ctx)
 	for err == nil {
-		err = w.sendNext()
+		err = w.guard(w.sendNext)
 	}
 	if w.ctx.Err() == nil {
 		_ = w.send(watch.Event{Type: watch.Error, Object: watchStatus(err)})
 	}
+}
+
+// guard makes an error of a panic, which would end the process: the predicate runs
+// users' functions on every object.
+func (w *watcher) guard(send func() error) (err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			err = fmt.Errorf("panic while delivering: %v", reason)
+		}
+	}()
+	return send()
 }
 
 // sendInitial delivers the objects that exist at the start.
