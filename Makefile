@@ -44,7 +44,7 @@ generate: ## write all generated files anew
 	go -C cmd/annex run . generate ../../internal/shop/... ../../samples/wardle/apis/... ../../e2e/apis/...
 	go generate ./internal/convert/...
 
-SUMMARY := grep -aE '^(ok|FAIL|--- FAIL|panic)|storage suite|crash:'
+SUMMARY := grep -aE '^(ok|FAIL|--- FAIL|panic)|storage suite|^(crash|faults|linearizability) \('
 
 .PHONY: storage
 storage: ## the storage suites on every backend, with their summary lines
@@ -52,8 +52,8 @@ storage: ## the storage suites on every backend, with their summary lines
 	go -C store/etcd/etcdtest test -count=1 -v . | $(SUMMARY)
 
 .PHONY: crash
-crash: ## kill -9 under 64 writers, 200 times
-	ANNEX_CRASH_KILLS=200 go test ./store/embedded -run KilledProcess -count=1 -v -timeout 30m
+crash: ## kill -9 under 64 writers, 500 times over each durable journal
+	ANNEX_CRASH_KILLS=$(or $(ANNEX_CRASH_KILLS),500) go test -p 1 ./store/... -run KilledProcess -count=1 -v -timeout 60m | $(SUMMARY)
 
 .PHONY: e2e
 e2e: ## kubectl, controller-runtime and informers against the sample

@@ -9,13 +9,10 @@ import (
 	"io"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -23,36 +20,8 @@ import (
 
 	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/journal"
+	"github.com/annexapi/annex/store/storetest"
 )
-
-// trials is the number of trials of a random test: fallback, unless the
-// environment says otherwise.
-func trials(t testing.TB, variable string, fallback int) int {
-	t.Helper()
-	text := os.Getenv(variable)
-	if text == "" {
-		return fallback
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatalf("%s: %v", variable, err)
-	}
-	return n
-}
-
-// seeded returns a random source that the log tells how to repeat: set ANNEX_SEED.
-func seeded(t testing.TB) *rand.Rand {
-	t.Helper()
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("ANNEX_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("ANNEX_SEED: %v", err)
-		}
-	}
-	t.Logf("ANNEX_SEED=%d", seed)
-	return rand.New(rand.NewPCG(seed, 0))
-}
 
 // image is the content of a journal's directory.
 type image map[string][]byte
@@ -190,11 +159,11 @@ func images(t testing.TB) (closed, killed image, want []journal.Record) {
 // TestAFlippedBitIsReportedOrWithoutEffect flips one random bit of a random file
 // per trial. ANNEX_BIT_FLIPS sets the number of trials.
 func TestAFlippedBitIsReportedOrWithoutEffect(t *testing.T) {
-	rng := seeded(t)
+	rng := storetest.Seeded(t)
 	closed, killed, want := images(t)
 	type outcome struct{ reported, harmless int }
 	outcomes := map[string]*outcome{}
-	for range trials(t, "ANNEX_BIT_FLIPS", 60) {
+	for range storetest.Trials(t, "ANNEX_BIT_FLIPS", 60) {
 		state, original := "closed", closed
 		if rng.IntN(2) == 0 {
 			state, original = "killed", killed

@@ -17,6 +17,7 @@ import (
 
 	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/journal"
+	"github.com/annexapi/annex/store/storetest"
 )
 
 // load is a number of writers that append records of 1 KB, and a trimmer beside
@@ -365,10 +366,10 @@ func TestAFileThatMisbehavesMakesTheJournalReadOnly(t *testing.T) {
 // from opening to closing, and all after it or only that one. ANNEX_DISK_ERRORS
 // sets the number of trials.
 func TestAnErrorAtAnyOperationLosesNothing(t *testing.T) {
-	rng := seeded(t)
+	rng := storetest.Seeded(t)
 	const operations = 6000 // about what the load below takes
 	var refused, failed, unnoticed int
-	for range trials(t, "ANNEX_DISK_ERRORS", 60) {
+	for range storetest.Trials(t, "ANNEX_DISK_ERRORS", 60) {
 		at, once := rng.Int64N(operations), rng.IntN(2) == 0
 		if rng.IntN(3) == 0 {
 			at = rng.Int64N(150) // while opening
@@ -413,8 +414,8 @@ func TestAnErrorAtAnyOperationLosesNothing(t *testing.T) {
 // would leave it: what was synced, and a random part of the rest. ANNEX_POWER_CUTS
 // sets their number.
 func TestAPowerCutLosesNothingAcknowledged(t *testing.T) {
-	rng := seeded(t)
-	cuts := trials(t, "ANNEX_POWER_CUTS", 30)
+	rng := storetest.Seeded(t)
+	cuts := storetest.Trials(t, "ANNEX_POWER_CUTS", 30)
 	files := vfs.NewCrashableMem()
 	j := mustOpen(t, imageDir, embedded.Options{FS: files, MemTableSize: 256 << 10})
 	l := &load{journal: j}

@@ -27,3 +27,9 @@ func TestRestart(t *testing.T) { storetest.RunRestart(t, openAt) }
 func TestStorage(t *testing.T) {
 	storetest.RunStorage(t, "embedded", storetest.AboveJournal(openNew))
 }
+
+func TestAKilledProcessLosesNothing(t *testing.T) {
+	storetest.RunCrash(t, "embedded", func(_ testing.TB, dir string) (journal.Journal, error) {
+		return embedded.Open(dir, embedded.Options{MemTableSize: 1 << 20})
+	})
+}

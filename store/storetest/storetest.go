@@ -4,7 +4,8 @@
 //   - RunStorage and BenchmarkStorage are the API machinery's own storage suite.
 //   - RunJournal is the contract of a journal, on its own.
 //   - RunRestart is what the revisioned core promises across a restart above a
-//     durable journal.
+//     durable journal, and RunCrash across the death of the process.
+//   - CountFaults counts what the fault tests of a journal inject and find.
 package storetest
 
 import (

@@ -1,4 +1,4 @@
-package embedded_test
+package storetest
 
 import (
 	"bufio"
@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,15 +27,13 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/annexapi/annex/internal/mvcc"
-	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/journal"
-	"github.com/annexapi/annex/store/storetest"
 )
 
-// The crash test runs this binary again as the process that is killed. It gets
-// its directory and from where to resume its watches in the environment, and
-// tells what it did over pipes, one for the acknowledgements and one for each
-// watch, a line for each.
+// The crash test runs itself again in the process that is killed. That gets its
+// directory and from where to resume its watches in the environment, and tells
+// what it did over pipes, one for the acknowledgements and one for each watch, a
+// line for each.
 const (
 	crashDirEnv    = "ANNEX_TEST_CRASH_DIR"
 	crashResumeEnv = "ANNEX_TEST_CRASH_RESUME"
@@ -51,15 +50,33 @@ const (
 // crashWatches are the keys that are watched; the first sees everything.
 var crashWatches = []string{"/pods/", "/pods/", "/pods/ns3/"}
 
-func TestMain(m *testing.M) {
+// RunCrash kills a process that writes and watches, as often as ANNEX_CRASH_KILLS
+// says, each time at a random moment, and checks what the next one finds: no write
+// that was acknowledged is lost, no revision is two, and watches go on where they
+// were. It prints a line with what it counted, under the name of the journal.
+//
+// The test that calls it is run again in a process of its own, so it must do the
+// same there: nothing before RunCrash but what is cheap, and nothing that needs to
+// be undone.
+func RunCrash(t *testing.T, name string, open OpenJournal) {
 	if dir := os.Getenv(crashDirEnv); dir != "" {
-		if err := runVictim(dir, os.Getenv(crashResumeEnv), os.Getenv(crashSeedEnv)); err != nil {
+		if err := runVictim(t, open, dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
 		}
-		os.Exit(0)
+		os.Exit(1) // a victim does not end of itself
 	}
-	os.Exit(m.Run())
+	rng := Seeded(t)
+	c := &crashes{open: open, told: map[uint64]fact{}, seen: slices.Repeat([]uint64{1}, len(crashWatches))}
+	dir := t.TempDir()
+	for range Trials(t, "ANNEX_CRASH_KILLS", 5) {
+		c.generation(t, dir, rng)
+		if t.Failed() {
+			break
+		}
+	}
+	c.verifyState(t, dir)
+	fmt.Printf("crash (%s): %d kills, %d acknowledged writes, %d lost, %d revisions reused, %d watch events, %d doubled, %d skipped\n",
+		name, c.kills, c.acknowledged, c.lost, c.reused, c.events, c.doubled, c.skipped)
 }
 
 // victim is the process to be killed.
@@ -74,13 +91,13 @@ type victim struct {
 }
 
 // runVictim writes and watches until it is killed or fails.
-func runVictim(dir, resume, seed string) error {
+func runVictim(t *testing.T, open OpenJournal, dir string) error {
 	v := &victim{acks: os.NewFile(3, "acknowledgements")}
 	v.caughtUp.L = &v.mu
 	if _, err := fmt.Fprintln(v.acks, "opening"); err != nil {
 		return err
 	}
-	j, err := embedded.Open(dir, embedded.Options{MemTableSize: 1 << 20})
+	j, err := open(t, dir)
 	if err != nil {
 		return err
 	}
@@ -90,11 +107,11 @@ func runVictim(dir, resume, seed string) error {
 	if err != nil {
 		return err
 	}
-	if v.pods, err = v.core.Open(storetest.Pods("/pods")); err != nil {
+	if v.pods, err = v.core.Open(Pods("/pods")); err != nil {
 		return err
 	}
 	failed := make(chan error)
-	for i, from := range strings.Fields(resume) {
+	for i, from := range strings.Fields(os.Getenv(crashResumeEnv)) {
 		if i == 0 {
 			if v.position, err = strconv.ParseUint(from, 10, 64); err != nil {
 				return err
@@ -110,7 +127,7 @@ func runVictim(dir, resume, seed string) error {
 		}
 		go func() { failed <- v.report(w, os.NewFile(uintptr(4+i), "watch"), i == 0) }()
 	}
-	seedNumber, err := strconv.ParseUint(seed, 10, 64)
+	seedNumber, err := strconv.ParseUint(os.Getenv(crashSeedEnv), 10, 64)
 	if err != nil {
 		return err
 	}
@@ -248,6 +265,7 @@ func factOf(r journal.Record) fact {
 // crashes is the parent's side: everything that anybody was told, over all
 // generations of the victim.
 type crashes struct {
+	open OpenJournal
 	told map[uint64]fact
 	seen []uint64 // by watch: the last event
 
@@ -263,7 +281,7 @@ func (c *crashes) generation(t *testing.T, dir string, rng *rand.Rand) {
 	for _, revision := range c.seen {
 		resume = append(resume, strconv.FormatUint(revision, 10))
 	}
-	child := exec.Command(os.Args[0])
+	child := exec.Command(os.Args[0], "-test.run="+onlyThis(t))
 	child.Env = append(os.Environ(),
 		crashDirEnv+"="+dir,
 		crashResumeEnv+"="+strings.Join(resume, " "),
@@ -332,6 +350,15 @@ func (c *crashes) generation(t *testing.T, dir string, rng *rand.Rand) {
 	}
 }
 
+// onlyThis is the pattern that runs this test and no other.
+func onlyThis(t *testing.T) string {
+	parts := strings.Split(t.Name(), "/")
+	for i, part := range parts {
+		parts[i] = "^" + regexp.QuoteMeta(part) + "$"
+	}
+	return strings.Join(parts, "/")
+}
+
 // note takes in a fact. A revision must never be two.
 func (c *crashes) note(t *testing.T, how string, revision uint64, f fact) {
 	t.Helper()
@@ -346,19 +373,19 @@ func (c *crashes) note(t *testing.T, how string, revision uint64, f fact) {
 // verify opens the journal that a victim left, and looks for everything told.
 func (c *crashes) verify(t *testing.T, dir string) {
 	t.Helper()
-	j, err := embedded.Open(dir, embedded.Options{})
+	j, err := c.open(t, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer j.Close()
-	records, compacted, err := replay(j)
-	if err != nil {
-		t.Fatal(err)
-	}
 	held := map[uint64]bool{}
-	for _, r := range records {
+	compacted, err := j.Replay(t.Context(), func(r journal.Record) error {
 		held[r.Revision] = true
 		c.note(t, "was read", r.Revision, factOf(r))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	superseded := map[string]uint64{}
 	for _, revision := range slices.Backward(slices.Sorted(maps.Keys(c.told))) {
@@ -399,29 +426,11 @@ func (c *crashes) follow(t *testing.T, i int, lines []string) {
 	}
 }
 
-// TestAKilledProcessLosesNothing kills a process that writes and watches, as often
-// as ANNEX_CRASH_KILLS says, each time at a random moment, and checks what the next
-// one finds.
-func TestAKilledProcessLosesNothing(t *testing.T) {
-	rng := seeded(t)
-	c := &crashes{told: map[uint64]fact{}, seen: slices.Repeat([]uint64{1}, len(crashWatches))}
-	dir := t.TempDir()
-	for range trials(t, "ANNEX_CRASH_KILLS", 5) {
-		c.generation(t, dir, rng)
-		if t.Failed() {
-			break
-		}
-	}
-	c.verifyState(t, dir)
-	fmt.Printf("crash: %d kills, %d acknowledged writes, %d lost, %d revisions reused, %d watch events, %d doubled, %d skipped\n",
-		c.kills, c.acknowledged, c.lost, c.reused, c.events, c.doubled, c.skipped)
-}
-
 // verifyState compares what the core serves in the end with what was told last of
 // each object.
 func (c *crashes) verifyState(t *testing.T, dir string) {
 	t.Helper()
-	j, err := embedded.Open(dir, embedded.Options{})
+	j, err := c.open(t, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -430,7 +439,7 @@ func (c *crashes) verifyState(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	defer core.Close()
-	pods, err := core.Open(storetest.Pods("/pods"))
+	pods, err := core.Open(Pods("/pods"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,38 @@
+package storetest
+
+import (
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// Trials is the number of trials of a random test: fallback, unless the
+// environment says otherwise.
+func Trials(t testing.TB, variable string, fallback int) int {
+	t.Helper()
+	text := os.Getenv(variable)
+	if text == "" {
+		return fallback
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("%s: %v", variable, err)
+	}
+	return n
+}
+
+// Seeded returns a random source that the log tells how to repeat: set ANNEX_SEED.
+func Seeded(t testing.TB) *rand.Rand {
+	t.Helper()
+	seed := uint64(time.Now().UnixNano())
+	if text := os.Getenv("ANNEX_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatalf("ANNEX_SEED: %v", err)
+		}
+	}
+	t.Logf("ANNEX_SEED=%d", seed)
+	return rand.New(rand.NewPCG(seed, 0))
+}
