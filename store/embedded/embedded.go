@@ -55,7 +55,8 @@ type Journal struct {
 	disk     *disk
 	health   io.Closer
 
-	// last is the revision of the last record accepted, 0 if there was none yet.
+	// last is the revision that the next record has to follow: of the last record
+	// accepted, or what a Trim has raised it to. 0 if there was neither.
 	last   atomic.Uint64
 	closed atomic.Bool
 
@@ -382,6 +383,11 @@ func (j *Journal) Trim(compacted uint64, drop []uint64) error {
 	batch := j.db.NewBatch()
 	defer func() { _ = batch.Close() }()
 	last := j.last.Load()
+	raises := compacted > last
+	if raises {
+		// As if the records in between had been there and were gone.
+		next.dropped = compacted
+	}
 	for _, revision := range drop {
 		if revision > last {
 			continue // it does not exist
@@ -394,11 +400,26 @@ func (j *Journal) Trim(compacted uint64, drop []uint64) error {
 	if err := batch.Set(boundsKey, next.encode(), nil); err != nil {
 		return err
 	}
-	if err := j.db.Apply(batch, pebble.NoSync); err != nil {
+	durable := pebble.NoSync
+	if raises {
+		durable = pebble.Sync
+	}
+	if err := j.db.Apply(batch, durable); err != nil {
 		j.disk.fail(err)
 	}
+	if raises && j.disk.error() == nil {
+		if err := j.disk.witness.promiseRevision(compacted); err != nil {
+			j.disk.fail(err)
+		}
+	}
+	if err := j.Err(); err != nil {
+		return err
+	}
 	j.bounds = next
-	return j.Err()
+	if raises {
+		j.last.Store(compacted)
+	}
+	return nil
 }
 
 // Close implements journal.Journal. It returns the failure that made the journal

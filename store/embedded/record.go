@@ -159,9 +159,9 @@ var boundsKey = []byte("m/bounds")
 // bounds says which records have to be there: all from first on, but for those
 // that were dropped, none of which is above dropped.
 type bounds struct {
-	first     uint64 // revision of the first record ever appended, 0 if none
+	first     uint64 // revision of the first record ever appended, 0 if none or jumped to
 	compacted uint64 // as last given to Trim
-	dropped   uint64 // highest revision ever dropped, 0 if none
+	dropped   uint64 // highest revision ever dropped or jumped over, 0 if none
 }
 
 const boundsLength = 1 + 8 + 8 + 8 + checksumLength

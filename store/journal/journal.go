@@ -48,10 +48,12 @@ type Journal interface {
 	// reported as an error matching ErrDamaged; it is never skipped.
 	Replay(ctx context.Context, yield func(Record) error) (compacted uint64, err error)
 
-	// Append accepts the next record, whose revision is one above the last
-	// record's. It does not wait for the disk: the record is durable when wait
-	// returns nil, and then so are all records appended before it. A nil wait
-	// means that it is durable (or as durable as it will ever be) already.
+	// Append accepts the next record, whose revision is one above that of the last
+	// record ever appended, or above the compacted revision where that is higher;
+	// the first record of a new journal may have any. It does not wait for the
+	// disk: the record is durable when wait returns nil, and then so is everything
+	// appended or trimmed before it. A nil wait means that it is durable (or as
+	// durable as it will ever be) already.
 	//
 	// After a failed Append or wait the fate of that record and of all later
 	// ones is unknown until the journal is opened again; the journal accepts no
@@ -67,6 +69,12 @@ type Journal interface {
 	// in drop, atomically. Dropping a record that does not exist is no error.
 	// It need not be durable on return: after a crash, all or nothing of a Trim
 	// may be undone, and the core trims again.
+	//
+	// The compacted revision may be above that of every record, also in a journal
+	// that has none; the next record then follows it. That is how a journal begins
+	// at a high revision, or jumps to one, without the records in between. Such a
+	// Trim is durable on return, because the newest revision must never fall, and
+	// it does not run beside Append.
 	Trim(compacted uint64, drop []uint64) error
 
 	// Err is nil while the journal can accept records, and otherwise the reason

@@ -22,7 +22,7 @@ func New() journal.Journal {
 type memory struct {
 	mu        sync.RWMutex
 	records   map[uint64]journal.Record // nil once closed
-	last      uint64
+	last      uint64                    // that the next record has to follow, 0 if it may be any
 	compacted uint64
 }
 
@@ -80,7 +80,7 @@ func (m *memory) Trim(compacted uint64, drop []uint64) error {
 	if m.records == nil {
 		return journal.ErrClosed
 	}
-	m.compacted = compacted
+	m.compacted, m.last = compacted, max(m.last, compacted)
 	for _, revision := range drop {
 		delete(m.records, revision)
 	}

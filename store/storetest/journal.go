@@ -29,12 +29,16 @@ func RunJournal(t *testing.T, open OpenJournal, durable bool) {
 		{"a record is read as it was appended", false, readsExactly},
 		{"a record can be read before it is durable", false, readsAtOnce},
 		{"a dropped record is not found, others are", false, trims},
+		{"records follow each other", false, refusesGaps},
+		{"a new journal jumps to a revision", false, jumpsWhenNew},
+		{"a journal with records jumps to a revision", false, jumpsAhead},
 		{"waiting in any order", false, waitsInAnyOrder},
 		{"many writers while records are dropped and read", false, manyWriters},
 		{"after Close every call says so", false, saysClosed},
 		{"a replay gives every record, in order and exactly", true, replaysExactly},
 		{"a replay leaves out what was dropped and knows the compacted revision", true, replaysTrimmed},
 		{"a dropped last tombstone leaves the compacted revision", true, replaysNoRecord},
+		{"a jump outlives the journal, with and without records", true, replaysJumps},
 		{"records are appended after a replay", true, appendsAfterReplay},
 		{"an error of yield ends the replay", true, yieldEndsReplay},
 		{"the context ends the replay", true, contextEndsReplay},
@@ -251,6 +255,77 @@ func trims(t *testing.T, j *journalUnderTest) {
 			j.checkRead(t, r)
 		}
 	}
+}
+
+func refusesGaps(t *testing.T, j *journalUnderTest) {
+	j.fill(t, record(2), record(3))
+	j.checkFollows(t, 3)
+}
+
+// checkFollows checks that a record has to follow a revision.
+func (j *journalUnderTest) checkFollows(t *testing.T, last uint64) {
+	t.Helper()
+	for _, revision := range []uint64{last - 1, last, last + 2} {
+		if _, err := j.Append(record(revision)); err == nil {
+			t.Fatalf("revision %d was accepted after %d", revision, last)
+		}
+	}
+	if err := j.Err(); err != nil {
+		t.Errorf("after refusing a record: %v", err)
+	}
+	j.append(t, record(last+1))
+	j.checkRead(t, record(last+1))
+}
+
+const farAhead = 1_000_000_000
+
+func jumpsWhenNew(t *testing.T, j *journalUnderTest) {
+	j.replay(t)
+	if err := j.Trim(farAhead, nil); err != nil {
+		t.Fatal(err)
+	}
+	j.checkNotFound(t, farAhead)
+	j.checkFollows(t, farAhead)
+}
+
+func jumpsAhead(t *testing.T, j *journalUnderTest) {
+	j.fill(t, record(2), record(3), record(4))
+	if err := j.Trim(farAhead, []uint64{3}); err != nil {
+		t.Fatal(err)
+	}
+	j.checkRead(t, record(2))
+	j.checkNotFound(t, 3)
+	j.checkRead(t, record(4))
+	j.checkFollows(t, farAhead)
+	if err := j.Trim(farAhead+1, nil); err != nil {
+		t.Fatal(err)
+	}
+	j.checkRead(t, record(farAhead+1))
+	j.checkFollows(t, farAhead+1)
+}
+
+func replaysJumps(t *testing.T, j *journalUnderTest) {
+	jump := func(to uint64, want ...journal.Record) {
+		t.Helper()
+		if err := j.Trim(to, nil); err != nil {
+			t.Fatal(err)
+		}
+		got, compacted := j.reopen(t)
+		if compacted != to {
+			t.Errorf("compacted revision %d, want %d", compacted, to)
+		}
+		checkRecords(t, got, want)
+		j.checkFollows(t, to)
+	}
+	j.replay(t)
+	jump(farAhead)
+	jump(2*farAhead, record(farAhead+1))
+	got, compacted := j.reopen(t)
+	if compacted != 2*farAhead {
+		t.Errorf("compacted revision %d, want %d", compacted, 2*farAhead)
+	}
+	checkRecords(t, got, []journal.Record{record(farAhead + 1), record(2*farAhead + 1)})
+	jump(3*farAhead, record(farAhead+1), record(2*farAhead+1))
 }
 
 func waitsInAnyOrder(t *testing.T, j *journalUnderTest) {

@@ -19,6 +19,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/annexapi/annex/internal/mvcc"
+	"github.com/annexapi/annex/store/journal"
 )
 
 // RunRestart checks what the revisioned core promises across a restart above a
@@ -36,6 +37,7 @@ func RunRestart(t *testing.T, open OpenJournal) {
 		{"the compacted revision stays compacted", staysCompacted},
 		{"no revision is used twice", neverReusesRevision},
 		{"no revision is used twice after a compacted deletion", neverReusesCompactedRevision},
+		{"a journal that jumped goes on above", continuesAfterJump},
 		{"an object from before the window is the previous one of a later event", keepsPrevious},
 	}
 	for _, test := range tests {
@@ -346,6 +348,44 @@ func neverReusesCompactedRevision(t *testing.T, s *restartable) {
 	}
 	if got := revisionOf(t, s.create(t, "a", 0, nil)); got != last+1 {
 		t.Errorf("next revision %d, want %d", got, last+1)
+	}
+}
+
+// continuesAfterJump is what a restore and a migration do to a journal.
+func continuesAfterJump(t *testing.T, s *restartable) {
+	const base = 1_000_000_000
+	before := s.create(t, "a", 0, nil)
+	s.stop(t)
+	j, err := s.open(t, s.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := j.Replay(t.Context(), func(journal.Record) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(j.Trim(base, nil), j.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s.start(t)
+	for range 2 {
+		if revision, compacted := s.core.Revision(), s.core.CompactedRevision(); revision != base || compacted != base {
+			t.Errorf("at revision %d, compacted %d, want %d", revision, compacted, base)
+		}
+		s.restart(t)
+	}
+	event := receive(t, s.watchFrom(t, before.ResourceVersion, ""))
+	if status, ok := event.Object.(*metav1.Status); !ok || status.Reason != metav1.StatusReasonExpired {
+		t.Errorf("watch from before the jump: got %s %v, want an expired status", event.Type, event.Object)
+	}
+	w := s.watchFrom(t, strconv.Itoa(base), "")
+	changed := s.label(t, "a", labels.Set{"step": "2"})
+	if got := revisionOf(t, changed); got != base+1 {
+		t.Errorf("next revision %d, want %d", got, base+1)
+	}
+	expect(t, w, watch.Modified, changed)
+	s.restart(t)
+	if pods := s.listAt(t, changed.ResourceVersion); len(pods) != 1 || !cmp.Equal(pods[0], *changed) {
+		t.Errorf("after another restart there are %v", pods)
 	}
 }
 
