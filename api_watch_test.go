@@ -71,7 +71,7 @@ func TestWatchRefuses(t *testing.T) {
 		"initial events at exactly":      {[]string{"sendInitialEvents", "true", "resourceVersion", "1", "resourceVersionMatch", "Exact"}, 422, metav1.StatusReasonInvalid, "NotOlderThan"},
 		"a revision that is none":        {[]string{"resourceVersion", "nonsense"}, 500, "", `resourceVersion: Invalid value: "nonsense"`},
 		"a time that is none":            {[]string{"timeoutSeconds", "soon"}, 400, metav1.StatusReasonBadRequest, ""},
-		"initial events of the future":   {[]string{"sendInitialEvents", "true", "resourceVersion", "100000", "resourceVersionMatch", "NotOlderThan"}, 0, "", "Too large resource version: 100000"},
+		"initial events of the future":   {[]string{"sendInitialEvents", "true", "resourceVersion", "9000000000000000", "resourceVersionMatch", "NotOlderThan"}, 0, "", "Too large resource version: 9000000000000000"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &client{t, c.config, c.http}

@@ -167,7 +167,7 @@ func (o *Options) open(ctx context.Context) (store.Backend, error) {
 // journal opens what makes revisions durable.
 func (o *Options) journal(logger klog.Logger) (journal.Journal, error) {
 	if o.Storage == "memory" {
-		return memory.New(), nil
+		return memory.NewAfter(firstRevision(time.Now())), nil
 	}
 	dir := o.path("storage")
 	j, err := embedded.Open(dir, embedded.Options{Logger: slog.New(logr.ToSlogHandler(logger))})
@@ -176,3 +176,8 @@ func (o *Options) journal(logger klog.Logger) (journal.Journal, error) {
 	}
 	return root(j, dir)
 }
+
+// firstRevision is where a store begins that is empty at every start: the time in
+// microseconds, which no earlier one can have reached, for that took more than a
+// million writes in every second that it lived, or a clock that was set back.
+func firstRevision(now time.Time) uint64 { return uint64(now.UnixMicro()) }

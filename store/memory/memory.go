@@ -19,6 +19,16 @@ func New() journal.Journal {
 	return &memory{records: map[uint64]journal.Record{}}
 }
 
+// NewAfter returns an empty journal whose compacted revision is given, so that its
+// first record follows that one. A store that forgets everything when it ends needs
+// to begin above all revisions that it had before: clients that come back with one
+// of those are then told that it has expired, and read everything anew. If the
+// store began at the same revisions again, they would wait for events that have
+// been, or be given the wrong ones.
+func NewAfter(revision uint64) journal.Journal {
+	return &memory{records: map[uint64]journal.Record{}, last: revision, compacted: revision}
+}
+
 type memory struct {
 	mu        sync.RWMutex
 	records   map[uint64]journal.Record // nil once closed

@@ -17,4 +17,24 @@ func TestJournal(t *testing.T) {
 	storetest.RunJournal(t, open, false)
 }
 
+func TestAMemoryBeginsAfterARevision(t *testing.T) {
+	const later = 1_800_000_000_000_000
+	j := memory.NewAfter(later)
+	compacted, err := j.Replay(t.Context(), func(r journal.Record) error {
+		t.Errorf("replayed %v", r)
+		return nil
+	})
+	if err != nil || compacted != later {
+		t.Errorf("compacted revision %d, error %v, want %d", compacted, err, later)
+	}
+	for _, revision := range []uint64{2, later, later + 2} {
+		if _, err := j.Append(journal.Record{Revision: revision, Key: "k"}); err == nil {
+			t.Errorf("revision %d was accepted", revision)
+		}
+	}
+	if _, err := j.Append(journal.Record{Revision: later + 1, Key: "k"}); err != nil {
+		t.Error(err)
+	}
+}
+
 func BenchmarkStorage(b *testing.B) { storetest.BenchmarkStorage(b, backend, 1500) }
