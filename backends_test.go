@@ -2,10 +2,16 @@ package annex_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -96,8 +102,12 @@ func (p *place) informer(t *testing.T, resource schema.GroupVersionResource) <-c
 	added, updated, deleted := tell("added"), tell("updated"), tell("deleted")
 	informer := dynamicinformer.NewFilteredDynamicInformer(client, resource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    added,
-		UpdateFunc: func(_, obj any) { updated(obj) },
+		AddFunc: added,
+		UpdateFunc: func(old, obj any) {
+			if old.(metav1.Object).GetResourceVersion() != obj.(metav1.Object).GetResourceVersion() {
+				updated(obj)
+			}
+		},
 		DeleteFunc: deleted,
 	}); err != nil {
 		t.Fatal(err)
@@ -107,6 +117,16 @@ func (p *place) informer(t *testing.T, resource schema.GroupVersionResource) <-c
 	go func() { defer close(done); informer.RunWithContext(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
 	return heard
+}
+
+// contains fails the test unless all parts are in the answer.
+func (a *answer) contains(parts ...string) {
+	a.t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(string(a.raw), part) {
+			a.t.Errorf("%s: no %q in\n%s", a.asked, part, a.raw)
+		}
+	}
 }
 
 // hears fails the test unless exactly this is heard next, in any order.
@@ -157,4 +177,168 @@ func TestAnInformerOutlivesAMemoryThatWasLost(t *testing.T) {
 	if n, err := strconv.ParseUint(after.ResourceVersion, 10, 64); err != nil || n >= 1<<53 {
 		t.Errorf("resource version %s is no number that JSON carries exactly", after.ResourceVersion)
 	}
+}
+
+// apart keeps namespaces and shelves in the data directory and widgets in memory.
+func apart() annex.Server {
+	return only(
+		widgets().StoredIn(annex.Memory),
+		annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped(),
+	)
+}
+
+func TestKindsHaveStoragesOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	at := newPlace(t)
+	options := annex.Options{DataDir: t.TempDir()}
+	stop := at.run(t, apart(), options)
+	c := connect(t, at.config())
+	c.namespace("other")
+	kept := c.post(shelvesPath, shelf("kept")).want(http.StatusCreated).str("metadata", "resourceVersion")
+	lost := c.create("lost").ResourceVersion
+	heard := at.informer(t, v1.API().GroupVersion.WithResource("widgets"))
+	shelves := at.informer(t, v1.API().GroupVersion.WithResource("shelves"))
+	hears(t, heard, "added default/lost")
+	hears(t, shelves, "added kept")
+
+	c.get("/readyz?verbose").contains("[+]storage-embedded ok", "[+]storage-memory ok")
+	c.get("/metrics").contains(`annex_storage_watches{storage="embedded"}`, `annex_storage_watches{storage="memory"}`)
+
+	stop()
+	stop = at.run(t, apart(), options)
+	defer func() { stop() }()
+	hears(t, heard, "deleted default/lost")
+	if got := c.get(shelvesPath+"/kept").want(http.StatusOK).str("metadata", "resourceVersion"); got != kept {
+		t.Errorf("the shelf's resource version is %s, was %s", got, kept)
+	}
+	c.get("/api/v1/namespaces/other").want(http.StatusOK)
+	again := c.create("lost").ResourceVersion
+	if newer, err := resourceversion.CompareResourceVersion(again, lost); err != nil || newer <= 0 {
+		t.Errorf("resource version %s was followed by %s: %v", lost, again, err)
+	}
+	hears(t, heard, "added default/lost")
+	c.post(shelvesPath, shelf("new")).want(http.StatusCreated)
+	hears(t, shelves, "added new")
+}
+
+func TestTheOperatorHasTheLastWordOnStorages(t *testing.T) {
+	t.Parallel()
+	options := annex.Options{DataDir: t.TempDir(), StorageOf: map[string]string{
+		"widgets.shop.example.com": annex.Embedded,
+		"shelves.shop.example.com": annex.Memory,
+	}}
+	instance, stop := run(t, apart(), options)
+	c := clientOf(t, instance)
+	c.create("kept")
+	c.post(shelvesPath, shelf("lost")).want(http.StatusCreated)
+	stop()
+	instance, _ = run(t, apart(), options)
+	c = clientOf(t, instance)
+	c.widget("kept")
+	c.get(shelvesPath + "/lost").want(http.StatusNotFound)
+}
+
+func TestAStorageThatFailsIsNamedAndOthersGoOn(t *testing.T) {
+	t.Parallel()
+	options := annex.Options{DataDir: t.TempDir()}
+	instance, _ := run(t, apart(), options)
+	c := clientOf(t, instance)
+	if err := os.Rename(filepath.Join(options.DataDir, "storage"), filepath.Join(options.DataDir, "moved")); err != nil {
+		t.Fatal(err)
+	}
+	c.post(shelvesPath, shelf("s")).refused(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "takes no writes")
+	c.create("w")
+	c.get("/readyz?verbose").contains("[-]storage-embedded failed: read-only, its directory was removed", "[+]storage-memory ok")
+}
+
+func TestStoragesThatCannotBe(t *testing.T) {
+	t.Parallel()
+	shelves := func() *annex.KindBuilder[v1.Shelf] {
+		return annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped()
+	}
+	for name, test := range map[string]struct {
+		server  annex.Server
+		options annex.Options
+		want    string
+	}{
+		"unknown in code": {
+			only(widgets().StoredIn("tape")), annex.Options{Storage: annex.Memory},
+			`StoredIn of kind Widget: storage "tape": choose embedded, memory`,
+		},
+		"unknown in options": {
+			only(widgets()), annex.Options{Storage: annex.Memory, StorageOf: map[string]string{"widgets.shop.example.com": "tape"}},
+			`--storage-of widgets.shop.example.com=tape: storage "tape": choose embedded, memory`,
+		},
+		"of a resource that is not served": {
+			only(widgets()), annex.Options{Storage: annex.Memory, StorageOf: map[string]string{"widgets": annex.Memory}},
+			"--storage-of widgets: this server has no such resource; it has namespaces, widgets.shop.example.com",
+		},
+		"without a data directory": {
+			only(widgets(), shelves().StoredIn(annex.Embedded)), annex.Options{Storage: annex.Memory},
+			"StoredIn of kind Shelf: storage embedded needs a data directory",
+		},
+		"without etcd": {
+			only(widgets().StoredIn(annex.Etcd)), annex.Options{DataDir: t.TempDir()},
+			"StoredIn of kind Widget: no etcd endpoints: name the members' URLs",
+		},
+		"objects that outlive their namespaces": {
+			only(widgets().StoredIn(annex.Embedded)), annex.Options{Storage: annex.Memory, DataDir: t.TempDir()},
+			"widgets.shop.example.com are kept in embedded, but their namespaces in memory, which a restart forgets: add --storage-of namespaces=embedded",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			instance, err := annex.New(t.Context(), test.server, test.options)
+			if err == nil {
+				instance.Close()
+				t.Fatal("no error")
+			}
+			if !strings.Contains(err.Error(), test.want) || !errors.As(err, new(*annex.UsageError)) {
+				t.Errorf("got %v, want a usage error with %q", err, test.want)
+			}
+		})
+	}
+}
+
+// The namespaces are in another storage than what is created in them.
+func TestNothingIsLeftInANamespaceDeletedInAnotherStorage(t *testing.T) {
+	t.Parallel()
+	instance, _ := run(t, apart(), annex.Options{DataDir: t.TempDir()})
+	c := clientOf(t, instance)
+	for i := range 10 {
+		namespace := fmt.Sprint("n", i)
+		c.namespace(namespace)
+		path := "/apis/shop.example.com/v1/namespaces/" + namespace + "/widgets"
+		c.post(path, widget("first")).want(http.StatusCreated)
+		var writers sync.WaitGroup
+		for w := range 4 {
+			writers.Go(func() {
+				for n := 0; c.post(path, widget(fmt.Sprintf("w%d-%d", w, n))).code == http.StatusCreated; n++ {
+				}
+			})
+		}
+		c.delete("/api/v1/namespaces/"+namespace, nil).want(http.StatusOK)
+		writers.Wait()
+		until(t, "the namespace to go", func() bool { return c.get("/api/v1/namespaces/"+namespace).code == http.StatusNotFound })
+		if left := c.get(path).names(); len(left) > 0 {
+			t.Errorf("left in %s: %v", namespace, left)
+		}
+	}
+}
+
+func TestHooksReadKindsOfOtherStorages(t *testing.T) {
+	t.Parallel()
+	instance, _ := run(t, only(
+		widgets().StoredIn(annex.Memory).AdmitWith(func(host *annex.Host) (annex.AdmitFunc[v1.Widget], error) {
+			shelves, err := annex.ListerFor[v1.Shelf](host)
+			return func(ctx context.Context, r annex.Request[v1.Widget]) error {
+				_, err := shelves.Get(ctx, "", "s")
+				return err
+			}, err
+		}),
+		annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped(),
+	), annex.Options{DataDir: t.TempDir()})
+	c := clientOf(t, instance)
+	c.post(widgetsPath, widget("w")).want(http.StatusNotFound)
+	c.post(shelvesPath, shelf("s")).want(http.StatusCreated)
+	until(t, "the hook to see the shelf", func() bool { return c.post(widgetsPath, widget("w")).code == http.StatusCreated })
 }

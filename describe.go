@@ -24,6 +24,7 @@ type description struct {
 	Hub              string   `json:"hub"`
 	StoredAs         string   `json:"storedAs"`
 	MediaType        string   `json:"mediaType"`
+	StoredIn         string   `json:"storedIn,omitempty"`
 	Verbs            []string `json:"verbs"`
 	Subresources     []string `json:"subresources,omitempty"`
 	Columns          []string `json:"columns,omitempty"`
@@ -73,6 +74,7 @@ func describe(k *define.Kind) description {
 		Hub:          k.Hub().GroupVersion.Version,
 		StoredAs:     k.StoredAs,
 		MediaType:    "application/json",
+		StoredIn:     k.Storage,
 		Verbs:        k.Verbs(),
 		Subresources: k.Subresources(),
 		Hooks:        k.Hooks(),
@@ -118,6 +120,7 @@ func printDescriptions(out io.Writer, all []description) error {
 			{"short names", strings.Join(d.ShortNames, ", ")},
 			{"versions", strings.Join(d.Versions, ", ") + "; hub " + d.Hub},
 			{"stored as", d.StoredAs + ", " + d.MediaType},
+			{"stored in", d.StoredIn},
 			{"verbs", strings.Join(d.Verbs, ", ")},
 			{"subresources", strings.Join(d.Subresources, ", ")},
 			{"columns", strings.Join(d.Columns, ", ")},

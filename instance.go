@@ -25,7 +25,7 @@ func New(ctx context.Context, server Server, options Options) (*Instance, error)
 		return nil, err
 	}
 	o := serve.Options(options)
-	if err := o.Complete(); err != nil {
+	if err := o.Complete(definition); err != nil {
 		return nil, usage(err)
 	}
 	s, err := serve.New(ctx, definition, o, func(client *rest.Config, informers *informer.Set) any {

@@ -108,6 +108,15 @@ func (k *KindBuilder[T]) StoredAs(version string) *KindBuilder[T] {
 	return k
 }
 
+// StoredIn keeps the kind's objects in a storage of their own choice, such as Memory
+// for what is written often and may be lost, instead of Options.Storage. The
+// operator may say otherwise with Options.StorageOf. Each storage counts its own
+// resource versions.
+func (k *KindBuilder[T]) StoredIn(storage string) *KindBuilder[T] {
+	k.kind.Storage = storage
+	return k
+}
+
 // Default fills in what a client left out, in objects of the hub's version, after
 // the generated defaults. It sees stored objects too, and changes its argument.
 func (k *KindBuilder[T]) Default(fill func(obj *T)) *KindBuilder[T] {

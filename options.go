@@ -34,6 +34,10 @@ type Options struct {
 	DataDir string
 	// Storage is Embedded, the default, or Memory or Etcd.
 	Storage string
+	// StorageOf names other storages for single resources, by the resource's name
+	// with its group, such as leases.example.com, or namespaces. It wins over what a
+	// kind says with StoredIn. Objects are not moved from one storage to another.
+	StorageOf map[string]string
 	// Etcd says which etcd is used and how. Its Logger is the server's.
 	Etcd etcd.Options
 

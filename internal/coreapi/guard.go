@@ -38,7 +38,11 @@ import (
 // after the namespace became Terminating, and is refused. A create that it waits
 // for is either refused, or its object is there to be found.
 //
-// This holds within one process, and so for every store that only one process
+// The argument needs no more of storage than that a read of the namespace sees what
+// has been written before, and that a list sees the object once its write returned.
+// So namespaces and what is in them may be in different storages.
+//
+// It holds within one process, and so for every store that only one process
 // uses. Where several servers share one store, a create of another server can
 // still slip in, as it can with several kube-apiservers.
 func (n *Namespaces) Guard(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter {

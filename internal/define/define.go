@@ -46,6 +46,8 @@ type Kind struct {
 	Versions []*Version
 	// StoredAs names the version that objects are stored in.
 	StoredAs string
+	// Storage names the storage that they are kept in; empty is the server's.
+	Storage string
 
 	// Status says that the kind serves /status.
 	Status bool

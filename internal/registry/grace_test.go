@@ -10,6 +10,7 @@ import (
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -19,6 +20,7 @@ import (
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/mvcc"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
+	"github.com/annexapi/annex/store"
 	"github.com/annexapi/annex/store/memory"
 )
 
@@ -41,7 +43,7 @@ func newKind(t *testing.T, k *define.Kind) *Kind {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kind, err := NewKind(k, Options{Typer: machinery.Scheme, RESTOptions: NewStores(core, machinery, server, nil)})
+	kind, err := NewKind(k, Options{Typer: machinery.Scheme, RESTOptions: NewStores(func(schema.GroupResource) store.Backend { return core }, machinery, server, nil)})
 	if err != nil {
 		t.Fatal(err)
 	}

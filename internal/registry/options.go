@@ -17,10 +17,10 @@ import (
 	"github.com/annexapi/annex/store"
 )
 
-// Stores opens the storage of resources in one backend. It is the whole of what
+// Stores opens the storage of resources, each in its backend. It is the whole of what
 // upstream's registry learns about storage.
 type Stores struct {
-	backend   store.Backend
+	backend   func(schema.GroupResource) store.Backend
 	machinery *convert.Machinery
 	stored    map[schema.GroupResource]schema.GroupVersion
 }
@@ -28,8 +28,8 @@ type Stores struct {
 var _ generic.RESTOptionsGetter = (*Stores)(nil)
 
 // NewStores serves the kinds of a definition and the extra resources, which are
-// given with the version they are stored in.
-func NewStores(backend store.Backend, machinery *convert.Machinery, server *define.Server, extra map[schema.GroupResource]schema.GroupVersion) *Stores {
+// given with the version they are stored in. backend returns where a resource is kept.
+func NewStores(backend func(schema.GroupResource) store.Backend, machinery *convert.Machinery, server *define.Server, extra map[schema.GroupResource]schema.GroupVersion) *Stores {
 	s := &Stores{backend: backend, machinery: machinery, stored: map[schema.GroupResource]schema.GroupVersion{}}
 	for resource, version := range extra {
 		s.stored[resource] = version
@@ -75,7 +75,7 @@ func (s *Stores) open(
 	triggers storage.IndexerFuncs,
 	indexers *cache.Indexers,
 ) (storage.Interface, factory.DestroyFunc, error) {
-	opened, err := s.backend.Open(store.Resource{
+	opened, err := s.backend(config.GroupResource).Open(store.Resource{
 		Resource:    config.GroupResource,
 		Prefix:      prefix,
 		Codec:       config.Codec,

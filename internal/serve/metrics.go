@@ -6,10 +6,16 @@ import (
 	"github.com/annexapi/annex/internal/mvcc"
 )
 
-// metrics collects the figures of the storage. Upstream's metrics are shared by all
+// metrics collects the figures of one storage. Upstream's metrics are shared by all
 // servers of a process; these are the server's own.
 type metrics struct {
-	core *mvcc.Core
+	core    *mvcc.Core
+	figures []figure
+}
+
+// newMetrics labels the figures of a core with the name of its storage.
+func newMetrics(storage string, core *mvcc.Core) metrics {
+	return metrics{core, figures(prometheus.Labels{"storage": storage})}
 }
 
 // figure is one metric and where it comes from.
@@ -19,11 +25,10 @@ type figure struct {
 	value func(mvcc.Stats) float64
 }
 
-func newFigure(name, help string, kind prometheus.ValueType, value func(mvcc.Stats) float64) figure {
-	return figure{prometheus.NewDesc("annex_storage_"+name, help, nil, nil), kind, value}
-}
-
-func figures() []figure {
+func figures(labels prometheus.Labels) []figure {
+	newFigure := func(name, help string, kind prometheus.ValueType, value func(mvcc.Stats) float64) figure {
+		return figure{prometheus.NewDesc("annex_storage_"+name, help, nil, labels), kind, value}
+	}
 	return []figure{
 		newFigure("revision", "Newest revision that readers see.", prometheus.CounterValue,
 			func(s mvcc.Stats) float64 { return float64(s.Revision) }),
@@ -43,14 +48,14 @@ func figures() []figure {
 }
 
 func (m metrics) Describe(out chan<- *prometheus.Desc) {
-	for _, f := range figures() {
+	for _, f := range m.figures {
 		out <- f.desc
 	}
 }
 
 func (m metrics) Collect(out chan<- prometheus.Metric) {
 	stats := m.core.Stats()
-	for _, f := range figures() {
+	for _, f := range m.figures {
 		out <- prometheus.MustNewConstMetric(f.desc, f.kind, f.value(stats))
 	}
 }

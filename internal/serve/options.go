@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 
+	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/mvcc"
 	"github.com/annexapi/annex/store"
 	"github.com/annexapi/annex/store/embedded"
@@ -26,6 +27,7 @@ import (
 type Options struct {
 	DataDir            string
 	Storage            string
+	StorageOf          map[string]string
 	Etcd               etcd.Options
 	BindAddress        string
 	SecurePort         int
@@ -54,12 +56,16 @@ const (
 	insecurePort = "insecure port"
 )
 
-// Complete fills in defaults and returns the first mistake.
-func (o *Options) Complete() error {
+// Complete fills in defaults and returns the first mistake, all those in the
+// choice of storages as one.
+func (o *Options) Complete(definition *define.Server) error {
 	if o.Storage == "" {
 		o.Storage = "embedded"
 	}
-	if err := o.checkStorage(); err != nil {
+	if err := o.checkStorage(o.Storage); err != nil {
+		return err
+	}
+	if _, err := o.place(definition); err != nil {
 		return err
 	}
 	if o.BindAddress == "" {
@@ -97,11 +103,9 @@ func (o *Options) Complete() error {
 	return nil
 }
 
-func (o *Options) checkStorage() error {
-	if o.Storage != "etcd" && len(o.Etcd.Endpoints) > 0 {
-		return fmt.Errorf("--etcd-servers is given, but the storage is %s", o.Storage)
-	}
-	switch o.Storage {
+// checkStorage returns the first mistake in what a storage needs.
+func (o *Options) checkStorage(name string) error {
+	switch name {
 	case "memory":
 		return nil
 	case "embedded":
@@ -112,7 +116,7 @@ func (o *Options) checkStorage() error {
 	case "etcd":
 		return o.Etcd.Validate()
 	}
-	return fmt.Errorf("storage %q: choose embedded, memory or etcd", o.Storage)
+	return fmt.Errorf("storage %q: choose embedded, memory or etcd", name)
 }
 
 func (o *Options) history() mvcc.History {
@@ -149,15 +153,15 @@ func (o *Options) listen(name string, port int) (net.Listener, error) {
 	return l, nil
 }
 
-// open opens the storage.
-func (o *Options) open(ctx context.Context) (store.Backend, error) {
+// open opens a storage.
+func (o *Options) open(ctx context.Context, name string) (store.Backend, error) {
 	logger := klog.FromContext(ctx)
-	if o.Storage == "etcd" {
+	if name == "etcd" {
 		options := o.Etcd
 		options.Logger = slog.New(logr.ToSlogHandler(logger))
 		return etcd.Open(ctx, options)
 	}
-	j, err := o.journal(logger)
+	j, err := o.journal(logger, name)
 	if err != nil {
 		return nil, err
 	}
@@ -165,8 +169,8 @@ func (o *Options) open(ctx context.Context) (store.Backend, error) {
 }
 
 // journal opens what makes revisions durable.
-func (o *Options) journal(logger klog.Logger) (journal.Journal, error) {
-	if o.Storage == "memory" {
+func (o *Options) journal(logger klog.Logger, name string) (journal.Journal, error) {
+	if name == "memory" {
 		return memory.NewAfter(firstRevision(time.Now())), nil
 	}
 	dir := o.path("storage")

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -40,8 +39,6 @@ import (
 	"github.com/annexapi/annex/internal/mvcc"
 	"github.com/annexapi/annex/internal/registry"
 	"github.com/annexapi/annex/internal/upstream"
-	"github.com/annexapi/annex/store"
-	"github.com/annexapi/annex/store/journal"
 )
 
 // HostFunc makes the handle that admission hooks get.
@@ -52,7 +49,7 @@ type Server struct {
 	definition *define.Server
 	options    Options
 
-	backend    store.Backend
+	storages   Storages
 	certs      *certs.Certs
 	tokens     *auth.TokenFile
 	loopback   *loopback.Loopback
@@ -75,7 +72,7 @@ type Server struct {
 // New builds a server. It fails before anything is answered, and leaves nothing
 // open if it does.
 func New(ctx context.Context, definition *define.Server, options Options, host HostFunc) (*Server, error) {
-	if err := options.Complete(); err != nil {
+	if err := options.Complete(definition); err != nil {
 		return nil, err
 	}
 	s := &Server{definition: definition, options: options, settled: make(chan struct{}), stopping: make(chan struct{})}
@@ -103,7 +100,7 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 	s.onClose(s.loopback.Close)
 	s.informers = informer.NewSet(s.loopback.Config(), machinery.Codecs)
 
-	stores := registry.NewStores(s.backend, machinery, s.definition, map[schema.GroupResource]schema.GroupVersion{
+	stores := registry.NewStores(s.storages.Of, machinery, s.definition, map[schema.GroupResource]schema.GroupVersion{
 		coreapi.Resource: corev1.SchemeGroupVersion,
 	})
 	if s.namespaces, err = coreapi.NewNamespaces(machinery.Scheme, stores); err != nil {
@@ -162,13 +159,10 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 // openFiles opens what the server keeps on disk, the locked storage first.
 func (s *Server) openFiles(ctx context.Context) error {
 	var err error
-	if s.backend, err = s.options.open(ctx); err != nil {
-		if errors.Is(err, journal.ErrDamaged) {
-			err = fmt.Errorf("%w; nothing was changed: restore the directory from a copy", err)
-		}
+	if s.storages, err = OpenStorages(ctx, s.definition, s.options); err != nil {
 		return err
 	}
-	s.onClose(s.backend.Close)
+	s.onClose(s.storages.Close)
 	if s.options.DataDir != "" {
 		lock, err := lockDataDir(s.options.DataDir)
 		if err != nil {
@@ -262,8 +256,15 @@ func (s *Server) authenticator() authenticator.Request {
 }
 
 func (s *Server) readyChecks() []healthz.HealthChecker {
-	return []healthz.HealthChecker{
-		healthz.NamedCheck("storage", func(*http.Request) error { return s.storageHealth() }),
+	var checks []healthz.HealthChecker
+	for _, storage := range s.storages {
+		name := "storage"
+		if len(s.storages) > 1 {
+			name += "-" + storage.Name
+		}
+		checks = append(checks, healthz.NamedCheck(name, func(*http.Request) error { return storage.health() }))
+	}
+	return append(checks,
 		healthz.NamedCheck("default-namespace", func(*http.Request) error {
 			select {
 			case <-s.settled:
@@ -280,32 +281,18 @@ func (s *Server) readyChecks() []healthz.HealthChecker {
 				return nil
 			}
 		}),
-	}
+	)
 }
 
 // metrics are the server's own; etcd has its own.
 func (s *Server) metrics() []prometheus.Collector {
-	if core, ok := s.backend.(*mvcc.Core); ok {
-		return []prometheus.Collector{metrics{core}}
+	var all []prometheus.Collector
+	for _, storage := range s.storages {
+		if core, ok := storage.Backend.(*mvcc.Core); ok {
+			all = append(all, newMetrics(storage.Name, core))
+		}
 	}
-	return nil
-}
-
-// storageHealth is nil, or what everybody may know of why the storage takes no
-// writes.
-func (s *Server) storageHealth() error {
-	switch err := s.backend.Health(); {
-	case err == nil:
-		return nil
-	case s.options.Storage == "etcd":
-		return errors.New("etcd does not answer as it should: the server's log says why")
-	case errors.Is(err, errRemoved):
-		return errors.New("read-only, its directory was removed: restore it and start the server again")
-	case errors.Is(err, syscall.ENOSPC):
-		return errors.New("read-only, the disk is full: make space and start the server again")
-	default:
-		return errors.New("read-only, writing failed: the server's log says why")
-	}
+	return all
 }
 
 // Handler is the server's whole HTTP interface, with authentication and

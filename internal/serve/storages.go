@@ -1,0 +1,175 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"syscall"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/annexapi/annex/internal/coreapi"
+	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/store"
+	"github.com/annexapi/annex/store/journal"
+)
+
+// Storage is an open backend and what it keeps.
+type Storage struct {
+	// Name is what options call it, such as embedded. Each is opened once.
+	Name string
+	// Resources are those kept in it, the namespaces among them.
+	Resources []schema.GroupResource
+	store.Backend
+}
+
+// Storages are the backends of a server, the one of its namespaces first.
+type Storages []*Storage
+
+// OpenStorages opens the backends that the options name for the resources of a
+// definition. It completes the options, and leaves nothing open if it fails. The
+// context bounds the opening only.
+func OpenStorages(ctx context.Context, definition *define.Server, options Options) (Storages, error) {
+	if err := options.Complete(definition); err != nil {
+		return nil, err
+	}
+	at, err := options.place(definition)
+	if err != nil {
+		return nil, err
+	}
+	var all Storages
+	for _, name := range at.names() {
+		backend, err := options.open(ctx, name)
+		if err != nil {
+			if errors.Is(err, journal.ErrDamaged) {
+				err = fmt.Errorf("%w; nothing was changed: restore the directory from a copy", err)
+			}
+			if closing := all.Close(); closing != nil {
+				err = fmt.Errorf("%w (and closing: %w)", err, closing)
+			}
+			return nil, err
+		}
+		all = append(all, &Storage{Name: name, Resources: at.resources(name), Backend: backend})
+	}
+	return all, nil
+}
+
+// Of returns the backend of a resource, nil if none keeps it.
+func (s Storages) Of(resource schema.GroupResource) store.Backend {
+	for _, storage := range s {
+		if slices.Contains(storage.Resources, resource) {
+			return storage.Backend
+		}
+	}
+	return nil
+}
+
+// health is nil, or what everybody may know of why the storage takes no writes.
+func (s *Storage) health() error {
+	switch err := s.Health(); {
+	case err == nil:
+		return nil
+	case s.Name == "etcd":
+		return errors.New("etcd does not answer as it should: the server's log says why")
+	case errors.Is(err, errRemoved):
+		return errors.New("read-only, its directory was removed: restore it and start the server again")
+	case errors.Is(err, syscall.ENOSPC):
+		return errors.New("read-only, the disk is full: make space and start the server again")
+	default:
+		return errors.New("read-only, writing failed: the server's log says why")
+	}
+}
+
+// Close closes all backends, the last opened first.
+func (s Storages) Close() error {
+	var errs []error
+	for _, storage := range slices.Backward(s) {
+		errs = append(errs, storage.Backend.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// placement says in which storage each resource is kept.
+type placement map[schema.GroupResource]string
+
+// place finds where the resources of a definition are kept: where the operator says,
+// else where the developer says, else in the server's storage. The error names every
+// mistake in that.
+func (o *Options) place(definition *define.Server) (placement, error) {
+	at := placement{coreapi.Resource: o.Storage}
+	because := map[schema.GroupResource]string{}
+	for _, k := range definition.Kinds() {
+		at[k.GroupResource()] = o.Storage
+		if k.Storage != "" {
+			at[k.GroupResource()] = k.Storage
+			because[k.GroupResource()] = "StoredIn of kind " + k.Name
+		}
+	}
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(o.StorageOf)) {
+		resource := schema.ParseGroupResource(name)
+		if _, ok := at[resource]; !ok {
+			errs = append(errs, fmt.Errorf("--storage-of %s: this server has no such resource; it has %s", name, at.list()))
+			continue
+		}
+		at[resource] = o.StorageOf[name]
+		because[resource] = fmt.Sprintf("--storage-of %s=%s", name, o.StorageOf[name])
+	}
+	for _, resource := range at.sorted() {
+		if because[resource] == "" {
+			continue // the server's storage has been checked
+		}
+		if err := o.checkStorage(at[resource]); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", because[resource], err))
+		}
+	}
+	errs = append(errs, at.checkNamespaces(definition))
+	if len(o.Etcd.Endpoints) > 0 && !slices.Contains(at.names(), "etcd") {
+		errs = append(errs, fmt.Errorf("--etcd-servers is given, but nothing is kept in etcd: the storage is %s", o.Storage))
+	}
+	return at, errors.Join(errs...)
+}
+
+// checkNamespaces refuses objects that outlive their namespaces: nobody could list
+// or delete them by those any more.
+func (p placement) checkNamespaces(definition *define.Server) error {
+	if p[coreapi.Resource] != "memory" {
+		return nil
+	}
+	for _, k := range definition.Kinds() {
+		if kept := p[k.GroupResource()]; kept != "memory" && !k.ClusterScoped {
+			return fmt.Errorf("%s are kept in %s, but their namespaces in memory, which a restart forgets: add --storage-of namespaces=%s", k.GroupResource(), kept, kept)
+		}
+	}
+	return nil
+}
+
+func (p placement) sorted() []schema.GroupResource {
+	return slices.SortedFunc(maps.Keys(p), func(a, b schema.GroupResource) int { return strings.Compare(a.String(), b.String()) })
+}
+
+func (p placement) list() string {
+	var all []string
+	for _, resource := range p.sorted() {
+		all = append(all, resource.String())
+	}
+	return strings.Join(all, ", ")
+}
+
+// names are the storages in use, that of the namespaces first.
+func (p placement) names() []string {
+	all := []string{p[coreapi.Resource]}
+	for _, resource := range p.sorted() {
+		if !slices.Contains(all, p[resource]) {
+			all = append(all, p[resource])
+		}
+	}
+	return all
+}
+
+func (p placement) resources(name string) []schema.GroupResource {
+	return slices.DeleteFunc(p.sorted(), func(resource schema.GroupResource) bool { return p[resource] != name })
+}
