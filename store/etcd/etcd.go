@@ -131,7 +131,7 @@ func (b *Backend) Open(resource store.Resource) (storage.Interface, error) {
 
 func (b *Backend) newStorage(resource store.Resource) (storage.Interface, factory.DestroyFunc, error) {
 	config := b.config.ForResource(resource.Resource)
-	config.Codec, config.Transformer = resource.Codec, resource.Transformer
+	config.Codec, config.Transformer = guardedCodec{resource.Codec}, resource.Transformer
 	// The slash refuses keys of a resource whose prefix only begins with the same letters.
 	prefix := resource.Prefix + "/"
 	direct, destroy, err := factory.Create(*config, resource.New, resource.NewList, prefix)
@@ -146,7 +146,7 @@ func (b *Backend) newStorage(resource store.Resource) (storage.Interface, factor
 		EventsHistoryWindow: config.EventsHistoryWindow,
 		ResourcePrefix:      prefix,
 		KeyFunc:             resource.KeyFunc,
-		GetAttrsFunc:        resource.Attributes,
+		GetAttrsFunc:        guardedAttributes(resource.Attributes, b.options.Logger),
 		IndexerFuncs:        resource.Triggers,
 		Indexers:            resource.Indexers,
 		NewFunc:             resource.New,

@@ -1,0 +1,62 @@
+package etcd
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage"
+)
+
+// guardedCodec makes errors of panics in conversions and defaults. Upstream's store
+// runs them in goroutines of its own, where a panic ends the process.
+type guardedCodec struct{ runtime.Codec }
+
+// Decode implements runtime.Decoder.
+func (c guardedCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (object runtime.Object, kind *schema.GroupVersionKind, err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			err = fmt.Errorf("decode: panic: %v", reason)
+		}
+	}()
+	return c.Codec.Decode(data, defaults, into)
+}
+
+// Encode implements runtime.Encoder.
+func (c guardedCodec) Encode(object runtime.Object, w io.Writer) (err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			err = fmt.Errorf("encode: panic: %v", reason)
+		}
+	}()
+	return c.Codec.Encode(object, w)
+}
+
+// guardedAttributes gives an object whose selectable fields cannot be told its labels
+// and names only. The watch cache would end the process at a panic, and leave the
+// object out at an error.
+func guardedAttributes(attributes storage.AttrFunc, logger *slog.Logger) storage.AttrFunc {
+	return func(object runtime.Object) (label labels.Set, field fields.Set, err error) {
+		defer func() {
+			reason := recover()
+			if reason == nil {
+				return
+			}
+			m, noMeta := meta.Accessor(object)
+			if noMeta != nil {
+				err = fmt.Errorf("selectable fields: panic: %v", reason)
+				return
+			}
+			logger.Error("A selectable field panics: selectors of fields do not find the object",
+				"namespace", m.GetNamespace(), "name", m.GetName(), "panic", reason)
+			label = m.GetLabels()
+			field = fields.Set{"metadata.name": m.GetName(), "metadata.namespace": m.GetNamespace()}
+		}()
+		return attributes(object)
+	}
+}
