@@ -44,12 +44,13 @@ generate: ## write all generated files anew
 	go -C cmd/annex run . generate ../../internal/shop/... ../../samples/wardle/apis/... ../../e2e/apis/...
 	go generate ./internal/convert/...
 
-SUMMARY := grep -aE '^(ok|FAIL|--- FAIL|panic)|storage suite|^(crash|faults|linearizability) \('
+SUMMARY := grep -aE '^(ok|FAIL|--- FAIL|panic)|storage suite|api suite|^(crash|faults|etcd faults|linearizability) \('
 
 .PHONY: storage
 storage: ## the storage suites on every backend, with their summary lines
 	go test -count=1 -v ./store/... ./internal/mvcc | $(SUMMARY)
 	go -C store/etcd/etcdtest test -count=1 -v . | $(SUMMARY)
+	ANNEX_TEST_STORAGE=embedded go test -count=1 . | $(SUMMARY)
 
 .PHONY: crash
 crash: ## kill -9 under 64 writers, 500 times over each durable journal

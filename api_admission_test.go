@@ -68,6 +68,7 @@ func (j *hookLog) want(t *testing.T, want ...string) {
 
 func TestHooksSeeEveryWriteOfTheirKind(t *testing.T) {
 	t.Parallel()
+	notOn(t, againOnEtcd, annex.Etcd)
 	var j hookLog
 	c := startKind(t, widgets().Mutate(j.hook("mutate")).Admit(j.hook("admit")),
 		annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped())
@@ -297,6 +298,7 @@ func TestHooksThatCannotBeMade(t *testing.T) {
 
 func TestWarnings(t *testing.T) {
 	t.Parallel()
+	notOn(t, againOnEtcd, annex.Etcd)
 	c := start(t, shop())
 	const large = "spec.size: large widgets are hard to carry"
 	const bare = `metadata.finalizers: "bare": prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other finalizer writers`

@@ -203,7 +203,10 @@ func TestServerDeletesAtTheEndOfTheGracePeriod(t *testing.T) {
 	t.Run("after a restart", func(t *testing.T) {
 		c := startWith(t, timed(), options)
 		if c.get(widgetsPath+"/restarted").code == http.StatusOK {
-			c.watch(widgetsPath+"?watch=1&fieldSelector=metadata.name%3Drestarted&resourceVersion="+rv).want("MODIFIED restarted", "DELETED restarted")
+			if resumed, whole := c.resume(widgetsPath+"?watch=1&fieldSelector=metadata.name%3Drestarted", rv); whole {
+				resumed.want("MODIFIED restarted", "DELETED restarted")
+			}
+			until(t, "the end of its period", func() bool { return c.get(widgetsPath+"/restarted").code == http.StatusNotFound })
 		}
 		c.get(widgetsPath + "/restarted").want(404)
 		if w := c.widget("stays"); *w.DeletionGracePeriodSeconds != 3600 {

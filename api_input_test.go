@@ -110,8 +110,8 @@ func TestLargeBodies(t *testing.T) {
 		return spec(fields{"options": fields{"fill": strings.Repeat("x", bytes)}})
 	}
 	const most = "Request entity too large: limit is 3145728"
-	large := c.post(widgetsPath, widget("large", huge(2<<20))).want(201).widget()
-	if got := c.widget("large"); len(got.Spec.Options["fill"]) != 2<<20 || got.UID != large.UID {
+	large := c.post(widgetsPath, widget("large", huge(largest()))).want(201).widget()
+	if got := c.widget("large"); len(got.Spec.Options["fill"]) != largest() || got.UID != large.UID {
 		t.Errorf("%d bytes came back", len(got.Spec.Options["fill"]))
 	}
 	c.post(widgetsPath, widget("huge", huge(3<<20))).refused(413, metav1.StatusReasonRequestEntityTooLarge, most)

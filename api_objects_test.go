@@ -1,6 +1,7 @@
 package annex_test
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"strings"
@@ -323,6 +324,10 @@ func TestDryRunLeavesNoTrace(t *testing.T) {
 	c.post(widgetsPath+"?dryRun=Some", widget("new")).refused(422, metav1.StatusReasonInvalid, `dryRun: Unsupported value: ["Some"]: supported values: "All"`)
 
 	after := c.get(widgetsPath)
+	if shared() { // the list's own version is not this server's doing
+		before.raw = bytes.Replace(before.raw, []byte(before.str("metadata", "resourceVersion")), nil, 1)
+		after.raw = bytes.Replace(after.raw, []byte(after.str("metadata", "resourceVersion")), nil, 1)
+	}
 	if string(after.raw) != string(before.raw) {
 		t.Errorf("dry runs left a trace:\n%s\n%s", before.raw, after.raw)
 	}

@@ -50,7 +50,7 @@ type client struct {
 
 func start(t *testing.T, server annex.Server) *client {
 	t.Helper()
-	return connect(t, annextest.Start(t, server))
+	return startWith(t, server, annex.Options{Storage: annex.Memory})
 }
 
 func startKind(t *testing.T, kinds ...annex.Kind) *client {
@@ -60,7 +60,7 @@ func startKind(t *testing.T, kinds ...annex.Kind) *client {
 
 func startWith(t *testing.T, server annex.Server, options annex.Options) *client {
 	t.Helper()
-	return connect(t, annextest.StartWith(t, server, options))
+	return connect(t, annextest.StartWith(t, server, place(t, options)))
 }
 
 func connect(t *testing.T, config *rest.Config) *client {

@@ -139,7 +139,7 @@ func TestShutdownCutsOffWhatDoesNotEnd(t *testing.T) {
 	// A watch that is not read, with more to tell than the network takes. It holds up
 	// no writer.
 	deaf := c.raw("GET %s?watch=1 HTTP/1.1\nHost: x\n\n", widgetsPath)
-	large := spec(fields{"options": fields{"padding": strings.Repeat("x", 2<<20)}})
+	large := spec(fields{"options": fields{"padding": strings.Repeat("x", largest())}})
 	for i := range 8 {
 		c.create(fmt.Sprint("large", i), large)
 	}
@@ -590,6 +590,7 @@ func readOnly(t *testing.T, c *client, reason string) {
 
 func TestAServerWhoseStorageIsRemovedIsReadOnly(t *testing.T) {
 	t.Parallel()
+	about(t, annex.Embedded)
 	options := annex.Options{DataDir: filepath.Join(t.TempDir(), "data")}
 	instance, _ := run(t, shop(), options)
 	c := clientOf(t, instance)
@@ -612,6 +613,7 @@ func TestAServerWhoseStorageIsRemovedIsReadOnly(t *testing.T) {
 // mount.
 func TestAFullDiskLosesNothing(t *testing.T) {
 	t.Parallel()
+	about(t, annex.Embedded)
 	disk := smallDisk(t, 16<<20)
 	options := annex.Options{DataDir: filepath.Join(disk, "data")}
 	full := filepath.Join(disk, "full")

@@ -1,0 +1,99 @@
+package etcdtest_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestTheAPIOnEtcd runs the project's own tests of the API, which keep objects in
+// memory otherwise, on a real etcd.
+func TestTheAPIOnEtcd(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs the tests of another package")
+	}
+	runAPI(t, "etcd", endpoints(startCluster(t, 1, nil)), nil)
+}
+
+// runAPI runs those tests of the root package that store something, and prints how
+// many and which not. notRun says why some are not run on what is said to be etcd.
+func runAPI(t *testing.T, name string, endpoints []string, notRun map[string]string) {
+	t.Helper()
+	skip := "^(TestImportsPointOneWay|TestTheModuleGraphStaysLean|TestTheSampleStaysSmall|TestCommandLine)$"
+	for test := range notRun {
+		skip += "|^" + test + "$"
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-json", "-timeout=10m", "-skip", skip, ".")
+	cmd.Dir = "../../.."
+	cmd.Env = append(os.Environ(), "ANNEX_TEST_STORAGE=etcd", "ANNEX_TEST_ETCD="+strings.Join(endpoints, ","))
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r := apiReport{ran: map[string]bool{}, failed: map[string]string{}, excluded: maps.Clone(notRun), log: map[string]string{}}
+	if r.excluded == nil {
+		r.excluded = map[string]string{}
+	}
+	for lines := bufio.NewReader(out); ; {
+		line, err := lines.ReadBytes('\n')
+		if len(line) == 0 && err != nil {
+			break
+		}
+		r.read(line)
+	}
+	if err := cmd.Wait(); err != nil && len(r.failed) == 0 {
+		t.Errorf("go test: %v\n%s", err, r.log[""])
+	}
+	for test, log := range r.failed {
+		t.Errorf("%s:\n%s", test, log)
+	}
+	fmt.Printf("api suite: %s: %d of %d tests\n", name, len(r.ran)-len(r.failed), len(r.ran))
+	for _, test := range slices.Sorted(maps.Keys(r.excluded)) {
+		fmt.Printf("api suite: %s: not run: %s: %s\n", name, test, r.excluded[test])
+	}
+	if len(r.ran) < 80 {
+		t.Errorf("only %d tests stored anything: is the environment read?", len(r.ran))
+	}
+}
+
+// apiReport is what go test -json said, by top-level tests. Only those that store
+// something count.
+type apiReport struct {
+	ran      map[string]bool
+	failed   map[string]string
+	excluded map[string]string
+	log      map[string]string
+}
+
+func (r *apiReport) read(line []byte) {
+	var e struct{ Action, Test, Output string }
+	if err := json.Unmarshal(line, &e); err != nil {
+		r.log[""] += string(line)
+		return
+	}
+	test, _, nested := strings.Cut(e.Test, "/")
+	switch e.Action {
+	case "output":
+		r.log[test] += e.Output
+		if strings.Contains(e.Output, "objects are stored in etcd") {
+			r.ran[test] = true
+		}
+		if _, reason, found := strings.Cut(e.Output, "not on etcd: "); found {
+			r.excluded[test] = strings.TrimSpace(reason)
+		}
+	case "fail":
+		if !nested && test != "" {
+			r.failed[test] = r.log[test]
+			r.ran[test] = true
+		}
+	}
+}
