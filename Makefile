@@ -44,7 +44,7 @@ generate: ## write all generated files anew
 	go -C cmd/annex run . generate ../../internal/shop/... ../../samples/wardle/apis/... ../../e2e/apis/...
 	go generate ./internal/convert/...
 
-SUMMARY := grep -aE '^(ok|FAIL|--- FAIL|panic)|storage suite|api suite|^(crash|faults|etcd faults|linearizability) \('
+SUMMARY := grep -aE '^(ok|FAIL|--- FAIL|panic)|storage suite|api suite|^etcd faults:|^(crash|faults|linearizability) \('
 
 .PHONY: storage
 storage: ## the storage suites on every backend, with their summary lines

@@ -19,7 +19,7 @@ import (
 func run(t *testing.T, server annex.Server, options annex.Options) (instance *annex.Instance, stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	instance, err := annex.New(ctx, server, place(t, options))
+	instance, err := annex.New(ctx, server, placed(t, options))
 	if err != nil {
 		cancel()
 		t.Fatal(err)

@@ -60,7 +60,7 @@ func startKind(t *testing.T, kinds ...annex.Kind) *client {
 
 func startWith(t *testing.T, server annex.Server, options annex.Options) *client {
 	t.Helper()
-	return connect(t, annextest.StartWith(t, server, place(t, options)))
+	return connect(t, annextest.StartWith(t, server, placed(t, options)))
 }
 
 func connect(t *testing.T, config *rest.Config) *client {

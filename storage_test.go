@@ -18,10 +18,10 @@ const (
 	testEtcd    = "ANNEX_TEST_ETCD"
 )
 
-// place moves a server into the storage that testStorage names. A data directory
+// placed moves a server into the storage that testStorage names. A data directory
 // stands for the objects that are in it: servers that share one find each other's
 // objects in any storage, one after the other.
-func place(t *testing.T, options annex.Options) annex.Options {
+func placed(t *testing.T, options annex.Options) annex.Options {
 	t.Helper()
 	name := os.Getenv(testStorage)
 	if name == "" {
@@ -31,12 +31,12 @@ func place(t *testing.T, options annex.Options) annex.Options {
 	switch {
 	case name == annex.Etcd:
 		options.Etcd.Endpoints = strings.Split(os.Getenv(testEtcd), ",")
-		place := options.DataDir
-		if place == "" {
-			place = t.TempDir()
+		directory := options.DataDir
+		if directory == "" {
+			directory = t.TempDir()
 		}
 		digest := fnv.New64a()
-		digest.Write([]byte(place))
+		digest.Write([]byte(directory))
 		options.Etcd.Prefix = fmt.Sprintf("/test/%x", digest.Sum64())
 	case name != annex.Memory && options.DataDir == "":
 		options.DataDir = t.TempDir()
