@@ -84,6 +84,9 @@ lets in nobody but the administrator, unless flags say otherwise.`,
 					return usage(fmt.Errorf("--%s %s is not between 0 and 65535", port, value))
 				}
 			}
+			if options.Etcd.StartTimeout < 0 {
+				return usage(fmt.Errorf("--etcd-start-timeout %v is negative", options.Etcd.StartTimeout))
+			}
 			// A server outlives whoever reads what it prints.
 			signal.Ignore(syscall.SIGPIPE)
 			logTo(cmd.ErrOrStderr(), verbosity)
@@ -103,6 +106,8 @@ lets in nobody but the administrator, unless flags say otherwise.`,
 	flags.StringVar(&options.Etcd.CertFile, "etcd-certfile", "", "client certificate for etcd (PEM)")
 	flags.StringVar(&options.Etcd.KeyFile, "etcd-keyfile", "", "key of --etcd-certfile (PEM)")
 	flags.DurationVar(&options.Etcd.CompactionInterval, "etcd-compaction-interval", 5*time.Minute, "how much of etcd's history is kept at least; 0 leaves compaction to others")
+	flags.DurationVar(&options.Etcd.HealthcheckTimeout, "etcd-healthcheck-timeout", 2*time.Second, "how long etcd may take to answer before the server is not ready")
+	flags.DurationVar(&options.Etcd.StartTimeout, "etcd-start-timeout", 0, "exit if etcd does not answer for this long at start; 0 waits, not ready, as long as it takes")
 	flags.StringVar(&options.BindAddress, "bind-address", "127.0.0.1", "IP address to listen on; 0.0.0.0 is all")
 	flags.IntVar(&options.SecurePort, "secure-port", 8443, "HTTPS port; 0 picks a free one")
 	flags.IntVar(&options.InsecurePort, "insecure-port", 0, "plain HTTP port; 0 listens on none")

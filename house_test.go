@@ -19,8 +19,8 @@ const module = "github.com/annexapi/annex"
 // plain.
 var rooms = map[string][]string{
 	"":                             {"api", "internal/define", "internal/informer", "internal/serve", "internal/upstream", "store/etcd"}, // etcd's options are part of ours
-	"annextest":                    {""},
-	"api":                          {}, // clients link it
+	"annextest":                    {"", "store/etcd"},                                                                                   // whose options are part of the façade's
+	"api":                          {},                                                                                                   // clients link it
 	"internal/define":              {"api"},
 	"internal/convert":             {"internal/define"},
 	"internal/convert/metaopenapi": {},

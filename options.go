@@ -38,7 +38,9 @@ type Options struct {
 	// with its group, such as leases.example.com, or namespaces. It wins over what a
 	// kind says with StoredIn. Objects are not moved from one storage to another.
 	StorageOf map[string]string
-	// Etcd says which etcd is used and how. Its Logger is the server's.
+	// Etcd says which etcd is used and how. Its Logger is the server's. If its
+	// StartTimeout is 0, a server does not wait for etcd before it answers: it is
+	// alive, but not ready, until etcd can be reached.
 	Etcd etcd.Options
 
 	// BindAddress is the IP address to listen on; 127.0.0.1 by default.

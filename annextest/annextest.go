@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/store/etcd"
 )
 
 // Start runs the server until the test and its subtests are done, and returns the
@@ -26,6 +27,9 @@ func Start(t testing.TB, server annex.Server) *rest.Config {
 // server on again in the same test.
 func StartWith(t testing.TB, server annex.Server, options annex.Options) *rest.Config {
 	t.Helper()
+	if options.Etcd.StartTimeout == 0 {
+		options.Etcd.StartTimeout = etcd.DefaultStartTimeout // a test does not wait for ever
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	instance, err := annex.New(ctx, server, options)
 	if err != nil {

@@ -75,6 +75,9 @@ func New(ctx context.Context, definition *define.Server, options Options, host H
 	if err := options.Complete(definition); err != nil {
 		return nil, err
 	}
+	if options.Etcd.StartTimeout == 0 {
+		options.Etcd.StartTimeout = -1 // the server starts, and is not ready
+	}
 	s := &Server{definition: definition, options: options, settled: make(chan struct{}), stopping: make(chan struct{})}
 	if err := s.build(ctx, host); err != nil {
 		if closing := s.close(); closing != nil {
@@ -442,13 +445,20 @@ func (s *Server) startControllers(ctx context.Context, running *sync.WaitGroup, 
 	})
 }
 
-// becomeReady returns nil when the server has what its users take for granted.
-// The context ends with the wish to run, background with the ability.
+// becomeReady returns nil when the server has what its users take for granted. That
+// takes readyTimeout at most, not counting how long a storage is away. The context
+// ends with the wish to run, background with the ability.
 func (s *Server) becomeReady(ctx, background context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("not ready after %s; ask /readyz?verbose for the reason", readyTimeout))
-	defer cancel()
-	defer context.AfterFunc(background, cancel)()
-	err := coreapi.EnsureDefault(ctx, s.loopback.Config())
+	ctx, cancel := context.WithCancelCause(ctx)
+	var limit sync.WaitGroup
+	defer limit.Wait()
+	defer cancel(nil)
+	defer context.AfterFunc(background, func() { cancel(context.Cause(background)) })()
+	err := s.storages.awaitConnected(ctx)
+	if err == nil {
+		limit.Go(func() { s.limitStart(ctx, cancel) })
+		err = coreapi.EnsureDefault(ctx, s.loopback.Config())
+	}
 	if err == nil {
 		close(s.settled)
 		err = s.untilReady(ctx)
@@ -457,6 +467,25 @@ func (s *Server) becomeReady(ctx, background context.Context) error {
 		return context.Cause(background)
 	}
 	return err
+}
+
+// limitStart fails a start that takes longer than readyTimeout although all storages
+// work.
+func (s *Server) limitStart(ctx context.Context, fail context.CancelCauseFunc) {
+	timer := time.NewTimer(readyTimeout)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		if s.storages.health() == nil {
+			fail(fmt.Errorf("not ready after %s; ask /readyz?verbose for the reason", readyTimeout))
+			return
+		}
+		timer.Reset(readyTimeout)
+	}
 }
 
 // serve answers on all listeners. The function returned stops that: it waits until

@@ -83,6 +83,33 @@ func (s *Storage) health() error {
 	}
 }
 
+// health is what the first storage says that does not work.
+func (s Storages) health() error {
+	for _, storage := range s {
+		if err := storage.Health(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitConnected waits for backends that open before they have been reached, as
+// etcd's does. They log what they wait for.
+func (s Storages) awaitConnected(ctx context.Context) error {
+	for _, storage := range s {
+		remote, ok := storage.Backend.(interface{ Connected() <-chan struct{} })
+		if !ok {
+			continue
+		}
+		select {
+		case <-remote.Connected():
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
 // Close closes all backends, the last opened first.
 func (s Storages) Close() error {
 	var errs []error

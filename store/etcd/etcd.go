@@ -43,8 +43,14 @@ type Backend struct {
 	options Options
 	config  storagebackend.Config
 	client  *clientv3.Client // of the probes; each resource has its own
-	stop    context.CancelFunc
-	probing sync.WaitGroup
+	// running ends when the backend is closed, and what runs beside the requests
+	// with it.
+	running    context.Context
+	stop       context.CancelFunc
+	background sync.WaitGroup
+
+	// connected is closed once etcd has answered.
+	connected chan struct{}
 
 	// revision is the newest revision seen.
 	revision atomic.Uint64
@@ -64,13 +70,16 @@ var _ store.Backend = (*Backend)(nil)
 // a certificate that is not to be trusted. Errors take one line, name the endpoints
 // and say what is wrong with each.
 //
+// If StartTimeout is negative, Open tries once, and then returns a backend that goes
+// on trying: see Connected and Health.
+//
 // The backend does not need ctx any more once it is open.
 func Open(ctx context.Context, options Options) (store.Backend, error) {
 	if err := options.Validate(); err != nil {
 		return nil, err
 	}
 	options = options.withDefaults()
-	b := &Backend{options: options, config: options.config()}
+	b := &Backend{options: options, config: options.config(), connected: make(chan struct{})}
 	var err error
 	if b.client, err = newClient(options); err != nil {
 		return nil, fmt.Errorf("etcd client: %w", err)
@@ -83,9 +92,8 @@ func Open(ctx context.Context, options Options) (store.Backend, error) {
 	// and this one lives longest.
 	etcdfeature.DefaultFeatureSupportChecker.CheckClient(b.client.Ctx(), b.client, storage.RequestWatchProgress)
 
-	var probes context.Context
-	probes, b.stop = context.WithCancel(context.WithoutCancel(ctx))
-	b.probing.Go(func() { b.probeUntil(probes) })
+	b.running, b.stop = context.WithCancel(context.WithoutCancel(ctx))
+	b.background.Go(func() { b.probeUntil(b.running) })
 	return b, nil
 }
 
@@ -107,10 +115,58 @@ func newClient(options Options) (*clientv3.Client, error) {
 // of its own in memory if the resource has a KeyFunc and Attributes and
 // Options.NoWatchCache is not set. A storage with a watch cache is ready once it
 // has read all objects, which happens in the background; see its ReadinessCheck.
+// A storage that is opened before etcd has answered refuses requests with 503 until
+// it has.
 func (b *Backend) Open(resource store.Resource) (storage.Interface, error) {
 	if err := b.open(); err != nil {
 		return nil, err
 	}
+	select {
+	case <-b.connected:
+	default:
+		return b.openLater(resource)
+	}
+	opened, err := b.openNow(resource)
+	if err != nil {
+		return nil, err
+	}
+	return &resourceStorage{Interface: opened, backend: b}, nil
+}
+
+// openLater opens a resource once etcd has answered.
+func (b *Backend) openLater(resource store.Resource) (storage.Interface, error) {
+	later := &pending{resource: resource}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil, ErrClosed
+	}
+	b.background.Go(func() {
+		select {
+		case <-b.connected:
+		case <-b.running.Done():
+			return
+		}
+		for {
+			opened, err := b.openNow(resource)
+			if err == nil {
+				err = later.settle(opened)
+			}
+			if err == nil || errors.Is(err, ErrClosed) {
+				return
+			}
+			b.options.Logger.Error("Cannot open a resource in etcd, trying again", "reason", err)
+			select {
+			case <-b.running.Done():
+				return
+			case <-time.After(b.options.HealthcheckTimeout / 4):
+			}
+		}
+	})
+	return &resourceStorage{Interface: later, backend: b}, nil
+}
+
+func (b *Backend) openNow(resource store.Resource) (storage.Interface, error) {
 	opened, destroy, err := b.newStorage(resource)
 	if err != nil {
 		if reason := b.Health(); reason != nil {
@@ -126,7 +182,7 @@ func (b *Backend) Open(resource store.Resource) (storage.Interface, error) {
 		return nil, ErrClosed
 	}
 	b.opened = append(b.opened, destroy)
-	return &resourceStorage{Interface: opened, backend: b}, nil
+	return opened, nil
 }
 
 func (b *Backend) newStorage(resource store.Resource) (storage.Interface, factory.DestroyFunc, error) {
@@ -173,6 +229,10 @@ func (b *Backend) newStorage(resource store.Resource) (storage.Interface, factor
 // across restarts only if etcd itself is put back to an older state.
 func (b *Backend) Revision() uint64 { return b.revision.Load() }
 
+// Connected is closed once etcd has answered for the first time, which it has when
+// Open returns unless Options.StartTimeout is negative.
+func (b *Backend) Connected() <-chan struct{} { return b.connected }
+
 // Health implements store.Backend. It is what the last probe found, and does not
 // wait for one: a read that a majority of the members must agree to must succeed,
 // and no alarm may keep etcd from writing. The error takes one line and names the
@@ -217,7 +277,7 @@ func (b *Backend) Close() error {
 	<-written
 
 	b.stop()
-	b.probing.Wait()
+	b.background.Wait()
 	if err := b.client.Close(); err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("close the client of etcd: %w", err)
 	}

@@ -59,10 +59,11 @@ type Options struct {
 	// NoWatchCache reads and watches etcd directly for every request
 	// (--watch-cache=false).
 	NoWatchCache bool
-	// StartTimeout is how long Open waits for etcd. 0 means DefaultStartTimeout.
+	// StartTimeout is how long Open waits for etcd. 0 means DefaultStartTimeout;
+	// negative does not wait and never gives up.
 	StartTimeout time.Duration
-	// Logger is told when etcd stops answering and when it answers again. Nil is
-	// silent.
+	// Logger is told when etcd does not answer, again every now and then, and when
+	// it answers again. Nil is silent.
 	Logger *slog.Logger
 }
 
@@ -92,7 +93,7 @@ func (o Options) Validate() error {
 	if scheme != "https" && o.CAFile+o.CertFile+o.KeyFile != "" {
 		return fmt.Errorf("etcd endpoint %q: the certificate files would not be used: use https, or leave them away", o.Endpoints[0])
 	}
-	if o.HealthcheckTimeout < 0 || o.LeaseReuse < 0 || o.StartTimeout < 0 {
+	if o.HealthcheckTimeout < 0 || o.LeaseReuse < 0 {
 		return errors.New("etcd: a negative time to wait")
 	}
 	_, err := o.tlsConfig()

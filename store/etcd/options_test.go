@@ -57,7 +57,7 @@ func TestValidateSaysWhatIsWrong(t *testing.T) {
 		"key missing":         {etcd.Options{Endpoints: []string{secure}, CertFile: noPEM}, "both"},
 		"certificate missing": {etcd.Options{Endpoints: []string{secure}, KeyFile: noPEM}, "both"},
 		"pair not PEM":        {etcd.Options{Endpoints: []string{secure}, CertFile: noPEM, KeyFile: noPEM}, noPEM},
-		"negative wait":       {etcd.Options{Endpoints: []string{secure}, StartTimeout: -time.Second}, "negative"},
+		"negative wait":       {etcd.Options{Endpoints: []string{secure}, HealthcheckTimeout: -time.Second}, "negative"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := test.options.Validate()

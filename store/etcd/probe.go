@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"strings"
 	"sync"
@@ -18,12 +19,19 @@ import (
 // connect waits until etcd answers. One that can only be read will do: the server
 // starts, and is not ready.
 func (b *Backend) connect(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, b.options.StartTimeout)
-	defer cancel()
-	var reason error
+	if b.options.StartTimeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, b.options.StartTimeout)
+		defer cancel()
+	}
+	var (
+		reason error
+		log    = outage{logger: b.options.Logger}
+	)
 	for began := time.Now(); ; {
 		err := b.read(ctx)
 		if err == nil {
+			close(b.connected)
 			b.health = b.alarms(ctx)
 			return nil
 		}
@@ -33,7 +41,11 @@ func (b *Backend) connect(ctx context.Context) error {
 		if final := (*finalError)(nil); errors.As(reason, &final) {
 			return reason
 		}
-		b.options.Logger.Warn("Waiting for etcd", "reason", reason)
+		if b.options.StartTimeout < 0 && ctx.Err() == nil {
+			b.health = reason
+			return nil
+		}
+		log.goesOn(reason)
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w; gave up after %v", reason, time.Since(began).Round(time.Millisecond))
@@ -44,6 +56,17 @@ func (b *Backend) connect(ctx context.Context) error {
 
 // probeUntil keeps health up to date.
 func (b *Backend) probeUntil(ctx context.Context) {
+	answered := sync.OnceFunc(func() {
+		select {
+		case <-b.connected:
+		default:
+			close(b.connected)
+		}
+	})
+	log := outage{logger: b.options.Logger}
+	if b.health != nil { // nobody else writes to it
+		log.goesOn(b.health)
+	}
 	ticker := time.NewTicker(b.options.HealthcheckTimeout / 2)
 	defer ticker.Stop()
 	for {
@@ -52,28 +75,63 @@ func (b *Backend) probeUntil(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		err := b.probe(ctx)
+		err := b.read(ctx)
 		if ctx.Err() != nil {
 			return
 		}
+		if err == nil {
+			answered()
+			err = b.alarms(ctx)
+		}
 		b.mu.Lock()
-		before := b.health
 		b.health = err
 		b.mu.Unlock()
-		switch {
-		case err != nil && before == nil:
-			b.options.Logger.Error("etcd does not answer", "reason", err)
-		case err == nil && before != nil:
-			b.options.Logger.Info("etcd answers again")
+		if err != nil {
+			log.goesOn(err)
+		} else {
+			log.ends()
 		}
 	}
 }
 
-func (b *Backend) probe(ctx context.Context) error {
-	if err := b.read(ctx); err != nil {
-		return err
+// The time between two lines of the log about the same outage: at least, if there is
+// a new reason, and at most.
+const (
+	outageNews   = 5 * time.Second
+	outageRepeat = 30 * time.Second
+)
+
+// outage tells a log that etcd does not do its work: at once, when the reason
+// changes, and every now and then as long as it lasts.
+type outage struct {
+	logger *slog.Logger
+	began  time.Time // zero if etcd does its work
+	logged time.Time
+	reason string
+}
+
+func (o *outage) goesOn(reason error) {
+	now := time.Now()
+	if o.began.IsZero() {
+		o.began = now
 	}
-	return b.alarms(ctx)
+	pause := outageNews
+	if reason.Error() == o.reason {
+		pause = outageRepeat
+	}
+	if !o.logged.IsZero() && now.Sub(o.logged) < pause {
+		return
+	}
+	o.logged, o.reason = now, reason.Error()
+	o.logger.Error("Waiting for etcd", "for", now.Sub(o.began).Round(time.Second), "reason", reason)
+}
+
+func (o *outage) ends() {
+	if o.began.IsZero() {
+		return
+	}
+	o.logger.Warn("etcd answers again", "after", time.Since(o.began).Round(time.Second))
+	*o = outage{logger: o.logger}
 }
 
 // read reads a key, as upstream's health check does, and looks for the reason if
@@ -235,7 +293,12 @@ func advice(err error) string {
 		invalid   x509.CertificateInvalidError
 	)
 	text := strings.ReplaceAll(err.Error(), "\n", " ")
-	switch {
+	operation := (*net.OpError)(nil)
+	switch timeout := net.Error(nil); {
+	case errors.As(err, &operation) && operation.Op == "dial" && operation.Timeout():
+		return "it does not accept connections in time: is it the right address, and is no firewall in between?"
+	case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded):
+		return "it accepts connections, but does not answer in time: it, or the network, is too slow"
 	case errors.As(err, &header):
 		return errNoTLS.Error()
 	case errors.As(err, &authority):

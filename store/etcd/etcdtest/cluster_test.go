@@ -90,6 +90,8 @@ func (m *member) stop() {
 
 func (m *member) endpoint() string { return m.config.ListenClientUrls[0].String() }
 
+func (m *member) address() string { return m.config.ListenClientUrls[0].Host }
+
 func (m *member) leads() bool { return m.etcd.Server.Leader() == m.etcd.Server.MemberID() }
 
 func endpoints(members []*member) []string {

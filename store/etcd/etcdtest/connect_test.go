@@ -53,9 +53,15 @@ func newAuthority(t testing.TB) *authority {
 // sign returns the files of a certificate for loopback addresses and of its key.
 func (a *authority) sign(name string) (certFile, keyFile string) {
 	a.t.Helper()
+	return a.signFor(name)
+}
+
+// signFor is sign for a client that is in groups.
+func (a *authority) signFor(name string, groups ...string) (certFile, keyFile string) {
+	a.t.Helper()
 	key := newKey(a.t)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name, Organization: groups}, NotAfter: time.Now().Add(time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}

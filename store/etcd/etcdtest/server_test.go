@@ -11,7 +11,6 @@ import (
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/annextest"
-	v1 "github.com/annexapi/annex/internal/shop/v1"
 	"github.com/annexapi/annex/store/etcd"
 )
 
@@ -20,14 +19,14 @@ var widgets = schema.GroupVersionResource{Group: "shop.example.com", Version: "v
 // replica starts a whole server on the given etcd.
 func replica(t *testing.T, members []*member) dynamic.ResourceInterface {
 	t.Helper()
-	config := annextest.StartWith(t, annex.Server{
-		Name: "shop",
-		Groups: []annex.Group{{
-			Name:  "shop.example.com",
-			Kinds: []annex.Kind{annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API)},
-		}},
-	}, annex.Options{Storage: annex.Etcd, Etcd: etcd.Options{Endpoints: endpoints(members)}})
+	config := annextest.StartWith(t, shop(), annex.Options{Storage: annex.Etcd, Etcd: etcd.Options{Endpoints: endpoints(members)}})
 	return dynamic.NewForConfigOrDie(config).Resource(widgets).Namespace("default")
+}
+
+func newWidget(name string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "shop.example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": name},
+	}}
 }
 
 func TestReplicasShareWhatIsInEtcd(t *testing.T) {
@@ -40,10 +39,7 @@ func TestReplicasShareWhatIsInEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Stop()
-	widget := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "shop.example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": "w"},
-	}}
-	created, err := one.Create(ctx, widget, metav1.CreateOptions{})
+	created, err := one.Create(ctx, newWidget("w"), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
