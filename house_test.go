@@ -25,6 +25,8 @@ var rooms = map[string][]string{
 	"internal/convert":             {"internal/define"},
 	"internal/convert/metaopenapi": {},
 	"internal/admit":               {"internal/define"},
+	"internal/encryption":          {"store"},
+	"internal/encryption/kmstest":  {}, // for tests
 	"internal/informer":            {"internal/define"},
 	"internal/registry":            {"internal/admit", "internal/convert", "internal/define", "store"},
 	"internal/upstream":            {"internal/convert", "internal/define", "internal/registry"},
@@ -43,7 +45,7 @@ var rooms = map[string][]string{
 	"store/storetest":              {"internal/mvcc", "store", "store/journal"},
 	"internal/serve": {
 		"internal/admit", "internal/auth", "internal/certs", "internal/convert", "internal/convert/metaopenapi", "internal/coreapi",
-		"internal/define", "internal/informer", "internal/loopback", "internal/mvcc", "internal/registry", "internal/upstream",
+		"internal/define", "internal/encryption", "internal/informer", "internal/loopback", "internal/mvcc", "internal/registry", "internal/upstream",
 		"store", "store/embedded", "store/etcd", "store/journal", "store/memory",
 	},
 }

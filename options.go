@@ -61,6 +61,17 @@ type Options struct {
 	// TokenAuthFile is a CSV file of bearer tokens: token,user,uid,"group1,group2".
 	TokenAuthFile string
 
+	// EncryptionConfigFile is an EncryptionConfiguration of
+	// apiserver.config.k8s.io/v1, which says which resources are stored encrypted, by
+	// which providers and with which keys. A file that holds keys must not be open to
+	// others. Without one, objects are stored in plain text.
+	EncryptionConfigFile string
+	// EncryptionConfigReload has the file read again when it changes.
+	EncryptionConfigReload bool
+	// AllowUnreadable serves although stored objects cannot be decrypted with the file,
+	// which New refuses otherwise. They can be deleted then, unread.
+	AllowUnreadable bool
+
 	// HistoryAge and HistoryRevisions say which past stays readable, for watches
 	// that resume and lists at a revision: what is younger than HistoryAge (5
 	// minutes if 0) or among the last HistoryRevisions (10,000 if 0), but never more

@@ -13,9 +13,13 @@ import (
 // testStorage names the storage that the tests' servers keep their objects in,
 // instead of the one that each test would choose: any value of Options.Storage. With
 // etcd, testEtcd are its endpoints, separated by commas.
+//
+// testEncryption is a file by which whatever the tests' servers store is encrypted,
+// unless a test has one of its own.
 const (
-	testStorage = "ANNEX_TEST_STORAGE"
-	testEtcd    = "ANNEX_TEST_ETCD"
+	testStorage    = "ANNEX_TEST_STORAGE"
+	testEtcd       = "ANNEX_TEST_ETCD"
+	testEncryption = "ANNEX_TEST_ENCRYPTION"
 )
 
 // placed moves a server into the storage that testStorage names. A data directory
@@ -23,6 +27,9 @@ const (
 // objects in any storage, one after the other.
 func placed(t *testing.T, options annex.Options) annex.Options {
 	t.Helper()
+	if options.EncryptionConfigFile == "" {
+		options.EncryptionConfigFile = os.Getenv(testEncryption)
+	}
 	name := os.Getenv(testStorage)
 	if name == "" {
 		return options

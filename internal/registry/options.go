@@ -1,7 +1,12 @@
 package registry
 
 import (
+	"context"
 	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -10,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/annexapi/annex/internal/convert"
@@ -20,6 +26,10 @@ import (
 // Stores opens the storage of resources, each in its backend. It is the whole of what
 // upstream's registry learns about storage.
 type Stores struct {
+	// Transformers encrypt what is stored. They give nil for what is stored as it is,
+	// and nil are none at all. They are set before a resource is opened.
+	Transformers value.ResourceTransformers
+
 	backend   func(schema.GroupResource) store.Backend
 	machinery *convert.Machinery
 	stored    map[schema.GroupResource]schema.GroupVersion
@@ -43,12 +53,8 @@ func NewStores(backend func(schema.GroupResource) store.Backend, machinery *conv
 // GetRESTOptions describes the storage of one resource. It is called without an
 // example for resources that are not stored, to compare their prefixes.
 func (s *Stores) GetRESTOptions(resource schema.GroupResource, _ runtime.Object) (generic.RESTOptions, error) {
-	prefix := "/" + resource.Resource
-	if resource.Group != "" {
-		prefix = "/" + resource.Group + prefix
-	}
 	options := generic.RESTOptions{
-		ResourcePrefix:          prefix,
+		ResourcePrefix:          prefixOf(resource),
 		Decorator:               s.open,
 		DeleteCollectionWorkers: 1,
 		CountMetricPollPeriod:   time.Minute,
@@ -61,8 +67,35 @@ func (s *Stores) GetRESTOptions(resource schema.GroupResource, _ runtime.Object)
 		Codec:           s.machinery.StorageCodec(version),
 		EncodeVersioner: runtime.NewMultiGroupVersioner(version, schema.GroupKind{Group: version.Group}),
 	}
+	if s.Transformers != nil {
+		config.Transformer = s.Transformers.TransformerForResource(resource)
+	}
 	options.StorageConfig = config.ForResource(resource)
 	return options, nil
+}
+
+func prefixOf(resource schema.GroupResource) string {
+	prefix := "/" + resource.Resource
+	if resource.Group != "" {
+		prefix = "/" + resource.Group + prefix
+	}
+	return prefix
+}
+
+// StoredResources returns the resources that there can be objects of, by name.
+func (s *Stores) StoredResources() []schema.GroupResource {
+	return slices.SortedFunc(maps.Keys(s.stored), func(a, b schema.GroupResource) int {
+		return strings.Compare(a.String(), b.String())
+	})
+}
+
+// StoredValues yields what is stored of a resource, or one error. A backend that does
+// not give what is stored has nothing.
+func (s *Stores) StoredValues(ctx context.Context, resource schema.GroupResource) iter.Seq2[store.Value, error] {
+	if reader, ok := s.backend(resource).(store.ValueReader); ok {
+		return reader.Values(ctx, prefixOf(resource))
+	}
+	return func(func(store.Value, error) bool) {}
 }
 
 func (s *Stores) open(

@@ -25,17 +25,22 @@ import (
 
 // Options are the façade's options, which document them.
 type Options struct {
-	DataDir            string
-	Storage            string
-	StorageOf          map[string]string
-	Etcd               etcd.Options
-	BindAddress        string
-	SecurePort         int
-	InsecurePort       int
-	TLSCertFile        string
-	TLSPrivateKeyFile  string
-	ClientCAFile       string
-	TokenAuthFile      string
+	DataDir           string
+	Storage           string
+	StorageOf         map[string]string
+	Etcd              etcd.Options
+	BindAddress       string
+	SecurePort        int
+	InsecurePort      int
+	TLSCertFile       string
+	TLSPrivateKeyFile string
+	ClientCAFile      string
+	TokenAuthFile     string
+
+	EncryptionConfigFile   string
+	EncryptionConfigReload bool
+	AllowUnreadable        bool
+
 	HistoryAge         time.Duration
 	HistoryRevisions   int64
 	HistoryBytes       int64
@@ -90,6 +95,9 @@ func (o *Options) Complete(definition *define.Server) error {
 	}
 	if o.HistoryAge < 0 || o.HistoryRevisions < 0 || o.HistoryBytes < 0 {
 		return fmt.Errorf("history limits cannot be negative")
+	}
+	if o.EncryptionConfigReload && o.EncryptionConfigFile == "" {
+		return fmt.Errorf("there is no --encryption-provider-config to be read again automatically")
 	}
 	if o.RequestTimeout < 0 || o.ShutdownTimeout < 0 {
 		return fmt.Errorf("timeouts cannot be negative")

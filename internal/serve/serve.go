@@ -34,6 +34,7 @@ import (
 	"github.com/annexapi/annex/internal/convert/metaopenapi"
 	"github.com/annexapi/annex/internal/coreapi"
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/encryption"
 	"github.com/annexapi/annex/internal/informer"
 	"github.com/annexapi/annex/internal/loopback"
 	"github.com/annexapi/annex/internal/mvcc"
@@ -50,6 +51,7 @@ type Server struct {
 	options    Options
 
 	storages   Storages
+	encryption *encryption.Encryption
 	certs      *certs.Certs
 	tokens     *auth.TokenFile
 	loopback   *loopback.Loopback
@@ -89,6 +91,16 @@ func New(ctx context.Context, definition *define.Server, options Options, host H
 }
 
 func (s *Server) build(ctx context.Context, host HostFunc) error {
+	var err error
+	s.encryption, err = encryption.Open(ctx, encryption.Options{
+		File:   s.options.EncryptionConfigFile,
+		Reload: s.options.EncryptionConfigReload,
+		Server: s.definition.Name,
+	})
+	if err != nil {
+		return err
+	}
+	s.onClose(func() error { s.encryption.Close(); return nil })
 	if err := s.openFiles(ctx); err != nil {
 		return err
 	}
@@ -106,6 +118,10 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 	stores := registry.NewStores(s.storages.Of, machinery, s.definition, map[schema.GroupResource]schema.GroupVersion{
 		coreapi.Resource: corev1.SchemeGroupVersion,
 	})
+	stores.Transformers = s.encryption
+	if err := s.checkReadable(ctx, stores); err != nil {
+		return err
+	}
 	if s.namespaces, err = coreapi.NewNamespaces(machinery.Scheme, stores); err != nil {
 		return err
 	}
@@ -259,7 +275,7 @@ func (s *Server) authenticator() authenticator.Request {
 }
 
 func (s *Server) readyChecks() []healthz.HealthChecker {
-	var checks []healthz.HealthChecker
+	checks := s.encryption.HealthChecks()
 	for _, storage := range s.storages {
 		name := "storage"
 		if len(s.storages) > 1 {
@@ -289,7 +305,7 @@ func (s *Server) readyChecks() []healthz.HealthChecker {
 
 // metrics are the server's own; etcd has its own.
 func (s *Server) metrics() []prometheus.Collector {
-	var all []prometheus.Collector
+	all := []prometheus.Collector{encryptionMetrics{s.encryption, s.storages}}
 	for _, storage := range s.storages {
 		if core, ok := storage.Backend.(*mvcc.Core); ok {
 			all = append(all, newMetrics(storage.Name, core))
@@ -417,6 +433,7 @@ const idleTimeout = 2 * time.Second
 // startBackground starts what requests in progress need to the last.
 func (s *Server) startBackground(ctx context.Context, running *sync.WaitGroup) {
 	running.Go(func() { s.certs.Run(ctx) })
+	running.Go(func() { s.encryption.Run(ctx) })
 	if s.tokens != nil {
 		running.Go(func() { s.tokens.Run(ctx) })
 	}

@@ -1,0 +1,53 @@
+package encryption
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Envelope is what a stored value says about its encryption.
+type Envelope struct {
+	// Provider is aescbc, aesgcm, secretbox or kms; identity if the value is in plain
+	// text.
+	Provider string
+	// Version is that of the provider's format, such as v1.
+	Version string
+	// Key is the name of the key; of kms, that of the plugin. Empty for identity.
+	Key string
+}
+
+// marker begins what upstream encrypts: k8s:enc:<provider>:<version>:<key>:
+const marker = "k8s:enc:"
+
+// longestEnvelope bounds the search for the end of a name.
+const longestEnvelope = 1024
+
+// ParseEnvelope reads the beginning of a stored value.
+func ParseEnvelope(data []byte) Envelope {
+	rest, encrypted := bytes.CutPrefix(data, []byte(marker))
+	if !encrypted {
+		return Envelope{Provider: "identity"}
+	}
+	parts := strings.SplitN(string(rest[:min(len(rest), longestEnvelope)]), ":", 4)
+	if len(parts) < 4 {
+		return Envelope{Provider: "unknown"}
+	}
+	return Envelope{Provider: parts[0], Version: parts[1], Key: parts[2]}
+}
+
+func (e Envelope) String() string {
+	switch e.Provider {
+	case "identity":
+		return "no encryption"
+	case "kms":
+		return fmt.Sprintf("provider kms %s %q", e.Version, e.Key)
+	}
+	return fmt.Sprintf("provider %s and key %q", e.Provider, e.Key)
+}
+
+// isOf tells whether a provider is the one that a value names.
+func (e Envelope) isOf(p provider) bool {
+	return p.kind == e.Provider && (p.kind == "identity" || slices.Contains(p.keys, e.Key))
+}

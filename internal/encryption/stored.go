@@ -1,0 +1,165 @@
+package encryption
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
+	"k8s.io/klog/v2"
+
+	"github.com/annexapi/annex/store"
+)
+
+// Stored is what a server has stored.
+type Stored interface {
+	// StoredResources are those that it can have objects of.
+	StoredResources() []schema.GroupResource
+	// StoredValues are what is stored of one.
+	StoredValues(ctx context.Context, resource schema.GroupResource) iter.Seq2[store.Value, error]
+}
+
+// ErrUnreadable is matched by errors that say that there are objects stored that
+// the configuration has no way to read.
+var ErrUnreadable = errors.New("nothing was changed")
+
+// Check says whether what is stored can be read with the configuration: of every
+// key that a resource's values name, one value at least. It is to be called before
+// anything else reads them. After it has returned nil, Run accepts no file with which
+// that would be different.
+//
+// Single values that cannot be read beside others of the same key are no mistake
+// of the configuration. Without one, only the first values of a resource are looked at.
+func (e *Encryption) Check(ctx context.Context, stored Stored) error {
+	if e == nil {
+		return check(ctx, stored, nil, encryptsNothing{})
+	}
+	c := e.current.Load()
+	if unknown := c.unknown(stored.StoredResources()); len(unknown) > 0 {
+		klog.FromContext(ctx).Error(nil, "The encryption configuration names resources that this server does not have", "file", c.file, "resources", strings.Join(unknown, ", "))
+	}
+	if err := check(ctx, stored, c, e.transformers); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stored = stored
+	return nil
+}
+
+// encryptsNothing are the transformers without a configuration.
+type encryptsNothing struct{}
+
+func (encryptsNothing) TransformerForResource(schema.GroupResource) value.Transformer {
+	return identity.NewEncryptCheckTransformer()
+}
+
+func check(ctx context.Context, stored Stored, c *config, transformers value.ResourceTransformers) error {
+	for _, resource := range stored.StoredResources() {
+		if err := checkResource(ctx, stored, resource, c, transformers.TransformerForResource(resource)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const (
+	// attempts is how many values of a key are tried before it counts as the wrong one.
+	attempts = 3
+	// sample is how many values are looked at for encryption that nobody has asked for.
+	sample = 100
+)
+
+// trial is what has been found out about one key of a resource.
+type trial struct {
+	envelope Envelope
+	readable bool
+	failed   int
+	key      string // of the first object that could not be read
+	err      error  // of that
+}
+
+func checkResource(ctx context.Context, stored Stored, resource schema.GroupResource, c *config, transformer value.Transformer) error {
+	trials := map[Envelope]*trial{}
+	looked := 0
+	for v, err := range stored.StoredValues(ctx, resource) {
+		if err != nil {
+			return fmt.Errorf("look at stored %s: %w", resource, err)
+		}
+		if looked++; c == nil && looked > sample {
+			break
+		}
+		envelope := ParseEnvelope(v.Data)
+		t := trials[envelope]
+		if t == nil {
+			t = &trial{envelope: envelope}
+			trials[envelope] = t
+		}
+		if t.readable || t.failed == attempts {
+			continue
+		}
+		if err := readable(ctx, transformer, v); err == nil {
+			t.readable = true
+		} else if t.failed++; t.failed == 1 {
+			t.key, t.err = v.Key, err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	var unreadable []*trial
+	for _, t := range trials {
+		if !t.readable {
+			unreadable = append(unreadable, t)
+		}
+	}
+	if len(unreadable) == 0 {
+		return nil
+	}
+	slices.SortFunc(unreadable, func(a, b *trial) int { return strings.Compare(a.key, b.key) })
+	return unreadable[0].mistake(resource, c)
+}
+
+// readable decrypts a value. A provider that does not authenticate makes
+// something of it with any key, if not what a codec writes.
+func readable(ctx context.Context, transformer value.Transformer, v store.Value) error {
+	data, _, err := transformer.TransformFromStorage(ctx, v.Data, v.Context)
+	if err == nil && !encoded(data) {
+		err = errors.New("what comes out is no object")
+	}
+	return err
+}
+
+// encoded tells whether data begins as JSON, protobuf or CBOR does.
+func encoded(data []byte) bool {
+	return bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) ||
+		bytes.HasPrefix(data, []byte("k8s\x00")) ||
+		bytes.HasPrefix(data, []byte("\xd9\xd9\xf7"))
+}
+
+// mistake says what to do about values that cannot be read.
+func (t *trial) mistake(resource schema.GroupResource, c *config) error {
+	how := t.envelope.String()
+	if c == nil {
+		return fmt.Errorf("%s: %s is stored with %s, and no encryption configuration is given: name the file with --encryption-provider-config; %w", resource, t.key, how, ErrUnreadable)
+	}
+	r, ok := c.rule(resource)
+	what := ""
+	switch {
+	case !ok:
+		what = fmt.Sprintf("%s is stored with %s, and the file has no rule for %s: add one with that provider after those to write with", t.key, how, resource)
+	case t.envelope.Provider == "identity":
+		what = fmt.Sprintf("%s: %s is stored in plain text, which no provider reads: add identity: {} as the last of its providers, and take it away after storage rewrite", resource, t.key)
+	case !slices.ContainsFunc(r.providers, t.envelope.isOf):
+		what = fmt.Sprintf("%s: %s is stored with %s, which the file does not have: add it after those to write with, until storage rewrite has replaced it", resource, t.key, how)
+	default:
+		what = fmt.Sprintf("%s: %s is stored with %s, and what the file has of that name does not decrypt it (%s): put back the one that it was encrypted with", resource, t.key, how, oneLine(t.err))
+	}
+	return mistake(c.file, fmt.Errorf("%s; %w", what, ErrUnreadable))
+}

@@ -1,0 +1,46 @@
+package serve
+
+import (
+	"context"
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/klog/v2"
+
+	"github.com/annexapi/annex/internal/encryption"
+	"github.com/annexapi/annex/internal/registry"
+)
+
+// checkReadable refuses to serve objects that the encryption's configuration has no
+// way to read.
+func (s *Server) checkReadable(ctx context.Context, stores *registry.Stores) error {
+	err := s.encryption.Check(ctx, stores)
+	if s.options.AllowUnreadable && errors.Is(err, encryption.ErrUnreadable) {
+		klog.FromContext(ctx).Error(err, "Stored objects cannot be read")
+		return nil
+	}
+	return err
+}
+
+// encryptionMetrics says how each resource is encrypted.
+type encryptionMetrics struct {
+	encryption *encryption.Encryption
+	storages   Storages
+}
+
+var encryptionInfo = prometheus.NewDesc("annex_storage_encryption_info",
+	"How objects of a resource are encrypted when they are written: 1 for the provider and the key, which are empty without encryption.",
+	[]string{"group", "resource", "provider", "key"}, nil)
+
+// Describe implements prometheus.Collector.
+func (m encryptionMetrics) Describe(out chan<- *prometheus.Desc) { out <- encryptionInfo }
+
+// Collect implements prometheus.Collector.
+func (m encryptionMetrics) Collect(out chan<- prometheus.Metric) {
+	for _, storage := range m.storages {
+		for _, r := range storage.Resources {
+			key := m.encryption.Key(r)
+			out <- prometheus.MustNewConstMetric(encryptionInfo, prometheus.GaugeValue, 1, r.Group, r.Resource, key.Provider, key.Name)
+		}
+	}
+}
