@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"iter"
+	"time"
 
 	"k8s.io/apiserver/pkg/storage/value"
 )
@@ -14,6 +15,9 @@ type Value struct {
 	Key string
 	// Revision is that of the object's last change, its resource version.
 	Revision uint64
+	// Expires is when the backend deletes the object by itself; the zero time is
+	// never.
+	Expires time.Time
 	// Data is what the resource's Transformer made of what its Codec wrote; without
 	// a transformer, what the codec wrote. Nobody may change it.
 	Data []byte

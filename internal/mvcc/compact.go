@@ -2,12 +2,14 @@ package mvcc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"k8s.io/klog/v2"
 
+	"github.com/annexapi/annex/store"
 	"github.com/annexapi/annex/store/journal"
 )
 
@@ -17,7 +19,8 @@ const compactionBatch = 512
 
 // Compact forgets the history up to a visible revision: what was then is still
 // there, what was before cannot be listed or watched from any more. It does
-// nothing if that is so already.
+// nothing if that is so already. store.ErrInUse if a snapshot of the storage tools
+// is in the way.
 func (c *Core) Compact(ctx context.Context, revision uint64) error {
 	if current := c.Revision(); revision > current {
 		return fmt.Errorf("compact revision %d: the current one is %d", revision, current)
@@ -44,6 +47,10 @@ func (c *Core) compact(ctx context.Context, revision uint64) error {
 // goes, so that a reader who misses something can tell why.
 func (c *Core) compactStep(revision uint64) error {
 	c.mu.Lock()
+	if revision = c.unpinned(revision); revision <= c.compacted.Load() {
+		c.mu.Unlock()
+		return fmt.Errorf("revision %d is read by a snapshot: %w", revision, store.ErrInUse)
+	}
 	events := slices.Clone(c.history.upTo(revision))
 	c.compacted.Store(revision)
 	c.mu.Unlock()
@@ -116,7 +123,11 @@ func (c *Core) CompactHistory(ctx context.Context) error {
 	if byBytes > byAge {
 		c.early.Add(byBytes - byAge)
 	}
-	return c.compact(ctx, max(byAge, byBytes))
+	err := c.compact(ctx, max(byAge, byBytes))
+	if errors.Is(err, store.ErrInUse) {
+		return nil // it will be tried again
+	}
+	return err
 }
 
 // horizon returns up to which revision events may go because of their age and

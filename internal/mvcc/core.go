@@ -50,6 +50,7 @@ type Core struct {
 	history   history
 	shards    []*shard // by prefix
 	expiry    expiryHeap
+	pins      map[*pinned]struct{} // snapshots of the storage tools
 
 	compacting sync.Mutex
 	compacted  atomic.Uint64
@@ -100,6 +101,9 @@ func Open(ctx context.Context, j journal.Journal, options Options) (*Core, error
 	}
 	background, stop := context.WithCancel(context.Background())
 	c.stop = stop
+	if options.Idle {
+		return c, nil
+	}
 	c.background.Add(2)
 	go func() { defer c.background.Done(); c.compactPeriodically(background) }()
 	go func() { defer c.background.Done(); c.deleteExpired(background) }()

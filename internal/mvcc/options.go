@@ -25,6 +25,10 @@ type Options struct {
 	// watches that ask for them. Default one minute.
 	BookmarkInterval time.Duration
 
+	// Idle leaves the store as it is: nothing expires and no history is compacted
+	// unless somebody asks.
+	Idle bool
+
 	// Clock stamps records and drives expiry, compaction and bookmarks. Default
 	// is the system's clock.
 	Clock clock.WithTicker

@@ -47,5 +47,5 @@ func (c *Core) value(v *version) (store.Value, error) {
 	if err != nil {
 		return store.Value{}, err
 	}
-	return store.Value{Key: v.key, Revision: v.revision, Data: data, Context: value.DefaultContext(v.key)}, nil
+	return store.Value{Key: v.key, Revision: v.revision, Expires: fromNano(v.expires), Data: data, Context: value.DefaultContext(v.key)}, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"path"
 	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -21,7 +20,7 @@ const valuesPage = 500
 // Values implements store.ValueReader. It reads page after page, each as etcd has
 // it then.
 func (b *Backend) Values(ctx context.Context, prefix string) iter.Seq2[store.Value, error] {
-	root := strings.TrimSuffix(path.Join("/", b.options.Prefix), "/")
+	root := b.root()
 	from := root + prefix + "/"
 	return func(yield func(store.Value, error) bool) {
 		if err := b.open(); err != nil {

@@ -107,3 +107,15 @@ func Damaged(revision uint64, format string, args ...any) error {
 	}
 	return fmt.Errorf("revision %d: %w: %w", revision, ErrDamaged, what)
 }
+
+// Damage is records that are there, or should be, and cannot be read.
+type Damage struct {
+	// First and Last are the revisions of the records; both are 0 if that cannot be
+	// told.
+	First, Last uint64
+	// Err says what is wrong.
+	Err error
+}
+
+func (d *Damage) Error() string { return fmt.Sprintf("revisions %d to %d: %v", d.First, d.Last, d.Err) }
+func (d *Damage) Unwrap() error { return d.Err }

@@ -1,0 +1,245 @@
+package mvcc
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apiserver/pkg/storage/value"
+
+	"github.com/annexapi/annex/store"
+	"github.com/annexapi/annex/store/journal"
+)
+
+var _ store.Maintenance = (*Core)(nil)
+
+// pinned is a snapshot for the storage tools. While it is open, the history
+// is not compacted past its revision, so that every value of it can be read, be it
+// from the journal.
+type pinned struct {
+	core     *Core
+	snapshot *snapshot
+	revision uint64 // that the history is not compacted past
+	release  func()
+}
+
+// Snapshot implements store.Maintenance.
+func (c *Core) Snapshot(context.Context) (store.Snapshot, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pin(c.published.Load()), nil
+}
+
+// pin needs mu.
+func (c *Core) pin(revision uint64) *pinned {
+	p := &pinned{core: c, snapshot: c.freeze(), revision: revision}
+	p.release = sync.OnceFunc(func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.pins, p)
+	})
+	if c.pins == nil {
+		c.pins = map[*pinned]struct{}{}
+	}
+	c.pins[p] = struct{}{}
+	return p
+}
+
+// unpinned is how far the history may be compacted. It needs mu.
+func (c *Core) unpinned(revision uint64) uint64 {
+	for p := range c.pins {
+		revision = min(revision, p.revision)
+	}
+	return revision
+}
+
+// Revision implements store.Snapshot.
+func (p *pinned) Revision() uint64 { return p.snapshot.revision }
+
+// Values implements store.Snapshot.
+func (p *pinned) Values(ctx context.Context) iter.Seq2[store.Value, error] {
+	return func(yield func(store.Value, error) bool) {
+		for v := range p.snapshot.latest.from("") {
+			if v.live() == 0 {
+				continue
+			}
+			stored, err := p.core.value(v)
+			if err == nil {
+				err = ctx.Err()
+			}
+			if !yield(stored, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Close implements store.Snapshot.
+func (p *pinned) Close() { p.release() }
+
+// Put implements store.Maintenance.
+func (c *Core) Put(ctx context.Context, v store.Value, seen uint64) (uint64, error) {
+	ch := change{key: v.Key, seen: seen, value: v.Data, ttl: c.ttl(v.Expires)}
+	w, err := c.append(ctx, ch)
+	switch {
+	case errors.Is(err, errConflict):
+		return 0, fmt.Errorf("put %s: %w", v.Key, store.ErrChanged)
+	case err != nil:
+		return 0, err
+	}
+	if err := c.settle(w); err != nil {
+		return 0, err
+	}
+	return w.revision, nil
+}
+
+// ttl is how many seconds are left until a time, at least one.
+func (c *Core) ttl(expires time.Time) *uint64 {
+	ttl := uint64(0)
+	if !expires.IsZero() {
+		left := expires.Sub(c.clock.Now()) + time.Second - 1
+		ttl = uint64(max(1, left/time.Second))
+	}
+	return &ttl
+}
+
+// ValueContext implements store.Maintenance.
+func (c *Core) ValueContext(key string) value.DefaultContext { return value.DefaultContext(key) }
+
+// Status implements store.Maintenance.
+func (c *Core) Status(context.Context) (store.Status, error) {
+	stats := c.Stats()
+	status := store.Status{
+		Revision:      stats.Revision,
+		Compacted:     stats.Compacted,
+		HistoryEvents: stats.Events,
+		HistoryBytes:  stats.HistoryBytes,
+		Watches:       stats.Watches,
+	}
+	c.open.RLock()
+	defer c.open.RUnlock()
+	if c.closed {
+		return store.Status{}, journal.ErrClosed
+	}
+	if sized, ok := c.journal.(interface{ DiskUsage() uint64 }); ok {
+		status.DiskBytes = sized.DiskUsage()
+	}
+	return status, nil
+}
+
+// maxUnsettled is how many records of a Fill wait for the disk at once.
+const maxUnsettled = 1024
+
+// Fill writes values into a new journal, as objects created at the revisions above
+// base, and forgets the history: a watch from any revision before the last one,
+// which is returned, is told that it has expired. The journal must be new: it is
+// replayed here. It is not closed.
+func Fill(ctx context.Context, j journal.Journal, base uint64, values iter.Seq2[store.Value, error]) (last uint64, err error) {
+	compacted, err := j.Replay(ctx, func(r journal.Record) error {
+		return fmt.Errorf("the journal is not new: it holds revision %d", r.Revision)
+	})
+	if err != nil {
+		return 0, err
+	}
+	if compacted != 0 {
+		return 0, fmt.Errorf("the journal is not new: revision %d is compacted", compacted)
+	}
+	base = max(base, firstRevision)
+	if err := j.Trim(base, nil); err != nil {
+		return 0, err
+	}
+	last = base
+	var waits []func() error
+	settle := func() error {
+		for _, wait := range waits {
+			if err := wait(); err != nil {
+				return err
+			}
+		}
+		waits = waits[:0]
+		return nil
+	}
+	now := time.Now().UTC()
+	for v, err := range values {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return 0, err
+		}
+		last++
+		wait, err := j.Append(journal.Record{Revision: last, Key: v.Key, Value: v.Data, Committed: now, Expires: v.Expires})
+		if err != nil {
+			return 0, err
+		}
+		if wait != nil {
+			waits = append(waits, wait)
+		}
+		if len(waits) == maxUnsettled {
+			if err := settle(); err != nil {
+				return 0, err
+			}
+		}
+	}
+	if err := settle(); err != nil {
+		return 0, err
+	}
+	return last, j.Trim(last, nil)
+}
+
+// Scan reads every record that is kept anew from the journal, compares it with what
+// is in memory, and gives it to yield, or to damaged if it cannot be read or
+// differs. It returns the compacted revision as of its beginning.
+func (c *Core) Scan(ctx context.Context, yield func(journal.Record) error, damaged func(*journal.Damage)) (compacted uint64, err error) {
+	c.mu.Lock()
+	compacted = c.compacted.Load()
+	p := c.pin(compacted)
+	c.mu.Unlock()
+	defer p.Close()
+
+	var kept []*version
+	for v := range p.snapshot.latest.from("") {
+		for ; v != nil; v = v.previous.Load() {
+			if !v.deleted || v.revision > compacted {
+				kept = append(kept, v)
+			}
+			if v.revision <= compacted {
+				break // what was before is gone, or about to be
+			}
+		}
+	}
+	slices.SortFunc(kept, func(a, b *version) int { return cmp.Compare(a.revision, b.revision) })
+	for _, v := range kept {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		r, err := c.read(v.revision)
+		if err == nil && !v.matches(r) {
+			err = journal.Damaged(v.revision, "the record is not the one that was written")
+		}
+		if errors.Is(err, journal.ErrClosed) {
+			return 0, err
+		}
+		if err != nil {
+			damaged(&journal.Damage{First: v.revision, Last: v.revision, Err: err})
+			continue
+		}
+		if err := yield(r); err != nil {
+			return 0, err
+		}
+	}
+	return compacted, nil
+}
+
+// matches says whether a record is that of a version, as far as that is in memory.
+func (v *version) matches(r journal.Record) bool {
+	value := v.value.Load()
+	return r.Key == v.key && r.Previous == v.superseded && r.Deleted == v.deleted &&
+		(value == nil || bytes.Equal(*value, r.Value))
+}
