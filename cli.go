@@ -17,6 +17,7 @@ import (
 	"unicode"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 
 	"github.com/annexapi/annex/store/etcd"
@@ -48,7 +49,7 @@ func rootCommand(server Server) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 	})
-	root.AddCommand(serveCommand(server), describeCommand(server), versionCommand())
+	root.AddCommand(serveCommand(server), storageCommand(server), describeCommand(server), versionCommand())
 	return root
 }
 
@@ -97,14 +98,7 @@ lets in nobody but the administrator, unless flags say otherwise.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&options.DataDir, "data-dir", "data", "directory of certificates, kubeconfig and stored objects")
-	flags.StringVar(&options.Storage, "storage", Embedded, "where objects are kept: embedded (in the data directory), memory or etcd")
-	flags.StringToStringVar(&options.StorageOf, "storage-of", nil, "other storages for single resources, as in leases.example.com=memory")
-	flags.StringSliceVar(&options.Etcd.Endpoints, "etcd-servers", nil, "URLs of etcd's members, for the storage etcd")
-	flags.StringVar(&options.Etcd.Prefix, "etcd-prefix", etcd.DefaultPrefix, "beginning of all keys in etcd")
-	flags.StringVar(&options.Etcd.CAFile, "etcd-cafile", "", "authorities of etcd's certificates (PEM; default: the system's)")
-	flags.StringVar(&options.Etcd.CertFile, "etcd-certfile", "", "client certificate for etcd (PEM)")
-	flags.StringVar(&options.Etcd.KeyFile, "etcd-keyfile", "", "key of --etcd-certfile (PEM)")
+	storageFlags(flags, &options)
 	flags.DurationVar(&options.Etcd.CompactionInterval, "etcd-compaction-interval", 5*time.Minute, "how much of etcd's history is kept at least; 0 leaves compaction to others")
 	flags.DurationVar(&options.Etcd.HealthcheckTimeout, "etcd-healthcheck-timeout", 2*time.Second, "how long etcd may take to answer before the server is not ready")
 	flags.DurationVar(&options.Etcd.StartTimeout, "etcd-start-timeout", 0, "exit if etcd does not answer for this long at start; 0 waits, not ready, as long as it takes")
@@ -115,7 +109,6 @@ lets in nobody but the administrator, unless flags say otherwise.`,
 	flags.StringVar(&options.TLSPrivateKeyFile, "tls-private-key-file", "", "key of --tls-cert-file (PEM)")
 	flags.StringVar(&options.ClientCAFile, "client-ca-file", "", "authorities whose client certificates are accepted besides the server's own (PEM)")
 	flags.StringVar(&options.TokenAuthFile, "token-auth-file", "", `CSV file of bearer tokens: token,user,uid,"group1,group2"`)
-	flags.StringVar(&options.EncryptionConfigFile, "encryption-provider-config", "", "file that says which resources are stored encrypted, and how (EncryptionConfiguration)")
 	flags.BoolVar(&options.EncryptionConfigReload, "encryption-provider-config-automatic-reload", false, "read that file again when it changes")
 	flags.BoolVar(&options.AllowUnreadable, "allow-unreadable-objects", false, "serve although stored objects cannot be decrypted, so that they can be deleted")
 	flags.DurationVar(&options.HistoryAge, "history-age", 0, "how long old revisions stay readable at least (default 5m)")
@@ -125,6 +118,19 @@ lets in nobody but the administrator, unless flags say otherwise.`,
 	flags.DurationVar(&options.ShutdownTimeout, "shutdown-timeout", 0, "how long a shutdown waits for requests in progress (default 10s)")
 	flags.IntVarP(&verbosity, "verbosity", "v", 0, "log level; 0 logs warnings and errors only")
 	return cmd
+}
+
+// storageFlags say where a server stores what.
+func storageFlags(flags *pflag.FlagSet, options *Options) {
+	flags.StringVar(&options.DataDir, "data-dir", "data", "directory of certificates, kubeconfig and stored objects")
+	flags.StringVar(&options.Storage, "storage", Embedded, "where objects are kept: embedded (in the data directory), memory or etcd")
+	flags.StringToStringVar(&options.StorageOf, "storage-of", nil, "other storages for single resources, as in leases.example.com=memory")
+	flags.StringSliceVar(&options.Etcd.Endpoints, "etcd-servers", nil, "URLs of etcd's members, for the storage etcd")
+	flags.StringVar(&options.Etcd.Prefix, "etcd-prefix", etcd.DefaultPrefix, "beginning of all keys in etcd")
+	flags.StringVar(&options.Etcd.CAFile, "etcd-cafile", "", "authorities of etcd's certificates (PEM; default: the system's)")
+	flags.StringVar(&options.Etcd.CertFile, "etcd-certfile", "", "client certificate for etcd (PEM)")
+	flags.StringVar(&options.Etcd.KeyFile, "etcd-keyfile", "", "key of --etcd-certfile (PEM)")
+	flags.StringVar(&options.EncryptionConfigFile, "encryption-provider-config", "", "file that says which resources are stored encrypted, and how (EncryptionConfiguration)")
 }
 
 // runServer runs a server and tells a person what to do with it.

@@ -18,9 +18,9 @@ const module = "github.com/annexapi/annex"
 // follow a request from the façade to the disk; the reason stands where it is not
 // plain.
 var rooms = map[string][]string{
-	"":                             {"api", "internal/define", "internal/informer", "internal/serve", "internal/upstream", "store/etcd"}, // etcd's options are part of ours
-	"annextest":                    {"", "store/etcd"},                                                                                   // whose options are part of the façade's
-	"api":                          {},                                                                                                   // clients link it
+	"":                             {"api", "internal/define", "internal/informer", "internal/maintenance", "internal/serve", "internal/upstream", "store/etcd"}, // etcd's options are part of ours
+	"annextest":                    {"", "store/etcd"},                                                                                                           // whose options are part of the façade's
+	"api":                          {},                                                                                                                           // clients link it
 	"internal/define":              {"api"},
 	"internal/convert":             {"internal/define"},
 	"internal/convert/metaopenapi": {},
@@ -35,6 +35,7 @@ var rooms = map[string][]string{
 	"internal/loopback":            {},
 	"internal/coreapi":             {},
 	"internal/mvcc":                {"store", "store/journal"},
+	"internal/maintenance":         {"store", "store/journal"},
 	"internal/shop/v1":             {"api"}, // the tests' own API
 	"internal/shop/v1beta1":        {"api", "internal/shop/v1"},
 	"store":                        {},
@@ -45,7 +46,7 @@ var rooms = map[string][]string{
 	"store/storetest":              {"internal/mvcc", "store", "store/journal"},
 	"internal/serve": {
 		"internal/admit", "internal/auth", "internal/certs", "internal/convert", "internal/convert/metaopenapi", "internal/coreapi",
-		"internal/define", "internal/encryption", "internal/informer", "internal/loopback", "internal/mvcc", "internal/registry", "internal/upstream",
+		"internal/define", "internal/encryption", "internal/informer", "internal/loopback", "internal/maintenance", "internal/mvcc", "internal/registry", "internal/upstream",
 		"store", "store/embedded", "store/etcd", "store/journal", "store/memory",
 	},
 }

@@ -69,4 +69,12 @@ func (r *rooted) Err() error {
 	return nil
 }
 
+// DiskUsage is that of the journal, if it knows.
+func (r *rooted) DiskUsage() uint64 {
+	if sized, ok := r.Journal.(interface{ DiskUsage() uint64 }); ok {
+		return sized.DiskUsage()
+	}
+	return 0
+}
+
 var errRemoved = errors.New("was removed while the server was using it")

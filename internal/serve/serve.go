@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -37,6 +36,7 @@ import (
 	"github.com/annexapi/annex/internal/encryption"
 	"github.com/annexapi/annex/internal/informer"
 	"github.com/annexapi/annex/internal/loopback"
+	"github.com/annexapi/annex/internal/maintenance"
 	"github.com/annexapi/annex/internal/mvcc"
 	"github.com/annexapi/annex/internal/registry"
 	"github.com/annexapi/annex/internal/upstream"
@@ -115,9 +115,7 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 	s.onClose(s.loopback.Close)
 	s.informers = informer.NewSet(s.loopback.Config(), machinery.Codecs)
 
-	stores := registry.NewStores(s.storages.Of, machinery, s.definition, map[schema.GroupResource]schema.GroupVersion{
-		coreapi.Resource: corev1.SchemeGroupVersion,
-	})
+	stores := newStores(s.storages.Of, machinery, s.definition)
 	stores.Transformers = s.encryption
 	if err := s.checkReadable(ctx, stores); err != nil {
 		return err
@@ -148,6 +146,10 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 	if err != nil {
 		return fmt.Errorf("authorization: %w", err)
 	}
+	tools, err := s.maintenance()
+	if err != nil {
+		return err
+	}
 	s.upstream, err = upstream.New(upstream.Config{
 		Definition:     s.definition,
 		Machinery:      machinery,
@@ -162,6 +164,7 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 		Address:        s.address(),
 		Ready:          s.readyChecks(),
 		Metrics:        s.metrics(),
+		LongRunning:    maintenance.Handlers(tools),
 		RequestTimeout: s.options.RequestTimeout,
 		Stopping:       s.stopping,
 	})

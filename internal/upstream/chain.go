@@ -44,6 +44,14 @@ func chain(config Config) func(http.Handler, *server.Config) http.Handler {
 	}
 }
 
+// longRunning adds handlers beside the API to the requests that take their time.
+func longRunning(check request.LongRunningRequestCheck, handlers map[string]http.Handler) request.LongRunningRequestCheck {
+	return func(r *http.Request, info *request.RequestInfo) bool {
+		_, ours := handlers[info.Path]
+		return ours && !info.IsResourceRequest || check(r, info)
+	}
+}
+
 // stopping tells watches that the server is about to end.
 type stopping <-chan struct{}
 

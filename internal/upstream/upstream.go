@@ -51,6 +51,10 @@ type Config struct {
 	Ready []healthz.HealthChecker
 	// Metrics are the server's own.
 	Metrics []prometheus.Collector
+	// LongRunning are handlers beside the API, by path. Like watches, they have no
+	// deadline and do not count as requests in flight, but a shutdown does not wait
+	// for them. They are authorized as all others.
+	LongRunning map[string]http.Handler
 	// RequestTimeout bounds every request that is not a watch.
 	RequestTimeout time.Duration
 	// Stopping is closed when watches have to end.
@@ -80,6 +84,7 @@ func New(c Config) (*Server, error) {
 	config.RequestTimeout = c.RequestTimeout
 	config.ReadyzChecks = append(config.ReadyzChecks, c.Ready...)
 	config.BuildHandlerChainFunc = chain(c)
+	config.LongRunningFunc = longRunning(config.LongRunningFunc, c.LongRunning)
 
 	namer := c.Machinery.Namer()
 	config.OpenAPIConfig = server.DefaultOpenAPIConfig(c.OpenAPI, namer)
@@ -96,6 +101,9 @@ func New(c Config) (*Server, error) {
 	}
 	if err := installMetrics(generic.Handler.NonGoRestfulMux, c.Metrics); err != nil {
 		return nil, err
+	}
+	for path, handler := range c.LongRunning {
+		generic.Handler.NonGoRestfulMux.Handle(path, handler)
 	}
 	// Upstream answers with a list of all paths, also to callers it does not know
 	// if the path begins as an open one.

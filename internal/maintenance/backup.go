@@ -1,0 +1,301 @@
+package maintenance
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"io"
+	"time"
+
+	"github.com/annexapi/annex/store"
+)
+
+// The file is drawn in docs/formats/backup.md.
+const (
+	backupMagic   = "AnnexBkp"
+	backupVersion = 1
+
+	blockHeader  = 'H'
+	blockValue   = 'V'
+	blockTrailer = 'T'
+
+	blockOverhead = 1 + 4 + 4
+	valueFixed    = 2 + 8 + 8 + 4
+	trailerLength = 8 + 8 + sha256.Size
+
+	// maxBlock bounds what a damaged length can make a reader allocate.
+	maxBlock = 1 << 30
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Header says what is in a backup.
+type Header struct {
+	// Server and Version are the server's name and the program's version.
+	Server  string    `json:"server"`
+	Version string    `json:"version"`
+	Created time.Time `json:"created"`
+	// Storages are those that the values come from.
+	Storages []HeaderStorage `json:"storages"`
+	// Resources are those that the server knew.
+	Resources []HeaderResource `json:"resources"`
+}
+
+// HeaderStorage is a storage in a backup.
+type HeaderStorage struct {
+	// Name is what the server calls it, such as embedded.
+	Name string `json:"name"`
+	// Revision is that at which the storage was read.
+	Revision uint64 `json:"revision"`
+	// ContextPrefix and a value's key are what an encrypted value was authenticated
+	// with.
+	ContextPrefix string `json:"contextPrefix,omitempty"`
+}
+
+// HeaderResource is a resource in a backup.
+type HeaderResource struct {
+	Group    string `json:"group,omitempty"`
+	Resource string `json:"resource"`
+	Prefix   string `json:"prefix"`
+}
+
+// ErrBackup marks a backup that cannot be used: it is damaged, cut off, of a newer
+// format, or no backup at all.
+var ErrBackup = errors.New("unusable backup")
+
+func unusable(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrBackup, fmt.Errorf(format, args...))
+}
+
+// Writer writes a backup.
+type Writer struct {
+	to     *bufio.Writer
+	sum    hash.Hash
+	values uint64
+	bytes  uint64
+	buffer []byte
+}
+
+// NewWriter begins a backup.
+func NewWriter(to io.Writer, header Header) (*Writer, error) {
+	w := &Writer{sum: sha256.New()}
+	w.to = bufio.NewWriterSize(to, 1<<20)
+	preamble := binary.BigEndian.AppendUint32([]byte(backupMagic), backupVersion)
+	data, err := json.Marshal(header)
+	if err != nil {
+		return nil, fmt.Errorf("encode the header of a backup: %w", err)
+	}
+	w.sum.Write(preamble)
+	if _, err := w.to.Write(preamble); err != nil {
+		return nil, fmt.Errorf("write backup: %w", err)
+	}
+	return w, w.block(blockHeader, data)
+}
+
+func (w *Writer) block(kind byte, payload []byte) error {
+	head := binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(payload)))
+	crc := crc32.Update(crc32.Checksum(head, castagnoli), castagnoli, payload)
+	tail := binary.BigEndian.AppendUint32(nil, crc)
+	for _, part := range [][]byte{head, payload, tail} {
+		w.sum.Write(part)
+		if _, err := w.to.Write(part); err != nil {
+			return fmt.Errorf("write backup: %w", err)
+		}
+	}
+	return nil
+}
+
+// Add adds a value of the storage with this index in the header.
+func (w *Writer) Add(storage int, v store.Value) error {
+	var expires int64
+	if !v.Expires.IsZero() {
+		expires = v.Expires.UnixMicro()
+	}
+	b := binary.BigEndian.AppendUint16(w.buffer[:0], uint16(storage))
+	b = binary.BigEndian.AppendUint64(b, v.Revision)
+	b = binary.BigEndian.AppendUint64(b, uint64(expires))
+	b = binary.BigEndian.AppendUint32(b, uint32(len(v.Key)))
+	b = append(b, v.Key...)
+	b = append(b, v.Data...)
+	w.buffer = b
+	if len(b) > maxBlock {
+		return fmt.Errorf("write backup: the object at %s has %d bytes", v.Key, len(v.Data))
+	}
+	w.values++
+	w.bytes += uint64(len(v.Data))
+	return w.block(blockValue, b)
+}
+
+// Finish writes the trailer, without which a backup is none.
+func (w *Writer) Finish() error {
+	b := binary.BigEndian.AppendUint64(nil, w.values)
+	b = binary.BigEndian.AppendUint64(b, w.bytes)
+	if err := w.block(blockTrailer, w.sum.Sum(b)); err != nil {
+		return err
+	}
+	if err := w.to.Flush(); err != nil {
+		return fmt.Errorf("write backup: %w", err)
+	}
+	return nil
+}
+
+// Reader reads a backup. What it returned stands only when Next has returned
+// io.EOF: then all of it was there and fits the checksums.
+type Reader struct {
+	Header Header
+
+	from   *bufio.Reader
+	sum    hash.Hash
+	values uint64
+	bytes  uint64
+}
+
+// NewReader begins to read a backup. Its errors, but those of from, match
+// ErrBackup.
+func NewReader(from io.Reader) (*Reader, error) {
+	r := &Reader{from: bufio.NewReaderSize(from, 1<<20), sum: sha256.New()}
+	preamble := make([]byte, len(backupMagic)+4)
+	if _, err := io.ReadFull(r.from, preamble); err != nil {
+		if err == io.EOF || err == io.ErrUnexpectedEOF {
+			return nil, unusable("it is too short, or no backup")
+		}
+		return nil, fmt.Errorf("read backup: %w", err)
+	}
+	if string(preamble[:len(backupMagic)]) != backupMagic {
+		return nil, unusable("it does not begin like one: it was not made by storage backup")
+	}
+	if version := binary.BigEndian.Uint32(preamble[len(backupMagic):]); version != backupVersion {
+		return nil, unusable("it has format %d, this program knows only %d: use the program that wrote it, or a newer one", version, backupVersion)
+	}
+	r.sum.Write(preamble)
+	kind, payload, err := r.block()
+	switch {
+	case err != nil:
+		return nil, err
+	case kind != blockHeader:
+		return nil, unusable("it has no header")
+	}
+	if err := json.Unmarshal(payload, &r.Header); err != nil {
+		return nil, unusable("its header: %w", err)
+	}
+	return r, nil
+}
+
+// block reads one block. The payload is the caller's.
+func (r *Reader) block() (kind byte, payload []byte, err error) {
+	head := make([]byte, 5)
+	if err := r.read(head); err != nil {
+		return 0, nil, err
+	}
+	length := binary.BigEndian.Uint32(head[1:])
+	if length > maxBlock {
+		return 0, nil, unusable("damaged after %d objects: a block of %d bytes", r.values, length)
+	}
+	payload = make([]byte, length)
+	if err := r.read(payload); err != nil {
+		return 0, nil, err
+	}
+	tail := make([]byte, 4)
+	if err := r.read(tail); err != nil {
+		return 0, nil, err
+	}
+	crc := crc32.Update(crc32.Checksum(head, castagnoli), castagnoli, payload)
+	if want := binary.BigEndian.Uint32(tail); crc != want {
+		return 0, nil, unusable("damaged after %d objects: a block has checksum %08x, want %08x", r.values, crc, want)
+	}
+	if head[0] != blockTrailer {
+		for _, part := range [][]byte{head, payload, tail} {
+			r.sum.Write(part)
+		}
+	}
+	return head[0], payload, nil
+}
+
+func (r *Reader) read(p []byte) error {
+	_, err := io.ReadFull(r.from, p)
+	switch {
+	case err == nil:
+		return nil
+	case err == io.EOF || err == io.ErrUnexpectedEOF:
+		return unusable("it is cut off after %d objects", r.values)
+	}
+	return fmt.Errorf("read backup: %w", err)
+}
+
+// Next returns the next value and the index of its storage in the header. At the
+// end it checks the trailer and returns io.EOF.
+func (r *Reader) Next() (storage int, v store.Value, err error) {
+	kind, payload, err := r.block()
+	if err != nil {
+		return 0, store.Value{}, err
+	}
+	switch kind {
+	case blockTrailer:
+		return 0, store.Value{}, r.finish(payload)
+	case blockValue:
+	default:
+		return 0, store.Value{}, unusable("a block of the unknown kind %q after %d objects", kind, r.values)
+	}
+	if len(payload) < valueFixed {
+		return 0, store.Value{}, unusable("a value of %d bytes after %d objects", len(payload), r.values)
+	}
+	keyLength := int(binary.BigEndian.Uint32(payload[18:]))
+	storage = int(binary.BigEndian.Uint16(payload))
+	if keyLength > len(payload)-valueFixed || storage >= len(r.Header.Storages) {
+		return 0, store.Value{}, unusable("a value that contradicts itself after %d objects", r.values)
+	}
+	v = store.Value{
+		Key:      string(payload[valueFixed : valueFixed+keyLength]),
+		Revision: binary.BigEndian.Uint64(payload[2:]),
+		Data:     payload[valueFixed+keyLength:],
+	}
+	v.Context = []byte(r.Header.Storages[storage].ContextPrefix + v.Key)
+	if expires := int64(binary.BigEndian.Uint64(payload[10:])); expires != 0 {
+		v.Expires = time.UnixMicro(expires).UTC()
+	}
+	r.values++
+	r.bytes += uint64(len(v.Data))
+	return storage, v, nil
+}
+
+func (r *Reader) finish(trailer []byte) error {
+	if len(trailer) != trailerLength {
+		return unusable("a trailer of %d bytes", len(trailer))
+	}
+	values, bytes := binary.BigEndian.Uint64(trailer), binary.BigEndian.Uint64(trailer[8:])
+	if values != r.values || bytes != r.bytes {
+		return unusable("it has %d objects of %d bytes, its trailer says %d of %d", r.values, r.bytes, values, bytes)
+	}
+	if string(r.sum.Sum(nil)) != string(trailer[16:]) {
+		return unusable("it does not have the SHA-256 that its trailer says")
+	}
+	if n, err := r.from.Read(make([]byte, 1)); n > 0 {
+		return unusable("there is something after its end")
+	} else if err != nil && err != io.EOF {
+		return fmt.Errorf("read backup: %w", err)
+	}
+	return io.EOF
+}
+
+// Contents counts what is in a backup.
+type Contents struct {
+	Header
+	Objects, Bytes uint64
+}
+
+// Check reads a backup to the end and returns what is in it.
+func Check(from io.Reader) (Contents, error) {
+	r, err := NewReader(from)
+	for err == nil {
+		_, _, err = r.Next()
+	}
+	if err != io.EOF {
+		return Contents{}, err
+	}
+	return Contents{Header: r.Header, Objects: r.values, Bytes: r.bytes}, nil
+}

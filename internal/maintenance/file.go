@@ -1,0 +1,87 @@
+package maintenance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// ErrExists is returned for a file that is not to be overwritten.
+var ErrExists = errors.New("exists already")
+
+// BackupTo writes a backup to out and checks, while it does, that it is whole: what
+// a server breaks off is noticed.
+func BackupTo(ctx context.Context, tools Tools, out io.Writer) (Contents, error) {
+	read, write := io.Pipe()
+	type result struct {
+		contents Contents
+		err      error
+	}
+	checked := make(chan result, 1)
+	go func() {
+		contents, err := Check(read)
+		_ = read.CloseWithError(err) // nobody writes to what is broken
+		checked <- result{contents, err}
+	}()
+	err := tools.Backup(ctx, io.MultiWriter(out, write))
+	_ = write.Close() // never fails
+	check := <-checked
+	if err == nil {
+		err = check.err
+	}
+	return check.contents, err
+}
+
+// BackupFile writes a backup to a file, which only its owner can read. The file is
+// there as a whole, durably, or not at all. One that is there already is an error
+// that matches ErrExists, unless it is to be replaced.
+func BackupFile(ctx context.Context, tools Tools, path string, replace bool) (contents Contents, err error) {
+	if _, err := os.Lstat(path); err == nil && !replace {
+		return Contents{}, fmt.Errorf("%s %w", path, ErrExists)
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return Contents{}, err
+	}
+	err = writeFile(path, func(f io.Writer) (err error) {
+		contents, err = BackupTo(ctx, tools, f)
+		return err
+	})
+	return contents, err
+}
+
+// writeFile makes a file out of what write writes, as a whole and durably or not at
+// all.
+func writeFile(path string, write func(io.Writer) error) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // 0600
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = f.Close() // it is closed already, or said why not
+			_ = os.Remove(f.Name())
+		}
+	}()
+	if err := write(f); err != nil {
+		return err
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// syncDir makes the names in a directory durable.
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

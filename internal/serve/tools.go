@@ -1,0 +1,287 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+
+	"github.com/annexapi/annex/internal/convert"
+	"github.com/annexapi/annex/internal/coreapi"
+	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/encryption"
+	"github.com/annexapi/annex/internal/maintenance"
+	"github.com/annexapi/annex/internal/mvcc"
+	"github.com/annexapi/annex/internal/registry"
+	"github.com/annexapi/annex/internal/upstream"
+	"github.com/annexapi/annex/store"
+	"github.com/annexapi/annex/store/embedded"
+	"github.com/annexapi/annex/store/journal"
+)
+
+// ToolOptions say what the storage tools work on, beside the options of the server.
+type ToolOptions struct {
+	// Kubeconfig is the way to a running server. If it is empty, the one in the data
+	// directory is used if a server is using that.
+	Kubeconfig string
+	// Only names one storage of several; empty is all.
+	Only string
+	// Scan is for verifying: it does not open what may be damaged.
+	Scan bool
+}
+
+// OpenTools returns the storage tools for a server: for one that runs, if there is
+// one, else for what it has stored. While they are open, no server can start in the
+// data directory. Nothing is created.
+func OpenTools(ctx context.Context, definition *define.Server, options Options, tools ToolOptions) (maintenance.Tools, error) {
+	if tools.Kubeconfig != "" {
+		return dial(tools.Kubeconfig, "", tools.Only)
+	}
+	if err := options.Complete(definition); err != nil {
+		return nil, err
+	}
+	lock, err := lockExisting(options.DataDir)
+	if errors.Is(err, journal.ErrLocked) {
+		kubeconfig := options.path("kubeconfig")
+		if _, err := os.Stat(kubeconfig); err != nil {
+			return nil, fmt.Errorf("a server is using %s, but its kubeconfig is not there: name it with --kubeconfig: %w", options.DataDir, err)
+		}
+		return dial(kubeconfig, definition.Name, tools.Only)
+	}
+	if err != nil {
+		return nil, err
+	}
+	keys, err := encryption.Open(ctx, encryption.Options{File: options.EncryptionConfigFile, Server: definition.Name})
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	local, err := options.local(ctx, definition, keys, tools)
+	if err != nil {
+		keys.Close()
+		return nil, errors.Join(err, lock.Close())
+	}
+	closing := local.OnClose
+	local.OnClose = func() error {
+		defer keys.Close()
+		return errors.Join(closing(), lock.Close())
+	}
+	return local, nil
+}
+
+func dial(kubeconfig, name, only string) (maintenance.Tools, error) {
+	known, err := clientcmd.LoadFromFile(kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
+	}
+	if known.Contexts[name] == nil {
+		name = known.CurrentContext
+	}
+	config, err := clientcmd.NewNonInteractiveClientConfig(*known, name, &clientcmd.ConfigOverrides{}, nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
+	}
+	return maintenance.Dial(config, only)
+}
+
+// lockExisting locks a data directory, if it is there.
+func lockExisting(dir string) (io.Closer, error) {
+	if dir == "" {
+		return io.NopCloser(nil), nil
+	}
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return io.NopCloser(nil), nil
+	}
+	return lockDataDir(dir)
+}
+
+// local opens what a stopped server has stored.
+func (o *Options) local(ctx context.Context, definition *define.Server, keys value.ResourceTransformers, tools ToolOptions) (*maintenance.Local, error) {
+	at, err := o.place(definition)
+	if err != nil {
+		return nil, err
+	}
+	local, err := newLocal(definition, at, keys)
+	if err != nil {
+		return nil, err
+	}
+	var opened []store.Backend
+	local.OnClose = func() error {
+		var errs []error
+		for _, backend := range opened {
+			errs = append(errs, backend.Close())
+		}
+		return errors.Join(errs...)
+	}
+	for _, name := range at.names() {
+		if tools.Only != "" && tools.Only != name {
+			local.Storages = append(local.Storages, maintenance.Storage{Name: name})
+			continue // it is there, but not opened
+		}
+		s, err := o.openIdle(ctx, name, tools.Scan)
+		if err != nil {
+			return nil, errors.Join(err, local.Close())
+		}
+		if s == nil {
+			continue
+		}
+		if s.Backend != nil {
+			opened = append(opened, s.Backend)
+		}
+		local.Storages = append(local.Storages, *s)
+	}
+	if len(local.Storages) == 0 {
+		return nil, errors.New("what is stored in memory is there only while the server runs: name its --kubeconfig")
+	}
+	only, err := local.Only(tools.Only)
+	if err != nil {
+		return nil, errors.Join(err, local.Close())
+	}
+	return only, nil
+}
+
+// openIdle opens a storage in which nothing happens by itself; nil if it is one that
+// only a running server has.
+func (o *Options) openIdle(ctx context.Context, name string, scan bool) (*maintenance.Storage, error) {
+	switch name {
+	case "memory":
+		return nil, nil
+	case "etcd":
+		backend, err := o.open(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		return maintained(name, backend)
+	}
+	dir, err := o.existing(name)
+	if err != nil {
+		return nil, err
+	}
+	if scan {
+		return &maintenance.Storage{Name: name, Records: scanner(name, dir)}, nil
+	}
+	j, err := o.journal(klog.FromContext(ctx), name)
+	if err != nil {
+		return nil, err
+	}
+	core, err := mvcc.Open(ctx, j, mvcc.Options{History: o.history(), Idle: true})
+	if err != nil {
+		return nil, err
+	}
+	return maintained(name, core)
+}
+
+// existing returns the directory of a storage, which must be there.
+func (o *Options) existing(name string) (string, error) {
+	dir := o.path("storage")
+	if _, err := os.Stat(dir); err != nil {
+		return "", fmt.Errorf("there is no storage %s in %s: %w", name, o.DataDir, err)
+	}
+	return dir, nil
+}
+
+func scanner(_, dir string) maintenance.Records {
+	return func(ctx context.Context, yield func(journal.Record) error, damaged func(*journal.Damage)) (uint64, error) {
+		return embedded.Scan(ctx, dir, embedded.Options{Logger: slog.New(slog.DiscardHandler)}, yield, damaged)
+	}
+}
+
+// maintained returns an open backend as the tools take it.
+func maintained(name string, backend store.Backend) (*maintenance.Storage, error) {
+	m, ok := backend.(store.Maintenance)
+	if !ok {
+		return nil, fmt.Errorf("storage %s cannot be maintained", name)
+	}
+	s := &maintenance.Storage{Name: name, Backend: m}
+	if core, ok := backend.(*mvcc.Core); ok {
+		s.Records = core.Scan
+	}
+	return s, nil
+}
+
+// newLocal returns tools that know a server's resources, but no storage yet.
+func newLocal(definition *define.Server, at placement, keys value.ResourceTransformers) (*maintenance.Local, error) {
+	machinery, err := convert.New(definition, coreapi.AddToScheme)
+	if err != nil {
+		return nil, err
+	}
+	stores := newStores(nil, machinery, definition)
+	stores.Transformers = keys
+	empty := map[schema.GroupResource]func() runtime.Object{
+		coreapi.Resource: func() runtime.Object { return &corev1.Namespace{} },
+	}
+	for _, k := range definition.Kinds() {
+		empty[k.GroupResource()] = k.Hub().New
+	}
+	local := &maintenance.Local{Server: definition.Name, Version: upstream.Version()}
+	for _, resource := range at.sorted() {
+		options, err := stores.GetRESTOptions(resource, nil)
+		if err != nil {
+			return nil, err
+		}
+		local.Resources = append(local.Resources, maintenance.Resource{
+			Resource:    resource,
+			Prefix:      options.ResourcePrefix,
+			Codec:       options.StorageConfig.Codec,
+			New:         empty[resource],
+			Transformer: options.StorageConfig.Transformer,
+		})
+	}
+	return local, nil
+}
+
+// newStores describes the storage of a definition's resources and of namespaces.
+func newStores(backend func(schema.GroupResource) store.Backend, machinery *convert.Machinery, definition *define.Server) *registry.Stores {
+	return registry.NewStores(backend, machinery, definition, map[schema.GroupResource]schema.GroupVersion{
+		coreapi.Resource: corev1.SchemeGroupVersion,
+	})
+}
+
+// maintenance are the tools that the running server lets others use.
+func (s *Server) maintenance() (*maintenance.Local, error) {
+	at, err := s.options.place(s.definition)
+	if err != nil {
+		return nil, err
+	}
+	local, err := newLocal(s.definition, at, s.encryption)
+	if err != nil {
+		return nil, err
+	}
+	for _, storage := range s.storages {
+		m, err := maintained(storage.Name, storage.Backend)
+		if err != nil {
+			return nil, err
+		}
+		local.Storages = append(local.Storages, *m)
+	}
+	return local, nil
+}
+
+// PrefixOf returns what the keys of a resource begin with, empty if a definition has
+// no such resource, and the names of those that it has.
+func PrefixOf(definition *define.Server, resource schema.GroupResource) (prefix string, known []string, err error) {
+	at := placement{coreapi.Resource: ""}
+	for _, k := range definition.Kinds() {
+		at[k.GroupResource()] = ""
+	}
+	local, err := newLocal(definition, at, nil)
+	if err != nil {
+		return "", nil, err
+	}
+	for _, r := range local.Resources {
+		if r.Resource == resource {
+			prefix = r.Prefix
+		}
+		known = append(known, r.Resource.String())
+	}
+	return prefix, known, nil
+}
