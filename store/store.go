@@ -36,10 +36,14 @@ type Resource struct {
 	// of them is nil. The revisioned core needs neither.
 	KeyFunc    func(object runtime.Object) (string, error)
 	Attributes storage.AttrFunc
-	// Triggers and Indexers name values by which such a cache finds watchers and
-	// objects fast; nil is none. There is at most one trigger.
-	Triggers storage.IndexerFuncs
+	// Indexers return the values of labels and fields by which lists find objects,
+	// under the names that storage.LabelIndex and storage.FieldIndex make, and no
+	// others than selectors see. They must not change the object, and are called by
+	// many goroutines at once. Nil is none: every list looks at every object.
 	Indexers *cache.Indexers
+	// Triggers are values by which a watch cache finds the watches of an event fast;
+	// nil is none, and there is at most one. The revisioned core needs none.
+	Triggers storage.IndexerFuncs
 	// Unstructured says that New returns objects whose content is a shared map, so
 	// that a shallow copy does not separate two readers.
 	Unstructured bool

@@ -32,6 +32,11 @@ func (c *Core) Compact(ctx context.Context, revision uint64) error {
 
 // compact is Compact with compacting held.
 func (c *Core) compact(ctx context.Context, revision uint64) error {
+	if c.compacted.Load() < revision {
+		for _, x := range c.indexes() {
+			x.keepUp(ctx)
+		}
+	}
 	for c.compacted.Load() < revision {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("compact revision %d: %w", revision, err)
@@ -41,6 +46,17 @@ func (c *Core) compact(ctx context.Context, revision uint64) error {
 		}
 	}
 	return nil
+}
+
+// indexes returns those of all resources.
+func (c *Core) indexes() []*indexes {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	var all []*indexes
+	for _, s := range c.shards {
+		all = append(all, s.indexes...)
+	}
+	return all
 }
 
 // compactStep moves the compacted revision. The new one is known before anything

@@ -119,7 +119,13 @@ func (c *Core) Open(resource store.Resource) (storage.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newView(c, shard, resource), nil
+	s := newView(c, shard, resource)
+	if s.indexes != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		shard.indexes = append(shard.indexes, s.indexes)
+	}
+	return s, nil
 }
 
 func checkResource(r store.Resource) error {

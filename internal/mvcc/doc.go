@@ -26,6 +26,24 @@
 // kind; writers' callbacks get a deep copy; unstructured objects are always
 // copied deeply, because a copy of the struct would share their map.
 //
+// Values that are not decoded yet, after a restart say, are decoded by whoever reads
+// them, a list doing so on all processors.
+//
+// # Indexes
+//
+// A resource may declare indexes of labels and fields, and then a list whose selector
+// asks for a value of one looks at the objects with that value instead of all. The
+// first such list builds all indexes of the resource; from then on each brings them
+// up to date from the log of events that watches read, and so does compaction before
+// it trims that log. Writers have nothing to do with them.
+//
+// They are kept at one revision only, copy-on-write like the tree. For another one,
+// be it older because a list is continued or newer because somebody is just adding to
+// them, the keys with events in between are looked at besides. So they yield a
+// superset of what is selected, from which the selector takes what it wants, as from
+// a scan. If it would be half of the objects, it is a scan. An entry takes about 150
+// bytes.
+//
 // # Writes
 //
 // A writer encodes its object, then takes the writing mutex: the newest version

@@ -157,6 +157,11 @@ var (
 	}, " ")
 )
 
+// tooSlow says that a read took longer than its caller waits.
+func tooSlow(key string) error {
+	return storage.NewTimeoutError(key, "request did not complete within requested timeout")
+}
+
 // listCompacted is the error of a list at a compacted revision. One that was
 // continued may go on from the same key at the latest revision instead.
 func listCompacted(continueKey, prefix string) error {

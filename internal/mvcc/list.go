@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"reflect"
 	"strings"
 
@@ -29,6 +30,10 @@ func (s *view) GetList(ctx context.Context, key string, opts storage.ListOptions
 	if err != nil {
 		return err
 	}
+	plan, err := s.plan(ctx, opts.Predicate)
+	if err != nil {
+		return err
+	}
 	snapshot := s.core.snapshot()
 	revision := snapshot.revision
 	if exact > 0 {
@@ -46,12 +51,12 @@ func (s *view) GetList(ctx context.Context, key string, opts storage.ListOptions
 		return listCompacted(continueKey, prefix)
 	}
 
-	p := page{view: s, predicate: opts.Predicate}
+	objects := snapshot.only(prefix, revision)
 	if opts.Recursive {
-		p.read(ctx, snapshot.under(prefix, max(prefix, continueKey), revision))
-	} else {
-		p.read(ctx, snapshot.only(prefix, revision))
+		objects = s.candidates(plan, snapshot, prefix, max(prefix, continueKey), revision)
 	}
+	p := page{view: s, predicate: opts.Predicate}
+	p.read(ctx, objects)
 	if err := p.give(items); err != nil {
 		return err
 	}
@@ -121,41 +126,59 @@ type page struct {
 	count      int64  // of all objects from the first on; only known if nothing is filtered
 }
 
-// read takes objects until the page is full.
+// read takes objects until the page is full. It reads them in batches, which are
+// decoded in parallel, but none that one after the other would not have been read.
 func (p *page) read(ctx context.Context, objects iter.Seq[*version]) {
+	batch := make([]*version, 0, min(p.room(), decodeBatch))
 	for v := range objects {
 		p.count++
-		if p.full() {
+		if p.room() == 0 {
 			p.more = true
 			if p.predicate.Empty() {
 				continue // to count them
 			}
 			return
 		}
-		p.lastKey = v.key
-		if !p.take(ctx, v) {
+		if batch = append(batch, v); len(batch) < min(p.room(), decodeBatch) {
+			continue
+		}
+		if !p.take(ctx, batch) {
 			return
 		}
+		batch = batch[:0]
+	}
+	if len(batch) > 0 {
+		p.take(ctx, batch)
 	}
 }
 
-func (p *page) full() bool {
-	return p.predicate.Limit > 0 && int64(len(p.selected)) >= p.predicate.Limit
+// room is how many objects the page can still take.
+func (p *page) room() int {
+	if p.predicate.Limit <= 0 {
+		return math.MaxInt
+	}
+	return int(p.predicate.Limit) - len(p.selected)
 }
 
-// take adds an object if it is selected. It tells whether the list is to go on.
-func (p *page) take(ctx context.Context, v *version) bool {
-	if p.count%1024 == 0 && ctx.Err() != nil {
-		p.unreadable.abort = storage.NewTimeoutError(v.key, "request did not complete within requested timeout")
+// take adds those objects that are selected. It tells whether the list is to go on.
+func (p *page) take(ctx context.Context, batch []*version) bool {
+	if ctx.Err() != nil {
+		p.unreadable.abort = tooSlow(p.view.shard.prefix)
 		return false
 	}
-	object, err := p.view.object(ctx, v)
-	if err != nil {
-		return p.unreadable.add(v.key, err)
-	}
-	// As everywhere, an object whose attributes cannot be told is not selected.
-	if matches, err := p.predicate.Matches(object); err == nil && matches {
-		p.selected = append(p.selected, object)
+	for i, found := range p.view.read(ctx, batch) {
+		v := batch[i]
+		p.lastKey = v.key
+		if found.err != nil {
+			if !p.unreadable.add(v.key, found.err) {
+				return false
+			}
+			continue
+		}
+		// As everywhere, an object whose attributes cannot be told is not selected.
+		if matches, err := p.predicate.Matches(found.object); err == nil && matches {
+			p.selected = append(p.selected, found.object)
+		}
 	}
 	return true
 }

@@ -15,6 +15,7 @@ type shard struct {
 	// Guarded by the core's mu.
 	objects int64
 	bytes   int64 // encoded
+	indexes []*indexes
 }
 
 func newShard(prefix string, latest *tree, events []*version) *shard {
@@ -63,6 +64,14 @@ type eventLog struct {
 type logView struct {
 	first  uint64 // position of the first event
 	events []*version
+}
+
+// last is the revision of the last event, 0 if there is none.
+func (v *logView) last() uint64 {
+	if len(v.events) == 0 {
+		return 0
+	}
+	return v.events[len(v.events)-1].revision
 }
 
 func (v *logView) end() uint64 { return v.first + uint64(len(v.events)) }

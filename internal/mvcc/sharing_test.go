@@ -232,7 +232,7 @@ func TestDecodedObjectsAreKeptWithinTheBudget(t *testing.T) {
 		again  int // how many are decoded in a second list
 	}{
 		{"none", -1, objects},
-		{"too little", 3000, objects},
+		{"too little", 3000, objects - 3}, // a list takes what is there before it decodes the rest
 		{"enough", 1 << 20, 0},
 	}
 	for _, test := range tests {

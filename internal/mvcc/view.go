@@ -19,6 +19,7 @@ type view struct {
 	core     *Core
 	shard    *shard
 	resource store.Resource
+	indexes  *indexes // nil if none are declared
 	// tellsCorrupt says that unreadable objects are reported as corrupt, which
 	// allows to delete them without reading them.
 	tellsCorrupt bool
@@ -29,12 +30,14 @@ var _ storage.Interface = (*view)(nil)
 var versioner = storage.APIObjectVersioner{}
 
 func newView(c *Core, shard *shard, resource store.Resource) *view {
-	return &view{
+	s := &view{
 		core:         c,
 		shard:        shard,
 		resource:     resource,
 		tellsCorrupt: utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion),
 	}
+	s.indexes = newIndexes(s)
+	return s
 }
 
 // Versioner implements storage.Interface.

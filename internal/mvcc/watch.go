@@ -38,6 +38,7 @@ type watcher struct {
 	result chan watch.Event
 
 	initial    *snapshot // its objects come first; nil for none
+	plan       *plan     // to find them by
 	endInitial bool      // a bookmark tells their end
 	start      uint64    // events up to this revision are not delivered
 	position   uint64    // of the next event in the log
@@ -80,6 +81,12 @@ func (s *view) Watch(ctx context.Context, key string, opts storage.ListOptions) 
 		w.deadline, _ = ctx.Deadline()
 		w.bookmarks = s.core.clock.NewTimer(w.untilBookmark())
 	}
+	if wanted, legacy := initialEvents(revision, opts); w.recursive && (wanted || legacy) {
+		if w.plan, err = s.plan(ctx, opts.Predicate); err != nil {
+			w.end()
+			return nil, err
+		}
+	}
 	startErr := w.startAt(revision, opts)
 	if err := s.core.watch(w, startErr); err != nil {
 		w.end()
@@ -88,11 +95,19 @@ func (s *view) Watch(ctx context.Context, key string, opts storage.ListOptions) 
 	return w, nil
 }
 
+// initialEvents tells whether a watch begins with the objects that exist, be it
+// because it is wanted or because it always was so without a revision.
+func initialEvents(revision uint64, opts storage.ListOptions) (wanted, legacy bool) {
+	if opts.SendInitialEvents == nil {
+		return false, revision == 0
+	}
+	return *opts.SendInitialEvents, false
+}
+
 // startAt settles where the watch begins.
 func (w *watcher) startAt(revision uint64, opts storage.ListOptions) error {
-	wanted := opts.SendInitialEvents != nil && *opts.SendInitialEvents
+	wanted, legacy := initialEvents(revision, opts)
 	w.endInitial = wanted && opts.Predicate.AllowWatchBookmarks
-	legacy := opts.SendInitialEvents == nil && revision == 0
 
 	c := w.view.core
 	c.mu.Lock()
@@ -209,7 +224,7 @@ func (w *watcher) sendInitial() error {
 	}
 	objects := w.initial.only(w.key, w.start)
 	if w.recursive {
-		objects = w.initial.under(w.key, w.key, w.start)
+		objects = w.view.candidates(w.plan, w.initial, w.key, w.key, w.start)
 	}
 	for v := range objects {
 		object, err := w.view.object(w.ctx, v)
