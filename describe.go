@@ -29,6 +29,8 @@ type description struct {
 	Subresources     []string `json:"subresources,omitempty"`
 	Columns          []string `json:"columns,omitempty"`
 	SelectableFields []string `json:"selectableFields,omitempty"`
+	IndexedFields    []string `json:"indexedFields,omitempty"`
+	IndexedLabels    []string `json:"indexedLabels,omitempty"`
 	GracePeriod      string   `json:"gracePeriod,omitempty"`
 	Hooks            []string `json:"hooks,omitempty"`
 }
@@ -95,6 +97,7 @@ func describe(k *define.Kind) description {
 	for _, f := range k.Selectable {
 		d.SelectableFields = append(d.SelectableFields, f.Path)
 	}
+	d.IndexedFields, d.IndexedLabels = k.IndexFields, k.IndexLabels
 	if k.Grace != nil {
 		d.GracePeriod = k.Grace.Period.String()
 		if k.Grace.DeleteWhenOver {
@@ -125,6 +128,8 @@ func printDescriptions(out io.Writer, all []description) error {
 			{"subresources", strings.Join(d.Subresources, ", ")},
 			{"columns", strings.Join(d.Columns, ", ")},
 			{"selectable fields", strings.Join(d.SelectableFields, ", ")},
+			{"indexed fields", strings.Join(d.IndexedFields, ", ")},
+			{"indexed labels", strings.Join(d.IndexedLabels, ", ")},
 			{"grace period", d.GracePeriod},
 			{"hooks", strings.Join(d.Hooks, ", ")},
 		} {

@@ -263,3 +263,22 @@ func (k *KindBuilder[T]) SelectableField(path string, value func(obj *T) string)
 	})
 	return k
 }
+
+// IndexFields indexes selectable fields: a list whose field selector asks for a value
+// of one, as in spec.referenceType=Fischer, looks at the objects with that value and
+// not at all of them. The first such list after a start builds the indexes. They take
+// about 150 bytes of memory for each object and field; see docs/howto.md for when
+// that is worth it.
+func (k *KindBuilder[T]) IndexFields(paths ...string) *KindBuilder[T] {
+	for _, path := range paths {
+		k.kind.IndexFields = append(k.kind.IndexFields, strings.TrimPrefix(path, "."))
+	}
+	return k
+}
+
+// IndexLabels is IndexFields for labels, which are named by their keys, and for label
+// selectors, where sets such as app in (web, api) are asked for, too.
+func (k *KindBuilder[T]) IndexLabels(keys ...string) *KindBuilder[T] {
+	k.kind.IndexLabels = append(k.kind.IndexLabels, keys...)
+	return k
+}

@@ -24,7 +24,7 @@ func TestPanicsInAWatchEndItAlone(t *testing.T) {
 	}
 	for name, kind := range map[string]*annex.KindBuilder[v1.Widget]{
 		"selectable field": annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).
-			SelectableField("spec.size", func(w *v1.Widget) string { panics(w); return w.Spec.Size }),
+			SelectableField("spec.size", func(w *v1.Widget) string { panics(w); return w.Spec.Size }).IndexFields("spec.size"),
 		"conversion": annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).StoredAs("v1beta1").
 			Versions(annex.Version(v1beta1.API, func(in *v1beta1.Widget, hub *v1.Widget) error {
 				panics(in)

@@ -84,6 +84,14 @@ func TestNewNamesEveryMistakeOfADefinition(t *testing.T) {
 			kinds(hub().Columns(annex.Column[v1.Widget]{Name: "A", Type: "text"}, annex.Column[v1.Widget]{Name: "a"})),
 			[]string{`type "text" is none of`, `column "A" has no Value`, `column "a": names must be given and differ`},
 		},
+		"an index of no selectable field": {
+			kinds(hub().IndexFields("spec.size")),
+			[]string{`IndexFields("spec.size"): no such selectable field; declare it with SelectableField`},
+		},
+		"indexes twice, and of no label": {
+			kinds(hub().IndexLabels("tier", "a b", "tier")),
+			[]string{`IndexLabels("a b"): no key of a label`, `IndexLabels("tier"): indexed twice`},
+		},
 		"a selectable field that is not there": {
 			kinds(hub().SelectableField("spec.colour", func(*v1.Widget) string { return "" })),
 			[]string{`selectable field "spec.colour" does not exist in version v1`},

@@ -57,6 +57,8 @@ func widgets() *annex.KindBuilder[v1.Widget] {
 		}).
 		Scale(".spec.replicas", ".status.replicas", ".status.selector").
 		SelectableField("spec.size", func(w *v1.Widget) string { return w.Spec.Size }).
+		IndexFields("spec.size").
+		IndexLabels("env", "tier").
 		Columns(
 			annex.Column[v1.Widget]{Name: "Size", Value: func(w *v1.Widget) any { return w.Spec.Size }},
 			annex.Column[v1.Widget]{Name: "Replicas", Type: "integer", Wide: true, Value: func(w *v1.Widget) any { return w.Spec.Replicas }},

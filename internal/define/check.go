@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -252,6 +253,26 @@ func (c *checker) capabilities(where string, k *Kind) {
 			if _, ok := FieldAt(v.Type, strings.Split(f.Path, ".")); !ok && !v.Unserved {
 				c.errorf(where, "selectable field %q does not exist in version %s", f.Path, v.GroupVersion.Version)
 			}
+		}
+	}
+	c.indexes(where, k)
+}
+
+func (c *checker) indexes(where string, k *Kind) {
+	for i, path := range k.IndexFields {
+		switch {
+		case !slices.ContainsFunc(k.Selectable, func(f SelectableField) bool { return f.Path == path }):
+			c.errorf(where, "IndexFields(%q): no such selectable field; declare it with SelectableField", path)
+		case slices.Contains(k.IndexFields[:i], path):
+			c.errorf(where, "IndexFields(%q): indexed twice", path)
+		}
+	}
+	for i, key := range k.IndexLabels {
+		if problems := content.IsLabelKey(key); len(problems) > 0 {
+			c.errorf(where, "IndexLabels(%q): no key of a label: %s", key, strings.Join(problems, "; "))
+		}
+		if slices.Contains(k.IndexLabels[:i], key) {
+			c.errorf(where, "IndexLabels(%q): indexed twice", key)
 		}
 	}
 }

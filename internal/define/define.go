@@ -56,6 +56,9 @@ type Kind struct {
 
 	Columns    []Column
 	Selectable []SelectableField
+	// IndexFields are paths of selectable fields, IndexLabels keys of labels.
+	IndexFields []string
+	IndexLabels []string
 
 	PrepareForCreate func(ctx context.Context, obj runtime.Object)
 	PrepareForUpdate func(ctx context.Context, obj, old runtime.Object)

@@ -70,7 +70,8 @@ func NewKind(k *define.Kind, options Options) (*Kind, error) {
 		// does the last one then, as with pods.
 		store.ReturnDeletedObject = true
 	}
-	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: options.RESTOptions, AttrFunc: attributes(k)}); err != nil {
+	storeOptions := &generic.StoreOptions{RESTOptions: options.RESTOptions, AttrFunc: attributes(k), Indexers: indexers(k), TriggerFunc: triggers(k)}
+	if err := store.CompleteWithOptions(storeOptions); err != nil {
 		return nil, fmt.Errorf("storage of %s: %w", k.GroupResource(), err)
 	}
 	kind := &Kind{Definition: k, store: store}
@@ -175,7 +176,10 @@ func attributes(k *define.Kind) storage.AttrFunc {
 func predicate(k *define.Kind) func(labels.Selector, fields.Selector) storage.SelectionPredicate {
 	attrs := attributes(k)
 	return func(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
-		return storage.SelectionPredicate{Label: label, Field: field, GetAttrs: attrs}
+		return storage.SelectionPredicate{
+			Label: label, Field: field, GetAttrs: attrs,
+			IndexLabels: k.IndexLabels, IndexFields: k.IndexFields,
+		}
 	}
 }
 

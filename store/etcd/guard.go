@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/client-go/tools/cache"
 )
 
 // guardedCodec makes errors of panics in conversions and defaults. Upstream's store
@@ -59,4 +60,43 @@ func guardedAttributes(attributes storage.AttrFunc, logger *slog.Logger) storage
 		}()
 		return attributes(object)
 	}
+}
+
+// guardedIndexers leave an object out of an index if its values cannot be told, as
+// guardedAttributes do. The watch cache would end the process even at an error.
+func guardedIndexers(indexers *cache.Indexers) *cache.Indexers {
+	if indexers == nil {
+		return nil
+	}
+	guarded := cache.Indexers{}
+	for name, index := range *indexers {
+		guarded[name] = func(object any) (values []string, err error) {
+			defer func() {
+				if recover() != nil || err != nil {
+					values, err = nil, nil
+				}
+			}()
+			return index(object)
+		}
+	}
+	return &guarded
+}
+
+// guardedTriggers give an object whose value cannot be told an empty one.
+func guardedTriggers(triggers storage.IndexerFuncs) storage.IndexerFuncs {
+	if triggers == nil {
+		return nil
+	}
+	guarded := storage.IndexerFuncs{}
+	for name, trigger := range triggers {
+		guarded[name] = func(object runtime.Object) (value string) {
+			defer func() {
+				if recover() != nil {
+					value = ""
+				}
+			}()
+			return trigger(object)
+		}
+	}
+	return guarded
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/annexapi/annex/store/storetest"
 )
@@ -62,6 +63,19 @@ func TestAPanicInASelectableFieldHidesTheObjectFromItsSelectors(t *testing.T) {
 		}
 		return attributes(object)
 	}
+	node := func(object runtime.Object) string {
+		_, found, _ := resource.Attributes(object)
+		return found["spec.nodeName"]
+	}
+	resource.Triggers = storage.IndexerFuncs{"spec.nodeName": node}
+	resource.Indexers = &cache.Indexers{
+		storage.FieldIndex("spec.nodeName"): func(object any) ([]string, error) {
+			if pod := object.(*example.Pod); pod.Name == "fails" {
+				return nil, errors.New("a mistake in an index")
+			}
+			return []string{node(object.(*example.Pod))}, nil
+		},
+	}
 	pods, err := backend.Open(resource)
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +83,9 @@ func TestAPanicInASelectableFieldHidesTheObjectFromItsSelectors(t *testing.T) {
 	eventually(t, "the storage is ready", func(context.Context) error { return pods.ReadinessCheck() })
 	w := watchFrom(t, pods, mustCreate(t, pods, "before").ResourceVersion)
 	mustCreate(t, pods, "panics")
+	mustCreate(t, pods, "fails")
 	mustCreate(t, pods, "after")
 	expectAdded(t, w, "panics")
+	expectAdded(t, w, "fails")
 	expectAdded(t, w, "after")
 }
