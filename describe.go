@@ -25,6 +25,9 @@ type description struct {
 	StoredAs         string   `json:"storedAs"`
 	MediaType        string   `json:"mediaType"`
 	StoredIn         string   `json:"storedIn,omitempty"`
+	StoredUnder      string   `json:"storedUnder,omitempty"`
+	AlsoServedAs     []string `json:"alsoServedAs,omitempty"`
+	SharesObjectsOf  string   `json:"sharesObjectsOf,omitempty"`
 	Verbs            []string `json:"verbs"`
 	Subresources     []string `json:"subresources,omitempty"`
 	Columns          []string `json:"columns,omitempty"`
@@ -74,12 +77,23 @@ func describe(k *define.Kind) description {
 		ShortNames:   k.ShortNames,
 		Namespaced:   !k.ClusterScoped,
 		Hub:          k.Hub().GroupVersion.Version,
-		StoredAs:     k.StoredAs,
+		StoredAs:     k.Owner().StoredAs,
 		MediaType:    "application/json",
 		StoredIn:     k.Storage,
 		Verbs:        k.Verbs(),
 		Subresources: k.Subresources(),
 		Hooks:        k.Hooks(),
+	}
+	if k.SharedWith != nil {
+		d.Hub = k.Hub().GroupVersion.String()
+		d.StoredAs = k.Stored().GroupVersion.String()
+		d.SharesObjectsOf = k.Owner().GroupResource().String()
+	}
+	if under := k.Owner().StoredUnder; under != k.GroupResource() {
+		d.StoredUnder = under.String()
+	}
+	for _, also := range k.Also {
+		d.AlsoServedAs = append(d.AlsoServedAs, also.GroupResource().String())
 	}
 	for _, v := range k.Versions {
 		name := v.GroupVersion.Version
@@ -120,10 +134,13 @@ func printDescriptions(out io.Writer, all []description) error {
 		fmt.Fprintf(w, "%s\n", d.Kind)
 		for _, line := range [][2]string{
 			{"resource", d.Resource + "." + d.Group + ", " + scope},
+			{"also served as", strings.Join(d.AlsoServedAs, ", ")},
+			{"shares objects of", d.SharesObjectsOf},
 			{"short names", strings.Join(d.ShortNames, ", ")},
 			{"versions", strings.Join(d.Versions, ", ") + "; hub " + d.Hub},
 			{"stored as", d.StoredAs + ", " + d.MediaType},
 			{"stored in", d.StoredIn},
+			{"stored under", d.StoredUnder},
 			{"verbs", strings.Join(d.Verbs, ", ")},
 			{"subresources", strings.Join(d.Subresources, ", ")},
 			{"columns", strings.Join(d.Columns, ", ")},

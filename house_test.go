@@ -38,6 +38,7 @@ var rooms = map[string][]string{
 	"internal/maintenance":         {"store", "store/journal"},
 	"internal/shop/v1":             {"api"}, // the tests' own API
 	"internal/shop/v1beta1":        {"api", "internal/shop/v1"},
+	"internal/shop/legacy/v1":      {"api", "internal/shop/v1"},
 	"store":                        {},
 	"store/journal":                {},
 	"store/memory":                 {"store/journal"}, // journals do not know each other

@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/annexapi/annex/api"
@@ -61,10 +62,22 @@ func (k *KindBuilder[T]) definition() *define.Kind {
 		return nil
 	}
 	kind := k.kind
-	kind.Versions = nil
+	kind.Versions, kind.Also = nil, nil
 	for _, v := range k.kind.Versions {
 		version := *v
 		kind.Versions = append(kind.Versions, &version)
+	}
+	for _, also := range k.kind.Also {
+		shared := kind
+		shared.Also, shared.SharedWith, shared.StoredAs = nil, &kind, ""
+		shared.Group, shared.Resource = also.Group, also.Resource
+		shared.Singular, shared.ShortNames, shared.Categories = "", nil, nil
+		shared.Versions = nil
+		for _, v := range also.Versions {
+			version := *v
+			shared.Versions = append(shared.Versions, &version)
+		}
+		kind.Also = append(kind.Also, &shared)
 	}
 	return &kind
 }
@@ -101,8 +114,34 @@ func (k *KindBuilder[T]) Versions(versions ...VersionOf[T]) *KindBuilder[T] {
 	return k
 }
 
-// StoredAs names the version in which objects are stored. Objects that are stored
-// in another version stay readable and change over when they are next written.
+// AlsoServedAs serves the same objects in another group, under another resource name,
+// and by another kind if the versions have other Go types: what is written in one
+// group is read, watched and deleted in both, with one uid and one resource version.
+// That is how a kind moves to another group, and its clients one by one, without a
+// migration of data; see StoredAs and StoredUnder. The versions convert to the hub as
+// those of Versions do. The kind's hooks, columns and subresources are the same in
+// all groups; short names and categories stay with the kind's own, and so does its
+// name for Options.StorageOf and in an encryption's configuration.
+func (k *KindBuilder[T]) AlsoServedAs(group, resource string, versions ...VersionOf[T]) *KindBuilder[T] {
+	also := &define.Kind{Group: group, Resource: resource}
+	for _, v := range versions {
+		also.Versions = append(also.Versions, v.versionOf(nil))
+	}
+	k.kind.Also = append(k.kind.Also, also)
+	return k
+}
+
+// StoredUnder has the kind's objects take the place in storage of another resource,
+// where they have been: that of the group that the kind has moved from, also when
+// that is not served any more. The default is the kind's own.
+func (k *KindBuilder[T]) StoredUnder(group, resource string) *KindBuilder[T] {
+	k.kind.StoredUnder = schema.GroupResource{Group: group, Resource: resource}
+	return k
+}
+
+// StoredAs names the version in which objects are stored, a version of AlsoServedAs
+// with its group, as in example.com/v1. Objects that are stored in another version
+// stay readable and change over when they are next written.
 func (k *KindBuilder[T]) StoredAs(version string) *KindBuilder[T] {
 	k.kind.StoredAs = version
 	return k

@@ -39,5 +39,13 @@ func (s Server) define() (*define.Server, error) {
 		}
 		compiled.Groups = append(compiled.Groups, group)
 	}
+	for _, k := range compiled.Kinds() {
+		if k == nil {
+			continue
+		}
+		for _, also := range k.Also {
+			compiled.Add(also)
+		}
+	}
 	return compiled, usage(define.Check(compiled))
 }

@@ -5,6 +5,7 @@ import (
 	"reflect"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/annexapi/annex/api"
@@ -39,6 +40,17 @@ func Version[V, H any, PV object[V], PH object[H]](facts func() api.Facts, toHub
 		b.version.FromHub = func(hub, out runtime.Object) error { return fromHub(any(hub).(*H), any(out).(*V)) }
 	}
 	return b
+}
+
+// SameVersion describes a version for AlsoServedAs that has the Go type V of one of
+// the kind's own versions, with its defaults and conversions: only the group differs,
+// and perhaps the version's name.
+func SameVersion[V, H any, PV object[V], PH object[H]](version string) *VersionBuilder[V, H] {
+	return &VersionBuilder[V, H]{define.Version{
+		Type:         reflect.TypeFor[V](),
+		Same:         true,
+		GroupVersion: schema.GroupVersion{Version: version},
+	}}
 }
 
 func (b *VersionBuilder[V, H]) versionOf(*H) *define.Version { return &b.version }

@@ -37,6 +37,9 @@ func NewHooks(server *define.Server, host any) (*Hooks, error) {
 	h := &Hooks{kinds: map[schema.GroupResource]hooked{}}
 	var errs []error
 	for _, k := range server.Kinds() {
+		if k.SharedWith != nil {
+			continue
+		}
 		all := hooked{kind: k.GroupKind()}
 		for i, construct := range k.Admissions {
 			hook, err := construct(host)
@@ -50,6 +53,9 @@ func NewHooks(server *define.Server, host any) (*Hooks, error) {
 			}
 		}
 		h.kinds[k.GroupResource()] = all
+		for _, also := range k.Also {
+			h.kinds[also.GroupResource()] = hooked{also.GroupKind(), all.mutating, all.validating}
+		}
 	}
 	return h, errors.Join(errs...)
 }

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,11 +34,43 @@ type Machinery struct {
 	Codecs serializer.CodecFactory
 	// ParameterCodec decodes the options in a request's query.
 	ParameterCodec runtime.ParameterCodec
+
+	groups map[string]*Machinery
+}
+
+// Of returns the machinery for serving a group. Where kinds of several groups share
+// their objects, a Go type stands for kinds in each of them, and upstream often
+// takes the first. So a group that shares the objects of another has a machinery of
+// its own, in which its kinds come first.
+func (m *Machinery) Of(group string) *Machinery {
+	if own, ok := m.groups[group]; ok {
+		return own
+	}
+	return m
 }
 
 // New builds the machinery of a checked definition. The extra functions register
 // the server's own kinds in both schemes; aliases tells which of the two it is.
 func New(server *define.Server, extra ...func(scheme *runtime.Scheme, aliases bool) error) (*Machinery, error) {
+	m, err := newMachinery(server, "", extra)
+	if err != nil {
+		return nil, err
+	}
+	m.groups = map[string]*Machinery{}
+	for _, k := range server.Kinds() {
+		if k.SharedWith == nil || m.groups[k.Group] != nil {
+			continue
+		}
+		if m.groups[k.Group], err = newMachinery(server, k.Group, extra); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// newMachinery registers the kinds of one group first, then those with objects of
+// their own.
+func newMachinery(server *define.Server, first string, extra []func(scheme *runtime.Scheme, aliases bool) error) (*Machinery, error) {
 	m := &Machinery{Scheme: runtime.NewScheme(), Public: runtime.NewScheme()}
 	for _, scheme := range []*runtime.Scheme{m.Scheme, m.Public} {
 		unversioned := schema.GroupVersion{Version: "v1"}
@@ -49,11 +82,14 @@ func New(server *define.Server, extra ...func(scheme *runtime.Scheme, aliases bo
 				return nil, fmt.Errorf("register built-in kinds: %w", err)
 			}
 		}
-		for _, k := range server.Kinds() {
+		for _, k := range inOrder(server.Kinds(), first) {
 			for _, v := range k.Versions {
 				if err := v.Facts().AddToScheme(scheme); err != nil {
 					return nil, fmt.Errorf("register %s: %w", v.GroupVersion.WithKind(k.Name), err)
 				}
+			}
+			if k.Group == first && scheme == m.Scheme {
+				m.addInternal(k)
 			}
 		}
 	}
@@ -66,7 +102,11 @@ func New(server *define.Server, extra ...func(scheme *runtime.Scheme, aliases bo
 				return nil, err
 			}
 		}
-		if err := m.Scheme.SetVersionPriority(group.ServedVersions()...); err != nil {
+		served := group.ServedVersions()
+		if len(served) == 0 {
+			continue // it is only read from storage
+		}
+		if err := m.Scheme.SetVersionPriority(served...); err != nil {
 			return nil, fmt.Errorf("group %s: %w", group.Name, err)
 		}
 	}
@@ -75,16 +115,38 @@ func New(server *define.Server, extra ...func(scheme *runtime.Scheme, aliases bo
 	return m, nil
 }
 
+// inOrder sorts kinds: those of a group first, then those with objects of their own.
+func inOrder(kinds []*define.Kind, first string) []*define.Kind {
+	rank := func(k *define.Kind) int {
+		switch {
+		case k.Group == first:
+			return 0
+		case k.SharedWith == nil:
+			return 1
+		}
+		return 2
+	}
+	return slices.SortedStableFunc(slices.Values(kinds), func(a, b *define.Kind) int { return rank(a) - rank(b) })
+}
+
+// addInternal makes the hub stand for the group's internal version.
+func (m *Machinery) addInternal(k *define.Kind) {
+	internal := schema.GroupVersion{Group: k.Group, Version: runtime.APIVersionInternal}
+	m.Scheme.AddKnownTypeWithName(internal.WithKind(k.Name), k.Hub().New())
+	m.Scheme.AddKnownTypeWithName(internal.WithKind(k.Name+"List"), k.Hub().NewList())
+}
+
 func (m *Machinery) addKind(k *define.Kind) error {
 	hub := k.Hub()
-	internal := schema.GroupVersion{Group: k.Group, Version: runtime.APIVersionInternal}
-	m.Scheme.AddKnownTypeWithName(internal.WithKind(k.Name), hub.New())
-	m.Scheme.AddKnownTypeWithName(internal.WithKind(k.Name+"List"), hub.NewList())
+	m.addInternal(k)
 	for _, v := range k.Versions {
-		if err := m.addDefaults(v); err != nil {
+		if err := m.addFieldLabels(k, v); err != nil {
 			return err
 		}
-		if err := m.addFieldLabels(k, v); err != nil {
+		if v.Same {
+			continue // the Go type is registered by its own version
+		}
+		if err := m.addDefaults(v); err != nil {
 			return err
 		}
 		if v == hub {

@@ -135,7 +135,12 @@ func (s *guardedStorage) check(ctx context.Context, namespace, name string) erro
 		return err
 	}
 	if isTerminating(ns) {
-		return withTerminatingCause(apierrors.NewForbidden(s.resource, name, errTerminating(namespace)), namespace)
+		resource := s.resource
+		if info, ok := request.RequestInfoFrom(ctx); ok && info.IsResourceRequest {
+			// Another group may serve the same objects.
+			resource = schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
+		}
+		return withTerminatingCause(apierrors.NewForbidden(resource, name, errTerminating(namespace)), namespace)
 	}
 	return nil
 }

@@ -14,12 +14,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/version"
+
+	"github.com/annexapi/annex/api"
 )
 
 // Check completes the definition, which it may be called on again, and returns
 // every mistake in it, joined into one error.
 func Check(s *Server) error {
-	c := checker{resources: map[string]string{}, kinds: map[string]string{}}
+	c := checker{resources: map[string]string{}, kinds: map[string]string{}, places: map[schema.GroupResource]string{}}
 	if msgs := validation.IsDNS1123Label(s.Name); len(msgs) > 0 {
 		c.errorf("server", "Name %q: %s", s.Name, strings.Join(msgs, "; "))
 	}
@@ -35,6 +37,19 @@ func Check(s *Server) error {
 		seen[g.Name] = true
 		c.group(where, g)
 	}
+	// A kind in another group is known by its owner.
+	for _, g := range s.Groups {
+		for _, k := range g.Kinds {
+			if k != nil && k.SharedWith != nil {
+				c.shared(k)
+			}
+		}
+	}
+	for _, k := range s.Kinds() {
+		if k != nil && k.SharedWith == nil {
+			c.storedAs(k)
+		}
+	}
 	return errors.Join(c.errs...)
 }
 
@@ -42,6 +57,7 @@ type checker struct {
 	errs      []error
 	resources map[string]string
 	kinds     map[string]string
+	places    map[schema.GroupResource]string
 }
 
 func (c *checker) errorf(where, format string, args ...any) {
@@ -72,7 +88,9 @@ func (c *checker) group(where string, g Group) {
 			continue
 		}
 		k.Group = g.Name
-		c.kind(k)
+		if k.SharedWith == nil {
+			c.kind(k)
+		}
 	}
 }
 
@@ -80,7 +98,104 @@ func (c *checker) kind(k *Kind) {
 	hub := k.Hub()
 	k.Name = hub.Type.Name()
 	where := fmt.Sprintf("kind %s (%s.%s)", k.Name, k.Resource, k.Group)
+	c.names(where, k)
+	c.structure(where, hub.Type)
+	c.versions(where, k)
+	if !slices.ContainsFunc(k.Versions, func(v *Version) bool { return !v.Unserved }) {
+		c.errorf(where, "no version is served")
+	}
+	c.place(where, k)
+	c.capabilities(where, k)
+	c.paths(where, k)
+}
 
+// shared checks a kind that shares the objects of another, which has been checked.
+func (c *checker) shared(k *Kind) {
+	owner := k.SharedWith
+	where := fmt.Sprintf("kind %s (%s.%s), AlsoServedAs(%q, %q)", owner.Name, owner.Resource, owner.Group, k.Group, k.Resource)
+	if len(k.Versions) == 0 {
+		c.errorf(where, "no versions: name at least one, with Version or SameVersion")
+		return
+	}
+	k.Name = k.Versions[0].Type.Name()
+	for _, other := range append([]*Kind{owner}, owner.Also...) {
+		if other != k && other.Group == k.Group {
+			c.errorf(where, "the group serves these objects as %s already: choose another group, for within one a Go type stands for one kind", other.Resource)
+			return
+		}
+	}
+	c.names(where, k)
+	for _, v := range k.Versions {
+		if v.Same {
+			c.same(where, k, v)
+		}
+	}
+	c.versions(where, k)
+	c.paths(where, k)
+}
+
+// same completes a version that has the Go type of one of its owner's.
+func (c *checker) same(where string, k *Kind, v *Version) {
+	i := slices.IndexFunc(k.SharedWith.Versions, func(other *Version) bool { return other.Type == v.Type })
+	if i < 0 {
+		c.errorf(where, "SameVersion(%q): Go type %s is of no version of the kind", v.GroupVersion.Version, v.Type)
+		return
+	}
+	if msgs := validation.IsDNS1035Label(v.GroupVersion.Version); len(msgs) > 0 {
+		c.errorf(where, "SameVersion(%q): %s", v.GroupVersion.Version, strings.Join(msgs, "; "))
+		return
+	}
+	if v.Default != nil {
+		c.errorf(where, "SameVersion(%q): defaults belong to the Go type: declare Default with the kind's own version", v.GroupVersion.Version)
+	}
+	original := k.SharedWith.Versions[i]
+	if original.Facts == nil {
+		return // has been said
+	}
+	v.GroupVersion.Group = k.Group
+	v.ToHub, v.FromHub = original.ToHub, original.FromHub
+	gv := v.GroupVersion
+	v.Facts = func() api.Facts {
+		facts := original.Facts()
+		facts.GroupVersion = gv
+		facts.AddToScheme = func(scheme *runtime.Scheme) error {
+			scheme.AddKnownTypes(gv, original.New(), original.NewList())
+			metav1.AddToGroupVersion(scheme, gv)
+			return nil
+		}
+		return facts
+	}
+}
+
+// place checks as what and where the kind's objects are stored.
+func (c *checker) place(where string, k *Kind) {
+	if k.StoredUnder.Empty() {
+		k.StoredUnder = k.GroupResource()
+	}
+	if msgs := append(validation.IsDNS1123Subdomain(k.StoredUnder.Group), validation.IsDNS1035Label(k.StoredUnder.Resource)...); len(msgs) > 0 && k.StoredUnder != k.GroupResource() {
+		c.errorf(where, "StoredUnder(%q, %q): %s", k.StoredUnder.Group, k.StoredUnder.Resource, strings.Join(msgs, "; "))
+	}
+	if other, ok := c.places[k.StoredUnder]; ok && k.StoredUnder != k.GroupResource() {
+		c.errorf(where, "StoredUnder(%q, %q): the objects of kind %s are stored there", k.StoredUnder.Group, k.StoredUnder.Resource, other)
+	} else if ok {
+		c.errorf(where, "its objects would be stored with those of kind %s, which is StoredUnder %s", other, k.StoredUnder)
+	}
+	c.places[k.StoredUnder] = k.Name
+}
+
+// storedAs needs all versions of all groups.
+func (c *checker) storedAs(k *Kind) {
+	if k.StoredAs == "" {
+		k.StoredAs = k.Hub().GroupVersion.Version
+	}
+	if k.version(k.StoredAs) == nil {
+		where := fmt.Sprintf("kind %s (%s.%s)", k.Name, k.Resource, k.Group)
+		c.errorf(where, "StoredAs(%q): no such version; declared are %s", k.StoredAs, strings.Join(k.VersionNames(), ", "))
+	}
+}
+
+// names checks what the kind is called, and that nothing else is.
+func (c *checker) names(where string, k *Kind) {
 	if other, ok := c.resources[k.GroupResource().String()]; ok {
 		c.errorf(where, "duplicate resource: %s.%s is served by kind %s already", k.Resource, k.Group, other)
 	}
@@ -101,10 +216,6 @@ func (c *checker) kind(k *Kind) {
 			c.errorf(where, "name %q: %s", name, strings.Join(msgs, "; "))
 		}
 	}
-
-	c.structure(where, hub.Type)
-	c.versions(where, k)
-	c.capabilities(where, k)
 }
 
 // structure checks that the Go type has the shape of a Kubernetes object.
@@ -125,7 +236,10 @@ func (c *checker) structure(where string, t reflect.Type) {
 
 func (c *checker) versions(where string, k *Kind) {
 	seen := map[string]bool{}
-	for i, v := range k.Versions {
+	for _, v := range k.Versions {
+		if v.Same && v.Facts == nil {
+			continue // has been said
+		}
 		if v.Facts == nil {
 			c.errorf(where, "Go type %s: no generated facts given; run annex generate and pass the package's API function", v.Type)
 			continue
@@ -142,9 +256,9 @@ func (c *checker) versions(where string, k *Kind) {
 		}
 		seen[v.GroupVersion.Version] = true
 		if v.Type.Name() != k.Name {
-			c.errorf(at, "Go type %s must have the hub's name, %s", v.Type, k.Name)
+			c.errorf(at, "Go type %s must have the name of the kind's first, %s", v.Type, k.Name)
 		}
-		if i > 0 {
+		if v.Type != k.Hub().Type || v != k.Hub() && !v.Same {
 			c.structure(at, v.Type)
 			if v.ToHub == nil || v.FromHub == nil {
 				c.errorf(at, "missing conversion: both directions between %s and the hub %s are needed", v.Type, k.Hub().Type)
@@ -157,15 +271,6 @@ func (c *checker) versions(where string, k *Kind) {
 		if v.Unserved && v.Deprecated != "" {
 			c.errorf(at, "a version cannot be both unserved and deprecated: nobody would see the warning")
 		}
-	}
-	if !slices.ContainsFunc(k.Versions, func(v *Version) bool { return !v.Unserved }) {
-		c.errorf(where, "no version is served")
-	}
-	if k.StoredAs == "" {
-		k.StoredAs = k.Hub().GroupVersion.Version
-	}
-	if !seen[k.StoredAs] {
-		c.errorf(where, "StoredAs(%q): no such version; declared are %s", k.StoredAs, strings.Join(k.VersionNames(), ", "))
 	}
 }
 
@@ -207,24 +312,8 @@ func (c *checker) types(where string, v *Version, add func(*runtime.Scheme) erro
 }
 
 func (c *checker) capabilities(where string, k *Kind) {
-	hub := k.Hub()
-	if hub.Type.Kind() != reflect.Struct {
-		return
-	}
-	for _, v := range k.Versions {
-		if index, ok := indexOf(v.Type, "status"); k.Status && (!ok || v.Type.FieldByIndex(index).Name != "Status") {
-			c.errorf(where, "Go type %s has no field Status `json:\"status\"` to serve /status from", v.Type)
-		}
-	}
 	if !k.Status && k.ValidateStatus != nil {
 		c.errorf(where, "ValidateStatus never runs: /status is not served")
-	}
-	if k.Scale != nil {
-		c.scalePath(where, k, "SpecReplicas", k.Scale.SpecReplicas, "spec", reflect.Int32)
-		c.scalePath(where, k, "StatusReplicas", k.Scale.StatusReplicas, "status", reflect.Int32)
-		if len(k.Scale.Selector) > 0 {
-			c.scalePath(where, k, "Selector", k.Scale.Selector, "", reflect.String)
-		}
 	}
 	if k.Grace != nil && (k.Grace.Period < time.Second || k.Grace.Period%time.Second != 0) {
 		c.errorf(where, "GracePeriod must be a number of seconds, at least one, not %s", k.Grace.Period)
@@ -249,6 +338,27 @@ func (c *checker) capabilities(where string, k *Kind) {
 			c.errorf(where, "selectable field %q is declared twice or built in", f.Path)
 		}
 		fields[f.Path] = true
+	}
+}
+
+// paths checks that every version has the fields that the kind's abilities need.
+func (c *checker) paths(where string, k *Kind) {
+	if k.Versions[0].Type.Kind() != reflect.Struct {
+		return
+	}
+	for _, v := range k.Versions {
+		if index, ok := indexOf(v.Type, "status"); k.Status && (!ok || v.Type.FieldByIndex(index).Name != "Status") {
+			c.errorf(where, "Go type %s has no field Status `json:\"status\"` to serve /status from", v.Type)
+		}
+	}
+	if k.Scale != nil {
+		c.scalePath(where, k, "SpecReplicas", k.Scale.SpecReplicas, "spec", reflect.Int32)
+		c.scalePath(where, k, "StatusReplicas", k.Scale.StatusReplicas, "status", reflect.Int32)
+		if len(k.Scale.Selector) > 0 {
+			c.scalePath(where, k, "Selector", k.Scale.Selector, "", reflect.String)
+		}
+	}
+	for _, f := range k.Selectable {
 		for _, v := range k.Versions {
 			if _, ok := FieldAt(v.Type, strings.Split(f.Path, ".")); !ok && !v.Unserved {
 				c.errorf(where, "selectable field %q does not exist in version %s", f.Path, v.GroupVersion.Version)
@@ -355,11 +465,16 @@ func indexOf(t reflect.Type, name string) ([]int, bool) {
 	return nil, false
 }
 
-// VersionNames lists the kind's versions, the hub first.
+// VersionNames lists the versions of the kind's objects, the hub first, those of
+// other groups with the group.
 func (k *Kind) VersionNames() []string {
 	var names []string
-	for _, v := range k.Versions {
-		names = append(names, v.GroupVersion.Version)
+	for _, v := range k.AllVersions() {
+		name := v.GroupVersion.Version
+		if v.GroupVersion.Group != k.Owner().Group {
+			name = v.GroupVersion.String()
+		}
+		names = append(names, name)
 	}
 	return names
 }

@@ -6,6 +6,7 @@ package define
 import (
 	"context"
 	"reflect"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -48,6 +49,14 @@ type Kind struct {
 	StoredAs string
 	// Storage names the storage that they are kept in; empty is the server's.
 	Storage string
+	// StoredUnder is the resource whose place they take there; empty is the kind's.
+	StoredUnder schema.GroupResource
+
+	// Also are the same objects in other groups: kinds with a group, a resource and
+	// versions of their own, and all else from this one.
+	Also []*Kind
+	// SharedWith is the kind that this one is in Also of; nil if it is in none.
+	SharedWith *Kind
 
 	// Status says that the kind serves /status.
 	Status bool
@@ -87,12 +96,15 @@ type Version struct {
 	// Default and Validate see objects of this version.
 	Default  func(obj runtime.Object)
 	Validate func(ctx context.Context, obj runtime.Object) field.ErrorList
+	// Same says that the Go type is that of a version of the kind that this one
+	// shares its objects with; Check fills in the rest from there.
+	Same bool
 	// Unserved versions are only read from storage.
 	Unserved bool
 	// Deprecated is the warning sent with every use of the version.
 	Deprecated string
 
-	// GroupVersion is filled in by Check.
+	// GroupVersion is filled in by Check, but for the version of Same.
 	GroupVersion schema.GroupVersion
 }
 
@@ -150,17 +162,45 @@ type Admission struct {
 	Review   func(ctx context.Context, a admission.Attributes) error
 }
 
+// Owner is the kind that decides about the objects: itself, or the one that it
+// shares them with.
+func (k *Kind) Owner() *Kind {
+	if k.SharedWith != nil {
+		return k.SharedWith
+	}
+	return k
+}
+
 // Hub is the version that all others convert to.
-func (k *Kind) Hub() *Version { return k.Versions[0] }
+func (k *Kind) Hub() *Version { return k.Owner().Versions[0] }
+
+// AllVersions are the versions that the kind's objects have in all their groups, the
+// hub first.
+func (k *Kind) AllVersions() []*Version {
+	all := slices.Clone(k.Owner().Versions)
+	for _, also := range k.Owner().Also {
+		all = append(all, also.Versions...)
+	}
+	return all
+}
 
 // Stored is the version that objects are stored in.
 func (k *Kind) Stored() *Version {
-	for _, v := range k.Versions {
-		if v.GroupVersion.Version == k.StoredAs {
+	if v := k.version(k.Owner().StoredAs); v != nil {
+		return v
+	}
+	return k.Hub()
+}
+
+// version finds a version by its name, with the group unless it is the owner's; nil
+// if there is none.
+func (k *Kind) version(name string) *Version {
+	for _, v := range k.AllVersions() {
+		if v.GroupVersion.String() == name || v.GroupVersion.Group == k.Owner().Group && v.GroupVersion.Version == name {
 			return v
 		}
 	}
-	return k.Hub()
+	return nil
 }
 
 // GroupResource names the kind's resource.
@@ -173,7 +213,18 @@ func (k *Kind) GroupKind() schema.GroupKind {
 	return schema.GroupKind{Group: k.Group, Kind: k.Name}
 }
 
-// Kinds returns all kinds of the server in the order declared.
+// Add puts a kind into its group, a new one if need be.
+func (s *Server) Add(k *Kind) {
+	i := slices.IndexFunc(s.Groups, func(g Group) bool { return g.Name == k.Group })
+	if i < 0 {
+		i = len(s.Groups)
+		s.Groups = append(s.Groups, Group{Name: k.Group})
+	}
+	s.Groups[i].Kinds = append(s.Groups[i].Kinds, k)
+}
+
+// Kinds returns all kinds of the server in the order declared, those that share
+// their objects with another among them.
 func (s *Server) Kinds() []*Kind {
 	var kinds []*Kind
 	for _, g := range s.Groups {

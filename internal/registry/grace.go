@@ -20,7 +20,7 @@ import (
 
 // NeedsGraceTimer says whether RunGraceTimer has work to do for the kind.
 func (k *Kind) NeedsGraceTimer() bool {
-	return k.Definition.Grace != nil && k.Definition.Grace.DeleteWhenOver
+	return k.Definition.SharedWith == nil && k.Definition.Grace != nil && k.Definition.Grace.DeleteWhenOver
 }
 
 // RunGraceTimer deletes the kind's objects when their grace period is over,

@@ -33,6 +33,7 @@ type Stores struct {
 	backend   func(schema.GroupResource) store.Backend
 	machinery *convert.Machinery
 	stored    map[schema.GroupResource]schema.GroupVersion
+	under     map[schema.GroupResource]schema.GroupResource
 }
 
 var _ generic.RESTOptionsGetter = (*Stores)(nil)
@@ -40,21 +41,25 @@ var _ generic.RESTOptionsGetter = (*Stores)(nil)
 // NewStores serves the kinds of a definition and the extra resources, which are
 // given with the version they are stored in. backend returns where a resource is kept.
 func NewStores(backend func(schema.GroupResource) store.Backend, machinery *convert.Machinery, server *define.Server, extra map[schema.GroupResource]schema.GroupVersion) *Stores {
-	s := &Stores{backend: backend, machinery: machinery, stored: map[schema.GroupResource]schema.GroupVersion{}}
+	s := &Stores{backend: backend, machinery: machinery, stored: map[schema.GroupResource]schema.GroupVersion{}, under: map[schema.GroupResource]schema.GroupResource{}}
 	for resource, version := range extra {
 		s.stored[resource] = version
 	}
 	for _, k := range server.Kinds() {
-		s.stored[k.GroupResource()] = k.Stored().GroupVersion
+		s.under[k.GroupResource()] = k.Owner().StoredUnder
+		if k.SharedWith == nil {
+			s.stored[k.GroupResource()] = k.Stored().GroupVersion
+		}
 	}
 	return s
 }
 
 // GetRESTOptions describes the storage of one resource. It is called without an
-// example for resources that are not stored, to compare their prefixes.
+// example for resources that are not stored, or with the objects of another, to
+// compare their prefixes.
 func (s *Stores) GetRESTOptions(resource schema.GroupResource, _ runtime.Object) (generic.RESTOptions, error) {
 	options := generic.RESTOptions{
-		ResourcePrefix:          prefixOf(resource),
+		ResourcePrefix:          s.prefix(resource),
 		Decorator:               s.open,
 		DeleteCollectionWorkers: 1,
 		CountMetricPollPeriod:   time.Minute,
@@ -74,7 +79,11 @@ func (s *Stores) GetRESTOptions(resource schema.GroupResource, _ runtime.Object)
 	return options, nil
 }
 
-func prefixOf(resource schema.GroupResource) string {
+// prefix is what the keys of a resource's objects begin with.
+func (s *Stores) prefix(resource schema.GroupResource) string {
+	if under, ok := s.under[resource]; ok {
+		resource = under
+	}
 	prefix := "/" + resource.Resource
 	if resource.Group != "" {
 		prefix = "/" + resource.Group + prefix
@@ -93,7 +102,7 @@ func (s *Stores) StoredResources() []schema.GroupResource {
 // not give what is stored has nothing.
 func (s *Stores) StoredValues(ctx context.Context, resource schema.GroupResource) iter.Seq2[store.Value, error] {
 	if reader, ok := s.backend(resource).(store.ValueReader); ok {
-		return reader.Values(ctx, prefixOf(resource))
+		return reader.Values(ctx, s.prefix(resource))
 	}
 	return func(func(store.Value, error) bool) {}
 }

@@ -95,11 +95,10 @@ func (r *scaleREST) admission(admitted rest.ValidateObjectUpdateFunc) rest.Valid
 
 // requested is the version that the request's path names.
 func (r *scaleREST) requested(ctx context.Context) schema.GroupVersion {
-	version := r.kind.Hub().GroupVersion
 	if info, ok := request.RequestInfoFrom(ctx); ok && info.APIVersion != "" {
-		version.Version = info.APIVersion
+		return schema.GroupVersion{Group: r.kind.Group, Version: info.APIVersion}
 	}
-	return version
+	return r.kind.Versions[0].GroupVersion
 }
 
 // replicasPaths maps each version to the path of its replica count, for
@@ -110,7 +109,7 @@ func (r *scaleREST) replicasPaths() managedfields.ResourcePathMappings {
 		parts[i] = p
 	}
 	paths := managedfields.ResourcePathMappings{}
-	for _, v := range r.kind.Versions {
+	for _, v := range r.kind.AllVersions() {
 		paths[v.GroupVersion.String()] = fieldpath.MakePathOrDie(parts...)
 	}
 	return paths

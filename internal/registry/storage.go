@@ -11,11 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/apiserver/pkg/storage/names"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/annexapi/annex/internal/convert"
@@ -43,37 +43,27 @@ type Kind struct {
 // NewKind opens the kind's storage. It is closed by the server that the storage
 // is installed in.
 func NewKind(k *define.Kind, options Options) (*Kind, error) {
-	main := strategy{
-		ObjectTyper:   options.Typer,
-		NameGenerator: names.SimpleNameGenerator,
-		convertor:     options.Convertor,
-		kind:          k,
-		unconditional: options.UnconditionalUpdate,
-	}
-	singular := k.GroupResource()
-	singular.Resource = k.Singular
+	main := newStrategy(k, options)
 	store := &genericregistry.Store{
 		NewFunc:                   k.Hub().New,
 		NewListFunc:               k.Hub().NewList,
 		PredicateFunc:             predicate(k),
 		DefaultQualifiedResource:  k.GroupResource(),
-		SingularQualifiedResource: singular,
-		CreateStrategy:            main,
-		UpdateStrategy:            main,
-		DeleteStrategy:            main,
-		ResetFieldsStrategy:       main,
+		SingularQualifiedResource: singular(k),
 		TableConvertor:            newTable(k.Columns),
-	}
-	if k.Grace != nil {
-		store.DeleteStrategy = gracefulStrategy{main}
 		// A delete that only begins, or finds it begun, answers with the object; so
 		// does the last one then, as with pods.
-		store.ReturnDeletedObject = true
+		ReturnDeletedObject: k.Grace != nil,
 	}
+	main.apply(store)
 	storeOptions := &generic.StoreOptions{RESTOptions: options.RESTOptions, AttrFunc: attributes(k), Indexers: indexers(k), TriggerFunc: triggers(k)}
 	if err := store.CompleteWithOptions(storeOptions); err != nil {
 		return nil, fmt.Errorf("storage of %s: %w", k.GroupResource(), err)
 	}
+	return withStatus(k, store, main), nil
+}
+
+func withStatus(k *define.Kind, store *genericregistry.Store, main strategy) *Kind {
 	kind := &Kind{Definition: k, store: store}
 	if k.Status {
 		status := *store
@@ -81,7 +71,21 @@ func NewKind(k *define.Kind, options Options) (*Kind, error) {
 		status.ResetFieldsStrategy = statusStrategy{main}
 		kind.status = &status
 	}
-	return kind, nil
+	return kind
+}
+
+func singular(k *define.Kind) schema.GroupResource {
+	return schema.GroupResource{Group: k.Group, Resource: k.Singular}
+}
+
+// Share serves the objects of a kind as another that shares them: out of the same
+// storage, in the versions and by the names of the other.
+func (k *Kind) Share(other *define.Kind, options Options) *Kind {
+	main := newStrategy(other, options)
+	store := *k.store
+	store.DefaultQualifiedResource, store.SingularQualifiedResource = other.GroupResource(), singular(other)
+	main.apply(&store)
+	return withStatus(other, &store, main)
 }
 
 // Storage returns what to install for each version of the kind, by path: the
@@ -118,6 +122,10 @@ func (r *mainREST) Update(ctx context.Context, name string, info rest.UpdatedObj
 	obj, created, err := r.Store.Update(ctx, name, info, create, update, allowCreate, options)
 	return obj, created, convert.BadRequest(err)
 }
+
+// NewList tells upstream by its type what lists are called in the kind's group. The
+// store makes the lists themselves.
+func (r *mainREST) NewList() runtime.Object { return r.kind.Versions[0].NewList() }
 
 func (r *mainREST) ShortNames() []string  { return r.kind.ShortNames }
 func (r *mainREST) Categories() []string  { return r.kind.Categories }

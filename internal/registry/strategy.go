@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage/names"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -42,6 +43,24 @@ var (
 	_ rest.ResetFieldsStrategy        = statusStrategy{}
 	_ rest.RESTGracefulDeleteStrategy = gracefulStrategy{}
 )
+
+func newStrategy(k *define.Kind, options Options) strategy {
+	return strategy{
+		ObjectTyper:   options.Typer,
+		NameGenerator: names.SimpleNameGenerator,
+		convertor:     options.Convertor,
+		kind:          k,
+		unconditional: options.UnconditionalUpdate,
+	}
+}
+
+// apply has a store follow the strategy.
+func (s strategy) apply(store *genericregistry.Store) {
+	store.CreateStrategy, store.UpdateStrategy, store.DeleteStrategy, store.ResetFieldsStrategy = s, s, s, s
+	if s.kind.Grace != nil {
+		store.DeleteStrategy = gracefulStrategy{s}
+	}
+}
 
 func (s strategy) NamespaceScoped() bool                         { return !s.kind.ClusterScoped }
 func (s strategy) AllowCreateOnUpdate(context.Context) bool      { return false }
@@ -123,8 +142,8 @@ func (s strategy) requested(ctx context.Context) *define.Version {
 	if !ok {
 		return nil
 	}
-	for _, v := range s.kind.Versions[1:] {
-		if v.GroupVersion.Version == info.APIVersion && v.GroupVersion.Group == info.APIGroup {
+	for _, v := range s.kind.Versions {
+		if v != s.kind.Hub() && v.GroupVersion.Version == info.APIVersion && v.GroupVersion.Group == info.APIGroup {
 			return v
 		}
 	}
@@ -167,7 +186,7 @@ func (s strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 
 func resetFields(k *define.Kind, paths ...fieldpath.Path) map[fieldpath.APIVersion]*fieldpath.Set {
 	fields := map[fieldpath.APIVersion]*fieldpath.Set{}
-	for _, v := range k.Versions {
+	for _, v := range k.AllVersions() {
 		fields[fieldpath.APIVersion(v.GroupVersion.String())] = fieldpath.NewSet(paths...)
 	}
 	return fields
@@ -205,7 +224,7 @@ func (s statusStrategy) WarningsOnUpdate(context.Context, runtime.Object, runtim
 // set cannot say "all others".
 func (s statusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	fields := map[fieldpath.APIVersion]*fieldpath.Set{}
-	for _, v := range s.kind.Versions {
+	for _, v := range s.kind.AllVersions() {
 		set := fieldpath.NewSet(fieldpath.MakePathOrDie("metadata"))
 		for _, name := range topFields(v.Type) {
 			set.Insert(fieldpath.MakePathOrDie(name))

@@ -126,17 +126,27 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 	s.destroyOnClose(s.namespaces.Storage())
 	guarded := s.namespaces.Guard(stores)
 	for _, k := range s.definition.Kinds() {
-		kind, err := registry.NewKind(k, registry.Options{
-			Typer:               machinery.Scheme,
-			Convertor:           machinery.Scheme,
-			RESTOptions:         guarded,
-			UnconditionalUpdate: s.options.UnrestrictedUpdate,
-		})
+		if k.SharedWith != nil {
+			continue
+		}
+		options := func(k *define.Kind) registry.Options {
+			scheme := machinery.Of(k.Group).Scheme
+			return registry.Options{
+				Typer:               scheme,
+				Convertor:           scheme,
+				RESTOptions:         guarded,
+				UnconditionalUpdate: s.options.UnrestrictedUpdate,
+			}
+		}
+		kind, err := registry.NewKind(k, options(k))
 		if err != nil {
 			return err
 		}
 		s.kinds = append(s.kinds, kind)
 		s.destroyOnClose(kind.Storage())
+		for _, also := range k.Also {
+			s.kinds = append(s.kinds, kind.Share(also, options(also)))
+		}
 	}
 	hooks, err := admit.NewHooks(s.definition, host(s.loopback.Config(), s.informers))
 	if err != nil {

@@ -128,7 +128,12 @@ type placement map[schema.GroupResource]string
 func (o *Options) place(definition *define.Server) (placement, error) {
 	at := placement{coreapi.Resource: o.Storage}
 	because := map[schema.GroupResource]string{}
+	owners := map[schema.GroupResource]schema.GroupResource{}
 	for _, k := range definition.Kinds() {
+		owners[k.GroupResource()] = k.Owner().GroupResource()
+		if k.SharedWith != nil {
+			continue
+		}
 		at[k.GroupResource()] = o.Storage
 		if k.Storage != "" {
 			at[k.GroupResource()] = k.Storage
@@ -138,6 +143,10 @@ func (o *Options) place(definition *define.Server) (placement, error) {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(o.StorageOf)) {
 		resource := schema.ParseGroupResource(name)
+		if owner, ok := owners[resource]; ok && owner != resource {
+			errs = append(errs, fmt.Errorf("--storage-of %s: its objects are those of %s: name that", name, owner))
+			continue
+		}
 		if _, ok := at[resource]; !ok {
 			errs = append(errs, fmt.Errorf("--storage-of %s: this server has no such resource; it has %s", name, at.list()))
 			continue
@@ -167,7 +176,7 @@ func (p placement) checkNamespaces(definition *define.Server) error {
 		return nil
 	}
 	for _, k := range definition.Kinds() {
-		if kept := p[k.GroupResource()]; kept != "memory" && !k.ClusterScoped {
+		if kept := p[k.Owner().GroupResource()]; kept != "memory" && !k.ClusterScoped {
 			return fmt.Errorf("%s are kept in %s, but their namespaces in memory, which a restart forgets: add --storage-of namespaces=%s", k.GroupResource(), kept, kept)
 		}
 	}

@@ -271,7 +271,10 @@ func (s *Server) maintenance() (*maintenance.Local, error) {
 func PrefixOf(definition *define.Server, resource schema.GroupResource) (prefix string, known []string, err error) {
 	at := placement{coreapi.Resource: ""}
 	for _, k := range definition.Kinds() {
-		at[k.GroupResource()] = ""
+		at[k.Owner().GroupResource()] = ""
+		if k.GroupResource() == resource {
+			resource = k.Owner().GroupResource()
+		}
 	}
 	local, err := newLocal(definition, at, nil)
 	if err != nil {

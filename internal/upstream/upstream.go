@@ -123,7 +123,8 @@ func install(generic *server.GenericAPIServer, c Config) error {
 	var infos []*server.APIGroupInfo
 	for i := range c.Definition.Groups {
 		group := &c.Definition.Groups[i]
-		info := server.NewDefaultAPIGroupInfo(group.Name, c.Machinery.Scheme, c.Machinery.ParameterCodec, c.Machinery.Codecs)
+		machinery := c.Machinery.Of(group.Name)
+		info := server.NewDefaultAPIGroupInfo(group.Name, machinery.Scheme, machinery.ParameterCodec, machinery.Codecs)
 		info.PrioritizedVersions = group.ServedVersions()
 		if !speaksProtobuf(group) {
 			info.NegotiatedSerializer = withoutProtobuf{info.NegotiatedSerializer}
@@ -139,7 +140,9 @@ func install(generic *server.GenericAPIServer, c Config) error {
 				add(info.VersionedResourcesStorageMap, v.GroupVersion, k.Storage())
 			}
 		}
-		infos = append(infos, &info)
+		if len(info.PrioritizedVersions) > 0 {
+			infos = append(infos, &info)
+		}
 	}
 	if err := generic.InstallAPIGroups(infos...); err != nil {
 		return fmt.Errorf("install API groups: %w", err)
@@ -198,11 +201,11 @@ func (s *Server) Destroy() {
 }
 
 // NamespacedResources lists the namespaced resources that a definition serves,
-// each in one version.
+// each in one version. Objects that are shared are in one of them.
 func NamespacedResources(definition *define.Server) []schema.GroupVersionResource {
 	var all []schema.GroupVersionResource
 	for _, k := range definition.Kinds() {
-		if k.ClusterScoped {
+		if k.ClusterScoped || k.SharedWith != nil {
 			continue
 		}
 		for _, v := range k.Versions {
