@@ -56,6 +56,10 @@ storage: ## the storage suites on every backend, with their summary lines
 crash: ## kill -9 under 64 writers, 500 times over each durable journal
 	ANNEX_CRASH_KILLS=$(or $(ANNEX_CRASH_KILLS),500) go test -p 1 ./store/... -run KilledProcess -count=1 -v -timeout 60m | $(SUMMARY)
 
+.PHONY: etcd-faults
+etcd-faults: ## three replicas over three etcd members, one of which is lost, 60 times
+	ANNEX_ETCD_FAULTS=$(or $(ANNEX_ETCD_FAULTS),60) go -C store/etcd/etcdtest test -count=1 -v -run UnderFaults -timeout 60m . | $(SUMMARY)
+
 .PHONY: e2e
 e2e: ## kubectl, controller-runtime and informers against the sample
 	go -C e2e test -count=1 ./...

@@ -18,6 +18,7 @@ type proxy struct {
 	mu      sync.Mutex
 	delay   time.Duration          // of every answer
 	refuses func(from string) bool // nil lets all pass
+	breaks  bool                   // connections that are refused
 	open    map[*proxied]bool
 	closed  bool
 	serving sync.WaitGroup
@@ -70,13 +71,13 @@ func (p *proxy) slow(delay time.Duration) {
 }
 
 // cut lets nothing pass any more from members that refuses says true of, in either
-// direction; connections stay open, as they do when a network fails. Nil heals: the
-// connections that were cut break.
-func (p *proxy) cut(refuses func(from string) bool) {
+// direction. Connections break, as when a machine says that it cannot be reached, or
+// stay open in silence, as when packets vanish. Nil heals, and breaks what is open.
+func (p *proxy) cut(refuses func(from string) bool, breaks bool) {
 	p.mu.Lock()
-	p.refuses = refuses
+	p.refuses, p.breaks = refuses, breaks
 	p.mu.Unlock()
-	if refuses == nil {
+	if refuses == nil || breaks {
 		p.closeAll() // which of them lost something nobody knows
 	}
 }
@@ -161,9 +162,12 @@ func (p *proxy) copy(c *proxied, to io.Writer, from io.Reader, answers bool) {
 // pass holds a connection while it is cut, and is false when it has to end.
 func (p *proxy) pass(c *proxied) bool {
 	p.mu.Lock()
-	cut := p.refuses != nil && p.refuses(c.from)
+	cut, breaks := p.refuses != nil && p.refuses(c.from), p.breaks
 	p.mu.Unlock()
-	if cut {
+	switch {
+	case cut && breaks:
+		return false
+	case cut:
 		<-c.released
 	}
 	select {
