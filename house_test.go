@@ -35,7 +35,8 @@ var rooms = map[string][]string{
 	"internal/loopback":            {},
 	"internal/coreapi":             {},
 	"internal/mvcc":                {"store", "store/journal"},
-	"internal/maintenance":         {"internal/encryption", "store", "store/journal"},
+	"internal/maintenance":         {"store", "store/journal"},
+	"internal/virtual":             {"internal/define", "internal/mvcc", "store", "store/memory"},
 	"internal/shop/v1":             {"api"}, // the tests' own API
 	"internal/shop/v1beta1":        {"api", "internal/shop/v1"},
 	"internal/shop/legacy/v1":      {"api", "internal/shop/v1"},
@@ -47,7 +48,7 @@ var rooms = map[string][]string{
 	"store/storetest":              {"internal/mvcc", "store", "store/journal"},
 	"internal/serve": {
 		"internal/admit", "internal/auth", "internal/certs", "internal/convert", "internal/convert/metaopenapi", "internal/coreapi",
-		"internal/define", "internal/encryption", "internal/informer", "internal/loopback", "internal/maintenance", "internal/mvcc", "internal/registry", "internal/upstream",
+		"internal/define", "internal/encryption", "internal/informer", "internal/loopback", "internal/maintenance", "internal/mvcc", "internal/registry", "internal/upstream", "internal/virtual",
 		"store", "store/embedded", "store/etcd", "store/journal", "store/memory",
 	},
 }

@@ -107,6 +107,14 @@ func (c *checker) kind(k *Kind) {
 	c.place(where, k)
 	c.capabilities(where, k)
 	c.paths(where, k)
+	switch {
+	case k.Source != nil && k.Own != nil:
+		c.errorf(where, "Virtual and ServedBy exclude each other")
+	case k.Source != nil:
+		c.source(where, k)
+	case k.Own != nil:
+		c.ownStorage(where, k)
+	}
 }
 
 // shared checks a kind that shares the objects of another, which has been checked.
@@ -214,6 +222,77 @@ func (c *checker) names(where string, k *Kind) {
 	for _, name := range append([]string{k.Singular}, append(k.ShortNames, k.Categories...)...) {
 		if msgs := validation.IsDNS1035Label(name); len(msgs) > 0 {
 			c.errorf(where, "name %q: %s", name, strings.Join(msgs, "; "))
+		}
+	}
+}
+
+// source checks what a virtual kind needs, and what it cannot have.
+func (c *checker) source(where string, k *Kind) {
+	s := k.Source
+	if s.Get == nil || s.List == nil {
+		c.errorf(where, "Virtual: a Source needs Get and List")
+	}
+	if s.Poll < 0 || s.Poll > 0 && s.Poll < time.Millisecond {
+		c.errorf(where, "Virtual: Poll must be at least a millisecond, not %s", s.Poll)
+	}
+	if k.Grace != nil {
+		c.errorf(where, "GracePeriod: the objects of a virtual kind are deleted at once")
+	}
+	if k.Storage != "" {
+		c.errorf(where, "StoredIn(%q): the objects of a virtual kind are not stored", k.Storage)
+	}
+	if k.StoredUnder != k.GroupResource() {
+		c.errorf(where, "StoredUnder(%q, %q): the objects of a virtual kind are not stored", k.StoredUnder.Group, k.StoredUnder.Resource)
+	}
+	if k.Scale != nil && s.Update == nil {
+		c.errorf(where, "Scale: the source has no Update")
+	}
+	for _, hook := range []struct {
+		name   string
+		set    bool
+		needed string
+		has    bool
+	}{
+		{"PrepareForCreate", k.PrepareForCreate != nil, "Create", s.Create != nil},
+		{"PrepareForUpdate", k.PrepareForUpdate != nil, "Update", s.Update != nil},
+		{"ValidateUpdate", k.ValidateUpdate != nil, "Update", s.Update != nil},
+		{"ValidateStatus", k.ValidateStatus != nil, "Update", s.Update != nil},
+		{"Validate", k.Validate != nil, "Create or Update", s.Create != nil || s.Update != nil},
+		{"Warn", k.Warn != nil, "Create or Update", s.Create != nil || s.Update != nil},
+	} {
+		if hook.set && !hook.has {
+			c.errorf(where, "%s never runs: the source has no %s", hook.name, hook.needed)
+		}
+	}
+}
+
+// ownStorage refuses what a storage of the user's own does by itself.
+func (c *checker) ownStorage(where string, k *Kind) {
+	for _, hook := range []struct {
+		name string
+		set  bool
+	}{
+		{"PrepareForCreate", k.PrepareForCreate != nil},
+		{"PrepareForUpdate", k.PrepareForUpdate != nil},
+		{"Validate", k.Validate != nil},
+		{"ValidateUpdate", k.ValidateUpdate != nil},
+		{"ValidateStatus", k.ValidateStatus != nil},
+		{"Warn", k.Warn != nil},
+		{"Scale", k.Scale != nil},
+		{"GracePeriod", k.Grace != nil},
+		{"StoredIn", k.Storage != ""},
+		{"StoredUnder", k.StoredUnder != k.GroupResource()},
+		{"AlsoServedAs", len(k.Also) > 0},
+		{"IndexFields", len(k.IndexFields) > 0},
+		{"IndexLabels", len(k.IndexLabels) > 0},
+	} {
+		if hook.set {
+			c.errorf(where, "%s has no effect: the storage of ServedBy does that itself", hook.name)
+		}
+	}
+	for _, v := range k.Versions {
+		if v.Validate != nil {
+			c.errorf(where, "Validate of version %s has no effect: the storage of ServedBy does that itself", v.GroupVersion.Version)
 		}
 	}
 }

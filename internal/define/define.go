@@ -79,6 +79,12 @@ type Kind struct {
 	// Admissions run in order on every write; each constructor is called once
 	// for a server.
 	Admissions []AdmissionConstructor
+
+	// Source is where the objects of a virtual kind are; nil for all others.
+	Source *Source
+	// Own makes the storage of a kind that is served by the user's own; nil for all
+	// others.
+	Own StorageConstructor
 }
 
 // Version is a kind in one version.
@@ -233,15 +239,45 @@ func (s *Server) Kinds() []*Kind {
 	return kinds
 }
 
-// Verbs returns the verbs that the kind's main endpoint serves. Every stored
-// kind serves all of them.
+// Verbs returns the verbs that the kind's main endpoint serves: every stored kind
+// all of them, a virtual one what its source can do. What a storage of the user's
+// own serves cannot be told from the definition: that is nil.
 func (k *Kind) Verbs() []string {
-	return []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
+	if k.Owner().Own != nil {
+		return nil
+	}
+	source := k.Owner().Source
+	verbs := []string{"get", "list"}
+	for _, v := range []struct {
+		serves bool
+		verbs  []string
+	}{
+		{source == nil || source.Create != nil, []string{"create"}},
+		{k.Updatable(), []string{"patch", "update"}},
+		{source == nil || source.Delete != nil, []string{"delete", "deletecollection"}},
+		{source == nil || source.Watched(), []string{"watch"}},
+	} {
+		if v.serves {
+			verbs = append(verbs, v.verbs...)
+		}
+	}
+	slices.Sort(verbs)
+	return verbs
 }
 
-// Subresources returns the subresources that the kind serves.
+// Updatable says whether the kind's objects can be changed.
+func (k *Kind) Updatable() bool {
+	source := k.Owner().Source
+	return source == nil || source.Update != nil
+}
+
+// Subresources returns the subresources that the kind serves. Those of a storage of
+// the user's own cannot be told from the definition.
 func (k *Kind) Subresources() []string {
 	var names []string
+	if k.Owner().Own != nil || !k.Updatable() {
+		return nil
+	}
 	if k.Status {
 		names = append(names, "status")
 	}

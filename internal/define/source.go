@@ -1,0 +1,44 @@
+package define
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/registry/rest"
+)
+
+// Source is the system that the objects of a virtual kind are in. Objects are
+// pointers to the hub's Go type. Functions that the system lacks are nil.
+type Source struct {
+	Get    func(ctx context.Context, namespace, name string) (runtime.Object, error)
+	List   func(ctx context.Context) ([]runtime.Object, error)
+	Create func(ctx context.Context, obj runtime.Object) error
+	Update func(ctx context.Context, obj, old runtime.Object) error
+	Delete func(ctx context.Context, old runtime.Object) error
+	// KeepsMetadata says that what clients write into metadata comes back.
+	KeepsMetadata bool
+	Changes       func(ctx context.Context, changed func(namespace, name string)) error
+	Poll          time.Duration
+}
+
+// Watched says whether the source tells when its objects change.
+func (s *Source) Watched() bool { return s.Changes != nil || s.Poll > 0 }
+
+// What the functions of a source say about an object.
+var (
+	ErrNotFound      = errors.New("there is no such object")
+	ErrAlreadyExists = errors.New("the object exists already")
+	ErrConflict      = errors.New("the object has changed since it was read")
+)
+
+// StorageConstructor makes the REST storage of a kind for one server. The host is
+// the façade's handle on that server, and table prints the kind's columns.
+type StorageConstructor func(host any, kind *Kind, table rest.TableConvertor) (rest.Storage, error)
+
+// IsStored says whether the server stores the kind's objects itself.
+func (k *Kind) IsStored() bool {
+	owner := k.Owner()
+	return owner.Source == nil && owner.Own == nil
+}

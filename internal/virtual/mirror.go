@@ -1,0 +1,297 @@
+package virtual
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage"
+)
+
+// refresh makes the mirror show one object as the source has it now, or had it at
+// some time after the call.
+func (m *Mirror) refresh(ctx context.Context, key string) error {
+	asked := m.tick()
+	t, back, err := m.take(ctx, key)
+	if err != nil {
+		return err
+	}
+	defer back()
+	if t.read > asked {
+		return nil // by one who waited, too
+	}
+	return m.read(ctx, key, t)
+}
+
+// read is refresh for the one whose turn it is.
+func (m *Mirror) read(ctx context.Context, key string, t *turn) error {
+	for {
+		began := m.begin(t)
+		r, err := m.get(ctx, key)
+		if err != nil {
+			return err
+		}
+		shown, err := m.show(key, r, t)
+		if err != nil {
+			return err
+		}
+		if shown {
+			t.read = began
+			return nil
+		}
+	}
+}
+
+// begin marks that a turn asks the source now.
+func (m *Mirror) begin(t *turn) (now uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t.changed = false
+	m.clock++
+	return m.clock
+}
+
+// show puts what the source said about a key into the mirror, r being nil for
+// nothing. It is false if a list has told something else meanwhile, and nobody knows
+// which of the two is newer.
+func (m *Mirror) show(key string, r *row, t *turn) (shown bool, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if t.changed {
+		return false, nil
+	}
+	if m.touched != nil {
+		m.touched[key] = struct{}{}
+	}
+	return true, m.put(key, r)
+}
+
+// put makes the mirror show a row, nil for none. It needs mu.
+func (m *Mirror) put(key string, r *row) error {
+	known := m.entries[key]
+	if r == nil {
+		if known == nil {
+			return nil
+		}
+		if err := m.Interface.Delete(context.Background(), key, m.resource.New(), nil, rest.ValidateAllObjectFunc, nil, storage.DeleteOptions{}); err != nil {
+			return m.broken("mirror the deletion of %s: %w", key, err)
+		}
+		delete(m.entries, key)
+		return nil
+	}
+	if known != nil && known.same(r.version, r.sum) {
+		return nil
+	}
+	out := m.resource.New()
+	if err := m.mirror(key, r.object, out); err != nil {
+		return m.broken("%s: %w", key, err)
+	}
+	revision, err := m.Versioner().ObjectResourceVersion(out)
+	if err != nil {
+		return m.broken("%s: %w", key, err)
+	}
+	if known == nil {
+		known = &entry{}
+		m.entries[key] = known
+	}
+	known.version, known.sum, known.revision = r.version, r.sum, revision
+	return nil
+}
+
+// mirror writes an object. Encoding runs users' conversions, where a panic must not
+// go on with mu held.
+func (m *Mirror) mirror(key string, object, out runtime.Object) (err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			err = fmt.Errorf("panic while encoding: %v", reason)
+		}
+	}()
+	return m.Interface.GuaranteedUpdate(context.Background(), key, out, true, nil,
+		storage.SimpleUpdate(func(runtime.Object) (runtime.Object, error) { return object, nil }), nil)
+}
+
+// refreshAll is refresh for all objects.
+func (m *Mirror) refreshAll(ctx context.Context) error { return m.refreshSince(ctx, m.tick()) }
+
+// fill lists for the first time, if nobody has.
+func (m *Mirror) fill(ctx context.Context) error {
+	if m.isFilled() {
+		return nil
+	}
+	return m.refreshSince(ctx, 0)
+}
+
+func (m *Mirror) isFilled() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.filled
+}
+
+// refreshSince lists, unless that has been done since a moment.
+func (m *Mirror) refreshSince(ctx context.Context, moment uint64) error {
+	if err := m.wait(ctx, &m.lists); err != nil {
+		return err
+	}
+	defer func() { m.lists.free <- struct{}{} }()
+	if m.lists.read > moment {
+		return nil
+	}
+	began := m.beginList()
+	defer m.endList()
+	doubtful, err := m.readList(ctx, began)
+	if err != nil {
+		return err
+	}
+	for _, key := range doubtful {
+		if err := m.refresh(ctx, key); err != nil {
+			return err
+		}
+	}
+	m.lists.read = began
+	return m.nowFilled(ctx)
+}
+
+func (m *Mirror) beginList() (now uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.touched = map[string]struct{}{}
+	m.clock++
+	return m.clock
+}
+
+func (m *Mirror) endList() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.touched = nil
+}
+
+// nowFilled expires the revisions at which the mirror did not show everything:
+// whoever watched from there would take all the rest for new.
+func (m *Mirror) nowFilled(ctx context.Context) error {
+	if m.isFilled() {
+		return nil
+	}
+	if err := m.core.Compact(ctx, m.core.Revision()); err != nil {
+		return m.broken("mirror: %w", err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.filled = true
+	return nil
+}
+
+// applied is how many changes a list makes before others get at the mirror.
+const applied = 256
+
+// readList makes the mirror show what the source lists. It returns the keys of
+// which it cannot be told whether the list is newer than what the mirror shows.
+func (m *Mirror) readList(ctx context.Context, now uint64) (doubtful []string, err error) {
+	objs, err := m.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := m.changed(ctx, objs, now)
+	if err != nil {
+		return nil, m.broken("List: %w", err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := 0
+	apply := func(key string, r *row) error {
+		if e := m.entries[key]; e != nil && r != nil && e.same(r.version, r.sum) {
+			return nil
+		}
+		if _, ok := m.touched[key]; ok {
+			doubtful = append(doubtful, key)
+			return nil
+		}
+		if t := m.turns[key]; t != nil {
+			t.changed = true
+		}
+		n++
+		return m.put(key, r)
+	}
+	// pause lets others get at the mirror: what they touch, apply leaves alone.
+	pause := func() {
+		if n >= applied {
+			n = 0
+			m.mu.Unlock()
+			m.mu.Lock()
+		}
+	}
+	for _, r := range rows {
+		pause()
+		if err := apply(r.key, r); err != nil {
+			return nil, err
+		}
+		if e := m.entries[r.key]; e != nil {
+			e.listed = now
+		}
+	}
+	var gone []string
+	for key, e := range m.entries {
+		if e.listed != now {
+			gone = append(gone, key)
+		}
+	}
+	for _, key := range gone {
+		pause()
+		if err := apply(key, nil); err != nil {
+			return nil, err
+		}
+	}
+	return doubtful, ctx.Err()
+}
+
+// changed returns the rows of a list that differ from what the mirror shows, and
+// marks the entries of all others as listed. Nothing is changed if the list is
+// wrong.
+func (m *Mirror) changed(ctx context.Context, objs []runtime.Object, now uint64) ([]*row, error) {
+	var rows []*row
+	seen := make(map[string]struct{}, len(objs))
+	for i, obj := range objs {
+		if i%1024 == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		where := "item " + strconv.Itoa(i)
+		if isNil(obj) {
+			return nil, fmt.Errorf("%s is nil", where)
+		}
+		given := accessor(obj)
+		key, err := m.checkNames(given.GetNamespace(), given.GetName())
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", where, err)
+		}
+		if _, twice := seen[key]; twice {
+			return nil, fmt.Errorf("%s: %s is there twice", where, key)
+		}
+		seen[key] = struct{}{}
+		if m.unchanged(key, given.GetResourceVersion(), now) {
+			continue
+		}
+		r, err := m.row(obj)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", where, err)
+		}
+		rows = append(rows, r)
+	}
+	return rows, nil
+}
+
+// unchanged says whether the mirror shows a version already, and marks it as
+// listed then.
+func (m *Mirror) unchanged(key, version string, now uint64) bool {
+	if version == "" {
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.entries[key]
+	if e == nil || e.version != version {
+		return false
+	}
+	e.listed = now
+	return true
+}

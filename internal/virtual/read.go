@@ -1,0 +1,125 @@
+package virtual
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/storage"
+	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
+)
+
+// Get implements storage.Interface. Without a resource version it asks the source.
+func (m *Mirror) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) error {
+	if opts.ResourceVersion == "" || !m.isFilled() {
+		if err := m.refresh(ctx, key); err != nil {
+			return err
+		}
+	}
+	return m.Interface.Get(ctx, key, opts, out)
+}
+
+// GetList implements storage.Interface. The first page of a list without a resource
+// version asks the source; the pages that follow show the same revision.
+func (m *Mirror) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
+	var err error
+	switch latest := opts.ResourceVersion == "" && opts.Predicate.Continue == ""; {
+	case latest && opts.Recursive:
+		err = m.refreshAll(ctx)
+	case latest:
+		err = m.refresh(ctx, key)
+	default:
+		err = m.fill(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return m.Interface.GetList(ctx, key, opts, listObj)
+}
+
+// Watch implements storage.Interface. A watch that begins with the latest state
+// asks the source for it.
+func (m *Mirror) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	revision, err := m.Versioner().ParseResourceVersion(opts.ResourceVersion)
+	if err != nil {
+		return nil, err
+	}
+	// From now on, so that nothing gets lost between a list and the first poll.
+	stop := m.watched(ctx)
+	if opts.ResourceVersion == "" {
+		err = m.refreshAll(ctx)
+	} else {
+		err = m.fill(ctx)
+	}
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	initial := opts.SendInitialEvents != nil && *opts.SendInitialEvents
+	if current := m.core.Revision(); revision > current && !initial {
+		stop()
+		utilflowcontrol.WatchInitialized(ctx)
+		return expired(revision, current), nil
+	}
+	w, err := m.Interface.Watch(ctx, key, opts)
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	return &watching{w, stop}, nil
+}
+
+// expired is a watch from a revision that this mirror never had.
+func expired(revision, current uint64) watch.Interface {
+	status := apierrors.NewResourceExpired(fmt.Sprintf("The resourceVersion for the provided watch is unknown: %d (current %d)", revision, current)).Status()
+	events := make(chan watch.Event, 1)
+	events <- watch.Event{Type: watch.Error, Object: &status}
+	close(events)
+	return watch.NewProxyWatcher(events)
+}
+
+// watching is a watch that has the source followed.
+type watching struct {
+	watch.Interface
+	stop func()
+}
+
+func (w *watching) Stop() {
+	w.Interface.Stop()
+	w.stop()
+}
+
+// watched has the source followed until the context ends or stop is called.
+func (m *Mirror) watched(ctx context.Context) (stop func()) {
+	m.watchesChange(+1)
+	end := sync.OnceFunc(func() { m.watchesChange(-1) })
+	forget := context.AfterFunc(ctx, end)
+	return func() {
+		forget()
+		end()
+	}
+}
+
+func (m *Mirror) watchesChange(by int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.watches += by
+	notify(m.events)
+}
+
+func (m *Mirror) isWatched() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.watches > 0
+}
+
+// notify sends on a channel of capacity one unless a signal is there already.
+func notify(signal chan<- struct{}) {
+	select {
+	case signal <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,136 @@
+package virtual
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"runtime/debug"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
+
+	"github.com/annexapi/annex/internal/define"
+)
+
+// errPanic says that a user's function panicked. Where is in the log.
+type errPanic struct{ function string }
+
+func (e *errPanic) Error() string {
+	return fmt.Sprintf("%s panicked; the server's log says where", e.function)
+}
+
+// call runs a user's function. A panic must neither end the process, nor leave a
+// turn taken for ever.
+func (m *Mirror) call(ctx context.Context, function string, f func() error) (err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			klog.FromContext(ctx).Error(nil, "The source of a virtual kind panicked", "resource", m.kind.GroupResource(),
+				"function", function, "panic", reason, "stack", string(debug.Stack()))
+			err = &errPanic{function}
+		}
+	}()
+	return f()
+}
+
+// get asks the source for one object; nil if there is none.
+func (m *Mirror) get(ctx context.Context, key string) (*row, error) {
+	namespace, name, err := m.namesOf(key)
+	if err != nil {
+		return nil, err
+	}
+	var obj runtime.Object
+	err = m.call(ctx, "Get", func() error {
+		obj, err = m.source.Get(ctx, namespace, name)
+		return err
+	})
+	switch {
+	case isNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, m.unreadable(ctx, "get", err)
+	case isNil(obj):
+		return nil, m.broken("Get of %s returned neither an object nor an error", key)
+	}
+	r, err := m.row(obj)
+	if err != nil {
+		return nil, m.broken("Get: %w", err)
+	}
+	if r.key != key {
+		return nil, m.broken("Get of %s returned %s", key, r.key)
+	}
+	return r, nil
+}
+
+// list asks the source for all objects.
+func (m *Mirror) list(ctx context.Context) ([]runtime.Object, error) {
+	var objs []runtime.Object
+	err := m.call(ctx, "List", func() (err error) {
+		objs, err = m.source.List(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, m.unreadable(ctx, "list", err)
+	}
+	return objs, nil
+}
+
+// unreadable is what a client learns when a read of the source fails: the error
+// itself if it is meant for clients, a 504 if it took too long, else a 503.
+func (m *Mirror) unreadable(ctx context.Context, verb string, err error) error {
+	switch {
+	case apierrors.ReasonForError(err) != "":
+		return status(err)
+	case errors.As(err, new(*errPanic)):
+		return m.broken("%w", err)
+	case ctx.Err() != nil:
+		return apierrors.NewTimeoutError(fmt.Sprintf("%s %s from their source: %v", verb, m.kind.GroupResource(), err), 0)
+	}
+	return apierrors.NewServiceUnavailable(fmt.Sprintf("cannot %s %s from their source: %v", verb, m.kind.GroupResource(), err))
+}
+
+// unwritten is what a client learns when a write of the source fails.
+func (m *Mirror) unwritten(verb string, err error) error {
+	if apierrors.ReasonForError(err) != "" {
+		return status(err)
+	}
+	return apierrors.NewInternalError(fmt.Errorf("%s %s in their source: %w", verb, m.kind.GroupResource(), err))
+}
+
+// broken is what a client learns about a source that does not keep its promises.
+func (m *Mirror) broken(format string, args ...any) error {
+	return apierrors.NewInternalError(fmt.Errorf("the source of %s: %w", m.kind.GroupResource(), fmt.Errorf(format, args...)))
+}
+
+// status takes an API status out of what wraps it, because upstream looks no deeper
+// than the error it gets.
+func status(err error) error {
+	wrapped := apierrors.APIStatus(nil)
+	if !errors.As(err, &wrapped) {
+		return err
+	}
+	s := wrapped.Status()
+	s.Message = err.Error()
+	return &apierrors.StatusError{ErrStatus: s}
+}
+
+func isNotFound(err error) bool {
+	return errors.Is(err, define.ErrNotFound) || apierrors.IsNotFound(err)
+}
+
+func isConflict(err error) bool {
+	return errors.Is(err, define.ErrConflict) || apierrors.IsConflict(err)
+}
+
+func isAlreadyExists(err error) bool {
+	return errors.Is(err, define.ErrAlreadyExists) || apierrors.IsAlreadyExists(err)
+}
+
+func isNil(obj runtime.Object) bool {
+	if obj == nil {
+		return true
+	}
+	v := reflect.ValueOf(obj)
+	return v.Kind() == reflect.Pointer && v.IsNil()
+}
