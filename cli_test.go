@@ -28,6 +28,7 @@ import (
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"shop":   func() { annex.Main(shop()) },
+		"other":  func() { annex.Main(other()) },
 		"broken": func() { annex.Main(annex.Server{Name: "broken", Groups: []annex.Group{{Name: "Bad"}}}) },
 	})
 }

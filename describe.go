@@ -1,9 +1,12 @@
 package annex
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -22,12 +25,13 @@ type description struct {
 	Namespaced       bool     `json:"namespaced"`
 	Versions         []string `json:"versions"`
 	Hub              string   `json:"hub"`
-	StoredAs         string   `json:"storedAs"`
-	MediaType        string   `json:"mediaType"`
+	StoredAs         string   `json:"storedAs,omitempty"`
+	MediaType        string   `json:"mediaType,omitempty"`
 	StoredIn         string   `json:"storedIn,omitempty"`
 	StoredUnder      string   `json:"storedUnder,omitempty"`
 	AlsoServedAs     []string `json:"alsoServedAs,omitempty"`
 	SharesObjectsOf  string   `json:"sharesObjectsOf,omitempty"`
+	Source           string   `json:"source,omitempty"`
 	Verbs            []string `json:"verbs"`
 	Subresources     []string `json:"subresources,omitempty"`
 	Columns          []string `json:"columns,omitempty"`
@@ -53,6 +57,9 @@ func describeCommand(server Server) *cobra.Command {
 			for _, k := range definition.Kinds() {
 				all = append(all, describe(k))
 			}
+			if err := describeOwn(cmd.Context(), server, definition, all); err != nil {
+				return err
+			}
 			switch output {
 			case "":
 				return printDescriptions(cmd.OutOrStdout(), all)
@@ -77,19 +84,26 @@ func describe(k *define.Kind) description {
 		ShortNames:   k.ShortNames,
 		Namespaced:   !k.ClusterScoped,
 		Hub:          k.Hub().GroupVersion.Version,
-		StoredAs:     k.Owner().StoredAs,
-		MediaType:    "application/json",
-		StoredIn:     k.Storage,
 		Verbs:        k.Verbs(),
 		Subresources: k.Subresources(),
 		Hooks:        k.Hooks(),
 	}
+	switch owner := k.Owner(); {
+	case owner.Own != nil:
+		d.Source = "a storage of its own"
+	case owner.Source != nil:
+		d.Source = "virtual" + following(owner.Source)
+	default:
+		d.StoredAs, d.MediaType, d.StoredIn = owner.StoredAs, "application/json", k.Storage
+	}
 	if k.SharedWith != nil {
 		d.Hub = k.Hub().GroupVersion.String()
-		d.StoredAs = k.Stored().GroupVersion.String()
 		d.SharesObjectsOf = k.Owner().GroupResource().String()
+		if d.StoredAs != "" {
+			d.StoredAs = k.Stored().GroupVersion.String()
+		}
 	}
-	if under := k.Owner().StoredUnder; under != k.GroupResource() {
+	if under := k.Owner().StoredUnder; under != k.GroupResource() && d.StoredAs != "" {
 		d.StoredUnder = under.String()
 	}
 	for _, also := range k.Also {
@@ -121,6 +135,38 @@ func describe(k *define.Kind) description {
 	return d
 }
 
+func following(s *define.Source) string {
+	switch {
+	case s.Changes != nil && s.Poll > 0:
+		return fmt.Sprintf(", with a change feed and polled every %s", s.Poll)
+	case s.Changes != nil:
+		return ", with a change feed"
+	case s.Poll > 0:
+		return fmt.Sprintf(", polled every %s", s.Poll)
+	}
+	return ""
+}
+
+// describeOwn completes the descriptions of kinds with storages of their own. What
+// those serve only they can tell, so it makes a server and closes it again.
+func describeOwn(ctx context.Context, server Server, definition *define.Server, all []description) (err error) {
+	kinds := definition.Kinds()
+	if !slices.ContainsFunc(kinds, func(k *define.Kind) bool { return k.Own != nil }) {
+		return nil
+	}
+	instance, err := New(ctx, server, Options{Storage: Memory, SecurePort: PortOff})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, instance.Close()) }()
+	for i, k := range kinds {
+		if k.Own != nil {
+			all[i].Verbs, all[i].Subresources = instance.server.Served(k.GroupResource())
+		}
+	}
+	return nil
+}
+
 func printDescriptions(out io.Writer, all []description) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for i, d := range all {
@@ -138,9 +184,10 @@ func printDescriptions(out io.Writer, all []description) error {
 			{"shares objects of", d.SharesObjectsOf},
 			{"short names", strings.Join(d.ShortNames, ", ")},
 			{"versions", strings.Join(d.Versions, ", ") + "; hub " + d.Hub},
-			{"stored as", d.StoredAs + ", " + d.MediaType},
+			{"stored as", strings.TrimPrefix(d.StoredAs+", "+d.MediaType, ", ")},
 			{"stored in", d.StoredIn},
 			{"stored under", d.StoredUnder},
+			{"source", d.Source},
 			{"verbs", strings.Join(d.Verbs, ", ")},
 			{"subresources", strings.Join(d.Subresources, ", ")},
 			{"columns", strings.Join(d.Columns, ", ")},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -43,6 +44,9 @@ func ListerFor[T any, PT object[T]](h *Host) (*Lister[T], error) {
 	for _, k := range h.definition.Kinds() {
 		for _, v := range k.Versions {
 			if v.Type == t && !v.Unserved {
+				if verbs := k.Verbs(); k.Owner().Source != nil && !slices.Contains(verbs, "watch") {
+					return nil, fmt.Errorf("lister of %s: %s cannot be watched; give its source Poll or Changes", t, k.GroupResource())
+				}
 				i, err := h.informers.For(k, v)
 				if err != nil {
 					return nil, fmt.Errorf("lister of %s: %w", t, err)

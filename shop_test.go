@@ -30,7 +30,7 @@ func widgets() *annex.KindBuilder[v1.Widget] {
 	return annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).
 		ShortNames("wd").
 		Categories("all").
-		Versions(annex.Version(v1beta1.API, v1beta1.WidgetToHub, v1beta1.WidgetFromHub).Deprecated("shop.example.com/v1beta1 Widget is deprecated; use v1")).
+		Versions(betaWidgets()).
 		Validate(validateWidget).
 		ValidateUpdate(func(_ context.Context, w, old *v1.Widget) field.ErrorList {
 			if w.Spec.Options["frozen"] != old.Spec.Options["frozen"] && old.Spec.Options["frozen"] != "" {
@@ -63,6 +63,11 @@ func widgets() *annex.KindBuilder[v1.Widget] {
 			annex.Column[v1.Widget]{Name: "Size", Value: func(w *v1.Widget) any { return w.Spec.Size }},
 			annex.Column[v1.Widget]{Name: "Replicas", Type: "integer", Wide: true, Value: func(w *v1.Widget) any { return w.Spec.Replicas }},
 		)
+}
+
+func betaWidgets() *annex.VersionBuilder[v1beta1.Widget, v1.Widget] {
+	return annex.Version(v1beta1.API, v1beta1.WidgetToHub, v1beta1.WidgetFromHub).
+		Deprecated("shop.example.com/v1beta1 Widget is deprecated; use v1")
 }
 
 func validateWidget(_ context.Context, w *v1.Widget) field.ErrorList {

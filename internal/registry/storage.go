@@ -31,6 +31,8 @@ type Options struct {
 	RESTOptions generic.RESTOptionsGetter
 	// UnconditionalUpdate accepts an update without a resource version.
 	UnconditionalUpdate bool
+	// Host is what constructors of storages get.
+	Host any
 }
 
 // Kind serves one kind: the same storage in all its versions.
@@ -38,11 +40,15 @@ type Kind struct {
 	Definition *define.Kind
 	store      *genericregistry.Store
 	status     *genericregistry.Store
+	own        map[string]rest.Storage // of a kind that is not served by store
 }
 
 // NewKind opens the kind's storage. It is closed by the server that the storage
 // is installed in.
 func NewKind(k *define.Kind, options Options) (*Kind, error) {
+	if k.Own != nil {
+		return newOwn(k, options)
+	}
 	main := newStrategy(k, options)
 	store := &genericregistry.Store{
 		NewFunc:                   k.Hub().New,
@@ -65,7 +71,7 @@ func NewKind(k *define.Kind, options Options) (*Kind, error) {
 
 func withStatus(k *define.Kind, store *genericregistry.Store, main strategy) *Kind {
 	kind := &Kind{Definition: k, store: store}
-	if k.Status {
+	if k.Status && k.Updatable() {
 		status := *store
 		status.UpdateStrategy = statusStrategy{main}
 		status.ResetFieldsStrategy = statusStrategy{main}
@@ -91,8 +97,11 @@ func (k *Kind) Share(other *define.Kind, options Options) *Kind {
 // Storage returns what to install for each version of the kind, by path: the
 // resource itself and its subresources.
 func (k *Kind) Storage() map[string]rest.Storage {
+	if k.own != nil {
+		return k.own
+	}
 	resource := k.Definition.Resource
-	storage := map[string]rest.Storage{resource: &mainREST{Store: k.store, kind: k.Definition}}
+	storage := map[string]rest.Storage{resource: k.main()}
 	if k.status != nil {
 		storage[resource+"/status"] = &statusREST{store: k.status}
 	}
@@ -100,6 +109,14 @@ func (k *Kind) Storage() map[string]rest.Storage {
 		storage[resource+"/scale"] = &scaleREST{store: k.store, kind: k.Definition, TableConvertor: newTable(scaleColumns())}
 	}
 	return storage
+}
+
+func (k *Kind) main() rest.Storage {
+	main := &mainREST{Store: k.store, kind: k.Definition}
+	if source := k.Definition.Owner().Source; source != nil {
+		return withVerbs(main, source)
+	}
+	return main
 }
 
 // mainREST is a kind's main endpoint.

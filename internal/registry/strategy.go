@@ -122,9 +122,9 @@ func (s strategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) f
 // validate runs the hub's validation whatever version the request speaks, and
 // that version's own on top, whose paths are those the client knows.
 func (s strategy) validate(ctx context.Context, obj runtime.Object) field.ErrorList {
-	var errs field.ErrorList
+	errs := s.validateFinalizers(obj)
 	if s.kind.Validate != nil {
-		errs = s.kind.Validate(ctx, obj)
+		errs = append(errs, s.kind.Validate(ctx, obj)...)
 	}
 	if v := s.requested(ctx); v != nil && v.Validate != nil {
 		out, err := s.convertor.ConvertToVersion(obj, v.GroupVersion)
@@ -134,6 +134,17 @@ func (s strategy) validate(ctx context.Context, obj runtime.Object) field.ErrorL
 		errs = append(errs, v.Validate(ctx, out)...)
 	}
 	return errs
+}
+
+// validateFinalizers refuses what would be lost without anybody noticing before it
+// is needed.
+func (s strategy) validateFinalizers(obj runtime.Object) field.ErrorList {
+	source := s.kind.Owner().Source
+	if source == nil || source.KeepsMetadata || len(accessor(obj).GetFinalizers()) == 0 {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(field.NewPath("metadata", "finalizers"),
+		fmt.Sprintf("the system that %s are in does not keep finalizers", s.kind.GroupResource()))}
 }
 
 // requested returns the version that the request speaks, nil if it is the hub.

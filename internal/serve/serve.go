@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/registry/generic"
 	registryrest "k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/rest"
@@ -40,6 +41,7 @@ import (
 	"github.com/annexapi/annex/internal/mvcc"
 	"github.com/annexapi/annex/internal/registry"
 	"github.com/annexapi/annex/internal/upstream"
+	"github.com/annexapi/annex/internal/virtual"
 )
 
 // HostFunc makes the handle that admission hooks get.
@@ -124,18 +126,23 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 		return err
 	}
 	s.destroyOnClose(s.namespaces.Storage())
-	guarded := s.namespaces.Guard(stores)
+	handle := host(s.loopback.Config(), s.informers)
 	for _, k := range s.definition.Kinds() {
 		if k.SharedWith != nil {
 			continue
+		}
+		storage, err := s.storageOf(ctx, k, stores)
+		if err != nil {
+			return err
 		}
 		options := func(k *define.Kind) registry.Options {
 			scheme := machinery.Of(k.Group).Scheme
 			return registry.Options{
 				Typer:               scheme,
 				Convertor:           scheme,
-				RESTOptions:         guarded,
+				RESTOptions:         s.namespaces.Guard(storage),
 				UnconditionalUpdate: s.options.UnrestrictedUpdate,
+				Host:                handle,
 			}
 		}
 		kind, err := registry.NewKind(k, options(k))
@@ -148,7 +155,7 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 			s.kinds = append(s.kinds, kind.Share(also, options(also)))
 		}
 	}
-	hooks, err := admit.NewHooks(s.definition, host(s.loopback.Config(), s.informers))
+	hooks, err := admit.NewHooks(s.definition, handle)
 	if err != nil {
 		return err
 	}
@@ -156,7 +163,7 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 	if err != nil {
 		return fmt.Errorf("authorization: %w", err)
 	}
-	tools, err := s.maintenance(stores)
+	tools, err := s.maintenance()
 	if err != nil {
 		return err
 	}
@@ -186,6 +193,30 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 		return s.certs.WriteKubeconfig(path, s.definition.Name, s.URL())
 	}
 	return nil
+}
+
+// storageOf returns where the objects of a kind are: in the stores, or for a virtual
+// one in a mirror of its source.
+func (s *Server) storageOf(ctx context.Context, k *define.Kind, stores generic.RESTOptionsGetter) (generic.RESTOptionsGetter, error) {
+	if k.Source == nil {
+		return stores, nil
+	}
+	mirror, err := virtual.Open(ctx, k, mvcc.Options{History: s.options.history()})
+	if err != nil {
+		return nil, err
+	}
+	s.onClose(mirror.Close)
+	return mirror.Over(stores), nil
+}
+
+// Served returns the verbs of a kind's main endpoint, and its subresources.
+func (s *Server) Served(resource schema.GroupResource) (verbs, subresources []string) {
+	for _, k := range s.kinds {
+		if k.Definition.GroupResource() == resource {
+			return upstream.Served(k)
+		}
+	}
+	return nil, nil
 }
 
 // openFiles opens what the server keeps on disk, the locked storage first.
@@ -470,7 +501,7 @@ func (s *Server) startControllers(ctx context.Context, running *sync.WaitGroup, 
 	must(s.informers.Run)
 	must(func(ctx context.Context) error {
 		return s.namespaces.RunDeletion(ctx, s.loopback.Config(), func() []schema.GroupVersionResource {
-			return upstream.NamespacedResources(s.definition)
+			return upstream.NamespacedResources(s.kinds)
 		})
 	})
 }

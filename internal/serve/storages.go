@@ -131,7 +131,7 @@ func (o *Options) place(definition *define.Server) (placement, error) {
 	owners := map[schema.GroupResource]schema.GroupResource{}
 	for _, k := range definition.Kinds() {
 		owners[k.GroupResource()] = k.Owner().GroupResource()
-		if k.SharedWith != nil {
+		if k.SharedWith != nil || !k.IsStored() {
 			continue
 		}
 		at[k.GroupResource()] = o.Storage
@@ -176,6 +176,9 @@ func (p placement) checkNamespaces(definition *define.Server) error {
 		return nil
 	}
 	for _, k := range definition.Kinds() {
+		if !k.IsStored() {
+			continue
+		}
 		if kept := p[k.Owner().GroupResource()]; kept != "memory" && !k.ClusterScoped {
 			return fmt.Errorf("%s are kept in %s, but their namespaces in memory, which a restart forgets: add --storage-of namespaces=%s", k.GroupResource(), kept, kept)
 		}

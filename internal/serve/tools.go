@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
@@ -106,7 +105,7 @@ func lockExisting(dir string) (io.Closer, error) {
 }
 
 // local opens what a stopped server has stored.
-func (o *Options) local(ctx context.Context, definition *define.Server, keys *encryption.Encryption, tools ToolOptions) (*maintenance.Local, error) {
+func (o *Options) local(ctx context.Context, definition *define.Server, keys value.ResourceTransformers, tools ToolOptions) (*maintenance.Local, error) {
 	at, err := o.place(definition)
 	if err != nil {
 		return nil, err
@@ -143,9 +142,6 @@ func (o *Options) local(ctx context.Context, definition *define.Server, keys *en
 	if len(local.Storages) == 0 {
 		return nil, errors.New("what is stored in memory is there only while the server runs: name its --kubeconfig")
 	}
-	all := stopped{local, definition}
-	local.Readable = func(ctx context.Context) error { return keys.Check(ctx, all) }
-	rewritable(local, at, keys, all.open)
 	only, err := local.Only(tools.Only)
 	if err != nil {
 		return nil, errors.Join(err, local.Close())
@@ -251,7 +247,7 @@ func newStores(backend func(schema.GroupResource) store.Backend, machinery *conv
 }
 
 // maintenance are the tools that the running server lets others use.
-func (s *Server) maintenance(stores *registry.Stores) (*maintenance.Local, error) {
+func (s *Server) maintenance() (*maintenance.Local, error) {
 	at, err := s.options.place(s.definition)
 	if err != nil {
 		return nil, err
@@ -260,7 +256,6 @@ func (s *Server) maintenance(stores *registry.Stores) (*maintenance.Local, error
 	if err != nil {
 		return nil, err
 	}
-	rewritable(local, at, s.encryption, func(r maintenance.Resource) (storage.Interface, error) { return stores.Opened(r.Resource) })
 	for _, storage := range s.storages {
 		m, err := maintained(storage.Name, storage.Backend)
 		if err != nil {
@@ -276,6 +271,9 @@ func (s *Server) maintenance(stores *registry.Stores) (*maintenance.Local, error
 func PrefixOf(definition *define.Server, resource schema.GroupResource) (prefix string, known []string, err error) {
 	at := placement{coreapi.Resource: ""}
 	for _, k := range definition.Kinds() {
+		if !k.IsStored() {
+			continue
+		}
 		at[k.Owner().GroupResource()] = ""
 		if k.GroupResource() == resource {
 			resource = k.Owner().GroupResource()

@@ -199,21 +199,3 @@ func (unlimited) Wait(context.Context) error { return nil }
 func (s *Server) Destroy() {
 	s.generic.Destroy()
 }
-
-// NamespacedResources lists the namespaced resources that a definition serves,
-// each in one version. Objects that are shared are in one of them.
-func NamespacedResources(definition *define.Server) []schema.GroupVersionResource {
-	var all []schema.GroupVersionResource
-	for _, k := range definition.Kinds() {
-		if k.ClusterScoped || k.SharedWith != nil {
-			continue
-		}
-		for _, v := range k.Versions {
-			if !v.Unserved {
-				all = append(all, v.GroupVersion.WithResource(k.Resource))
-				break
-			}
-		}
-	}
-	return all
-}
