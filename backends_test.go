@@ -240,6 +240,7 @@ func TestTheOperatorHasTheLastWordOnStorages(t *testing.T) {
 
 func TestAStorageThatFailsIsNamedAndOthersGoOn(t *testing.T) {
 	t.Parallel()
+	about(t, annex.Embedded)
 	options := annex.Options{DataDir: t.TempDir()}
 	instance, _ := run(t, apart(), options)
 	c := clientOf(t, instance)
