@@ -6,7 +6,7 @@ SHELL := /bin/bash
 KUBECTL := $(or $(shell command -v kubectl),bin/kubectl)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@latest
-MODULES := . cmd/annex samples/wardle e2e store/etcd/etcdtest
+MODULES := . cmd/annex samples/wardle e2e store/etcd/etcdtest bench
 
 # kubectl version parses the version that a release build sets.
 KUBECTL_VERSION := -s -w -X k8s.io/component-base/version.gitVersion=v1.37.2 -X k8s.io/client-go/pkg/version.gitVersion=v1.37.2 \
@@ -72,6 +72,10 @@ soak: ## informers and a manager against a minute of writes and restarts
 bench: ## start-up and storage benchmarks
 	go test -run '^$$' -bench . ./internal/mvcc ./store/...
 	go -C samples/wardle test -run '^$$' -bench . .
+
+.PHONY: bench-storage
+bench-storage: ## measure the storage against etcd, on a quiet machine (SHORT=1: two minutes, to standard output)
+	go -C bench run . $(if $(SHORT),-short,-out ../docs/benchmarks)
 
 bin/kubectl: e2e/go.mod
 	go -C e2e build -ldflags "$(KUBECTL_VERSION)" -o ../bin/kubectl ./cmd/kubectl

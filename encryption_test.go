@@ -1,20 +1,28 @@
 package annex_test
 
 import (
-	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/internal/encryption/kmstest"
+	"github.com/annexapi/annex/internal/mvcc"
+	v1 "github.com/annexapi/annex/internal/shop/v1"
+	"github.com/annexapi/annex/store"
 	"github.com/annexapi/annex/store/embedded"
+	"github.com/annexapi/annex/store/etcd"
 	"github.com/annexapi/annex/store/journal"
 )
 
@@ -65,19 +73,54 @@ func keyed(provider string, pairs ...string) string {
 
 const unencrypted = "{identity: {}}"
 
-// records are the records of the journal in a data directory that no server uses.
-func records(t *testing.T, dataDir string) []journal.Record {
+// storedWidgets is what the widgets' storage holds, by name: what is current as
+// widgets, and on a journal all other records by revision. No server may use it.
+func storedWidgets(t *testing.T, options annex.Options) map[string]string {
 	t.Helper()
-	j, err := embedded.Open(filepath.Join(dataDir, "storage"), embedded.Options{})
-	if err != nil {
-		t.Fatal(err)
+	options = placed(t, options)
+	const prefix = "/shop.example.com/widgets"
+	var backend store.Backend
+	all := map[string]string{}
+	switch options.Storage {
+	case annex.Etcd:
+		var err error
+		if backend, err = etcd.Open(t.Context(), options.Etcd); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		j, err := embedded.Open(filepath.Join(options.DataDir, "storage"), embedded.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		keep := func(r journal.Record) error {
+			if !r.Deleted && strings.HasPrefix(r.Key, prefix) {
+				all[strconv.FormatUint(r.Revision, 10)] = string(r.Value)
+			}
+			return nil
+		}
+		if backend, err = mvcc.Open(t.Context(), recorded{j, keep}, mvcc.Options{}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	defer func() { _ = j.Close() }()
-	var all []journal.Record
-	if _, err := j.Replay(t.Context(), func(r journal.Record) error { all = append(all, r); return nil }); err != nil {
-		t.Fatal(err)
+	defer func() { _ = backend.Close() }()
+	for v, err := range backend.(store.ValueReader).Values(t.Context(), prefix) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		delete(all, strconv.FormatUint(v.Revision, 10))
+		all[strings.TrimPrefix(v.Key, prefix+"/default/")] = string(v.Data)
 	}
 	return all
+}
+
+// recorded is a journal whose records are shown to keep as well.
+type recorded struct {
+	journal.Journal
+	keep func(journal.Record) error
+}
+
+func (r recorded) Replay(ctx context.Context, yield func(journal.Record) error) (uint64, error) {
+	return r.Journal.Replay(ctx, func(record journal.Record) error { return errors.Join(r.keep(record), yield(record)) })
 }
 
 func TestEveryProviderEncryptsWhatIsStored(t *testing.T) {
@@ -92,12 +135,9 @@ func TestEveryProviderEncryptsWhatIsStored(t *testing.T) {
 	} {
 		for _, storage := range []string{annex.Memory, annex.Embedded} {
 			t.Run(name+" "+storage, func(t *testing.T) {
-				options := annex.Options{Storage: storage, EncryptionConfigFile: encryptionConfig(t, provider)}
-				if storage == annex.Embedded {
-					options.DataDir = t.TempDir()
-				}
+				options := annex.Options{DataDir: t.TempDir(), Storage: storage, EncryptionConfigFile: encryptionConfig(t, provider)}
 				t.Run("serve", func(t *testing.T) { checkLife(t, startWith(t, shop(), options)) })
-				if storage == annex.Memory {
+				if placed(t, options).Storage == annex.Memory {
 					return
 				}
 				t.Run("serve again", func(t *testing.T) {
@@ -106,13 +146,15 @@ func TestEveryProviderEncryptsWhatIsStored(t *testing.T) {
 						t.Errorf("got the note %q", got)
 					}
 				})
-				for _, r := range records(t, options.DataDir) {
-					plain := bytes.HasPrefix(r.Value, []byte("{"))
-					prefix := []byte("k8s:enc:" + name + ":")
-					if r.Deleted || name == "identity" && plain || bytes.HasPrefix(r.Value, prefix) && !bytes.Contains(r.Value, []byte("hush")) {
+				values := storedWidgets(t, options)
+				if values["kept"] == "" {
+					t.Errorf("stored is %q", values)
+				}
+				for key, v := range values {
+					if name == "identity" && strings.HasPrefix(v, "{") || strings.HasPrefix(v, "k8s:enc:"+name+":") && !strings.Contains(v, "hush") {
 						continue
 					}
-					t.Errorf("%s is stored as %.60q", r.Key, r.Value)
+					t.Errorf("%s is stored as %.60q", key, v)
 				}
 			})
 		}
@@ -149,7 +191,7 @@ func checkLife(t *testing.T, c *client) {
 func TestAServerRefusesWhatDoesNotFitItsObjects(t *testing.T) {
 	options := annex.Options{DataDir: t.TempDir(), Storage: annex.Embedded, EncryptionConfigFile: encryptionConfig(t, keyed("aescbc", "key1", secret1))}
 	t.Run("serve", func(t *testing.T) { startWith(t, shop(), options).create("kept", spec(fields{"size": "small"})) })
-	before := fmt.Sprint(records(t, options.DataDir))
+	before := fmt.Sprint(storedWidgets(t, options))
 
 	for name, test := range map[string]struct {
 		providers []string
@@ -165,12 +207,12 @@ func TestAServerRefusesWhatDoesNotFitItsObjects(t *testing.T) {
 			if refused.EncryptionConfigFile = ""; test.providers != nil {
 				refused.EncryptionConfigFile = encryptionConfig(t, test.providers...)
 			}
-			_, err := annex.New(t.Context(), shop(), refused)
+			_, err := annex.New(t.Context(), shop(), placed(t, refused))
 			usage := (*annex.UsageError)(nil)
 			if !errors.As(err, &usage) || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("got %v", err)
 			}
-			if after := fmt.Sprint(records(t, options.DataDir)); after != before {
+			if after := fmt.Sprint(storedWidgets(t, options)); after != before {
 				t.Errorf("the storage was changed from %s to %s", before, after)
 			}
 		})
@@ -203,5 +245,137 @@ func TestUnreadableObjectsCanBeDeleted(t *testing.T) {
 	until(t, "lists are answered", func() bool { return !shared() || c.get(widgetsPath).code == http.StatusOK })
 	if got := c.get(widgetsPath).want(http.StatusOK).names(); len(got) != 1 || got[0] != "readable" {
 		t.Errorf("listed %v", got)
+	}
+}
+
+// storageVerb runs one of the verbs below storage in a process of its own, and
+// returns what it printed.
+func storageVerb(t *testing.T, options annex.Options, args ...string) (string, error) {
+	t.Helper()
+	options = placed(t, options)
+	p := prepare(t)
+	args = append([]string{p.Path, "storage"}, args...)
+	p.Args = append(args, "--data-dir", options.DataDir, "--storage", options.Storage, "--encryption-provider-config", options.EncryptionConfigFile)
+	if len(options.Etcd.Endpoints) > 0 {
+		p.Args = append(p.Args, "--etcd-servers", strings.Join(options.Etcd.Endpoints, ","), "--etcd-prefix", options.Etcd.Prefix)
+	}
+	out, err := p.Output()
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, &p.log)
+	}
+	return string(out), err
+}
+
+func TestAKeyIsRotated(t *testing.T) {
+	const count = 20
+	first, second := keyed("aescbc", "key1", secret1), keyed("aesgcm", "key2", secret2)
+	for _, how := range []string{"with the server stopped", "while it runs", "by automatic reload"} {
+		t.Run(how, func(t *testing.T) {
+			file := encryptionConfig(t, first)
+			options := annex.Options{DataDir: t.TempDir(), Storage: annex.Embedded, EncryptionConfigFile: file, EncryptionConfigReload: how == "by automatic reload"}
+			before := map[string]*v1.Widget{}
+			begin := ""
+			fill := func(c *client) {
+				begin = c.get(widgetsPath).str("metadata", "resourceVersion")
+				for i := range count {
+					w := c.create(fmt.Sprint("w", i), spec(fields{"size": "small", "options": fields{"note": "hush"}}))
+					before[w.Name] = w
+				}
+				c.delete(widgetsPath+"/w0", nil).want(http.StatusOK)
+				delete(before, "w0")
+			}
+			rewrite := func(t *testing.T) {
+				out, err := storageVerb(t, options, "rewrite")
+				want := fmt.Sprintf("widgets.shop.example.com: %d looked at, %d rewritten, 0 already current; stored now: %d with aesgcm key2\n", count-1, count-1, count-1)
+				if err != nil || !strings.Contains(out, want) {
+					t.Fatalf("storage rewrite: %v\n%s", err, out)
+				}
+				if out, err = storageVerb(t, options, "rewrite", "--resource", "widgets.shop.example.com"); err != nil ||
+					out != fmt.Sprintf("widgets.shop.example.com: %d looked at, 0 rewritten, %d already current; stored now: %d with aesgcm key2\n", count-1, count-1, count-1) {
+					t.Fatalf("storage rewrite again: %v\n%s", err, out)
+				}
+			}
+
+			t.Run("rotate", func(t *testing.T) {
+				c := startWith(t, shop(), options)
+				fill(c)
+				writeEncryptionConfig(t, file, second, first)
+				if options.EncryptionConfigReload {
+					untilEncryptedWith(t, c, "key2")
+					rewrite(t)
+				}
+			})
+			switch how {
+			case "while it runs":
+				t.Run("rewrite", func(t *testing.T) {
+					startWith(t, shop(), options)
+					rewrite(t)
+				})
+			case "with the server stopped":
+				rewrite(t)
+			}
+			for name, value := range storedWidgets(t, options) {
+				if before[name] != nil && !strings.HasPrefix(value, "k8s:enc:aesgcm:v1:key2:") {
+					t.Errorf("%s is stored as %.40q", name, value)
+				}
+			}
+
+			writeEncryptionConfig(t, file, second)
+			c := startWith(t, shop(), options)
+			for _, item := range c.get(widgetsPath).want(http.StatusOK).items() {
+				got := &v1.Widget{}
+				if err := runtime.DefaultUnstructuredConverter.FromUnstructured(item, got); err != nil {
+					t.Fatal(err)
+				}
+				want := before[got.Name]
+				delete(before, got.Name)
+				if want == nil || got.ResourceVersion == want.ResourceVersion {
+					t.Errorf("%s has the version %s", got.Name, got.ResourceVersion)
+					continue
+				}
+				got.ResourceVersion = want.ResourceVersion
+				got.TypeMeta = want.TypeMeta
+				if !equality.Semantic.DeepEqual(got, want) {
+					t.Errorf("got %v, want %v", got, want)
+				}
+			}
+			if len(before) > 0 {
+				t.Errorf("%d widgets are gone", len(before))
+			}
+			checkLostHistory(t, c, begin)
+			if out, err := storageVerb(t, options, "rewrite", "--compact"); err != nil || !strings.Contains(out, "compacted to revision") {
+				t.Errorf("storage rewrite --compact: %v\n%s", err, out)
+			}
+			c.get(widgetsPath+"?resourceVersionMatch=Exact&resourceVersion="+begin).refused(http.StatusGone, metav1.StatusReasonExpired)
+		})
+	}
+}
+
+// checkLostHistory looks at what was before a rewrite, when the key of that is gone.
+func checkLostHistory(t *testing.T, c *client, begin string) {
+	t.Helper()
+	if placed(t, annex.Options{}).Storage == annex.Etcd {
+		return // the watch cache begins after the rewrite
+	}
+	old := c.watch(widgetsPath + "?watch=1&resourceVersion=" + begin).next()
+	if message := text(old.Object, "message"); old.Type != "ERROR" || text(old.Object, "code") != "500" || !strings.Contains(message, "no matching") {
+		t.Errorf("a watch of what nobody can decrypt any more begins with %v", old)
+	}
+	now := c.get(widgetsPath).str("metadata", "resourceVersion")
+	fresh := c.watch(widgetsPath + "?watch=1&resourceVersion=" + now)
+	c.create("after", spec(fields{"size": "small"}))
+	fresh.want("ADDED after")
+}
+
+// untilEncryptedWith waits until the server has read a key again.
+func untilEncryptedWith(t *testing.T, c *client, key string) {
+	t.Helper()
+	deadline := time.After(patience)
+	for !strings.Contains(string(c.get("/metrics").raw), `annex_storage_encryption_info{group="shop.example.com",key="`+key+`"`) {
+		select {
+		case <-deadline:
+			t.Fatalf("the server does not take up %s", key)
+		case <-time.After(time.Millisecond):
+		}
 	}
 }

@@ -45,7 +45,7 @@ meanwhile.`,
 	storageFlags(flags, &v.options)
 	flags.StringVar(&v.tools.Kubeconfig, "kubeconfig", "", "a running server to ask, instead of the one that uses the data directory")
 	flags.StringVar(&v.tools.Only, "only", "", "the one storage to work on, such as embedded, of a server that has several")
-	cmd.AddCommand(v.dump(), v.backup(), v.verify(), v.compact(), v.stats())
+	cmd.AddCommand(v.dump(), v.backup(), v.verify(), v.compact(), v.stats(), v.rewrite())
 	return cmd
 }
 

@@ -62,6 +62,7 @@ func Handlers(local *Local) map[string]http.Handler {
 		Prefix + "stats":   handle(http.MethodGet, serveStats),
 		Prefix + "verify":  handle(http.MethodGet, serveVerify),
 		Prefix + "compact": handle(http.MethodPost, serveCompact),
+		Prefix + "rewrite": handle(http.MethodPost, serveRewrite),
 	}
 }
 

@@ -11,8 +11,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/value"
 
+	"github.com/annexapi/annex/internal/encryption"
 	"github.com/annexapi/annex/store"
 )
 
@@ -26,6 +28,9 @@ type Tools interface {
 	Compact(ctx context.Context, revision uint64) ([]Compacted, error)
 	// Stats returns figures about each storage.
 	Stats(ctx context.Context) ([]Stats, error)
+	// Rewrite calls Rewrite for the resources with the given names, all if there is
+	// none, and reports what became of each.
+	Rewrite(ctx context.Context, resources []string, report func(Rewritten)) error
 	// Close releases what the tools use.
 	Close() error
 }
@@ -50,6 +55,10 @@ type Resource struct {
 	New   func() runtime.Object
 	// Transformer decrypts what is stored; nil if nothing is encrypted.
 	Transformer value.Transformer
+	// In is the name of the storage that keeps the objects.
+	In string
+	// Open returns the resource's storage, for Rewrite.
+	Open func() (storage.Interface, error)
 }
 
 // Local works on open backends.
@@ -58,6 +67,10 @@ type Local struct {
 	Server, Version string
 	Storages        []Storage
 	Resources       []Resource
+	// Key says what a resource's values are encrypted with now; nil if nothing is.
+	Key func(schema.GroupResource) encryption.Key
+	// Readable says whether what is stored can be decrypted; nil if that is known.
+	Readable func(context.Context) error
 	// OnClose is called by Close.
 	OnClose func() error
 }

@@ -34,6 +34,7 @@ type Stores struct {
 	machinery *convert.Machinery
 	stored    map[schema.GroupResource]schema.GroupVersion
 	under     map[schema.GroupResource]schema.GroupResource
+	opened    map[schema.GroupResource]storage.Interface
 }
 
 var _ generic.RESTOptionsGetter = (*Stores)(nil)
@@ -41,7 +42,12 @@ var _ generic.RESTOptionsGetter = (*Stores)(nil)
 // NewStores serves the kinds of a definition and the extra resources, which are
 // given with the version they are stored in. backend returns where a resource is kept.
 func NewStores(backend func(schema.GroupResource) store.Backend, machinery *convert.Machinery, server *define.Server, extra map[schema.GroupResource]schema.GroupVersion) *Stores {
-	s := &Stores{backend: backend, machinery: machinery, stored: map[schema.GroupResource]schema.GroupVersion{}, under: map[schema.GroupResource]schema.GroupResource{}}
+	s := &Stores{
+		backend: backend, machinery: machinery,
+		stored: map[schema.GroupResource]schema.GroupVersion{},
+		under:  map[schema.GroupResource]schema.GroupResource{},
+		opened: map[schema.GroupResource]storage.Interface{},
+	}
 	for resource, version := range extra {
 		s.stored[resource] = version
 	}
@@ -132,6 +138,17 @@ func (s *Stores) open(
 	if err != nil {
 		return nil, nil, fmt.Errorf("open storage of %s: %w", config.GroupResource, err)
 	}
+	s.opened[config.GroupResource] = opened
 	// The backend is closed as a whole, after the last request.
 	return opened, func() {}, nil
+}
+
+// Opened returns the storage that a resource's kind uses. It must have been opened,
+// and no other may be opened at the same time.
+func (s *Stores) Opened(resource schema.GroupResource) (storage.Interface, error) {
+	opened, ok := s.opened[resource]
+	if !ok {
+		return nil, fmt.Errorf("the storage of %s is not open", resource)
+	}
+	return opened, nil
 }

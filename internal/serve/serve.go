@@ -163,7 +163,7 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 	if err != nil {
 		return fmt.Errorf("authorization: %w", err)
 	}
-	tools, err := s.maintenance()
+	tools, err := s.maintenance(stores)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
@@ -105,7 +106,7 @@ func lockExisting(dir string) (io.Closer, error) {
 }
 
 // local opens what a stopped server has stored.
-func (o *Options) local(ctx context.Context, definition *define.Server, keys value.ResourceTransformers, tools ToolOptions) (*maintenance.Local, error) {
+func (o *Options) local(ctx context.Context, definition *define.Server, keys *encryption.Encryption, tools ToolOptions) (*maintenance.Local, error) {
 	at, err := o.place(definition)
 	if err != nil {
 		return nil, err
@@ -142,6 +143,9 @@ func (o *Options) local(ctx context.Context, definition *define.Server, keys val
 	if len(local.Storages) == 0 {
 		return nil, errors.New("what is stored in memory is there only while the server runs: name its --kubeconfig")
 	}
+	all := stopped{local, definition}
+	local.Readable = func(ctx context.Context) error { return keys.Check(ctx, all) }
+	rewritable(local, at, keys, all.open)
 	only, err := local.Only(tools.Only)
 	if err != nil {
 		return nil, errors.Join(err, local.Close())
@@ -247,7 +251,7 @@ func newStores(backend func(schema.GroupResource) store.Backend, machinery *conv
 }
 
 // maintenance are the tools that the running server lets others use.
-func (s *Server) maintenance() (*maintenance.Local, error) {
+func (s *Server) maintenance(stores *registry.Stores) (*maintenance.Local, error) {
 	at, err := s.options.place(s.definition)
 	if err != nil {
 		return nil, err
@@ -256,6 +260,7 @@ func (s *Server) maintenance() (*maintenance.Local, error) {
 	if err != nil {
 		return nil, err
 	}
+	rewritable(local, at, s.encryption, func(r maintenance.Resource) (storage.Interface, error) { return stores.Opened(r.Resource) })
 	for _, storage := range s.storages {
 		m, err := maintained(storage.Name, storage.Backend)
 		if err != nil {

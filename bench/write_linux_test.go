@@ -1,0 +1,26 @@
+package main
+
+import (
+	"fmt"
+	"testing"
+)
+
+// BenchmarkCreate creates objects from a number of writers at once, each waiting until
+// its object is durable. The answer is decoded, as the API needs it.
+func BenchmarkCreate(b *testing.B) {
+	forEach(b, append([]string{memoryBackend}, durable...), func(b *testing.B, s *system) {
+		opened := s.pods(b, pods())
+		first := 0
+		for _, kilobytes := range []int{1, 8} {
+			for _, writers := range []int{1, 16, 64} {
+				b.Run(fmt.Sprintf("size=%dKB/writers=%d", kilobytes, writers), func(b *testing.B) {
+					count := scaled(map[int]int{1: 2_000, 16: 10_000, 64: 20_000}[writers]) / map[int]int{1: 1, 8: 2}[kilobytes]
+					m := s.measure(b)
+					create(b, opened, first, count, kilobytes<<10, writers, m.pause)
+					m.done("write", count)
+					first += count
+				})
+			}
+		}
+	})
+}
