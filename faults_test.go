@@ -598,11 +598,11 @@ func TestAServerWhoseStorageIsRemovedIsReadOnly(t *testing.T) {
 	if err := os.Rename(filepath.Join(options.DataDir, "storage"), filepath.Join(options.DataDir, "moved")); err != nil {
 		t.Fatal(err)
 	}
-	readOnly(t, c, "read-only, its directory was removed: restore it and start the server again")
+	readOnly(t, c, "read-only, its directory was removed: put it back")
 	if err := os.Mkdir(filepath.Join(options.DataDir, "storage"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	readOnly(t, c, "read-only, its directory was removed: restore it and start the server again")
+	readOnly(t, c, "read-only, its directory was removed: put it back")
 	if err := errors.Join(os.Remove(filepath.Join(options.DataDir, "storage")), os.Rename(filepath.Join(options.DataDir, "moved"), filepath.Join(options.DataDir, "storage"))); err != nil {
 		t.Fatal(err)
 	}
@@ -627,52 +627,93 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// While serving.
-	ctx, cancel := context.WithCancel(t.Context())
-	instance, err := annex.New(ctx, shop(), options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ready, done := make(chan struct{}), make(chan error, 1)
-	go func() { done <- instance.Run(ctx, func() { close(ready) }) }()
-	<-ready
+	// While serving, again and again.
+	instance, stop := run(t, shop(), options)
 	c := clientOf(t, instance)
 	first := c.create("first")
 	watch := c.watch(widgetsPath + "?watch=1&resourceVersion=" + first.ResourceVersion)
-	fill(t, full)
-	padding := spec(fields{"options": fields{"padding": strings.Repeat("x", 1<<20)}})
 	acknowledged := []string{"first"}
-	for len(acknowledged) < 100 {
-		name := fmt.Sprint("w", len(acknowledged))
-		a := c.post(widgetsPath, widget(name, padding))
-		if a.code != http.StatusCreated {
-			// Whether it was stored, nobody knows.
-			a.refused(http.StatusInternalServerError, metav1.StatusReasonInternalError, "unknown", "no space left")
-			break
+	for range 3 {
+		fill(t, full)
+		written, unknown := c.writeUntilFull(len(acknowledged))
+		acknowledged = append(acknowledged, written...)
+		for _, name := range written {
+			watch.want("ADDED " + name)
 		}
-		acknowledged = append(acknowledged, name)
-		watch.want("ADDED " + name)
+		readOnly(t, c, "read-only, the disk is full: recovers by itself when there is space")
+		a := c.post(widgetsPath, widget("later"))
+		s := a.refused(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "no space left on device (recovers by itself when there is space)")
+		if a.header.Get("Retry-After") != "1" || strings.Count(s.Message, options.DataDir) != 1 {
+			t.Errorf("try again after %q: %s", a.header.Get("Retry-After"), s.Message)
+		}
+
+		// With space again.
+		if err := os.Remove(full); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "ready again", func() bool { return c.get("/readyz").code == http.StatusOK })
+		again := fmt.Sprint("again", len(acknowledged))
+		c.create(again)
+		acknowledged = append(acknowledged, again)
+		// The write of unknown outcome came first, if it was stored.
+		e := watch.next()
+		if e.name() == unknown {
+			e = watch.next()
+		}
+		if e.String() != "ADDED "+again {
+			t.Fatalf("the watch goes on with %s, want %s", e, again)
+		}
 	}
-	readOnly(t, c, "read-only, the disk is full: make space and start the server again")
-	cancel()
-	if err := <-done; !errors.Is(err, syscall.ENOSPC) {
+	if !strings.Contains(string(c.get("/metrics").raw), `annex_storage_recoveries_total{storage="embedded"} 3`) {
+		t.Error("the metrics do not say that it recovered 3 times")
+	}
+	for _, name := range acknowledged {
+		c.widget(name)
+	}
+
+	// Stopped while it is full.
+	fill(t, full)
+	written, _ := c.writeUntilFull(len(acknowledged))
+	if err := stop(); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("the server ended with %v", err)
 	}
+	watch.want(added(written)...)
 	watch.ends()
-
-	// With space again.
 	if err := os.Remove(full); err != nil {
 		t.Fatal(err)
 	}
 	instance, _ = run(t, shop(), options)
 	c = clientOf(t, instance)
-	for _, name := range acknowledged {
+	for _, name := range append(acknowledged, written...) {
 		c.widget(name)
 	}
 	c.create("later")
-	if len(acknowledged) == 100 {
-		t.Error("the disk was never full")
+}
+
+func added(names []string) []string {
+	var events []string
+	for _, name := range names {
+		events = append(events, "ADDED "+name)
 	}
+	return events
+}
+
+// writeUntilFull makes widgets of 1 MiB until that fails. It returns those that were
+// acknowledged, and the one of which nobody knows.
+func (c *client) writeUntilFull(from int) (acknowledged []string, unknown string) {
+	c.t.Helper()
+	padding := spec(fields{"options": fields{"padding": strings.Repeat("x", 1<<20)}})
+	for n := range 100 {
+		name := fmt.Sprint("w", from+n)
+		a := c.post(widgetsPath, widget(name, padding))
+		if a.code != http.StatusCreated {
+			a.refused(http.StatusInternalServerError, metav1.StatusReasonInternalError, "unknown", "no space left")
+			return acknowledged, name
+		}
+		acknowledged = append(acknowledged, name)
+	}
+	c.t.Fatal("the disk was never full")
+	return nil, ""
 }
 
 // fill leaves a file in which there is no space left.

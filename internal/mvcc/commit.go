@@ -1,6 +1,7 @@
 package mvcc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/annexapi/annex/store/journal"
 )
@@ -153,11 +155,13 @@ func (c *Core) settle(w *write) error {
 	return nil
 }
 
-// fail makes the core read-only: nothing from this revision on will be shown,
-// because nobody knows what the journal made of it. It needs writing.
+// fail makes the core read-only: nothing from this revision on will be shown
+// unless the journal is recovered, because nobody knows what became of it. It needs
+// writing.
 func (c *Core) fail(revision uint64, err error) {
 	if c.failure == nil {
-		c.failure = fmt.Errorf("write revision %d: %w", revision, err)
+		// The error speaks of this revision, and will be told to other writers.
+		c.failure = cmp.Or(c.journal.Err(), err)
 	}
 	if c.failedAt == 0 || revision < c.failedAt {
 		c.failedAt = revision
@@ -258,8 +262,14 @@ func tooLate(reason error) error {
 	return apierrors.NewTimeoutError(fmt.Sprintf("nothing was written: %v", reason), 0)
 }
 
+// readOnly refuses a write, of which nothing was written. Clients of the API
+// machinery try again by themselves if they are told when.
 func readOnly(reason error) error {
-	return apierrors.NewServiceUnavailable(fmt.Sprintf("the store takes no writes: %v", reason))
+	refused := apierrors.NewServiceUnavailable(fmt.Sprintf("the store takes no writes: %v", reason))
+	if errors.Is(reason, journal.ErrTransient) {
+		refused.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: int32(recoveryInterval / time.Second)}
+	}
+	return refused
 }
 
 func outcomeUnknown(key string, reason error) error {

@@ -2,6 +2,7 @@ package mvcc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sort"
 	"strings"
@@ -28,7 +29,8 @@ type Core struct {
 	clock   clock.WithTicker
 	decoded objectCache
 
-	// open is held for reading while the journal is used; closed ends that.
+	// open is held for reading while the journal is used beside writing; closed
+	// ends that. A journal that is recovered is replaced with both mutexes held.
 	open    sync.RWMutex
 	closed  bool
 	journal journal.Journal
@@ -39,8 +41,9 @@ type Core struct {
 	assigned uint64            // the last revision given out
 	pending  map[string]*write // the newest unpublished write of a key
 	queue    []*write          // unpublished writes, by revision
-	failure  error             // why the core is read-only for good
-	failedAt uint64            // no revision from here on is ever published
+	failure  error             // why the core is read-only until it is recovered
+	failedAt uint64            // no revision from here on is published until then
+	closing  bool
 	writers  sync.WaitGroup
 
 	mu        sync.RWMutex
@@ -56,6 +59,7 @@ type Core struct {
 	compacted  atomic.Uint64
 	owed       []uint64      // records that a failed Trim left behind
 	early      atomic.Uint64 // events compacted for their bytes alone
+	recoveries atomic.Uint64
 
 	watchers struct {
 		sync.Mutex
@@ -104,9 +108,9 @@ func Open(ctx context.Context, j journal.Journal, options Options) (*Core, error
 	if options.Idle {
 		return c, nil
 	}
-	c.background.Add(2)
-	go func() { defer c.background.Done(); c.compactPeriodically(background) }()
-	go func() { defer c.background.Done(); c.deleteExpired(background) }()
+	c.background.Go(func() { c.compactPeriodically(background) })
+	c.background.Go(func() { c.deleteExpired(background) })
+	c.background.Go(func() { c.recoverFailures(background) })
 	return c, nil
 }
 
@@ -145,7 +149,8 @@ func (c *Core) Revision() uint64 { return c.published.Load() }
 // watched from; 0 if nothing has been compacted.
 func (c *Core) CompactedRevision() uint64 { return c.compacted.Load() }
 
-// Health implements store.Backend.
+// Health implements store.Backend. An error that matches journal.ErrTransient is
+// one that the core recovers from by itself when its cause has passed.
 func (c *Core) Health() error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -154,15 +159,19 @@ func (c *Core) Health() error {
 
 // health is Health with writing held.
 func (c *Core) health() error {
-	if c.failure != nil {
-		return c.failure
+	switch reported := c.journal.Err(); {
+	case c.failure == nil:
+		return reported
+	case reported != nil && errors.Is(c.failure, journal.ErrTransient):
+		return reported // which may have turned into a lasting one
 	}
-	return c.journal.Err()
+	return c.failure
 }
 
 // Close implements store.Backend. Reads in memory go on working.
 func (c *Core) Close() error {
 	c.writing.Lock()
+	c.closing = true
 	if c.failure == nil {
 		c.failure = journal.ErrClosed
 	}
@@ -189,6 +198,8 @@ type Stats struct {
 	TrimmedEarly uint64 // events that MaxBytes took before their time
 	DecodedBytes int64  // estimate for the decoded objects in memory
 	Watches      int
+	ReadOnly     bool
+	Recoveries   uint64 // times that a failed journal was recovered
 }
 
 // Stats returns the current figures.
@@ -196,6 +207,7 @@ func (c *Core) Stats() Stats {
 	c.watchers.Lock()
 	watches := len(c.watchers.set)
 	c.watchers.Unlock()
+	readOnly := c.Health() != nil
 
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -208,6 +220,8 @@ func (c *Core) Stats() Stats {
 		TrimmedEarly: c.early.Load(),
 		DecodedBytes: c.decoded.bytes(),
 		Watches:      watches,
+		ReadOnly:     readOnly,
+		Recoveries:   c.recoveries.Load(),
 	}
 }
 
@@ -257,12 +271,34 @@ func (c *Core) bytes(v *version) ([]byte, error) {
 }
 
 func (c *Core) read(revision uint64) (journal.Record, error) {
+	record, from, err := c.readNow(revision)
+	if err == nil || c.isSound(from) {
+		return record, err
+	}
+	// Recovering a journal may take files from under the failed one. This waits
+	// until it has ended.
+	c.compacting.Lock()
+	defer c.compacting.Unlock()
+	record, _, err = c.readNow(revision)
+	return record, err
+}
+
+func (c *Core) readNow(revision uint64) (journal.Record, journal.Journal, error) {
 	c.open.RLock()
 	defer c.open.RUnlock()
 	if c.closed {
-		return journal.Record{}, journal.ErrClosed
+		return journal.Record{}, c.journal, journal.ErrClosed
 	}
-	return c.journal.Read(revision)
+	record, err := c.journal.Read(revision)
+	return record, c.journal, err
+}
+
+// isSound tells whether a journal is the current one and has not failed in a way
+// that it is being recovered from.
+func (c *Core) isSound(j journal.Journal) bool {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	return c.journal == j && !errors.Is(c.health(), journal.ErrTransient)
 }
 
 // shard returns the shard of a prefix, making it from what is stored if need be.

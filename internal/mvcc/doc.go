@@ -59,8 +59,11 @@
 // until that is published and decides anew on the result.
 //
 // If the journal fails, nobody knows what became of that record and of those
-// after it. Their writers are told so, nothing from there on is ever shown, and
-// the core takes no more writes; reads and watches go on from what is published.
+// after it. Their writers are told so, nothing from there on is shown, and the core
+// takes no more writes; reads and watches go on from what is published. That is so
+// until the next start, or until the journal is recovered, if the failure was one
+// after which that is safe (see recoverFailures). Either way, what turns out to be
+// durable is then shown, and the rest has never happened.
 //
 // # Watches
 //

@@ -1,6 +1,7 @@
 package mvcc_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -31,8 +32,12 @@ type ledger struct {
 	// The append or the wait of this revision fails; 0 for none.
 	failAppend uint64
 	failWait   uint64
+	failWith   error // errDisk unless set
 	err        error
 	failTrim   error
+
+	// recover makes the ledger recoverable.
+	recover func() (journal.Journal, error)
 
 	onRead func()        // called before each Read
 	onTrim func()        // called after each Trim
@@ -82,8 +87,8 @@ func (l *ledger) Append(r journal.Record) (func() error, error) {
 		return nil, journal.ErrClosed
 	}
 	if r.Revision == l.failAppend {
-		l.err = errDisk
-		return nil, errDisk
+		l.err = cmp.Or(l.failWith, errDisk)
+		return nil, l.err
 	}
 	l.records[r.Revision] = r
 	l.last = r.Revision
@@ -101,9 +106,9 @@ func (l *ledger) wait(revision uint64) error {
 		synced := l.synced
 		switch {
 		case l.failWait != 0 && revision >= l.failWait:
-			l.err = errDisk
+			l.err = cmp.Or(l.failWith, errDisk)
 			l.mu.Unlock()
-			return errDisk
+			return l.failed()
 		case l.durable >= revision:
 			l.mu.Unlock()
 			return nil
@@ -111,6 +116,12 @@ func (l *ledger) wait(revision uint64) error {
 		l.mu.Unlock()
 		<-synced
 	}
+}
+
+func (l *ledger) failed() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
 }
 
 // hold makes appended records wait for sync.
@@ -196,6 +207,11 @@ func (l *ledger) Close() error {
 	l.closed = true
 	return nil
 }
+
+// recoverable is a ledger as a journal.Recoverer.
+type recoverable struct{ *ledger }
+
+func (r recoverable) Recover() (journal.Journal, error) { return r.ledger.recover() }
 
 // revisions returns the revisions of the records.
 func (l *ledger) revisions() []uint64 {

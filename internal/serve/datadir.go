@@ -44,6 +44,8 @@ func lockDir(dir string) (io.Closer, error) {
 
 // rooted is a journal that accepts no more records once its directory has been
 // removed or replaced: they would go to files that nobody finds again.
+//
+// It recovers if that journal does.
 type rooted struct {
 	journal.Journal
 	dir  string
@@ -67,6 +69,22 @@ func (r *rooted) Err() error {
 		return fmt.Errorf("%s %w", r.dir, errRemoved)
 	}
 	return nil
+}
+
+// Recover implements journal.Recoverer.
+func (r *rooted) Recover() (journal.Journal, error) {
+	failed, ok := r.Journal.(journal.Recoverer)
+	if !ok {
+		return nil, r.Journal.Err()
+	}
+	if err := r.Err(); errors.Is(err, errRemoved) {
+		return nil, journal.Transient(err)
+	}
+	recovered, err := failed.Recover()
+	if err != nil {
+		return nil, err
+	}
+	return &rooted{recovered, r.dir, r.info}, nil
 }
 
 // DiskUsage is that of the journal, if it knows.

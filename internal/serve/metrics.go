@@ -44,6 +44,15 @@ func figures(labels prometheus.Labels) []figure {
 			func(s mvcc.Stats) float64 { return float64(s.DecodedBytes) }),
 		newFigure("watches", "Watches open on the storage.", prometheus.GaugeValue,
 			func(s mvcc.Stats) float64 { return float64(s.Watches) }),
+		newFigure("read_only", "1 while the storage takes no writes, else 0.", prometheus.GaugeValue,
+			func(s mvcc.Stats) float64 {
+				if s.ReadOnly {
+					return 1
+				}
+				return 0
+			}),
+		newFigure("recoveries_total", "Times that the storage went on after a failure without a restart.", prometheus.CounterValue,
+			func(s mvcc.Stats) float64 { return float64(s.Recoveries) }),
 	}
 }
 

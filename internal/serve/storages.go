@@ -75,7 +75,11 @@ func (s *Storage) health() error {
 	case s.Name == "etcd":
 		return errors.New("etcd does not answer as it should: the server's log says why")
 	case errors.Is(err, errRemoved):
-		return errors.New("read-only, its directory was removed: restore it and start the server again")
+		return errors.New("read-only, its directory was removed: put it back")
+	case errors.Is(err, journal.ErrTransient) && (errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)):
+		return errors.New("read-only, too many files are open: recovers by itself when files can be opened")
+	case errors.Is(err, journal.ErrTransient):
+		return errors.New("read-only, the disk is full: recovers by itself when there is space")
 	case errors.Is(err, syscall.ENOSPC):
 		return errors.New("read-only, the disk is full: make space and start the server again")
 	default:

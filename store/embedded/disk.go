@@ -6,11 +6,16 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
+	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/annexapi/annex/store/journal"
 )
 
 // disk is the file system as Pebble sees it. Until the first failure it is the
@@ -28,8 +33,15 @@ import (
 // as the journal asks for the error before it confirms anything.
 //
 // What is not needed for that gets the error: a table that was half written
-// (Pebble writes it again, in memory) and compactions, which wait until the
-// journal is closed, because they would be retried without a pause.
+// (Pebble writes it again, in memory) and compactions. Those wait until the journal
+// is closed, because they would be retried without a pause; only not while it is
+// being opened, when Pebble waits for them and retries none.
+//
+// A failure is transient if it is a refusal that changed nothing and left nothing
+// half done that opening does not put right, as after a kill. That is never so for
+// a sync, whatever its error: the pages may be marked clean since, and would be
+// read, and taken for durable, though the disk never got them. Nor for closing, by
+// which some file systems mean the same.
 type disk struct {
 	vfs.FS
 	dir     string
@@ -37,7 +49,9 @@ type disk struct {
 	onFail  func(error)
 
 	failure atomic.Pointer[error]
+	using   sync.RWMutex // held for reading by every operation that changes the directory
 	memory  *vfs.MemFS
+	opening atomic.Bool
 	closing chan struct{}
 }
 
@@ -45,10 +59,12 @@ func newDisk(files vfs.FS, dir string, witness *witness, onFail func(error)) *di
 	memory := vfs.NewMem()
 	// A directory that cannot be made here shows when the first file is created.
 	_ = memory.MkdirAll(dir, 0o700)
-	return &disk{FS: files, dir: dir, witness: witness, onFail: onFail, memory: memory, closing: make(chan struct{})}
+	d := &disk{FS: files, dir: dir, witness: witness, onFail: onFail, memory: memory, closing: make(chan struct{})}
+	d.opening.Store(true)
+	return d
 }
 
-// error returns the first failure, or nil.
+// error returns the failure, or nil.
 func (d *disk) error() error {
 	if failure := d.failure.Load(); failure != nil {
 		return *failure
@@ -56,21 +72,86 @@ func (d *disk) error() error {
 	return nil
 }
 
-// fail records the first failure; later ones follow from it.
+// fail records what Pebble or the journal met with, if it is the first failure;
+// later ones follow from that.
 func (d *disk) fail(err error) {
+	err = refused(err)
 	if d.failure.CompareAndSwap(nil, &err) {
 		d.onFail(err)
 	}
 }
 
-// failed fails the disk if err is not nil, and reports whether it has failed,
-// now or before.
+// failed fails the disk if an operation had an error, and reports whether it has
+// failed, now or before. Of several at once, one that is not transient counts.
 func (d *disk) failed(operation, path string, err error) bool {
 	if err != nil {
-		d.fail(fmt.Errorf("%s %s: %w", operation, path, err))
+		if !namesPath(err) {
+			err = fmt.Errorf("%s %s: %w", operation, path, err)
+		}
+		if operation != "sync" && operation != "close" {
+			err = refused(err)
+		}
+		first := d.failure.CompareAndSwap(nil, &err)
+		if first || d.failLastingly(err) {
+			d.onFail(err)
+		}
 	}
 	return d.failure.Load() != nil
 }
+
+// namesPath tells whether an error says by itself what failed, and where.
+func namesPath(err error) bool {
+	switch err.(type) {
+	case *fs.PathError, *os.LinkError:
+		return true
+	}
+	return false
+}
+
+// failLastingly makes a transient failure one that is not.
+func (d *disk) failLastingly(err error) bool {
+	if errors.Is(err, journal.ErrTransient) {
+		return false
+	}
+	before := d.failure.Load()
+	return before != nil && errors.Is(*before, journal.ErrTransient) && d.failure.CompareAndSwap(before, &err)
+}
+
+// refused marks an error as transient if the operating system refused something,
+// and says when the journal goes on.
+func refused(err error) error {
+	switch {
+	case errors.Is(err, journal.ErrTransient):
+		return err
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return journal.Transient(fmt.Errorf("%w (recovers by itself when there is space)", err))
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return journal.Transient(fmt.Errorf("%w (recovers by itself when files can be opened)", err))
+	}
+	return err
+}
+
+// enter begins an operation that changes the directory, to be ended with leave;
+// false if the disk has failed.
+func (d *disk) enter() bool {
+	d.using.RLock()
+	if d.error() != nil {
+		d.using.RUnlock()
+		return false
+	}
+	return true
+}
+
+func (d *disk) leave() { d.using.RUnlock() }
+
+// quiesce waits until nothing reaches the directory of a failed disk any more.
+func (d *disk) quiesce() {
+	d.using.Lock()
+	defer d.using.Unlock()
+}
+
+// opened ends the opening.
+func (d *disk) opened() { d.opening.Store(false) }
 
 // release lets compactions that wait on a failed disk go. It is called once,
 // when the journal is being closed.
@@ -84,11 +165,13 @@ func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, er
 	if !d.owns(name) {
 		return d.FS.Create(name, category)
 	}
-	if d.error() != nil {
+	if !d.enter() {
 		return d.createInMemory(name, category)
 	}
 	file, err := d.FS.Create(name, category)
-	if d.failed("create", name, err) {
+	failed := d.failed("create", name, err)
+	d.leave()
+	if failed {
 		if err == nil {
 			_ = file.Close()
 		}
@@ -99,7 +182,9 @@ func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, er
 
 func (d *disk) createInMemory(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if category == "pebble-compaction" || category == "pebble-blob-file-rewrite" {
-		<-d.closing
+		if !d.opening.Load() {
+			<-d.closing
+		}
 		return nil, d.error()
 	}
 	return d.memory.Create(name, category)
@@ -109,11 +194,13 @@ func (d *disk) ReuseForWrite(oldName, newName string, category vfs.DiskWriteCate
 	if !d.owns(newName) {
 		return d.FS.ReuseForWrite(oldName, newName, category)
 	}
-	if d.error() != nil {
+	if !d.enter() {
 		return d.createInMemory(newName, category)
 	}
 	file, err := d.FS.ReuseForWrite(oldName, newName, category)
-	if d.failed("reuse", newName, err) {
+	failed := d.failed("reuse", newName, err)
+	d.leave()
+	if failed {
 		if err == nil {
 			_ = file.Close()
 		}
@@ -153,10 +240,11 @@ func (d *disk) Remove(name string) error {
 	if !d.owns(name) {
 		return d.FS.Remove(name)
 	}
-	if d.error() != nil {
+	if !d.enter() {
 		_ = d.memory.Remove(name)
 		return nil
 	}
+	defer d.leave()
 	err := d.FS.Remove(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -169,8 +257,11 @@ func (d *disk) Rename(oldName, newName string) error {
 	if !d.owns(newName) {
 		return d.FS.Rename(oldName, newName)
 	}
-	if d.error() == nil && !d.failed("rename", oldName, d.FS.Rename(oldName, newName)) {
-		return nil
+	if d.enter() {
+		defer d.leave()
+		if !d.failed("rename", oldName, d.FS.Rename(oldName, newName)) {
+			return nil
+		}
 	}
 	_ = d.memory.Rename(oldName, newName)
 	return nil
@@ -217,7 +308,8 @@ func (f *diskFile) answer() error {
 }
 
 func (f *diskFile) Write(p []byte) (int, error) {
-	if f.disk.error() == nil {
+	if f.disk.enter() {
+		defer f.disk.leave()
 		// The file may change the bytes it is given to write.
 		if f.isManifest {
 			f.manifest.checksum = crc32.Update(f.manifest.checksum, castagnoli, p)
@@ -246,20 +338,22 @@ func (f *diskFile) Sync() error     { return f.sync(f.File.Sync) }
 func (f *diskFile) SyncData() error { return f.sync(f.File.SyncData) }
 
 func (f *diskFile) sync(sync func() error) error {
-	if f.disk.error() != nil {
+	if !f.disk.enter() {
 		return f.answer()
 	}
+	defer f.disk.leave()
 	if f.disk.failed("sync", f.name, sync()) {
 		return f.answer()
 	}
-	if f.isManifest && f.disk.failed("sync", f.name, f.disk.witness.promiseManifest(f.manifest)) {
+	if f.isManifest && f.disk.failed("witness", f.name, f.disk.witness.promiseManifest(f.manifest)) {
 		return f.answer()
 	}
 	return nil
 }
 
 func (f *diskFile) SyncTo(length int64) (fullSync bool, err error) {
-	if f.disk.error() == nil {
+	if f.disk.enter() {
+		defer f.disk.leave()
 		fullSync, err = f.File.SyncTo(length)
 		if !f.disk.failed("sync", f.name, err) {
 			return fullSync, nil
@@ -271,7 +365,8 @@ func (f *diskFile) SyncTo(length int64) (fullSync bool, err error) {
 // Preallocate is a hint: a file system that cannot do it still stores the data,
 // and a full one says so again at the write.
 func (f *diskFile) Preallocate(offset, length int64) error {
-	if f.disk.error() == nil {
+	if f.disk.enter() {
+		defer f.disk.leave()
 		_ = f.File.Preallocate(offset, length)
 	}
 	return nil

@@ -15,10 +15,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"log/slog"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,12 +45,10 @@ type Options struct {
 
 // Journal implements journal.Journal.
 type Journal struct {
-	dir      string
+	*place
 	identity [16]byte
 	db       *pebble.DB
-	lock     *pebble.Lock
 	disk     *disk
-	health   io.Closer
 
 	// last is the revision that the next record has to follow: of the last record
 	// accepted, or what a Trim has raised it to. 0 if there was neither.
@@ -64,7 +59,7 @@ type Journal struct {
 	bounds bounds
 }
 
-var _ journal.Journal = (*Journal)(nil)
+var _ journal.Recoverer = (*Journal)(nil)
 
 // slowDisk is how long one operation may take before it is reported.
 const slowDisk = 5 * time.Second
@@ -85,57 +80,34 @@ func Open(dir string, options Options) (*Journal, error) {
 	return j, nil
 }
 
-func open(dir string, options Options) (_ *Journal, err error) {
-	logger := options.Logger
-	if logger == nil {
-		logger = slog.New(slog.DiscardHandler)
-	}
-	files, health := options.FS, io.Closer(nopCloser{})
-	if files == nil {
-		// The lock tells openers in this process apart by the name of the directory.
-		if dir, err = filepath.Abs(dir); err != nil {
-			return nil, err
-		}
-		files, health = vfs.WithDiskHealthChecks(vfs.Default, slowDisk, nil, func(info vfs.DiskSlowInfo) {
-			logger.Warn("journal: the disk is slow", "operation", info.String())
-		})
+func open(dir string, options Options) (*Journal, error) {
+	p, err := enter(dir, options)
+	if err != nil {
+		return nil, err
 	}
 	// Only the first error says why the journal cannot be opened.
-	defer func() {
-		if err != nil {
-			_ = health.Close()
-		}
-	}()
+	defer func() { _ = p.leave() }()
+	return p.open()
+}
 
-	if err := makeDir(files, dir); err != nil {
-		return nil, err
-	}
-	if options.FS == nil {
-		if dir, err = filepath.EvalSymlinks(dir); err != nil {
-			return nil, err
-		}
-	}
-	lock, err := lockDir(files, dir)
+// open opens the journal in a place, of which it is then one more user.
+func (p *place) open() (_ *Journal, err error) {
+	witness, found, err := openWitness(p.files, p.dir)
 	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			_ = lock.Close()
-		}
-	}()
-	witness, found, err := openWitness(files, dir)
-	if err != nil {
-		return nil, err
+		return nil, refused(err)
 	}
 	defer func() {
 		if err != nil {
 			_ = witness.close(false)
 		}
 	}()
-	state, err := inspect(files, dir, lock, witness)
+	lock, err := p.databaseLock()
 	if err != nil {
 		return nil, err
+	}
+	state, err := inspect(p.files, p.dir, lock, witness)
+	if err != nil {
+		return nil, refused(err)
 	}
 	if state.exists && found && !state.manifestKnown {
 		if err := witness.forgetManifest(); err != nil {
@@ -143,23 +115,29 @@ func open(dir string, options Options) (_ *Journal, err error) {
 		}
 	}
 	if state.exists && !found {
-		logger.Warn("journal: no witness file; damage at the end of the log cannot be told from a power cut", "dir", dir)
+		p.logger.Warn("journal: no witness file; damage at the end of the log cannot be told from a power cut", "dir", p.dir)
 	}
 
-	j := &Journal{dir: dir, lock: lock, health: health, bounds: state.bounds}
-	j.disk = newDisk(files, dir, witness, func(err error) {
-		logger.Error("journal: failed, no more records are accepted", "dir", dir, "err", err)
+	j := &Journal{place: p, bounds: state.bounds}
+	j.disk = newDisk(p.files, p.dir, witness, func(err error) {
+		p.logger.Error("journal: failed, no more records are accepted", "dir", p.dir, "err", err)
 	})
-	j.db, err = pebble.Open(dir, databaseOptions(options, j.disk, lock, logger))
+	j.db, err = pebble.Open(p.dir, databaseOptions(p.options, j.disk, lock, p.logger))
+	j.disk.opened()
 	if err != nil {
 		j.disk.release()
-		return nil, describe(err)
+		if failure := j.disk.error(); failure != nil {
+			// What Pebble says of a disk that has failed follows from that.
+			return nil, failure
+		}
+		return nil, refused(describe(err))
 	}
 	j.last.Store(state.last)
 	if err := j.begin(state); err != nil {
 		_ = j.closeDatabase()
 		return nil, err
 	}
+	p.users.Add(1)
 	return j, nil
 }
 
@@ -227,10 +205,7 @@ func (j *Journal) Err() error {
 	if j.closed.Load() {
 		return journal.ErrClosed
 	}
-	if err := j.disk.error(); err != nil {
-		return fmt.Errorf("journal %s accepts no more records: %w", j.dir, err)
-	}
-	return nil
+	return j.disk.error()
 }
 
 // Replay implements journal.Journal.
@@ -342,7 +317,7 @@ func (j *Journal) wait(batch *pebble.Batch, revision uint64) error {
 		}
 	}
 	if err := j.disk.error(); err != nil {
-		return fmt.Errorf("journal %s: revision %d may be lost: %w", j.dir, revision, err)
+		return fmt.Errorf("revision %d may be lost: %w", revision, err)
 	}
 	return nil
 }
@@ -434,7 +409,7 @@ func (j *Journal) Close() error {
 			j.disk.fail(err)
 		}
 	}
-	if err := errors.Join(j.closeDatabase(), j.lock.Close(), j.health.Close()); err != nil {
+	if err := errors.Join(j.closeDatabase(), j.leave()); err != nil {
 		return fmt.Errorf("close journal %s: %w", j.dir, err)
 	}
 	return nil
@@ -577,38 +552,4 @@ func damagedBy(revision uint64, err error) error {
 		return journal.Damaged(revision, "%w", oneLine{err})
 	}
 	return fmt.Errorf("revision %d: %w", revision, oneLine{err})
-}
-
-// makeDir creates dir and its parents, and makes their names durable.
-func makeDir(files vfs.FS, dir string) error {
-	if _, err := files.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	parent := files.PathDir(dir)
-	if parent != dir {
-		if err := makeDir(files, parent); err != nil {
-			return err
-		}
-	}
-	if err := files.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	handle, err := files.OpenDir(parent)
-	if err != nil {
-		return err
-	}
-	return errors.Join(handle.Sync(), handle.Close())
-}
-
-func lockDir(files vfs.FS, dir string) (*pebble.Lock, error) {
-	lock, err := pebble.LockDirectory(dir, files)
-	if err == nil {
-		return lock, nil
-	}
-	// A lock file that cannot be created is not a lock that somebody holds.
-	var path *fs.PathError
-	if errors.As(err, &path) {
-		return nil, err
-	}
-	return nil, fmt.Errorf("%w (%v)", journal.ErrLocked, err)
 }

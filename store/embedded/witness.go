@@ -203,7 +203,7 @@ func (w *witness) sayLocked(next testimony) error {
 // again.
 func (w *witness) forgetManifest() error {
 	if err := w.promiseManifest(manifestState{}); err != nil {
-		return err
+		return refused(err)
 	}
 	return w.file.Sync()
 }

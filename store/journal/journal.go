@@ -57,7 +57,7 @@ type Journal interface {
 	//
 	// After a failed Append or wait the fate of that record and of all later
 	// ones is unknown until the journal is opened again; the journal accepts no
-	// more records and Err says why.
+	// more records and Err says why. See Recoverer.
 	Append(record Record) (wait func() error, err error)
 
 	// Read returns the record of one revision. ErrNotFound if it has been
@@ -86,7 +86,29 @@ type Journal interface {
 	Close() error
 }
 
+// Recoverer is a journal that can go on after some failures without a new
+// process.
+type Recoverer interface {
+	Journal
+
+	// Recover opens the journal anew, as the next process would, after a failure
+	// that Err reports as one matching ErrTransient. What it returns takes the
+	// place of the failed journal, beginning with Replay. The failed one can still
+	// be read until it is closed; close both.
+	//
+	// It is called when every call of Append and Trim, and every wait, has returned.
+	// After an error that matches ErrTransient it can be called again, later; any
+	// other means that the journal has failed for good, and Err says the same then.
+	Recover() (Journal, error)
+}
+
 var (
+	// ErrTransient marks a failure that leaves nothing in doubt but what a killed
+	// process leaves in doubt, the records not known to be durable, and whose cause
+	// may pass: a full disk, a used-up quota, too many open files. A failed sync is
+	// none: what the operating system then shows need not be what is on the disk.
+	// Only a Recoverer reports it.
+	ErrTransient = errors.New("the cause may pass")
 	// ErrNotFound is returned by Read for a revision without a record.
 	ErrNotFound = errors.New("no record at this revision")
 	// ErrDamaged marks data that is there but cannot be trusted. It survives
@@ -119,3 +141,12 @@ type Damage struct {
 
 func (d *Damage) Error() string { return fmt.Sprintf("revisions %d to %d: %v", d.First, d.Last, d.Err) }
 func (d *Damage) Unwrap() error { return d.Err }
+
+// Transient marks an error as one that matches ErrTransient. Its text stays.
+func Transient(err error) error { return transient{err} }
+
+type transient struct{ error }
+
+func (t transient) Unwrap() error { return t.error }
+
+func (transient) Is(target error) bool { return target == ErrTransient }

@@ -5,6 +5,7 @@
 //   - RunJournal is the contract of a journal, on its own.
 //   - RunRestart is what the revisioned core promises across a restart above a
 //     durable journal, and RunCrash across the death of the process.
+//   - RunRecovery is what it promises when a disk fails and becomes well again.
 //   - CountFaults counts what the fault tests of a journal inject and find.
 package storetest
 
