@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -370,12 +369,72 @@ func checkLostHistory(t *testing.T, c *client, begin string) {
 // untilEncryptedWith waits until the server has read a key again.
 func untilEncryptedWith(t *testing.T, c *client, key string) {
 	t.Helper()
-	deadline := time.After(patience)
-	for !strings.Contains(string(c.get("/metrics").raw), `annex_storage_encryption_info{group="shop.example.com",key="`+key+`"`) {
-		select {
-		case <-deadline:
-			t.Fatalf("the server does not take up %s", key)
-		case <-time.After(time.Millisecond):
+	until(t, "the server takes up "+key, func() bool {
+		return strings.Contains(string(c.get("/metrics").raw), `annex_storage_encryption_info{group="shop.example.com",key="`+key+`"`)
+	})
+}
+
+// An update that changes nothing writes what is stored with an old key.
+func TestAnUpdateThatChangesNothingTakesUpANewKey(t *testing.T) {
+	first, second := keyed("secretbox", "key1", secret1), keyed("secretbox", "key2", secret2)
+	file := encryptionConfig(t, first)
+	options := annex.Options{DataDir: t.TempDir(), Storage: annex.Embedded, EncryptionConfigFile: file}
+	t.Run("before", func(t *testing.T) { startWith(t, shop(), options).create("w", spec(fields{"size": "small"})) })
+	writeEncryptionConfig(t, file, second, first)
+	t.Run("after", func(t *testing.T) {
+		c := startWith(t, shop(), options)
+		old := c.widget("w")
+		rewritten := c.put(widgetsPath+"/w", old).want(http.StatusOK).widget()
+		if rewritten.ResourceVersion == old.ResourceVersion {
+			t.Error("nothing was written")
+		}
+		if again := c.put(widgetsPath+"/w", rewritten).want(http.StatusOK).widget(); again.ResourceVersion != rewritten.ResourceVersion {
+			t.Error("it was written twice")
+		}
+	})
+	if value := storedWidgets(t, options)["w"]; !strings.HasPrefix(value, "k8s:enc:secretbox:v1:key2:") {
+		t.Errorf("it is stored as %.40q", value)
+	}
+}
+
+func TestObjectsAreRewrittenInANewStoredVersion(t *testing.T) {
+	stored := func(version string) annex.Server {
+		return annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
+			widgets().StoredAs(version),
+		}}}}
+	}
+	options := annex.Options{DataDir: t.TempDir(), Storage: annex.Embedded}
+	before := []*v1.Widget{}
+	t.Run("before", func(t *testing.T) {
+		c := startWith(t, stored("v1beta1"), options)
+		for i := range 5 {
+			before = append(before, c.create(fmt.Sprint("w", i), spec(fields{"size": "small"})))
+		}
+	})
+	for name, value := range storedWidgets(t, options) {
+		if !strings.Contains(value, `"apiVersion":"shop.example.com/v1beta1"`) {
+			t.Errorf("%s is stored as %s", name, value)
+		}
+	}
+	t.Run("rewrite", func(t *testing.T) {
+		c := startWith(t, stored("v1"), options)
+		if out, err := storageVerb(t, options, "rewrite", "--compact"); err != nil || !strings.Contains(out, "widgets.shop.example.com: 5 looked at, 5 rewritten, 0 already current") {
+			t.Errorf("%v\n%s", err, out)
+		}
+		for _, old := range before {
+			now := c.widget(old.Name)
+			if now.ResourceVersion == old.ResourceVersion {
+				t.Errorf("%s was not written", now.Name)
+			}
+			old.ResourceVersion = now.ResourceVersion
+			if !equality.Semantic.DeepEqual(old, now) {
+				t.Errorf("got %v, want %v", now, old)
+			}
+		}
+	})
+	for name, value := range storedWidgets(t, options) {
+		if !strings.Contains(value, `"apiVersion":"shop.example.com/v1"`) {
+			t.Errorf("%s is stored as %s", name, value)
 		}
 	}
 }

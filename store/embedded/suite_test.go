@@ -28,6 +28,11 @@ func TestStorage(t *testing.T) {
 	storetest.RunStorage(t, "embedded", storetest.AboveJournal(openNew))
 }
 
+func TestEncryptedStorage(t *testing.T) {
+	storetest.RunStorageWith(t, "embedded with aesgcm",
+		storetest.Encrypted(storetest.AboveJournal(openNew), storetest.Ciphers(t)["aesgcm"]), storetest.Traits{NotRun: storetest.WithoutSizes})
+}
+
 func TestAKilledProcessLosesNothing(t *testing.T) {
 	storetest.RunCrash(t, "embedded", func(_ testing.TB, dir string) (journal.Journal, error) {
 		return embedded.Open(dir, embedded.Options{MemTableSize: 1 << 20})

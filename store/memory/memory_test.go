@@ -12,6 +12,11 @@ var backend = storetest.AboveJournal(func(testing.TB) journal.Journal { return m
 
 func TestStorage(t *testing.T) { storetest.RunStorage(t, "memory", backend) }
 
+func TestEncryptedStorage(t *testing.T) {
+	storetest.RunStorageWith(t, "memory with aescbc",
+		storetest.Encrypted(backend, storetest.Ciphers(t)["aescbc"]), storetest.Traits{NotRun: storetest.WithoutSizes})
+}
+
 func TestJournal(t *testing.T) {
 	open := func(testing.TB, string) (journal.Journal, error) { return memory.New(), nil }
 	storetest.RunJournal(t, open, false)

@@ -3,6 +3,7 @@ package etcdtest_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -85,13 +86,25 @@ func suiteBackend(options etcd.Options) storetest.OpenBackend {
 }
 
 func TestStorage(t *testing.T) {
-	storetest.RunStorageWith(t, "etcd", suiteBackend(etcd.Options{NoWatchCache: true}), storetest.Traits{
+	storetest.RunStorageWith(t, "etcd", suiteBackend(etcd.Options{NoWatchCache: true}), direct())
+}
+
+// direct are the traits of etcd without a watch cache.
+func direct() storetest.Traits {
+	return storetest.Traits{
 		NoBookmarks: true, NoSizes: true, CompactionRaises: true,
 		NotRun: map[string]string{
 			"RunTestOptionalWatchBookmarksWithCorrectResourceVersion": "only the watch cache sends bookmarks with objects' versions; upstream runs it on the cache only",
 			"RunTestGetListWithErrorAggregation":                      "upstream runs it beneath the transformer that its factory adds, which calls every error a corrupt object",
 		},
-	})
+	}
+}
+
+func TestEncryptedStorage(t *testing.T) {
+	traits := direct()
+	maps.Copy(traits.NotRun, storetest.WithoutSizes)
+	storetest.RunStorageWith(t, "etcd with secretbox",
+		storetest.Encrypted(suiteBackend(etcd.Options{NoWatchCache: true}), storetest.Ciphers(t)["secretbox"]), traits)
 }
 
 func TestStorageWithWatchCache(t *testing.T) {
