@@ -21,6 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/store"
 )
 
@@ -30,20 +31,21 @@ const prefix = "/pods"
 // selects 1 %.
 const groups = 100
 
-func codecs() serializer.CodecFactory {
+func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, metav1.SchemeGroupVersion)
 	install.Install(scheme)
-	return serializer.NewCodecFactory(scheme)
+	return scheme
 }
 
-// pods describes the resource, stored as JSON like a custom resource, without
-// indexes.
+// pods describes the resource, without indexes. The codec is that of our servers,
+// JSON, for every backend.
 func pods() store.Resource {
+	scheme := newScheme()
 	return store.Resource{
 		Resource: examplev1.Resource("pods"),
 		Prefix:   prefix,
-		Codec:    codecs().LegacyCodec(examplev1.SchemeGroupVersion),
+		Codec:    convert.NewStorageCodec(scheme, serializer.NewCodecFactory(scheme), examplev1.SchemeGroupVersion),
 		New:      func() runtime.Object { return &example.Pod{} },
 		NewList:  func() runtime.Object { return &example.PodList{} },
 		KeyFunc: func(object runtime.Object) (string, error) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
 	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
@@ -85,7 +86,7 @@ func fanOut(b *testing.B, s *system, opened storage.Interface, watchers, updates
 
 // watchServer serves a watch as the API's handler does.
 func watchServer(w watch.Interface) *handlers.WatchServer {
-	factory := codecs()
+	factory := serializer.NewCodecFactory(newScheme())
 	info, _ := runtime.SerializerInfoForMediaType(factory.SupportedMediaTypes(), runtime.ContentTypeJSON)
 	return &handlers.WatchServer{
 		Watching:        w,

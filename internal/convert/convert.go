@@ -9,7 +9,6 @@
 package convert
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -247,17 +246,5 @@ func list(convert conversion.ConversionFunc) conversion.ConversionFunc {
 // for the internal version, whose objects do not name theirs. A list would else
 // repeat it in every item, or not, by the version that an item was stored in.
 func (m *Machinery) StorageCodec(stored schema.GroupVersion) runtime.Codec {
-	return typeless{m.Codecs.LegacyCodec(stored)}
-}
-
-type typeless struct{ runtime.Codec }
-
-func (c typeless) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
-	obj, kind, err := c.Codec.Decode(data, defaults, into)
-	if err != nil {
-		// Not wrapped: what is wrong in storage is no client's bad request.
-		return nil, kind, errors.New(err.Error())
-	}
-	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
-	return obj, kind, nil
+	return NewStorageCodec(m.Scheme, m.Codecs, stored)
 }
