@@ -54,6 +54,29 @@ func TestCommandLine(t *testing.T) {
 				ts.Check(err)
 				ts.Defer(func() { ts.Check(j.Close()) })
 			},
+			// stored DIR makes a storage with a namespace and a shelf, differing DIR one with
+			// another shelf of the same name.
+			"stored": func(ts *testscript.TestScript, _ bool, args []string) {
+				ts.Check(storeRecords(ts.MkAbs(args[0]),
+					journal.Record{Revision: 2, Key: "/namespaces/default", Value: []byte(`{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"default","uid":"1"}}`)},
+					journal.Record{Revision: 3, Key: "/shop.example.com/shelves/s", Value: []byte(`{"kind":"Shelf","apiVersion":"shop.example.com/v1","metadata":{"name":"s","uid":"2"}}`)},
+					journal.Record{Revision: 4, Previous: 3, Key: "/shop.example.com/shelves/s", Value: []byte(`{"kind":"Shelf","apiVersion":"shop.example.com/v1","metadata":{"name":"s","uid":"2","labels":{"a":"b"}}}`)}))
+			},
+			"differing": func(ts *testscript.TestScript, _ bool, args []string) {
+				ts.Check(storeRecords(ts.MkAbs(args[0]),
+					journal.Record{Revision: 2, Key: "/shop.example.com/shelves/s", Value: []byte(`{"kind":"Shelf","apiVersion":"shop.example.com/v1","metadata":{"name":"s","uid":"3"}}`)}))
+			},
+			// cut FROM TO copies a file without its last byte, newer FROM TO a backup with
+			// the next version of the format.
+			"cut": func(ts *testscript.TestScript, _ bool, args []string) {
+				data := ts.ReadFile(args[0])
+				ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(data[:len(data)-1]), 0o600))
+			},
+			"newer": func(ts *testscript.TestScript, _ bool, args []string) {
+				data := []byte(ts.ReadFile(args[0]))
+				data[len("AnnexBkp")+3]++
+				ts.Check(os.WriteFile(ts.MkAbs(args[1]), data, 0o600))
+			},
 			// damage DIR makes a storage with one record and flips a bit of it.
 			"damage": func(ts *testscript.TestScript, _ bool, args []string) {
 				dir := ts.MkAbs(args[0])
@@ -85,6 +108,27 @@ func TestCommandLine(t *testing.T) {
 			},
 		},
 	})
+}
+
+// storeRecords makes an embedded storage of records.
+func storeRecords(dir string, records ...journal.Record) error {
+	j, err := embedded.Open(dir, embedded.Options{})
+	if err != nil {
+		return err
+	}
+	if _, err := j.Replay(context.Background(), func(journal.Record) error { return nil }); err != nil {
+		return err
+	}
+	for _, r := range records {
+		wait, err := j.Append(r)
+		if err != nil {
+			return err
+		}
+		if err := wait(); err != nil {
+			return err
+		}
+	}
+	return j.Close()
 }
 
 // process is a program that serves.

@@ -18,9 +18,9 @@ const module = "github.com/annexapi/annex"
 // follow a request from the façade to the disk; the reason stands where it is not
 // plain.
 var rooms = map[string][]string{
-	"":                             {"api", "internal/define", "internal/informer", "internal/maintenance", "internal/serve", "internal/upstream", "store/etcd"}, // etcd's options are part of ours
-	"annextest":                    {"", "store/etcd"},                                                                                                           // whose options are part of the façade's
-	"api":                          {},                                                                                                                           // clients link it
+	"":                             {"api", "internal/define", "internal/informer", "internal/maintenance", "internal/serve", "internal/upstream", "store/etcd", "store/journal"}, // etcd's options are part of ours
+	"annextest":                    {"", "store/etcd"},                                                                                                                            // whose options are part of the façade's
+	"api":                          {},                                                                                                                                            // clients link it
 	"internal/define":              {"api"},
 	"internal/convert":             {"internal/define"},
 	"internal/convert/metaopenapi": {},
@@ -35,7 +35,7 @@ var rooms = map[string][]string{
 	"internal/loopback":            {},
 	"internal/coreapi":             {},
 	"internal/mvcc":                {"store", "store/journal"},
-	"internal/maintenance":         {"internal/encryption", "store", "store/journal"},
+	"internal/maintenance":         {"internal/encryption", "internal/mvcc", "store", "store/journal"},
 	"internal/virtual":             {"internal/define", "internal/mvcc", "store", "store/memory"},
 	"internal/shop/v1":             {"api"}, // the tests' own API
 	"internal/shop/v1beta1":        {"api", "internal/shop/v1"},

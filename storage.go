@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -18,6 +19,8 @@ import (
 
 	"github.com/annexapi/annex/internal/maintenance"
 	"github.com/annexapi/annex/internal/serve"
+	"github.com/annexapi/annex/store/etcd"
+	"github.com/annexapi/annex/store/journal"
 )
 
 // storageVerbs are what the verbs below storage share.
@@ -45,7 +48,7 @@ meanwhile.`,
 	storageFlags(flags, &v.options)
 	flags.StringVar(&v.tools.Kubeconfig, "kubeconfig", "", "a running server to ask, instead of the one that uses the data directory")
 	flags.StringVar(&v.tools.Only, "only", "", "the one storage to work on, such as embedded, of a server that has several")
-	cmd.AddCommand(v.dump(), v.backup(), v.verify(), v.compact(), v.stats(), v.rewrite())
+	cmd.AddCommand(v.dump(), v.backup(), v.restore(), v.migrate(), v.verify(), v.compact(), v.stats(), v.rewrite())
 	return cmd
 }
 
@@ -285,6 +288,182 @@ func isTerminal(w io.Writer) bool {
 	}
 	info, err := f.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// copyFlags are those of the verbs that write into a storage.
+func copyFlags(cmd *cobra.Command, how *serve.CopyOptions) {
+	flags := cmd.Flags()
+	flags.Uint64Var(&how.Bump, "bump-revision", 1_000_000_000, "by how much revisions are raised above all that clients may know")
+	flags.BoolVar(&how.Replace, "replace", false, "move aside what is in the directory already, to a name with the time")
+	flags.BoolVar(&how.Overwrite, "overwrite", false, "take these objects where others are in an etcd already, and leave there what is in no way of them")
+	flags.BoolVar(&how.ResetWatches, "reset-watches", false, "accept an etcd whose revisions are lower than those that clients know; they must be restarted then")
+}
+
+const etcdSnapshot = "etcd-snapshot="
+
+func (v *storageVerbs) restore() *cobra.Command {
+	var from, to, output string
+	how := serve.CopyOptions{}
+	cmd := &cobra.Command{
+		Use:   "restore --from FILE",
+		Short: "Put a backup where a server stores its objects",
+		Long: `Put a backup where a server stores its objects, which must be empty, or is moved aside
+with --replace. No server may be running. The file is read to its end before anything is
+changed, and what is written is read again. Whoever interrupts it leaves what was there
+before.
+
+Objects keep their uid, creation time, finalizers, generation and managed fields. Their
+resource versions are new, and higher than any that was seen before: clients that watched
+are told that their version has expired, and list again.
+
+With --to etcd-snapshot=FILE the objects are written into a file that etcdutl snapshot
+restore takes.`,
+		Example: fmt.Sprintf(`  %[1]s storage restore --from monday.backup --data-dir new
+
+  # replace what a server has stored, which stays beside as data/storage.TIME
+  %[1]s storage restore --from monday.backup --data-dir data --replace`, v.server.Name),
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if from == "" {
+				return usage(errors.New("say what to restore with --from FILE"))
+			}
+			if err := v.prepareCopy(cmd, output); err != nil {
+				return err
+			}
+			if to != "" {
+				file, ok := strings.CutPrefix(to, etcdSnapshot)
+				if !ok || file == "" {
+					return usage(fmt.Errorf("--to %q: %sFILE is the only choice; --storage says which storage it is otherwise", to, etcdSnapshot))
+				}
+				how.EtcdSnapshot = file
+			}
+			definition, err := v.server.define()
+			if err != nil {
+				return err
+			}
+			contents, done, err := serve.Restore(cmd.Context(), definition, serve.Options(v.options), from, how)
+			if err != nil {
+				return copyError(err)
+			}
+			if contents.Server != v.server.Name {
+				fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s is a backup of a server called %s\n", from, contents.Server)
+			}
+			return printCopied(cmd.OutOrStdout(), done, output)
+		},
+	}
+	cmd.Flags().StringVar(&from, "from", "", "the backup")
+	cmd.Flags().StringVar(&to, "to", "", etcdSnapshot+"FILE writes a snapshot for etcdutl instead")
+	copyFlags(cmd, &how)
+	outputFlag(cmd, &output)
+	return cmd
+}
+
+func (v *storageVerbs) migrate() *cobra.Command {
+	var from, to, output string
+	target := Options{}
+	how := serve.CopyOptions{}
+	cmd := &cobra.Command{
+		Use:   "migrate --from STORAGE --to STORAGE",
+		Short: "Copy all objects from one storage to another",
+		Long: `Copy all objects from one storage to another: embedded, or etcd. No server may be
+running. The storage that is copied from stays as it is.
+
+Objects keep their uid, creation time, finalizers, generation and managed fields. What has
+been written is read again and compared. It can be run again: objects that are there
+already, and are the same, are left alone; any others are an error before anything is
+written.
+
+Resource versions are higher afterwards than any that was seen before. An etcd that runs
+cannot be raised to that, and is refused if it is behind; there are two ways then.
+--to etcd-snapshot=FILE writes a snapshot with raised revisions, for etcdutl snapshot
+restore to make a new etcd of. --reset-watches writes all the same: every client that has
+seen objects before must be restarted.`,
+		Example: fmt.Sprintf(`  # from the data directory to a new etcd
+  %[1]s storage migrate --from embedded --data-dir data --to etcd-snapshot=new.db
+  etcdutl snapshot restore new.db --data-dir /var/lib/etcd
+
+  # and back
+  %[1]s storage migrate --from etcd --etcd-servers https://etcd-1:2379 --etcd-cafile ca.pem --to embedded --to-data-dir data`, v.server.Name),
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if from == "" || to == "" {
+				return usage(errors.New("say what to copy with --from STORAGE and --to STORAGE"))
+			}
+			if err := v.prepareCopy(cmd, output); err != nil {
+				return err
+			}
+			source := serve.Options(v.options)
+			source.Storage = from
+			if !cmd.Flag("to-data-dir").Changed {
+				target.DataDir = v.options.DataDir
+			}
+			target.Storage, target.EncryptionConfigFile = to, v.options.EncryptionConfigFile
+			if file, ok := strings.CutPrefix(to, etcdSnapshot); ok {
+				if file == "" {
+					return usage(fmt.Errorf("--to %s: name the file, as in %snew.db", to, etcdSnapshot))
+				}
+				target.Storage, how.EtcdSnapshot, how.EtcdPrefix = Etcd, file, target.Etcd.Prefix
+			}
+			definition, err := v.server.define()
+			if err != nil {
+				return err
+			}
+			done, err := serve.Migrate(cmd.Context(), definition, source, serve.Options(target), how)
+			if err != nil {
+				return copyError(err)
+			}
+			return printCopied(cmd.OutOrStdout(), []serve.Copied{done}, output)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&from, "from", "", "the storage to copy from, which --data-dir or --etcd-servers tell more about")
+	flags.StringVar(&to, "to", "", "the storage to copy to, or "+etcdSnapshot+"FILE")
+	flags.StringVar(&target.DataDir, "to-data-dir", "", "data directory to copy to (default: --data-dir)")
+	flags.StringSliceVar(&target.Etcd.Endpoints, "to-etcd-servers", nil, "URLs of the members of the etcd to copy to")
+	flags.StringVar(&target.Etcd.Prefix, "to-etcd-prefix", etcd.DefaultPrefix, "beginning of all keys there")
+	flags.StringVar(&target.Etcd.CAFile, "to-etcd-cafile", "", "authorities of its certificates (PEM; default: the system's)")
+	flags.StringVar(&target.Etcd.CertFile, "to-etcd-certfile", "", "client certificate for it (PEM)")
+	flags.StringVar(&target.Etcd.KeyFile, "to-etcd-keyfile", "", "key of --to-etcd-certfile (PEM)")
+	copyFlags(cmd, &how)
+	outputFlag(cmd, &output)
+	return cmd
+}
+
+// prepareCopy checks what the verbs that write into a storage have in common.
+func (v *storageVerbs) prepareCopy(cmd *cobra.Command, output string) error {
+	if v.tools.Kubeconfig != "" || v.tools.Only != "" {
+		return usage(fmt.Errorf("%s works on stopped servers, as a whole: leave --kubeconfig and --only away", cmd.CommandPath()))
+	}
+	logTo(cmd.ErrOrStderr(), 0)
+	return checkOutput(output)
+}
+
+// copyError says whose fault it is: what is refused before anything is written is
+// the user's.
+func copyError(err error) error {
+	for _, refused := range []error{maintenance.ErrBackup, maintenance.ErrNotEmpty, maintenance.ErrBehind, maintenance.ErrExists, maintenance.ErrEncrypted, journal.ErrLocked, fs.ErrNotExist} {
+		if errors.Is(err, refused) {
+			return usage(err)
+		}
+	}
+	return err
+}
+
+func printCopied(out io.Writer, done []serve.Copied, output string) error {
+	if output == "json" {
+		return printJSON(out, done)
+	}
+	for _, c := range done {
+		if c.Skipped {
+			fmt.Fprintf(out, "%s: left out, it lives as long as its server\n", c.Storage)
+			continue
+		}
+		fmt.Fprintf(out, "%s: %d objects, %d written; the revision is %d\n", c.Storage, c.Objects, c.Written, c.Revision)
+		if c.Aside != "" {
+			fmt.Fprintf(out, "%s: what was there before is in %s\n", c.Storage, shortPath(c.Aside))
+		}
+	}
+	return nil
 }
 
 func (v *storageVerbs) verify() *cobra.Command {

@@ -41,8 +41,8 @@ type Maintenance interface {
 type Snapshot interface {
 	// Revision is the revision of the snapshot.
 	Revision() uint64
-	// Values yields all values in the order of keys. It can be called once. An error
-	// ends it.
+	// Values yields all values in the order of keys. It can be called again. An
+	// error ends it.
 	Values(ctx context.Context) iter.Seq2[Value, error]
 	// Close releases the snapshot. Closing twice does nothing.
 	Close()

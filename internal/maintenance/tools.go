@@ -71,6 +71,8 @@ type Local struct {
 	Key func(schema.GroupResource) encryption.Key
 	// Readable says whether what is stored can be decrypted; nil if that is known.
 	Readable func(context.Context) error
+	// Default is the name of the storage for what belongs to no resource.
+	Default string
 	// OnClose is called by Close.
 	OnClose func() error
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/maintenance"
 	"github.com/annexapi/annex/internal/mvcc"
 	"github.com/annexapi/annex/store"
 	"github.com/annexapi/annex/store/embedded"
@@ -181,12 +182,23 @@ func (o *Options) journal(logger klog.Logger, name string) (journal.Journal, err
 	if name == "memory" {
 		return memory.NewAfter(firstRevision(time.Now())), nil
 	}
-	dir := o.path("storage")
-	j, err := embedded.Open(dir, embedded.Options{Logger: slog.New(logr.ToSlogHandler(logger))})
+	dir := o.dir(name)
+	if err := maintenance.FinishRestore(dir); err != nil {
+		return nil, err
+	}
+	j, err := o.openJournal(logger, name, dir)
 	if err != nil {
 		return nil, err
 	}
 	return root(j, dir)
+}
+
+// dir is the directory of a storage that has one.
+func (o *Options) dir(string) string { return o.path("storage") }
+
+// openJournal opens the journal of a storage in a directory.
+func (o *Options) openJournal(logger klog.Logger, _, dir string) (journal.Journal, error) {
+	return embedded.Open(dir, embedded.Options{Logger: slog.New(logr.ToSlogHandler(logger))})
 }
 
 // firstRevision is where a store begins that is empty at every start: the time in

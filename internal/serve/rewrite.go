@@ -18,11 +18,10 @@ import (
 )
 
 // rewritable lets tools store objects anew, in storages that open gives them.
-func rewritable(local *maintenance.Local, at placement, keys *encryption.Encryption, open func(maintenance.Resource) (storage.Interface, error)) {
+func rewritable(local *maintenance.Local, keys *encryption.Encryption, open func(maintenance.Resource) (storage.Interface, error)) {
 	local.Key = keys.Key
 	for i := range local.Resources {
 		r := &local.Resources[i]
-		r.In = at[r.Resource]
 		r.Open = func() (storage.Interface, error) { return open(*r) }
 	}
 }

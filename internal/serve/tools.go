@@ -145,7 +145,7 @@ func (o *Options) local(ctx context.Context, definition *define.Server, keys *en
 	}
 	all := stopped{local, definition}
 	local.Readable = func(ctx context.Context) error { return keys.Check(ctx, all) }
-	rewritable(local, at, keys, all.open)
+	rewritable(local, keys, all.open)
 	only, err := local.Only(tools.Only)
 	if err != nil {
 		return nil, errors.Join(err, local.Close())
@@ -186,7 +186,10 @@ func (o *Options) openIdle(ctx context.Context, name string, scan bool) (*mainte
 
 // existing returns the directory of a storage, which must be there.
 func (o *Options) existing(name string) (string, error) {
-	dir := o.path("storage")
+	dir := o.dir(name)
+	if err := maintenance.FinishRestore(dir); err != nil {
+		return "", err
+	}
 	if _, err := os.Stat(dir); err != nil {
 		return "", fmt.Errorf("there is no storage %s in %s: %w", name, o.DataDir, err)
 	}
@@ -226,7 +229,7 @@ func newLocal(definition *define.Server, at placement, keys value.ResourceTransf
 	for _, k := range definition.Kinds() {
 		empty[k.GroupResource()] = k.Hub().New
 	}
-	local := &maintenance.Local{Server: definition.Name, Version: upstream.Version()}
+	local := &maintenance.Local{Server: definition.Name, Version: upstream.Version(), Default: at[coreapi.Resource]}
 	for _, resource := range at.sorted() {
 		options, err := stores.GetRESTOptions(resource, nil)
 		if err != nil {
@@ -235,12 +238,24 @@ func newLocal(definition *define.Server, at placement, keys value.ResourceTransf
 		local.Resources = append(local.Resources, maintenance.Resource{
 			Resource:    resource,
 			Prefix:      options.ResourcePrefix,
+			In:          at[resource],
 			Codec:       options.StorageConfig.Codec,
 			New:         empty[resource],
 			Transformer: options.StorageConfig.Transformer,
 		})
 	}
 	return local, nil
+}
+
+// everything says that all resources of a definition are kept in one storage.
+func everything(definition *define.Server, name string) placement {
+	at := placement{coreapi.Resource: name}
+	for _, k := range definition.Kinds() {
+		if k.IsStored() {
+			at[k.Owner().GroupResource()] = name
+		}
+	}
+	return at
 }
 
 // newStores describes the storage of a definition's resources and of namespaces.
@@ -260,7 +275,7 @@ func (s *Server) maintenance(stores *registry.Stores) (*maintenance.Local, error
 	if err != nil {
 		return nil, err
 	}
-	rewritable(local, at, s.encryption, func(r maintenance.Resource) (storage.Interface, error) { return stores.Opened(r.Resource) })
+	rewritable(local, s.encryption, func(r maintenance.Resource) (storage.Interface, error) { return stores.Opened(r.Resource) })
 	for _, storage := range s.storages {
 		m, err := maintained(storage.Name, storage.Backend)
 		if err != nil {
@@ -274,17 +289,12 @@ func (s *Server) maintenance(stores *registry.Stores) (*maintenance.Local, error
 // PrefixOf returns what the keys of a resource begin with, empty if a definition has
 // no such resource, and the names of those that it has.
 func PrefixOf(definition *define.Server, resource schema.GroupResource) (prefix string, known []string, err error) {
-	at := placement{coreapi.Resource: ""}
 	for _, k := range definition.Kinds() {
-		if !k.IsStored() {
-			continue
-		}
-		at[k.Owner().GroupResource()] = ""
 		if k.GroupResource() == resource {
 			resource = k.Owner().GroupResource()
 		}
 	}
-	local, err := newLocal(definition, at, nil)
+	local, err := newLocal(definition, everything(definition, ""), nil)
 	if err != nil {
 		return "", nil, err
 	}

@@ -101,6 +101,9 @@ func (s *scanner) run(ctx context.Context, witness *witness) (uint64, error) {
 		if broken == nil {
 			break
 		}
+		if len(s.starts) > 0 {
+			broken.First = max(broken.First, s.starts[0])
+		}
 		resume, ok := s.behind(broken.First)
 		if ok {
 			broken.Last = resume - 1
@@ -258,4 +261,22 @@ func (s *scanner) readable(revision uint64) bool {
 	}
 	valid := iter.SeekGE(recordKey(revision))
 	return iter.Close() == nil && valid
+}
+
+// LastRevision returns the highest revision that was ever acknowledged by the journal
+// in dir, as far as that can still be told. It reads the whole journal, damaged as it
+// may be; an error says that nothing can be told.
+func LastRevision(ctx context.Context, dir string) (uint64, error) {
+	last := uint64(0)
+	compacted, err := Scan(ctx, dir, Options{}, func(r journal.Record) error {
+		last = max(last, r.Revision)
+		return nil
+	}, func(d *journal.Damage) { last = max(last, d.Last) })
+	if err == nil {
+		return max(last, compacted), nil
+	}
+	if witness, found, failed := openWitness(vfs.Default, dir); failed == nil && found {
+		return max(last, witness.said.revision), nil
+	}
+	return last, err
 }

@@ -22,9 +22,7 @@ import (
 var _ store.Maintenance = (*Backend)(nil)
 
 // root is what all keys begin with, without a slash at the end.
-func (b *Backend) root() string {
-	return strings.TrimSuffix(path.Join("/", b.options.Prefix), "/")
-}
+func (b *Backend) root() string { return root(b.options.Prefix) }
 
 // compactRevKey is where upstream's compactor keeps what it has compacted to. It is
 // beside the prefix, unless that is empty.
@@ -187,4 +185,18 @@ func (b *Backend) Status(ctx context.Context) (store.Status, error) {
 		status.DiskBytes = uint64(member.DbSize)
 	}
 	return status, nil
+}
+
+// ValueContext is the Context of a value that is stored at a key of an etcd that is
+// used with a prefix, as in Options.
+func ValueContext(prefix, key string) value.DefaultContext {
+	return value.DefaultContext(root(prefix) + key)
+}
+
+// root is what the keys of a prefix begin with, without a slash at the end.
+func root(prefix string) string {
+	if prefix == "" {
+		prefix = DefaultPrefix
+	}
+	return strings.TrimSuffix(path.Join("/", prefix), "/")
 }

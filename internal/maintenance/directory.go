@@ -1,0 +1,164 @@
+package maintenance
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/annexapi/annex/internal/mvcc"
+	"github.com/annexapi/annex/store"
+	"github.com/annexapi/annex/store/journal"
+)
+
+// OpenJournal opens the journal in a directory, making it if need be.
+type OpenJournal func(dir string) (journal.Journal, error)
+
+// The names that a storage's directory has, with something behind its own, before it
+// is one.
+const (
+	// unfinished is being written, or was when somebody was interrupted.
+	unfinished = ".restoring"
+	// finished is complete and about to get its name.
+	finished = ".restored"
+)
+
+// FinishRestore gives a directory its name that was about to get it when somebody was
+// interrupted.
+func FinishRestore(dir string) error {
+	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	switch err := os.Rename(dir+finished, dir); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("finish the restore of %s: %w", dir, err)
+	}
+	return syncDir(filepath.Dir(dir))
+}
+
+// IsEmpty says whether there is no storage in a directory.
+func IsEmpty(dir string) (bool, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	return len(entries) == 0, err
+}
+
+// FillDirectory makes a journal of values in a directory, as objects created above a
+// revision, and reads it again. It is built beside, and moved there when it is
+// complete and durable: whoever is interrupted leaves what was there before. That is
+// moved aside, to a name with the time, if replace is set; else the directory must
+// be empty, or not there.
+func FillDirectory(ctx context.Context, open OpenJournal, dir string, base uint64, values iter.Seq2[store.Value, error], replace bool) (Copied, error) {
+	if err := FinishRestore(dir); err != nil {
+		return Copied{}, err
+	}
+	empty, err := IsEmpty(dir)
+	if err != nil {
+		return Copied{}, err
+	}
+	if !empty && !replace {
+		return Copied{}, fmt.Errorf("%s: %w", dir, ErrNotEmpty)
+	}
+	building := dir + unfinished
+	for _, leftover := range []string{building, dir + finished} {
+		if err := os.RemoveAll(leftover); err != nil {
+			return Copied{}, err
+		}
+	}
+	done, err := fill(ctx, open, building, base, values)
+	if err != nil {
+		return Copied{}, errors.Join(err, os.RemoveAll(building))
+	}
+	if err := syncDir(building); err != nil {
+		return Copied{}, err
+	}
+	if err := os.Rename(building, dir+finished); err != nil {
+		return Copied{}, err
+	}
+	if err := syncDir(filepath.Dir(dir)); err != nil {
+		return Copied{}, err
+	}
+	if !empty {
+		done.Aside = dir + "." + time.Now().UTC().Format("20060102T150405.000Z")
+		if err := os.Rename(dir, done.Aside); err != nil {
+			return Copied{}, err
+		}
+	} else if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return Copied{}, err
+	}
+	if err := FinishRestore(dir); err != nil {
+		return Copied{}, err
+	}
+	return done, nil
+}
+
+func fill(ctx context.Context, open OpenJournal, dir string, base uint64, values iter.Seq2[store.Value, error]) (done Copied, err error) {
+	j, err := open(dir)
+	if err != nil {
+		return Copied{}, err
+	}
+	wrote := tally{sum: sha256.New()}
+	done.Revision, err = mvcc.Fill(ctx, j, base, func(yield func(store.Value, error) bool) {
+		for v, err := range values {
+			if err == nil {
+				wrote.add(v.Key, v.Data, v.Expires)
+			}
+			if !yield(v, err) {
+				return
+			}
+		}
+	})
+	if err := errors.Join(err, j.Close()); err != nil {
+		return Copied{}, err
+	}
+	if j, err = open(dir); err != nil {
+		return Copied{}, err
+	}
+	read := tally{sum: sha256.New()}
+	_, err = j.Replay(ctx, func(r journal.Record) error {
+		read.add(r.Key, r.Value, r.Expires)
+		return nil
+	})
+	if err := errors.Join(err, j.Close()); err != nil {
+		return Copied{}, fmt.Errorf("read again: %w", err)
+	}
+	if !read.equal(wrote) {
+		return Copied{}, fmt.Errorf("read again, there are %d objects with checksum %x; written were %d with %x", read.objects, read.sum.Sum(nil), wrote.objects, wrote.sum.Sum(nil))
+	}
+	done.Objects, done.Written = wrote.objects, wrote.objects
+	return done, nil
+}
+
+// tally is the number and the checksum of objects in order.
+type tally struct {
+	objects int64
+	sum     hash.Hash
+}
+
+func (t *tally) add(key string, data []byte, expires time.Time) {
+	t.objects++
+	var at int64
+	if !expires.IsZero() {
+		at = expires.UnixMicro()
+	}
+	head := binary.BigEndian.AppendUint64(nil, uint64(len(key)))
+	head = binary.BigEndian.AppendUint64(head, uint64(len(data)))
+	head = binary.BigEndian.AppendUint64(head, uint64(at))
+	t.sum.Write(append(head, key...))
+	t.sum.Write(data)
+}
+
+func (t *tally) equal(other tally) bool {
+	return t.objects == other.objects && string(t.sum.Sum(nil)) == string(other.sum.Sum(nil))
+}
