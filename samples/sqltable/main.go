@@ -1,0 +1,23 @@
+// Command sqltable serves the rows of a table as Kubernetes objects. The table is in
+// the SQLite file that SQLTABLE names, by default orders.db in this folder.
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+
+	"github.com/annexapi/annex"
+
+	"example.com/sqltable/server"
+	"example.com/sqltable/table"
+)
+
+func main() {
+	db, err := table.Open(cmp.Or(os.Getenv("SQLTABLE"), "orders.db"))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "sqltable:", err)
+		os.Exit(1)
+	}
+	annex.Main(server.New(db))
+}
