@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -25,6 +26,9 @@ const (
 // Request is a write that asks for admission.
 type Request[T any] struct {
 	Operation Operation
+	// Resource is what the client speaks of: the version, and the group and the name if
+	// the objects are served in several.
+	Resource schema.GroupVersionResource
 	// Namespace is empty for cluster-scoped kinds. Name may be empty on a create
 	// whose name is still to be generated.
 	Namespace, Name string
@@ -86,6 +90,7 @@ func (k *KindBuilder[T]) admission(mutating bool, make func(host *Host) (AdmitFu
 			}
 			return admit(ctx, Request[T]{
 				Operation:   Operation(a.GetOperation()),
+				Resource:    a.GetResource(),
 				Namespace:   a.GetNamespace(),
 				Name:        name,
 				Subresource: a.GetSubresource(),

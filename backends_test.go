@@ -53,7 +53,7 @@ func (p *place) run(t *testing.T, server annex.Server, options annex.Options) (s
 	t.Helper()
 	options.SecurePort = annex.PortOff
 	options.TokenAuthFile = tokenFile(t)
-	instance, err := annex.New(t.Context(), server, options)
+	instance, err := annex.New(t.Context(), server, placed(t, options))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,6 +149,7 @@ func hears(t *testing.T, heard <-chan string, want ...string) {
 
 func TestAnInformerOutlivesAMemoryThatWasLost(t *testing.T) {
 	t.Parallel()
+	about(t, annex.Memory)
 	at := newPlace(t)
 	stop := at.run(t, shop(), annex.Options{Storage: annex.Memory})
 	c := connect(t, at.config())
@@ -189,6 +190,7 @@ func apart() annex.Server {
 
 func TestKindsHaveStoragesOfTheirOwn(t *testing.T) {
 	t.Parallel()
+	about(t, annex.Embedded)
 	at := newPlace(t)
 	options := annex.Options{DataDir: t.TempDir()}
 	stop := at.run(t, apart(), options)
@@ -223,6 +225,7 @@ func TestKindsHaveStoragesOfTheirOwn(t *testing.T) {
 
 func TestTheOperatorHasTheLastWordOnStorages(t *testing.T) {
 	t.Parallel()
+	about(t, annex.Embedded)
 	options := annex.Options{DataDir: t.TempDir(), StorageOf: map[string]string{
 		"widgets.shop.example.com": annex.Embedded,
 		"shelves.shop.example.com": annex.Memory,

@@ -29,6 +29,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"shop":   func() { annex.Main(shop()) },
 		"other":  func() { annex.Main(other()) },
+		"moved":  func() { annex.Main(moved()) },
 		"broken": func() { annex.Main(annex.Server{Name: "broken", Groups: []annex.Group{{Name: "Bad"}}}) },
 	})
 }

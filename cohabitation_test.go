@@ -329,16 +329,18 @@ func TestHooksSeeWritesOfBothGroups(t *testing.T) {
 			if r.Object.Spec.Options == nil {
 				r.Object.Spec.Options = map[string]string{}
 			}
-			r.Object.Spec.Options["mutated"] = "yes"
+			r.Object.Spec.Options["mutated"] = r.Resource.String()
 			return nil
 		})))
 	if made != 1 {
 		t.Errorf("the hook was made %d times", made)
 	}
-	if got := c.post(gizmosPath, gizmo("a")).want(http.StatusCreated).str("spec", "options", "mutated"); got != "yes" {
+	if got := c.post(gizmosPath, gizmo("a")).want(http.StatusCreated).str("spec", "options", "mutated"); got != "legacy.example.com/v1, Resource=gizmos" {
 		t.Errorf("mutated: %q", got)
 	}
-	c.create("b")
+	if got := c.create("b").Spec.Options["mutated"]; got != "shop.example.com/v1, Resource=widgets" {
+		t.Errorf("mutated: %q", got)
+	}
 	until(t, "the hook to see both", func() bool {
 		return c.post(gizmosPath+"?dryRun=All", gizmo("c")).code == http.StatusForbidden
 	})
