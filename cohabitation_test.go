@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -484,6 +486,45 @@ func TestAGroupThatIsNotServedAnyMoreIsReadFromStorage(t *testing.T) {
 	instance, _ = run(t, only(widgets().StoredUnder("legacy.example.com", "gizmos")), options)
 	if w := clientOf(t, instance).widget("a"); len(w.Spec.Parts) != 1 || *w.Spec.Replicas != 1 {
 		t.Errorf("read: %+v", w)
+	}
+}
+
+func TestStorageToolsKnowSharedObjectsByAllTheirNames(t *testing.T) {
+	t.Parallel()
+	about(t, annex.Embedded)
+	options := annex.Options{DataDir: t.TempDir()}
+	instance, stop := run(t, only(movedWidgets().StoredAs("v1")), options)
+	clientOf(t, instance).create("a", spec(fields{"parts": []fields{{"name": "leg", "count": 4}}}))
+	stop()
+	tool := func(args ...string) string {
+		t.Helper()
+		p := prepare(t)
+		program := filepath.Join(filepath.Dir(p.Path), "moved")
+		if err := os.Rename(p.Path, program); err != nil {
+			t.Fatal(err)
+		}
+		p.Path, p.Args = program, append([]string{program, "storage", "--data-dir", options.DataDir}, args...)
+		out, err := p.Output()
+		if err != nil {
+			t.Fatalf("%v: %v: %s", args, err, &p.log)
+		}
+		return string(out)
+	}
+	for _, name := range []string{"gizmos.legacy.example.com", "widgets.shop.example.com"} {
+		if out := tool("dump", "--resource", name); !strings.Contains(out, `"/legacy.example.com/gizmos/default/a"`) || !strings.Contains(out, "shop.example.com/v1") {
+			t.Errorf("dump of %s: %s", name, out)
+		}
+	}
+	if out := tool("stats"); strings.Contains(out, "no kind of this server") || strings.Contains(out, "gizmos") {
+		t.Errorf("stats: %s", out)
+	}
+	tool("verify")
+	// What the newer server has stored in its own version, the older one cannot read
+	// until it is rewritten.
+	tool("rewrite", "--resource", "gizmos.legacy.example.com")
+	instance, _ = run(t, legacy(), options)
+	if got := clientOf(t, instance).get(gizmosPath+"/a").want(http.StatusOK).str("spec", "pieces"); got != "[leg=4]" {
+		t.Errorf("pieces %s", got)
 	}
 }
 

@@ -186,6 +186,19 @@ func (v *storageVerbs) prefixOf(name string) (string, error) {
 	return prefix + "/", err
 }
 
+// ownerOf returns the resource that one of the given name shares the objects of; most
+// have their own.
+func (v *storageVerbs) ownerOf(name string) (string, error) {
+	if _, err := v.prefixOf(name); err != nil {
+		return "", err
+	}
+	definition, err := v.server.define()
+	if err != nil {
+		return "", err
+	}
+	return definition.Owner(schema.ParseGroupResource(name)).String(), nil
+}
+
 func (v *storageVerbs) backup() *cobra.Command {
 	var to string
 	var force bool

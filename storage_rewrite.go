@@ -40,8 +40,9 @@ that is compacted: --compact does so at once.`,
 			if err := checkOutput(output); err != nil {
 				return err
 			}
-			for _, name := range resources {
-				if _, err := v.prefixOf(name); err != nil {
+			for i, name := range resources {
+				var err error
+				if resources[i], err = v.ownerOf(name); err != nil {
 					return err
 				}
 			}

@@ -229,6 +229,17 @@ func (s *Server) Add(k *Kind) {
 	s.Groups[i].Kinds = append(s.Groups[i].Kinds, k)
 }
 
+// Owner returns the resource that a resource shares the objects of, which is itself
+// for most, and for those that are no kind's.
+func (s *Server) Owner(resource schema.GroupResource) schema.GroupResource {
+	for _, k := range s.Kinds() {
+		if k.GroupResource() == resource {
+			return k.Owner().GroupResource()
+		}
+	}
+	return resource
+}
+
 // Kinds returns all kinds of the server in the order declared, those that share
 // their objects with another among them.
 func (s *Server) Kinds() []*Kind {

@@ -132,9 +132,7 @@ type placement map[schema.GroupResource]string
 func (o *Options) place(definition *define.Server) (placement, error) {
 	at := placement{coreapi.Resource: o.Storage}
 	because := map[schema.GroupResource]string{}
-	owners := map[schema.GroupResource]schema.GroupResource{}
 	for _, k := range definition.Kinds() {
-		owners[k.GroupResource()] = k.Owner().GroupResource()
 		if k.SharedWith != nil || !k.IsStored() {
 			continue
 		}
@@ -147,7 +145,7 @@ func (o *Options) place(definition *define.Server) (placement, error) {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(o.StorageOf)) {
 		resource := schema.ParseGroupResource(name)
-		if owner, ok := owners[resource]; ok && owner != resource {
+		if owner := definition.Owner(resource); owner != resource {
 			errs = append(errs, fmt.Errorf("--storage-of %s: its objects are those of %s: name that", name, owner))
 			continue
 		}

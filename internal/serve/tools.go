@@ -289,17 +289,12 @@ func (s *Server) maintenance(stores *registry.Stores) (*maintenance.Local, error
 // PrefixOf returns what the keys of a resource begin with, empty if a definition has
 // no such resource, and the names of those that it has.
 func PrefixOf(definition *define.Server, resource schema.GroupResource) (prefix string, known []string, err error) {
-	for _, k := range definition.Kinds() {
-		if k.GroupResource() == resource {
-			resource = k.Owner().GroupResource()
-		}
-	}
 	local, err := newLocal(definition, everything(definition, ""), nil)
 	if err != nil {
 		return "", nil, err
 	}
 	for _, r := range local.Resources {
-		if r.Resource == resource {
+		if r.Resource == definition.Owner(resource) {
 			prefix = r.Prefix
 		}
 		known = append(known, r.Resource.String())
