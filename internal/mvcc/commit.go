@@ -47,6 +47,12 @@ func (w *write) settled() <-chan struct{} {
 // is returned, the object that is there instead is visible.
 var errConflict = errors.New("object has changed since it was read")
 
+// refusedError is the journal's reason not to take a record: the object would
+// conflict with what is there, and not because of another writer.
+type refusedError struct{ error }
+
+func (e *refusedError) Unwrap() error { return e.error }
+
 // append gives a change its revision and hands it to the journal. It must be
 // followed by settle.
 func (c *Core) append(ctx context.Context, ch change) (*write, error) {
@@ -54,7 +60,7 @@ func (c *Core) append(ctx context.Context, ch change) (*write, error) {
 		return nil, tooLate(err)
 	}
 	for {
-		w, conflicting, err := c.tryAppend(ch)
+		w, conflicting, err := c.tryAppend(ctx, ch)
 		if conflicting == nil {
 			return w, err
 		}
@@ -69,7 +75,7 @@ func (c *Core) append(ctx context.Context, ch change) (*write, error) {
 
 // tryAppend is append, but in a conflict with an unpublished write it returns a
 // channel that is closed when that has been settled.
-func (c *Core) tryAppend(ch change) (_ *write, conflicting <-chan struct{}, _ error) {
+func (c *Core) tryAppend(ctx context.Context, ch change) (_ *write, conflicting <-chan struct{}, _ error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	if err := c.health(); err != nil {
@@ -84,8 +90,13 @@ func (c *Core) tryAppend(ch change) (_ *write, conflicting <-chan struct{}, _ er
 		return nil, nil, errConflict
 	}
 
+	record := c.record(ch, c.assigned+1, latest)
+	if guarded, ok := c.journal.(journal.Guarded); ok {
+		if err := guarded.Permit(ctx, record); err != nil {
+			return nil, nil, &refusedError{err}
+		}
+	}
 	c.assigned++
-	record := c.record(ch, c.assigned, latest)
 	wait, err := c.journal.Append(record)
 	if err != nil {
 		c.fail(record.Revision, err)

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"reflect"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
@@ -48,7 +50,7 @@ func (s *view) put(ctx context.Context, ch change, data []byte, out runtime.Obje
 	if ch.value, err = s.stored(ctx, ch.key, data); err != nil {
 		return err
 	}
-	w, err := s.core.append(ctx, ch)
+	w, err := s.append(ctx, ch)
 	if err != nil {
 		return err
 	}
@@ -65,6 +67,15 @@ func (s *view) put(ctx context.Context, ch change, data []byte, out runtime.Obje
 		return decodeErr
 	}
 	return give(out, object.DeepCopyObject())
+}
+
+// append is the core's, and tells clients of a refusal as of a conflict.
+func (s *view) append(ctx context.Context, ch change) (*write, error) {
+	w, err := s.core.append(ctx, ch)
+	if refused := (*refusedError)(nil); errors.As(err, &refused) {
+		return nil, apierrors.NewConflict(s.resource.Resource, path.Base(ch.key), refused)
+	}
+	return w, err
 }
 
 // state is an object as a writer sees it before it decides.
@@ -249,7 +260,7 @@ func (s *view) remove(ctx context.Context, key string, seen uint64) (uint64, err
 	if seen == 0 {
 		return 0, errConflict
 	}
-	w, err := s.core.append(ctx, change{key: key, seen: seen, delete: true})
+	w, err := s.append(ctx, change{key: key, seen: seen, delete: true})
 	if err != nil {
 		return 0, err
 	}
