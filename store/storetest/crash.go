@@ -59,6 +59,12 @@ var crashWatches = []string{"/pods/", "/pods/", "/pods/ns3/"}
 // same there: nothing before RunCrash but what is cheap, and nothing that needs to
 // be undone.
 func RunCrash(t *testing.T, name string, open OpenJournal) {
+	RunCrashWith(t, name, open, JournalTraits{})
+}
+
+// RunCrashWith is RunCrash on a journal with traits of its own. Without a history,
+// watches go on from where the restart is.
+func RunCrashWith(t *testing.T, name string, open OpenJournal, traits JournalTraits) {
 	if dir := os.Getenv(crashDirEnv); dir != "" {
 		if err := runVictim(t, open, dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -66,7 +72,7 @@ func RunCrash(t *testing.T, name string, open OpenJournal) {
 		os.Exit(1) // a victim does not end of itself
 	}
 	rng := Seeded(t)
-	c := &crashes{open: open, told: map[uint64]fact{}, seen: slices.Repeat([]uint64{1}, len(crashWatches))}
+	c := &crashes{open: open, traits: traits, told: map[uint64]fact{}, vanished: map[string]uint64{}, seen: slices.Repeat([]uint64{1}, len(crashWatches))}
 	dir := t.TempDir()
 	for range Trials(t, "ANNEX_CRASH_KILLS", 5) {
 		c.generation(t, dir, rng)
@@ -212,6 +218,9 @@ func (v *victim) write(writer int, rng *rand.Rand) error {
 		var err error
 		if rng.IntN(6) == 0 {
 			content = deletedContent
+			if _, err := fmt.Fprintf(v.acks, "0 %s %s\n", keyOfPod(pod), deletingContent); err != nil {
+				return err
+			}
 			err = v.pods.Delete(ctx, keyOfPod(pod), out, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{})
 		} else {
 			content = fmt.Sprintf("[[%d-%d-%d-%d]]", os.Getpid(), rng.Uint64(), writer, n)
@@ -224,6 +233,11 @@ func (v *victim) write(writer int, rng *rand.Rand) error {
 				}), nil)
 		}
 		if storage.IsNotFound(err) || storage.IsConflict(err) || apierrors.IsConflict(err) {
+			if content == deletedContent {
+				if _, err := fmt.Fprintf(v.acks, "0 %s %s\n", keyOfPod(pod), keptContent); err != nil {
+					return err
+				}
+			}
 			continue
 		}
 		if err != nil {
@@ -235,7 +249,13 @@ func (v *victim) write(writer int, rng *rand.Rand) error {
 	}
 }
 
-const deletedContent = "deleted"
+// What stands for the content in lines about deletions: before one is tried, after
+// it was acknowledged, and after it came to nothing.
+const (
+	deletingContent = "deleting"
+	deletedContent  = "deleted"
+	keptContent     = "kept"
+)
 
 func keyOfPod(pod *example.Pod) string { return "/pods/" + pod.Namespace + "/" + pod.Name }
 
@@ -265,9 +285,15 @@ func factOf(r journal.Record) fact {
 // crashes is the parent's side: everything that anybody was told, over all
 // generations of the victim.
 type crashes struct {
-	open OpenJournal
-	told map[uint64]fact
-	seen []uint64 // by watch: the last event
+	open   OpenJournal
+	traits JournalTraits
+	told   map[uint64]fact
+	seen   []uint64 // by watch: the last event
+	// deleting counts deletions that the last victim did not live to see the end of,
+	// and vanished has the revision by which such a one turned out to have happened:
+	// without a history, nothing else tells of it.
+	deleting map[string]int
+	vanished map[string]uint64
 
 	kills, acknowledged, events    int
 	lost, reused, doubled, skipped int
@@ -329,6 +355,7 @@ func (c *crashes) generation(t *testing.T, dir string, rng *rand.Rand) {
 	}
 	c.kills++
 
+	c.deleting = map[string]int{}
 	for i := range lines {
 		for n, line := range lines[i] {
 			if i == 0 && n == 0 {
@@ -338,15 +365,28 @@ func (c *crashes) generation(t *testing.T, dir string, rng *rand.Rand) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			switch {
+			case f.content == deletingContent:
+				c.deleting[f.key]++
+				continue
+			case f.content == keptContent:
+				c.deleting[f.key]--
+				continue
+			case i == 0 && f.content == deletedContent:
+				c.deleting[f.key]--
+			}
 			c.note(t, "was told", revision, f)
 			if i == 0 {
 				c.acknowledged++
 			}
 		}
 	}
-	c.verify(t, dir)
+	compacted := c.verify(t, dir)
 	for i := range c.seen {
 		c.follow(t, i, lines[1+i])
+		if c.traits.NoHistory != "" {
+			c.seen[i] = compacted
+		}
 	}
 }
 
@@ -370,8 +410,9 @@ func (c *crashes) note(t *testing.T, how string, revision uint64, f fact) {
 	c.told[revision] = f
 }
 
-// verify opens the journal that a victim left, and looks for everything told.
-func (c *crashes) verify(t *testing.T, dir string) {
+// verify opens the journal that a victim left, and looks for everything told. It
+// returns the compacted revision.
+func (c *crashes) verify(t *testing.T, dir string) uint64 {
 	t.Helper()
 	j, err := c.open(t, dir)
 	if err != nil {
@@ -392,13 +433,21 @@ func (c *crashes) verify(t *testing.T, dir string) {
 		f := c.told[revision]
 		// Compaction takes deletions, and what was superseded at or before it.
 		next, exists := superseded[f.key]
-		gone := exists && next <= compacted || f.content == deletedContent && revision <= compacted
+		gone := exists && next <= compacted || f.content == deletedContent && revision <= compacted || revision <= c.vanished[f.key]
+		if !held[revision] && !gone && c.traits.NoHistory != "" && c.deleting[f.key] > 0 {
+			c.vanished[f.key], gone = compacted, true
+		}
 		if !held[revision] && !gone {
 			c.lost++
 			t.Errorf("revision %d, %v, is lost; compacted revision %d, superseded at %d", revision, f, compacted, next)
 		}
+		if held[revision] && exists && next <= compacted {
+			c.lost++
+			t.Errorf("revision %d, %v, is there again, but was superseded at %d; compacted revision %d", revision, f, next, compacted)
+		}
 		superseded[f.key] = revision
 	}
+	return compacted
 }
 
 // follow checks that the events of a watch go on exactly where it was.
@@ -462,6 +511,9 @@ func (c *crashes) verifyState(t *testing.T, dir string) {
 		delete(want, key)
 	}
 	for key, content := range want {
+		if at[key] <= c.vanished[key] {
+			content = deletedContent
+		}
 		if content != deletedContent {
 			t.Errorf("%s is missing, want %s", key, content)
 		}
