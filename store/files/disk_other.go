@@ -1,0 +1,28 @@
+//go:build !linux && !darwin && !freebsd && !netbsd && !openbsd && !dragonfly
+
+package files
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+)
+
+func inode(fs.FileInfo) uint64 { return 0 }
+
+// lockFile takes a lock by making a file, and removes it again. A process that was
+// killed leaves it behind, for people to remove.
+func lockFile(path string) (io.Closer, error) {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, locked(err, errors.Is(err, fs.ErrExist))
+	}
+	return lockedFile{file}, nil
+}
+
+type lockedFile struct{ *os.File }
+
+func (f lockedFile) Close() error {
+	return errors.Join(f.File.Close(), os.Remove(f.Name()))
+}

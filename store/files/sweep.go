@@ -1,0 +1,168 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// sweep is what a walk through the whole tree has found.
+type sweep struct {
+	// found are files that differ from what is known of them.
+	found map[string]bool
+	// seen are all files.
+	seen      map[string]bool
+	took      time.Duration
+	unwatched bool // a directory cannot be watched
+}
+
+// startSweep walks through the tree beside everything else.
+func (w *watcher) startSweep(ctx context.Context) {
+	w.sweeping = true
+	go func() {
+		begin := time.Now()
+		s := w.journal.sweep(ctx, w.notifier)
+		s.took = time.Since(begin)
+		w.swept <- s
+	}()
+}
+
+func (w *watcher) takeSweep(s sweep) {
+	for name := range s.found {
+		l := w.looks[name]
+		if l == nil {
+			l = w.lookSoon(name, 0)
+		}
+		if !w.first && !l.initial {
+			l.initial = true
+			w.initial++
+		}
+	}
+	if s.unwatched && !w.blind {
+		w.blind = true
+		w.journal.logger.Warn("files: not all directories can be watched, the tree is looked through instead", "dir", w.journal.root)
+	}
+	w.first = true
+	w.dealtWith(&look{})
+}
+
+// sweep walks through the tree, watches its directories, and finds what is to be
+// looked at.
+func (j *Journal) sweep(ctx context.Context, notifier *fsnotify.Watcher) sweep {
+	s := sweep{found: map[string]bool{}, seen: map[string]bool{}}
+	if !j.isHere() {
+		return s
+	}
+	j.sweepDir(".", &s, notifier)
+	if ctx.Err() != nil {
+		return sweep{}
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, e := range j.entries {
+		if name := e.path(); name != "" && !s.seen[name] {
+			s.found[name] = true
+		}
+	}
+	for name := range j.problems {
+		if !s.seen[name] {
+			s.found[name] = true
+		}
+	}
+	return s
+}
+
+// sweepDir walks through a directory.
+func (j *Journal) sweepDir(dir string, s *sweep, notifier *fsnotify.Watcher) {
+	if s.found == nil {
+		s.found, s.seen = map[string]bool{}, map[string]bool{}
+	}
+	if notifier != nil {
+		if err := notifier.Add(j.path(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			s.unwatched = true
+		}
+	}
+	list, err := j.files.List(dir)
+	if err != nil {
+		return
+	}
+	objects := j.layout.resourceAt(dir) != nil
+	for _, item := range list {
+		if ignored(item.Name()) {
+			continue
+		}
+		name := path.Join(dir, item.Name())
+		s.seen[name] = true
+		if item.IsDir() && !objects {
+			if j.leadsToObjects(name) {
+				j.sweepDir(name, s, notifier)
+			} else {
+				j.sweepForeign(name, s)
+			}
+			continue
+		}
+		if !objects {
+			if info, err := item.Info(); err == nil && j.misplaced(name, info) != "" {
+				s.found[name] = true
+			}
+			continue
+		}
+		if !j.looksKnown(name, item) {
+			s.found[name] = true
+		}
+	}
+}
+
+// sweepForeign looks through a directory in which no objects can be, for those that
+// people think are.
+func (j *Journal) sweepForeign(dir string, s *sweep) {
+	list, err := j.files.List(dir)
+	if err != nil {
+		return
+	}
+	for _, item := range list {
+		name := path.Join(dir, item.Name())
+		if ignored(item.Name()) || item.IsDir() {
+			continue
+		}
+		s.seen[name] = true
+		if info, err := item.Info(); err == nil && j.misplaced(name, info) != "" {
+			s.found[name] = true
+		}
+	}
+}
+
+// leadsToObjects reports whether directories of objects can be in a directory, or
+// whether it is one.
+func (j *Journal) leadsToObjects(dir string) bool {
+	if j.layout.resourceAt(dir) != nil {
+		return true
+	}
+	for i := range j.layout.resources {
+		if within(j.layout.resources[i].Dir, dir) {
+			return true
+		}
+	}
+	return false
+}
+
+// looksKnown reports whether a file's stamp says that it is as it was.
+func (j *Journal) looksKnown(name string, item fs.DirEntry) bool {
+	info, err := item.Info()
+	if err != nil {
+		return errors.Is(err, fs.ErrNotExist) // it is not seen either
+	}
+	s := stampOf(info)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if p := j.problems[name]; p != nil {
+		return p.final && s.same(p.stamp)
+	}
+	e := j.stems[strings.TrimSuffix(stemOf(name), "/")]
+	return e != nil && e.path() == name && e.settled && (s.same(e.stamp) || j.queued[e.key] > 0)
+}
