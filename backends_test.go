@@ -267,11 +267,11 @@ func TestStoragesThatCannotBe(t *testing.T) {
 	}{
 		"unknown in code": {
 			only(widgets().StoredIn("tape")), annex.Options{Storage: annex.Memory},
-			`StoredIn of kind Widget: storage "tape": choose embedded, memory`,
+			`StoredIn of kind Widget: storage "tape": choose embedded, files, memory`,
 		},
 		"unknown in options": {
 			only(widgets()), annex.Options{Storage: annex.Memory, StorageOf: map[string]string{"widgets.shop.example.com": "tape"}},
-			`--storage-of widgets.shop.example.com=tape: storage "tape": choose embedded, memory`,
+			`--storage-of widgets.shop.example.com=tape: storage "tape": choose embedded, files, memory`,
 		},
 		"of a resource that is not served": {
 			only(widgets()), annex.Options{Storage: annex.Memory, StorageOf: map[string]string{"widgets": annex.Memory}},

@@ -123,7 +123,8 @@ lets in nobody but the administrator, unless flags say otherwise.`,
 // storageFlags say where a server stores what.
 func storageFlags(flags *pflag.FlagSet, options *Options) {
 	flags.StringVar(&options.DataDir, "data-dir", "data", "directory of certificates, kubeconfig and stored objects")
-	flags.StringVar(&options.Storage, "storage", Embedded, "where objects are kept: embedded (in the data directory), memory or etcd")
+	flags.StringVar(&options.Storage, "storage", Embedded, "where objects are kept: embedded (in the data directory), files (YAML), memory or etcd")
+	flags.StringVar(&options.FilesDir, "files-dir", "", "directory of the storage files (default: objects in the data directory)")
 	flags.StringToStringVar(&options.StorageOf, "storage-of", nil, "other storages for single resources, as in leases.example.com=memory")
 	flags.StringSliceVar(&options.Etcd.Endpoints, "etcd-servers", nil, "URLs of etcd's members, for the storage etcd")
 	flags.StringVar(&options.Etcd.Prefix, "etcd-prefix", etcd.DefaultPrefix, "beginning of all keys in etcd")

@@ -12,6 +12,9 @@ const (
 	Embedded = "embedded"
 	// Memory keeps objects as long as the server lives.
 	Memory = "memory"
+	// Files keeps each object in a YAML file, for people to read, edit and put under
+	// version control. It takes edits of the files as ordinary writes.
+	Files = "files"
 	// Etcd keeps objects in an etcd cluster, which replicas of the server share.
 	Etcd = "etcd"
 )
@@ -28,12 +31,15 @@ const (
 // 127.0.0.1 with TLS and needs a DataDir.
 type Options struct {
 	// DataDir keeps certificates, the administrator's kubeconfig and the objects of
-	// the storage Embedded. It is made if missing. Without one, which Memory
+	// the storages Embedded and Files. It is made if missing. Without one, which Memory
 	// and Etcd allow, certificates are kept in memory and no kubeconfig is written. One
 	// server at a time uses a data directory.
 	DataDir string
-	// Storage is Embedded, the default, or Memory or Etcd.
+	// Storage is Embedded, the default, or Files, Memory or Etcd.
 	Storage string
+	// FilesDir is the directory of the storage Files; if empty, it is objects in
+	// DataDir. It is made if missing, and may have files in it already.
+	FilesDir string
 	// StorageOf names other storages for single resources, by the resource's name
 	// with its group, such as leases.example.com, or namespaces. It wins over what a
 	// kind says with StoredIn. Objects are not moved from one storage to another.

@@ -70,7 +70,7 @@ func largest() int {
 func (c *client) resume(path, revision string) (s *stream, whole bool) {
 	c.t.Helper()
 	whole = true
-	if os.Getenv(testStorage) == annex.Etcd {
+	if os.Getenv(testStorage) == annex.Etcd || os.Getenv(testStorage) == annex.Files {
 		refused := c.watch(path + "&timeoutSeconds=1&resourceVersion=" + revision)
 		var first event
 		if err := refused.decoder.Decode(&first); err == nil && first.Type == "ERROR" {

@@ -90,6 +90,11 @@ func (s *Stores) prefix(resource schema.GroupResource) string {
 	if under, ok := s.under[resource]; ok {
 		resource = under
 	}
+	return KeyPrefix(resource)
+}
+
+// KeyPrefix is what the keys of objects that are stored under a resource begin with.
+func KeyPrefix(resource schema.GroupResource) string {
 	prefix := "/" + resource.Resource
 	if resource.Group != "" {
 		prefix = "/" + resource.Group + prefix

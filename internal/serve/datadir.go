@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -93,6 +94,15 @@ func (r *rooted) DiskUsage() uint64 {
 		return sized.DiskUsage()
 	}
 	return 0
+}
+
+// Permit implements journal.Guarded for a journal that does, and permits everything
+// to others.
+func (r *rooted) Permit(ctx context.Context, record journal.Record) error {
+	if guarded, ok := r.Journal.(journal.Guarded); ok {
+		return guarded.Permit(ctx, record)
+	}
+	return nil
 }
 
 var errRemoved = errors.New("was removed while the server was using it")

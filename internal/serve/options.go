@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/annexapi/annex/store"
 	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/etcd"
+	"github.com/annexapi/annex/store/files"
 	"github.com/annexapi/annex/store/journal"
 	"github.com/annexapi/annex/store/memory"
 )
@@ -28,6 +30,7 @@ import (
 type Options struct {
 	DataDir           string
 	Storage           string
+	FilesDir          string
 	StorageOf         map[string]string
 	Etcd              etcd.Options
 	BindAddress       string
@@ -71,8 +74,12 @@ func (o *Options) Complete(definition *define.Server) error {
 	if err := o.checkStorage(o.Storage); err != nil {
 		return err
 	}
-	if _, err := o.place(definition); err != nil {
+	at, err := o.place(definition)
+	if err != nil {
 		return err
+	}
+	if o.FilesDir != "" && !slices.Contains(at.names(), "files") {
+		return fmt.Errorf("--files-dir is given, but nothing is kept in files: the storage is %s", o.Storage)
 	}
 	if o.BindAddress == "" {
 		o.BindAddress = "127.0.0.1"
@@ -122,10 +129,15 @@ func (o *Options) checkStorage(name string) error {
 			return fmt.Errorf("storage embedded needs a data directory")
 		}
 		return nil
+	case "files":
+		if o.filesDir() == "" {
+			return fmt.Errorf("storage files needs a directory for them, or a data directory")
+		}
+		return nil
 	case "etcd":
 		return o.Etcd.Validate()
 	}
-	return fmt.Errorf("storage %q: choose embedded, memory or etcd", name)
+	return fmt.Errorf("storage %q: choose embedded, files, memory or etcd", name)
 }
 
 func (o *Options) history() mvcc.History {
@@ -162,7 +174,7 @@ func (o *Options) listen(name string, port int) (net.Listener, error) {
 	return l, nil
 }
 
-// open opens a storage.
+// open opens a storage for the resources of a definition.
 func (o *Options) open(ctx context.Context, name string) (store.Backend, error) {
 	logger := klog.FromContext(ctx)
 	if name == "etcd" {
@@ -170,7 +182,7 @@ func (o *Options) open(ctx context.Context, name string) (store.Backend, error) 
 		options.Logger = slog.New(logr.ToSlogHandler(logger))
 		return etcd.Open(ctx, options)
 	}
-	j, err := o.journal(logger, name)
+	j, err := o.journal(logger, name, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +190,7 @@ func (o *Options) open(ctx context.Context, name string) (store.Backend, error) 
 }
 
 // journal opens what makes revisions durable.
-func (o *Options) journal(logger klog.Logger, name string) (journal.Journal, error) {
+func (o *Options) journal(logger klog.Logger, name string, layout []files.Resource) (journal.Journal, error) {
 	if name == "memory" {
 		return memory.NewAfter(firstRevision(time.Now())), nil
 	}
@@ -186,7 +198,7 @@ func (o *Options) journal(logger klog.Logger, name string) (journal.Journal, err
 	if err := maintenance.FinishRestore(dir); err != nil {
 		return nil, err
 	}
-	j, err := o.openJournal(logger, name, dir)
+	j, err := o.openJournal(logger, name, dir, layout)
 	if err != nil {
 		return nil, err
 	}
@@ -194,10 +206,18 @@ func (o *Options) journal(logger klog.Logger, name string) (journal.Journal, err
 }
 
 // dir is the directory of a storage that has one.
-func (o *Options) dir(string) string { return o.path("storage") }
+func (o *Options) dir(name string) string {
+	if name == "files" {
+		return o.filesDir()
+	}
+	return o.path("storage")
+}
 
-// openJournal opens the journal of a storage in a directory.
-func (o *Options) openJournal(logger klog.Logger, _, dir string) (journal.Journal, error) {
+// openJournal opens the journal of a storage in a directory. The layout is for files.
+func (o *Options) openJournal(logger klog.Logger, name, dir string, layout []files.Resource) (journal.Journal, error) {
+	if name == "files" {
+		return files.Open(dir, files.Options{Resources: layout, Logger: slog.New(logr.ToSlogHandler(logger))})
+	}
 	return embedded.Open(dir, embedded.Options{Logger: slog.New(logr.ToSlogHandler(logger))})
 }
 

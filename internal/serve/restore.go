@@ -20,6 +20,7 @@ import (
 	"github.com/annexapi/annex/store"
 	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/etcd"
+	"github.com/annexapi/annex/store/files"
 	"github.com/annexapi/annex/store/journal"
 )
 
@@ -175,7 +176,7 @@ func Migrate(ctx context.Context, definition *define.Server, from, to Options, h
 	if err := c.lock(from.DataDir); err != nil {
 		return Copied{}, err
 	}
-	opened, err := from.openIdle(ctx, from.Storage, false)
+	opened, err := from.openIdle(ctx, from.Storage, filesLayout(definition, everything(definition, from.Storage)), false)
 	if err != nil {
 		return Copied{}, err
 	}
@@ -225,12 +226,13 @@ func same(a, b Options) bool {
 	if a.Storage == "etcd" {
 		return slices.Equal(a.Etcd.Endpoints, b.Etcd.Endpoints) && string(etcd.ValueContext(a.Etcd.Prefix, "")) == string(etcd.ValueContext(b.Etcd.Prefix, ""))
 	}
-	return filepath.Clean(a.DataDir) == filepath.Clean(b.DataDir)
+	return filepath.Clean(a.dir(a.Storage)) == filepath.Clean(b.dir(b.Storage))
 }
 
 // copier gets objects into storages.
 type copier struct {
 	local  *maintenance.Local
+	layout []files.Resource
 	keys   *encryption.Encryption
 	how    CopyOptions
 	locks  []io.Closer
@@ -247,7 +249,7 @@ func newCopier(ctx context.Context, definition *define.Server, options Options, 
 		keys.Close()
 		return nil, err
 	}
-	return &copier{local: local, keys: keys, how: how}, nil
+	return &copier{local: local, layout: filesLayout(definition, at), keys: keys, how: how}, nil
 }
 
 func (c *copier) close() {
@@ -295,7 +297,7 @@ func (c *copier) intoDirectory(ctx context.Context, source maintenance.Source, n
 	if empty, err := maintenance.IsEmpty(dir); err != nil {
 		return Copied{}, err
 	} else if !empty {
-		if before, err = embedded.LastRevision(ctx, dir); err != nil {
+		if before, err = lastRevision(ctx, name, dir); err != nil {
 			klog.FromContext(ctx).Error(err, "The storage that is replaced does not tell its revision; that of the source is raised", "by", c.how.Bump)
 		}
 	}
@@ -304,15 +306,23 @@ func (c *copier) intoDirectory(ctx context.Context, source maintenance.Source, n
 		return Copied{}, err
 	}
 	open := func(dir string) (journal.Journal, error) {
-		return options.openJournal(klog.FromContext(ctx), name, dir)
+		return options.openJournal(klog.FromContext(ctx), name, dir, c.layout)
 	}
 	values := c.local.Recoded(ctx, source.Values(ctx), func(key string) value.DefaultContext { return value.DefaultContext(key) })
 	done, err := maintenance.FillDirectory(ctx, open, dir, base, values, c.how.Replace)
 	return Copied{Storage: name, Copied: done}, err
 }
 
+// lastRevision reads the newest revision of a storage in a directory.
+func lastRevision(ctx context.Context, name, dir string) (uint64, error) {
+	if name == "files" {
+		return files.LastRevision(dir)
+	}
+	return embedded.LastRevision(ctx, dir)
+}
+
 func (c *copier) intoOpen(ctx context.Context, source maintenance.Source, name string, options Options) (_ Copied, err error) {
-	opened, err := options.openIdle(ctx, name, false)
+	opened, err := options.openIdle(ctx, name, c.layout, false)
 	if err != nil {
 		return Copied{}, err
 	}

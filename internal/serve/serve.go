@@ -56,6 +56,7 @@ type Server struct {
 	encryption *encryption.Encryption
 	certs      *certs.Certs
 	tokens     *auth.TokenFile
+	machinery  *convert.Machinery
 	loopback   *loopback.Loopback
 	informers  *informer.Set
 	namespaces *coreapi.Namespaces
@@ -113,6 +114,8 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 	if err != nil {
 		return err
 	}
+	s.machinery = machinery
+	s.logBinary(ctx)
 	s.loopback = loopback.New()
 	s.onClose(s.loopback.Close)
 	s.informers = informer.NewSet(s.loopback.Config(), machinery.Codecs)
@@ -319,7 +322,7 @@ func (s *Server) authenticator() authenticator.Request {
 }
 
 func (s *Server) readyChecks() []healthz.HealthChecker {
-	checks := s.encryption.HealthChecks()
+	checks := append(s.encryption.HealthChecks(), s.filesChecks()...)
 	for _, storage := range s.storages {
 		name := "storage"
 		if len(s.storages) > 1 {
@@ -353,6 +356,9 @@ func (s *Server) metrics() []prometheus.Collector {
 	for _, storage := range s.storages {
 		if core, ok := storage.Backend.(*mvcc.Core); ok {
 			all = append(all, newMetrics(storage.Name, core))
+		}
+		if storage.files != nil {
+			all = append(all, filesMetrics{storage.files})
 		}
 	}
 	return all
@@ -499,6 +505,7 @@ func (s *Server) startControllers(ctx context.Context, running *sync.WaitGroup, 
 		}
 	}
 	must(s.informers.Run)
+	must(s.runFiles)
 	must(func(ctx context.Context) error {
 		return s.namespaces.RunDeletion(ctx, s.loopback.Config(), func() []schema.GroupVersionResource {
 			return upstream.NamespacedResources(s.kinds)
@@ -516,6 +523,9 @@ func (s *Server) becomeReady(ctx, background context.Context) error {
 	defer cancel(nil)
 	defer context.AfterFunc(background, func() { cancel(context.Cause(background)) })()
 	err := s.storages.awaitConnected(ctx)
+	if err == nil {
+		err = s.awaitFiles(ctx)
+	}
 	if err == nil {
 		limit.Go(func() { s.limitStart(ctx, cancel) })
 		err = coreapi.EnsureDefault(ctx, s.loopback.Config())

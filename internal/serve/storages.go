@@ -14,6 +14,7 @@ import (
 	"github.com/annexapi/annex/internal/coreapi"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/store"
+	"github.com/annexapi/annex/store/files"
 	"github.com/annexapi/annex/store/journal"
 )
 
@@ -24,6 +25,7 @@ type Storage struct {
 	// Resources are those kept in it, the namespaces among them.
 	Resources []schema.GroupResource
 	store.Backend
+	files *files.Journal // nil if it is not in files
 }
 
 // Storages are the backends of a server, the one of its namespaces first.
@@ -42,7 +44,7 @@ func OpenStorages(ctx context.Context, definition *define.Server, options Option
 	}
 	var all Storages
 	for _, name := range at.names() {
-		backend, err := options.open(ctx, name)
+		storage, err := options.openStorage(ctx, name, filesLayout(definition, at))
 		if err != nil {
 			if errors.Is(err, journal.ErrDamaged) {
 				err = fmt.Errorf("%w; nothing was changed: restore the directory from a copy", err)
@@ -52,7 +54,8 @@ func OpenStorages(ctx context.Context, definition *define.Server, options Option
 			}
 			return nil, err
 		}
-		all = append(all, &Storage{Name: name, Resources: at.resources(name), Backend: backend})
+		storage.Resources = at.resources(name)
+		all = append(all, storage)
 	}
 	return all, nil
 }
@@ -109,6 +112,16 @@ func (s Storages) awaitConnected(ctx context.Context) error {
 		case <-remote.Connected():
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// files is the storage of that name, nil if it is not in use.
+func (s Storages) files() *Storage {
+	for _, storage := range s {
+		if storage.files != nil {
+			return storage
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,6 +28,7 @@ import (
 	"github.com/annexapi/annex/internal/upstream"
 	"github.com/annexapi/annex/store"
 	"github.com/annexapi/annex/store/embedded"
+	"github.com/annexapi/annex/store/files"
 	"github.com/annexapi/annex/store/journal"
 )
 
@@ -128,7 +130,7 @@ func (o *Options) local(ctx context.Context, definition *define.Server, keys *en
 			local.Storages = append(local.Storages, maintenance.Storage{Name: name})
 			continue // it is there, but not opened
 		}
-		s, err := o.openIdle(ctx, name, tools.Scan)
+		s, err := o.openIdle(ctx, name, filesLayout(definition, at), tools.Scan)
 		if err != nil {
 			return nil, errors.Join(err, local.Close())
 		}
@@ -155,7 +157,7 @@ func (o *Options) local(ctx context.Context, definition *define.Server, keys *en
 
 // openIdle opens a storage in which nothing happens by itself; nil if it is one that
 // only a running server has.
-func (o *Options) openIdle(ctx context.Context, name string, scan bool) (*maintenance.Storage, error) {
+func (o *Options) openIdle(ctx context.Context, name string, layout []files.Resource, scan bool) (*maintenance.Storage, error) {
 	switch name {
 	case "memory":
 		return nil, nil
@@ -173,7 +175,7 @@ func (o *Options) openIdle(ctx context.Context, name string, scan bool) (*mainte
 	if scan {
 		return &maintenance.Storage{Name: name, Records: scanner(name, dir)}, nil
 	}
-	j, err := o.journal(klog.FromContext(ctx), name)
+	j, err := o.journal(klog.FromContext(ctx), name, layout)
 	if err != nil {
 		return nil, err
 	}
@@ -190,14 +192,21 @@ func (o *Options) existing(name string) (string, error) {
 	if err := maintenance.FinishRestore(dir); err != nil {
 		return "", err
 	}
-	if _, err := os.Stat(dir); err != nil {
+	marker := dir
+	if name == "files" {
+		marker = filepath.Join(dir, files.StateFile)
+	}
+	if _, err := os.Stat(marker); err != nil {
 		return "", fmt.Errorf("there is no storage %s in %s: %w", name, o.DataDir, err)
 	}
 	return dir, nil
 }
 
-func scanner(_, dir string) maintenance.Records {
+func scanner(name, dir string) maintenance.Records {
 	return func(ctx context.Context, yield func(journal.Record) error, damaged func(*journal.Damage)) (uint64, error) {
+		if name == "files" {
+			return files.Scan(ctx, dir, yield, damaged)
+		}
 		return embedded.Scan(ctx, dir, embedded.Options{Logger: slog.New(slog.DiscardHandler)}, yield, damaged)
 	}
 }

@@ -28,6 +28,16 @@ func Scan(ctx context.Context, root string, yield func(journal.Record) error, da
 	return compacted, nil
 }
 
+// LastRevision returns a revision that none in the journal in root is above. The
+// journal must not be open.
+func LastRevision(root string) (uint64, error) {
+	j := &Journal{root: root, files: disk{root}}
+	if fresh, err := j.readState(); err != nil || fresh {
+		return 0, err
+	}
+	return j.state.Ceiling, nil
+}
+
 func scan(ctx context.Context, root string, yield func(journal.Record) error, damaged func(*journal.Damage)) (uint64, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {

@@ -1,0 +1,200 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"path"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	registryrest "k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/klog/v2"
+
+	"github.com/annexapi/annex/internal/coreapi"
+	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/mvcc"
+	"github.com/annexapi/annex/internal/registry"
+	"github.com/annexapi/annex/store/files"
+)
+
+func (o *Options) filesDir() string {
+	if o.FilesDir != "" {
+		return o.FilesDir
+	}
+	return o.path("objects")
+}
+
+// openStorage is open, and keeps a journal of files at hand.
+func (o *Options) openStorage(ctx context.Context, name string, layout []files.Resource) (*Storage, error) {
+	if name != "files" {
+		backend, err := o.open(ctx, name)
+		return &Storage{Name: name, Backend: backend}, err
+	}
+	j, err := o.journal(klog.FromContext(ctx), name, layout)
+	if err != nil {
+		return nil, err
+	}
+	core, err := mvcc.Open(ctx, j, mvcc.Options{History: o.history()})
+	return &Storage{Name: name, Backend: core, files: j.(*rooted).Journal.(*files.Journal)}, err
+}
+
+// filesLayout says where the files of resources are.
+func filesLayout(definition *define.Server, at placement) []files.Resource {
+	var layout []files.Resource
+	add := func(resource, under schema.GroupResource, namespaced, status bool) {
+		group := under.Group
+		if group == "" {
+			group = "core"
+		}
+		if at[resource] == "files" {
+			layout = append(layout, files.Resource{
+				Prefix:     registry.KeyPrefix(under),
+				Dir:        path.Join(group, under.Resource),
+				Namespaced: namespaced,
+				Status:     status,
+			})
+		}
+	}
+	add(coreapi.Resource, coreapi.Resource, false, true)
+	for _, k := range definition.Kinds() {
+		if k.SharedWith == nil && k.IsStored() {
+			add(k.GroupResource(), k.StoredUnder, !k.ClusterScoped, k.Status)
+		}
+	}
+	return layout
+}
+
+// editors carry edits out. There are several for objects that are of several groups,
+// by the beginning of the keys.
+func (s *Server) editors() map[string][]*registry.Editor {
+	namespaces := s.namespaces.Storage()["namespaces"].(registry.Editable)
+	ensure := func(ctx context.Context, name string) error {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		_, err := namespaces.Create(ctx, namespace, registryrest.ValidateAllObjectFunc, &metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		return err
+	}
+	all := map[string][]*registry.Editor{registry.KeyPrefix(coreapi.Resource): {{
+		Resource:  coreapi.Resource,
+		Kind:      "Namespace",
+		Served:    []string{corev1.SchemeGroupVersion.Version},
+		Storage:   namespaces,
+		Stored:    s.machinery.StorageCodec(corev1.SchemeGroupVersion),
+		Machinery: s.machinery,
+		// The API does not let it be deleted either.
+		Keep: func(name string) bool { return name == metav1.NamespaceDefault },
+	}}}
+	for _, k := range s.kinds {
+		if !k.Definition.IsStored() {
+			continue
+		}
+		prefix := registry.KeyPrefix(k.Definition.Owner().StoredUnder)
+		all[prefix] = append(all[prefix], k.Editor(s.machinery.Of(k.Definition.Group), ensure))
+	}
+	return all
+}
+
+// runFiles takes in what people do to the files until the context ends.
+func (s *Server) runFiles(ctx context.Context) error {
+	storage := s.storages.files()
+	if storage == nil {
+		return nil
+	}
+	editors := s.editors()
+	return storage.files.Run(ctx, func(ctx context.Context, p *files.Proposal) error {
+		for prefix, all := range editors {
+			rest, ok := strings.CutPrefix(p.Key, prefix+"/")
+			if !ok {
+				continue
+			}
+			namespace, name, namespaced := strings.Cut(rest, "/")
+			if !namespaced {
+				namespace, name = "", namespace
+			}
+			err := registry.EditorOf(all, p.Document).Do(ctx, registry.Edit{Namespace: namespace, Name: name, Document: p.Document, Accept: p.Accept})
+			if errors.Is(err, registry.ErrMistaken) {
+				return files.Broken(err)
+			}
+			return err
+		}
+		return fmt.Errorf("no kind has the key %s", p.Key)
+	})
+}
+
+// awaitFiles returns when the files have been looked at once, so that what was done
+// to them while no server ran is served from the start.
+func (s *Server) awaitFiles(ctx context.Context) error {
+	storage := s.storages.files()
+	if storage == nil {
+		return nil
+	}
+	select {
+	case <-storage.files.Observed():
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// filesCheck shows at /readyz?verbose that files are not served. The server is
+// ready all the same: what was served before still is.
+type filesCheck struct {
+	files *files.Journal
+}
+
+var _ healthz.GroupedHealthChecker = filesCheck{}
+
+const filesCheckName = "files"
+
+func (c filesCheck) GroupName() string { return filesCheckName }
+
+func (c filesCheck) Name() string {
+	if len(c.files.Problems()) > 0 {
+		return filesCheckName + " (some are not served, the log names them)"
+	}
+	return filesCheckName
+}
+
+func (c filesCheck) Check(*http.Request) error { return nil }
+
+func (s *Server) filesChecks() []healthz.HealthChecker {
+	storage := s.storages.files()
+	if storage == nil {
+		return nil
+	}
+	return []healthz.HealthChecker{filesCheck{storage.files}}
+}
+
+// filesMetrics are the figures of the files.
+type filesMetrics struct{ files *files.Journal }
+
+var brokenFiles = prometheus.NewDesc("annex_storage_broken_files",
+	"Files in the tree of the storage files that are not served; the log names them.", nil, nil)
+
+func (m filesMetrics) Describe(out chan<- *prometheus.Desc) { out <- brokenFiles }
+
+func (m filesMetrics) Collect(out chan<- prometheus.Metric) {
+	out <- prometheus.MustNewConstMetric(brokenFiles, prometheus.GaugeValue, float64(len(m.files.Problems())))
+}
+
+// logBinary says which kinds people cannot read in their files.
+func (s *Server) logBinary(ctx context.Context) {
+	storage := s.storages.files()
+	if storage == nil {
+		return
+	}
+	for _, r := range storage.Resources {
+		if key := s.encryption.Key(r); key.Provider != "" && key.Provider != "identity" {
+			klog.FromContext(ctx).Error(nil, "Encrypted objects are in files that only the server can read", "resource", r, "files", "*.bin")
+		}
+	}
+}
