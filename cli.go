@@ -18,6 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/klog/v2"
 
 	"github.com/annexapi/annex/store/etcd"
@@ -64,6 +65,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 func serveCommand(server Server) *cobra.Command {
 	options := Options{}
 	verbosity := 0
+	objectCache := resource.QuantityValue{Quantity: *resource.NewQuantity(512<<20, resource.BinarySI)}
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve the API",
@@ -87,6 +89,12 @@ lets in nobody but the administrator, unless flags say otherwise.`,
 			}
 			if options.Etcd.StartTimeout < 0 {
 				return usage(fmt.Errorf("--etcd-start-timeout %v is negative", options.Etcd.StartTimeout))
+			}
+			if objectCache.Sign() < 0 {
+				return usage(fmt.Errorf("--object-cache-size %s is negative", &objectCache.Quantity))
+			}
+			if options.ObjectCacheSize = objectCache.Value(); options.ObjectCacheSize == 0 {
+				options.ObjectCacheSize = -1
 			}
 			// A server outlives whoever reads what it prints.
 			signal.Ignore(syscall.SIGPIPE)
@@ -114,6 +122,7 @@ lets in nobody but the administrator, unless flags say otherwise.`,
 	flags.DurationVar(&options.HistoryAge, "history-age", 0, "how long old revisions stay readable at least (default 5m)")
 	flags.Int64Var(&options.HistoryRevisions, "history-revisions", 0, "how many old revisions stay readable at least (default 10000)")
 	flags.Int64Var(&options.HistoryBytes, "history-bytes", 0, "how many bytes of old objects are kept at most (default 268435456)")
+	flags.Var(&objectCache, "object-cache-size", "memory for decoded objects; 0 decodes an object each time it is read")
 	flags.DurationVar(&options.RequestTimeout, "request-timeout", 0, "how long a request other than a watch may take (default 1m)")
 	flags.DurationVar(&options.ShutdownTimeout, "shutdown-timeout", 0, "how long a shutdown waits for requests in progress (default 10s)")
 	flags.IntVarP(&verbosity, "verbosity", "v", 0, "log level; 0 logs warnings and errors only")

@@ -86,6 +86,11 @@ type Options struct {
 	HistoryRevisions int64
 	HistoryBytes     int64
 
+	// ObjectCacheSize bounds the decoded objects that Embedded and Memory keep beside
+	// the encoded bytes of all objects, in bytes by an estimate and for each of them;
+	// 512 MiB if 0, none if negative. Others are decoded each time they are read.
+	ObjectCacheSize int64
+
 	// RequestTimeout bounds every request but watches, and with it how long a body
 	// may take to arrive and an answer to be read; one minute if 0. A write that takes
 	// longer, in a hook say, is answered with 504.

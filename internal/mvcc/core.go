@@ -197,6 +197,7 @@ type Stats struct {
 	HotBytes     int64  // of those, the values in memory
 	TrimmedEarly uint64 // events that MaxBytes took before their time
 	DecodedBytes int64  // estimate for the decoded objects in memory
+	DecodedLimit int64  // Options.ObjectCacheBytes
 	Watches      int
 	ReadOnly     bool
 	Recoveries   uint64 // times that a failed journal was recovered
@@ -219,6 +220,7 @@ func (c *Core) Stats() Stats {
 		HotBytes:     c.history.hotBytes,
 		TrimmedEarly: c.early.Load(),
 		DecodedBytes: c.decoded.bytes(),
+		DecodedLimit: c.decoded.budget,
 		Watches:      watches,
 		ReadOnly:     readOnly,
 		Recoveries:   c.recoveries.Load(),

@@ -42,6 +42,8 @@ func figures(labels prometheus.Labels) []figure {
 			func(s mvcc.Stats) float64 { return float64(s.TrimmedEarly) }),
 		newFigure("decoded_bytes", "Estimated bytes of the decoded objects in memory.", prometheus.GaugeValue,
 			func(s mvcc.Stats) float64 { return float64(s.DecodedBytes) }),
+		newFigure("decoded_limit_bytes", "What decoded_bytes is kept below.", prometheus.GaugeValue,
+			func(s mvcc.Stats) float64 { return float64(s.DecodedLimit) }),
 		newFigure("watches", "Watches open on the storage.", prometheus.GaugeValue,
 			func(s mvcc.Stats) float64 { return float64(s.Watches) }),
 		newFigure("read_only", "1 while the storage takes no writes, else 0.", prometheus.GaugeValue,

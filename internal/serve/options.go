@@ -48,6 +48,7 @@ type Options struct {
 	HistoryAge         time.Duration
 	HistoryRevisions   int64
 	HistoryBytes       int64
+	ObjectCacheSize    int64
 	RequestTimeout     time.Duration
 	ShutdownTimeout    time.Duration
 	UnrestrictedUpdate bool
@@ -186,7 +187,7 @@ func (o *Options) open(ctx context.Context, name string) (store.Backend, error) 
 	if err != nil {
 		return nil, err
 	}
-	return mvcc.Open(ctx, j, mvcc.Options{History: o.history()})
+	return mvcc.Open(ctx, j, mvcc.Options{History: o.history(), ObjectCacheBytes: o.ObjectCacheSize})
 }
 
 // journal opens what makes revisions durable.
