@@ -8,13 +8,17 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/annexapi/annex/internal/encryption"
-	"github.com/annexapi/annex/internal/registry"
 )
 
 // checkReadable refuses to serve objects that the encryption's configuration has no
-// way to read.
-func (s *Server) checkReadable(ctx context.Context, stores *registry.Stores) error {
-	err := s.encryption.Check(ctx, stores)
+// way to read: now, or if a storage has not been reached yet, when it is called again
+// after that.
+func (s *Server) checkReadable(ctx context.Context) error {
+	if s.checked || !s.storages.connected() {
+		return nil
+	}
+	s.checked = true
+	err := s.encryption.Check(ctx, s.stores)
 	if s.options.AllowUnreadable && errors.Is(err, encryption.ErrUnreadable) {
 		klog.FromContext(ctx).Error(err, "Stored objects cannot be read")
 		return nil

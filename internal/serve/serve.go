@@ -54,6 +54,8 @@ type Server struct {
 
 	storages   Storages
 	encryption *encryption.Encryption
+	stores     *registry.Stores
+	checked    bool // whether what is stored can be read
 	certs      *certs.Certs
 	tokens     *auth.TokenFile
 	machinery  *convert.Machinery
@@ -122,7 +124,8 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 
 	stores := newStores(s.storages.Of, machinery, s.definition)
 	stores.Transformers = s.encryption
-	if err := s.checkReadable(ctx, stores); err != nil {
+	s.stores = stores
+	if err := s.checkReadable(ctx); err != nil {
 		return err
 	}
 	if s.namespaces, err = coreapi.NewNamespaces(machinery.Scheme, stores); err != nil {
@@ -523,6 +526,9 @@ func (s *Server) becomeReady(ctx, background context.Context) error {
 	defer cancel(nil)
 	defer context.AfterFunc(background, func() { cancel(context.Cause(background)) })()
 	err := s.storages.awaitConnected(ctx)
+	if err == nil {
+		err = s.checkReadable(ctx)
+	}
 	if err == nil {
 		err = s.awaitFiles(ctx)
 	}

@@ -127,6 +127,22 @@ func (s Storages) files() *Storage {
 	return nil
 }
 
+// connected tells whether awaitConnected would not wait.
+func (s Storages) connected() bool {
+	return !slices.ContainsFunc(s, func(storage *Storage) bool {
+		remote, ok := storage.Backend.(interface{ Connected() <-chan struct{} })
+		if !ok {
+			return false
+		}
+		select {
+		case <-remote.Connected():
+			return false
+		default:
+			return true
+		}
+	})
+}
+
 // Close closes all backends, the last opened first.
 func (s Storages) Close() error {
 	var errs []error
