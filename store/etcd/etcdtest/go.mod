@@ -6,6 +6,7 @@ require (
 	github.com/annexapi/annex v0.0.0-00010101000000-000000000000
 	go.etcd.io/etcd/api/v3 v3.7.0
 	go.etcd.io/etcd/client/v3 v3.7.0
+	go.etcd.io/etcd/etcdutl/v3 v3.7.0
 	go.etcd.io/etcd/server/v3 v3.7.0
 	go.uber.org/zap v1.27.1
 	k8s.io/apimachinery v0.37.2
