@@ -1,7 +1,11 @@
 package embedded_test
 
 import (
+	"math/rand/v2"
 	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/journal"
@@ -37,4 +41,24 @@ func TestAKilledProcessLosesNothing(t *testing.T) {
 	storetest.RunCrash(t, "embedded", func(_ testing.TB, dir string) (journal.Journal, error) {
 		return embedded.Open(dir, embedded.Options{MemTableSize: 1 << 20})
 	})
+}
+
+// The crashes are power cuts: of what was not synced, a random part is lost.
+func TestLinearizable(t *testing.T) {
+	files := vfs.NewCrashableMem()
+	rng := rand.New(rand.NewPCG(1, 1))
+	storetest.RunLinearizable(t, "embedded, power cuts", storetest.Subject{
+		Start: func(t testing.TB) (storage.Interface, func()) {
+			return storetest.StartAboveJournal(func() (journal.Journal, error) {
+				return embedded.Open(imageDir, embedded.Options{FS: files, MemTableSize: 256 << 10})
+			})(t)
+		},
+		Crash: func(testing.TB) {
+			files = files.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng})
+		},
+	})
+}
+
+func TestLinearizableWhenKilled(t *testing.T) {
+	storetest.RunLinearizableKilled(t, "embedded, kills", openAt)
 }

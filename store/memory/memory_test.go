@@ -42,4 +42,10 @@ func TestAMemoryBeginsAfterARevision(t *testing.T) {
 	}
 }
 
+func TestLinearizable(t *testing.T) {
+	storetest.RunLinearizable(t, "memory", storetest.Subject{Start: storetest.StartAboveJournal(func() (journal.Journal, error) {
+		return memory.New(), nil
+	})})
+}
+
 func BenchmarkStorage(b *testing.B) { storetest.BenchmarkStorage(b, backend, 1500) }

@@ -6,6 +6,8 @@
 //   - RunRestart is what the revisioned core promises across a restart above a
 //     durable journal, and RunCrash across the death of the process.
 //   - RunRecovery is what it promises when a disk fails and becomes well again.
+//   - RunLinearizable and RunLinearizableKilled compare what concurrent clients were
+//     told, across crashes, with a store that does one thing after the other.
 //   - CountFaults counts what the fault tests of a journal inject and find.
 package storetest
 
