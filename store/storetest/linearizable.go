@@ -82,7 +82,7 @@ func RunLinearizable(t *testing.T, name string, subject Subject) {
 	defer count.print(name)
 	pods, stop := subject.Start(t)
 	defer func() { stop() }()
-	for n := range Trials(t, "ANNEX_HISTORIES", 200) {
+	for n := range Trials(t, "ANNEX_HISTORIES", 100) {
 		h := &recorder{namespace: fmt.Sprintf("h%d", n)}
 		segments := 1
 		if subject.Crash != nil {
