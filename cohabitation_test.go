@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -486,6 +489,105 @@ func TestAGroupThatIsNotServedAnyMoreIsReadFromStorage(t *testing.T) {
 	instance, _ = run(t, only(widgets().StoredUnder("legacy.example.com", "gizmos")), options)
 	if w := clientOf(t, instance).widget("a"); len(w.Spec.Parts) != 1 || *w.Spec.Replicas != 1 {
 		t.Errorf("read: %+v", w)
+	}
+}
+
+func TestSharedObjectsGoWhenTheirGraceIsOver(t *testing.T) {
+	t.Parallel()
+	c := start(t, only(movedWidgets().GracePeriod(time.Hour).DeleteWhenGraceIsOver()))
+	c.post(gizmosPath, gizmo("a")).want(http.StatusCreated)
+	c.create("b")
+	for i, path := range []string{gizmosPath + "/a", widgetsPath + "/b"} {
+		begun := c.delete(path, nil).want(http.StatusOK)
+		if begun.str("metadata", "deletionGracePeriodSeconds") != "3600" || begun.str("kind") != []string{"Gizmo", "Widget"}[i] {
+			t.Errorf("%s: %s", path, begun.raw)
+		}
+	}
+	// Shortened in the other group.
+	for _, path := range []string{widgetsPath + "/a", gizmosPath + "/b"} {
+		c.delete(path, fields{"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 1}).want(http.StatusOK)
+		until(t, "the object to go", func() bool { return c.get(path).code == http.StatusNotFound })
+	}
+}
+
+func TestSharedObjectsStayEncryptedOrTheServerDoesNotStart(t *testing.T) {
+	t.Parallel()
+	about(t, annex.Embedded)
+	rule := func(resources string) string {
+		file := filepath.Join(t.TempDir(), "encryption.yaml")
+		writeFile(t, file, strings.Replace(encryptionRule(resources, keyed("aescbc", "key1", secret1)), "'", "", 2))
+		return file
+	}
+	options := annex.Options{DataDir: t.TempDir(), EncryptionConfigFile: rule("gizmos.legacy.example.com")}
+	instance, stop := run(t, legacy(), options)
+	clientOf(t, instance).post(gizmosPath, gizmo("a")).want(http.StatusCreated)
+	stop()
+	// Under its new name the kind would not be encrypted any more.
+	if instance, err := annex.New(t.Context(), moved(), options); err == nil {
+		instance.Close()
+		t.Fatal("the server started without a key for what is stored")
+	} else if !strings.Contains(err.Error(), "widgets.shop.example.com") {
+		t.Errorf("refused: %v", err)
+	}
+	options.EncryptionConfigFile = rule("gizmos.legacy.example.com, widgets.shop.example.com")
+	instance, stop = run(t, moved(), options)
+	c := clientOf(t, instance)
+	c.widget("a")
+	c.create("b")
+	stop()
+	instance, _ = run(t, legacy(), options)
+	if got := clientOf(t, instance).get(gizmosPath).names(); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("after going back there are %v", got)
+	}
+}
+
+func TestVirtualObjectsInTwoGroups(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	rows := map[string]v1.Widget{}
+	c := start(t, only(widgets().
+		AlsoServedAs("legacy.example.com", "gizmos", annex.Version(legacyv1.API, legacyv1.GizmoToHub, legacyv1.GizmoFromHub)).
+		Virtual(annex.Source[v1.Widget]{
+			Get: func(_ context.Context, _, name string) (*v1.Widget, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if w, ok := rows[name]; ok {
+					return w.DeepCopy(), nil
+				}
+				return nil, annex.ErrNotFound
+			},
+			List: func(context.Context) ([]v1.Widget, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				return slices.Collect(maps.Values(rows)), nil
+			},
+			Create: func(_ context.Context, w *v1.Widget) error {
+				mu.Lock()
+				defer mu.Unlock()
+				rows[w.Name] = *w.DeepCopy()
+				return nil
+			},
+			Update: func(_ context.Context, w, _ *v1.Widget) error {
+				mu.Lock()
+				defer mu.Unlock()
+				rows[w.Name] = *w.DeepCopy()
+				return nil
+			},
+			Poll: 10 * time.Millisecond,
+		})))
+	asWidgets, asGizmos := c.watch(widgetsPath+"?watch=1"), c.watch(gizmosPath+"?watch=1")
+	made := c.post(gizmosPath, gizmo("a", spec(fields{"replicas": 1}))).want(http.StatusCreated)
+	same(t, c.get(widgetsPath+"/a"), made)
+	asWidgets.want("ADDED a")
+	asGizmos.want("ADDED a")
+	c.patch(mergePatch, widgetsPath+"/a", `{"spec":{"replicas":2}}`).want(http.StatusOK)
+	asWidgets.want("MODIFIED a")
+	asGizmos.want("MODIFIED a")
+	if got := c.get(gizmosPath + "/a").str("spec", "replicas"); got != "2" {
+		t.Errorf("replicas %s", got)
+	}
+	for _, path := range []string{widgetsPath, gizmosPath} {
+		c.delete(path+"/a", nil).refused(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed)
 	}
 }
 
