@@ -170,6 +170,9 @@ func TestAnInformerOutlivesAMemoryThatWasLost(t *testing.T) {
 	if e := c.watch(widgetsPath + "?watch=1&resourceVersion=" + before.ResourceVersion).next(); e.Type != "ERROR" || text(e.Object, "reason") != "Expired" {
 		t.Errorf("a watch from before: %v", e)
 	}
+	if e := c.watch(widgetsPath + "?watch=1&resourceVersion=" + after.ResourceVersion + "0").next(); e.Type != "ERROR" || text(e.Object, "reason") != "Expired" {
+		t.Errorf("a watch from a clock that was ahead: %v", e)
+	}
 	c.get(widgetsPath+"?resourceVersionMatch=Exact&resourceVersion="+before.ResourceVersion).refused(http.StatusGone, metav1.StatusReasonExpired)
 	c.get(widgetsPath + "?resourceVersionMatch=NotOlderThan&resourceVersion=" + before.ResourceVersion).want(http.StatusOK)
 	if older, err := resourceversion.CompareResourceVersion(before.ResourceVersion, after.ResourceVersion); err != nil || older >= 0 {

@@ -583,7 +583,7 @@ func TestVirtualObjectsInTwoGroups(t *testing.T) {
 	c.patch(mergePatch, widgetsPath+"/a", `{"spec":{"replicas":2}}`).want(http.StatusOK)
 	asWidgets.want("MODIFIED a")
 	asGizmos.want("MODIFIED a")
-	if got := c.get(gizmosPath + "/a").str("spec", "replicas"); got != "2" {
+	if got := c.get(gizmosPath+"/a").str("spec", "replicas"); got != "2" {
 		t.Errorf("replicas %s", got)
 	}
 	for _, path := range []string{widgetsPath, gizmosPath} {

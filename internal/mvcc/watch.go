@@ -54,7 +54,8 @@ var _ watch.Interface = (*watcher)(nil)
 // Watch implements storage.Interface. What is delivered first is settled when it
 // returns: a write that is acknowledged afterwards is seen as an event.
 //
-// A revision that is still to come is waited for, except with initial events.
+// A revision that is still to come is waited for, except with initial events and by
+// an ephemeral store.
 // Errors that depend on the revision arrive as an ERROR event.
 func (s *view) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	key, err := s.key(key, opts.Recursive)
@@ -121,7 +122,7 @@ func (w *watcher) startAt(revision uint64, opts storage.ListOptions) error {
 		revision = current
 	case revision == 0:
 		revision = current
-	case revision < c.compacted.Load():
+	case revision < c.compacted.Load(), revision > current && c.options.Ephemeral:
 		return errCompacted
 	}
 	w.start = revision

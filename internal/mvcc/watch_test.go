@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
@@ -51,6 +52,25 @@ func TestBookmarksFollowTheWholeStore(t *testing.T) {
 	clock.Step(time.Second)
 	expect(t, w, "BOOKMARK @7")
 	expect(t, plain, "ADDED b@6", "MODIFIED b@7")
+}
+
+func TestAnEphemeralStoreDoesNotWaitForRevisionsOfOthers(t *testing.T) {
+	for _, ephemeral := range []bool{false, true} {
+		_, pods := open(t, memory.New(), mvcc.Options{Ephemeral: ephemeral})
+		create(t, pods, "a")
+		now, future := watchFrom(t, pods, 2, storage.Everything), watchFrom(t, pods, 3, storage.Everything)
+		create(t, pods, "b")
+		create(t, pods, "c")
+		expect(t, now, "ADDED b@3", "ADDED c@4")
+		if !ephemeral {
+			expect(t, future, "ADDED c@4")
+			continue
+		}
+		event := <-future.ResultChan()
+		if err := apierrors.FromObject(event.Object); !apierrors.IsResourceExpired(err) {
+			t.Errorf("a watch from the future: %v", event)
+		}
+	}
 }
 
 func TestBookmarkComesShortlyBeforeTheDeadline(t *testing.T) {

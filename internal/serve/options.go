@@ -187,7 +187,7 @@ func (o *Options) open(ctx context.Context, name string) (store.Backend, error) 
 	if err != nil {
 		return nil, err
 	}
-	return mvcc.Open(ctx, j, mvcc.Options{History: o.history(), ObjectCacheBytes: o.ObjectCacheSize})
+	return mvcc.Open(ctx, j, mvcc.Options{History: o.history(), ObjectCacheBytes: o.ObjectCacheSize, Ephemeral: name == "memory"})
 }
 
 // journal opens what makes revisions durable.

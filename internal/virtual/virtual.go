@@ -70,6 +70,7 @@ func Open(ctx context.Context, kind *define.Kind, options mvcc.Options) (*Mirror
 	if err := j.Trim(uint64(time.Now().UnixMicro()), nil); err != nil {
 		return nil, fmt.Errorf("mirror of %s: %w", kind.GroupResource(), err)
 	}
+	options.Ephemeral = true
 	core, err := mvcc.Open(ctx, j, options)
 	if err != nil {
 		return nil, fmt.Errorf("mirror of %s: %w", kind.GroupResource(), err)
