@@ -332,6 +332,48 @@ func TestNothingIsLeftInANamespaceDeletedInAnotherStorage(t *testing.T) {
 	}
 }
 
+func TestFilesOfOneKindBesideAnotherStorage(t *testing.T) {
+	t.Parallel()
+	about(t, annex.Embedded)
+	options := annex.Options{DataDir: t.TempDir()}
+	server := func() annex.Server { return only(movedWidgets().StoredIn(annex.Files)) }
+	instance, stop := run(t, server(), options)
+	c := clientOf(t, instance)
+	made := c.create("a")
+	// The files of objects that have moved are where they were; what people write
+	// there may be of either group, in a namespace that is in the other storage.
+	dir := filepath.Join(options.DataDir, "objects", "legacy.example.com", "gizmos")
+	if _, err := os.Stat(filepath.Join(dir, "default", "a.yaml")); err != nil {
+		t.Error(err)
+	}
+	for name, content := range map[string]string{
+		"g": "apiVersion: legacy.example.com/v1\nkind: Gizmo\nmetadata: {name: g, namespace: extra}\nspec: {pieces: [leg=4]}\n",
+		"w": "apiVersion: shop.example.com/v1\nkind: Widget\nmetadata: {name: w, namespace: extra}\nspec: {size: small}\n",
+	} {
+		if err := os.MkdirAll(filepath.Join(dir, "extra"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		writeFile(t, filepath.Join(dir, "extra", name+".yaml"), content)
+	}
+	in := strings.Replace(widgetsPath, "/default/", "/extra/", 1)
+	until(t, "the files to be served", func() bool { return len(c.get(in).names()) == 2 })
+	if got := c.get(in + "/g").widget(); len(got.Spec.Parts) != 1 || got.Spec.Size != "large" {
+		t.Errorf("a gizmo as a widget: %+v", got)
+	}
+	c.get("/readyz?verbose").contains("[+]storage-embedded ok", "[+]storage-files ok")
+	stop()
+	instance, _ = run(t, server(), options)
+	c = clientOf(t, instance)
+	if got := c.widget("a"); got.ResourceVersion != made.ResourceVersion {
+		t.Errorf("resource version %s, was %s", got.ResourceVersion, made.ResourceVersion)
+	}
+	c.delete("/api/v1/namespaces/extra", nil).want(http.StatusOK)
+	until(t, "the namespace to go", func() bool { return c.get("/api/v1/namespaces/extra").code == http.StatusNotFound })
+	if left, err := filepath.Glob(filepath.Join(dir, "extra", "*.yaml")); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
 func TestHooksReadKindsOfOtherStorages(t *testing.T) {
 	t.Parallel()
 	instance, _ := run(t, only(

@@ -141,6 +141,11 @@ func (o *Options) checkStorage(name string) error {
 	return fmt.Errorf("storage %q: choose embedded, files, memory or etcd", name)
 }
 
+// core is how the revisioned core above a storage's journal is run.
+func (o *Options) core(name string) mvcc.Options {
+	return mvcc.Options{History: o.history(), ObjectCacheBytes: o.ObjectCacheSize, Ephemeral: name == "memory"}
+}
+
 func (o *Options) history() mvcc.History {
 	return mvcc.History{MinAge: o.HistoryAge, MinRevisions: o.HistoryRevisions, MaxBytes: o.HistoryBytes}
 }
@@ -187,7 +192,7 @@ func (o *Options) open(ctx context.Context, name string) (store.Backend, error) 
 	if err != nil {
 		return nil, err
 	}
-	return mvcc.Open(ctx, j, mvcc.Options{History: o.history(), ObjectCacheBytes: o.ObjectCacheSize, Ephemeral: name == "memory"})
+	return mvcc.Open(ctx, j, o.core(name))
 }
 
 // journal opens what makes revisions durable.
