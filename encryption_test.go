@@ -1,9 +1,9 @@
 package annex_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -17,11 +17,9 @@ import (
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/internal/encryption/kmstest"
-	"github.com/annexapi/annex/internal/mvcc"
+	"github.com/annexapi/annex/internal/maintenance"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
-	"github.com/annexapi/annex/store"
 	"github.com/annexapi/annex/store/embedded"
-	"github.com/annexapi/annex/store/etcd"
 	"github.com/annexapi/annex/store/journal"
 )
 
@@ -73,53 +71,57 @@ func keyed(provider string, pairs ...string) string {
 const unencrypted = "{identity: {}}"
 
 // storedWidgets is what the widgets' storage holds, by name: what is current as
-// widgets, and on a journal all other records by revision. No server may use it.
+// widgets, and on an embedded journal all other records by revision. No server may
+// use it.
 func storedWidgets(t *testing.T, options annex.Options) map[string]string {
 	t.Helper()
-	options = placed(t, options)
-	const prefix = "/shop.example.com/widgets"
-	var backend store.Backend
-	all := map[string]string{}
-	switch options.Storage {
-	case annex.Etcd:
-		var err error
-		if backend, err = etcd.Open(t.Context(), options.Etcd); err != nil {
-			t.Fatal(err)
-		}
-	default:
-		j, err := embedded.Open(filepath.Join(options.DataDir, "storage"), embedded.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		keep := func(r journal.Record) error {
-			if !r.Deleted && strings.HasPrefix(r.Key, prefix) {
-				all[strconv.FormatUint(r.Revision, 10)] = string(r.Value)
-			}
-			return nil
-		}
-		if backend, err = mvcc.Open(t.Context(), recorded{j, keep}, mvcc.Options{}); err != nil {
-			t.Fatal(err)
-		}
+	const resource, prefix = "widgets.shop.example.com", "/shop.example.com/widgets/default/"
+	all, current := map[string]string{}, map[uint64]bool{}
+	out, err := storageVerb(t, options, "dump", "--resource", resource)
+	if err != nil {
+		t.Fatal(err)
 	}
-	defer func() { _ = backend.Close() }()
-	for v, err := range backend.(store.ValueReader).Values(t.Context(), prefix) {
-		if err != nil {
-			t.Fatal(err)
+	for line := range strings.Lines(out) {
+		var stored maintenance.Line
+		decode(t, []byte(line), &stored)
+		current[stored.Revision] = true
+		all[strings.TrimPrefix(stored.Key, prefix)] = string(stored.Value) + string(stored.Base64)
+	}
+	if options = placed(t, options); options.Storage != annex.Embedded {
+		return all
+	}
+	j, err := embedded.Open(filepath.Join(options.DataDir, "storage"), embedded.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = j.Close() }()
+	if _, err := j.Replay(t.Context(), func(r journal.Record) error {
+		if !r.Deleted && !current[r.Revision] && strings.HasPrefix(r.Key, prefix) {
+			all[strconv.FormatUint(r.Revision, 10)] = string(r.Value)
 		}
-		delete(all, strconv.FormatUint(v.Revision, 10))
-		all[strings.TrimPrefix(v.Key, prefix+"/default/")] = string(v.Data)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
 	}
 	return all
 }
 
-// recorded is a journal whose records are shown to keep as well.
-type recorded struct {
-	journal.Journal
-	keep func(journal.Record) error
-}
-
-func (r recorded) Replay(ctx context.Context, yield func(journal.Record) error) (uint64, error) {
-	return r.Journal.Replay(ctx, func(record journal.Record) error { return errors.Join(r.keep(record), yield(record)) })
+// inFiles tells whether any file below a directory holds some text.
+func inFiles(t *testing.T, dir, text string) bool {
+	t.Helper()
+	found := false
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		found = found || strings.Contains(string(data), text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
 }
 
 func TestEveryProviderEncryptsWhatIsStored(t *testing.T) {
@@ -145,6 +147,9 @@ func TestEveryProviderEncryptsWhatIsStored(t *testing.T) {
 						t.Errorf("got the note %q", got)
 					}
 				})
+				if name != "identity" && inFiles(t, options.DataDir, "hush") {
+					t.Error("it is in a file for everybody to read")
+				}
 				values := storedWidgets(t, options)
 				if values["kept"] == "" {
 					t.Errorf("stored is %q", values)
@@ -190,7 +195,8 @@ func checkLife(t *testing.T, c *client) {
 func TestAServerRefusesWhatDoesNotFitItsObjects(t *testing.T) {
 	options := annex.Options{DataDir: t.TempDir(), Storage: annex.Embedded, EncryptionConfigFile: encryptionConfig(t, keyed("aescbc", "key1", secret1))}
 	t.Run("serve", func(t *testing.T) { startWith(t, shop(), options).create("kept", spec(fields{"size": "small"})) })
-	before := fmt.Sprint(storedWidgets(t, options))
+	stored := func() string { return fmt.Sprint(storedWidgets(t, options)) }
+	before := stored()
 
 	for name, test := range map[string]struct {
 		providers []string
@@ -211,7 +217,7 @@ func TestAServerRefusesWhatDoesNotFitItsObjects(t *testing.T) {
 			if !errors.As(err, &usage) || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("got %v", err)
 			}
-			if after := fmt.Sprint(storedWidgets(t, options)); after != before {
+			if after := stored(); after != before {
 				t.Errorf("the storage was changed from %s to %s", before, after)
 			}
 		})
@@ -319,6 +325,10 @@ func TestAKeyIsRotated(t *testing.T) {
 				}
 			}
 
+			if placed(t, options).Storage == annex.Files && inFiles(t, options.DataDir, "k8s:enc:aescbc:v1:key1:") {
+				t.Error("there are files left that are encrypted with the old key")
+			}
+
 			writeEncryptionConfig(t, file, second)
 			c := startWith(t, shop(), options)
 			for _, item := range c.get(widgetsPath).want(http.StatusOK).items() {
@@ -353,8 +363,11 @@ func TestAKeyIsRotated(t *testing.T) {
 // checkLostHistory looks at what was before a rewrite, when the key of that is gone.
 func checkLostHistory(t *testing.T, c *client, begin string) {
 	t.Helper()
-	if placed(t, annex.Options{}).Storage == annex.Etcd {
-		return // the watch cache begins after the rewrite
+	switch placed(t, annex.Options{}).Storage {
+	case annex.Etcd: // the watch cache begins after the rewrite
+		return
+	case annex.Files: // there is no history from before the restart
+		return
 	}
 	old := c.watch(widgetsPath + "?watch=1&resourceVersion=" + begin).next()
 	if message := text(old.Object, "message"); old.Type != "ERROR" || text(old.Object, "code") != "500" || !strings.Contains(message, "no matching") {
