@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -216,6 +217,10 @@ func TestAServerRefusesWhatDoesNotFitItsObjects(t *testing.T) {
 			usage := (*annex.UsageError)(nil)
 			if !errors.As(err, &usage) || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("got %v", err)
+			}
+			exit := (*exec.ExitError)(nil)
+			if _, err := storageVerb(t, refused, "rewrite"); !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("storage rewrite: %v", err)
 			}
 			if after := stored(); after != before {
 				t.Errorf("the storage was changed from %s to %s", before, after)

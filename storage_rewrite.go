@@ -54,6 +54,9 @@ that is compacted: --compact does so at once.`,
 						printRewritten(out, r)
 					}
 				})
+				if errors.Is(err, maintenance.ErrUnreadable) {
+					return usage(err)
+				}
 				if output == "json" {
 					err = errors.Join(err, printJSON(out, all))
 				}

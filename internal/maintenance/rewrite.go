@@ -221,6 +221,10 @@ func (w *rewriter) keys(ctx context.Context) ([]KeyCount, error) {
 	return keys, nil
 }
 
+// ErrUnreadable is matched by the error of a rewrite that the encryption's
+// configuration has no way to read everything for.
+var ErrUnreadable = encryption.ErrUnreadable
+
 // Rewrite implements Tools.
 func (l *Local) Rewrite(ctx context.Context, names []string, report func(Rewritten)) error {
 	if l.Readable != nil {
