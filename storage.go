@@ -378,8 +378,8 @@ func (v *storageVerbs) migrate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate --from STORAGE --to STORAGE",
 		Short: "Copy all objects from one storage to another",
-		Long: `Copy all objects from one storage to another: embedded, or etcd. No server may be
-running. The storage that is copied from stays as it is.
+		Long: `Copy all objects from one storage to another: embedded, files, or etcd. No server may
+be running. The storage that is copied from stays as it is.
 
 Objects keep their uid, creation time, finalizers, generation and managed fields. What has
 been written is read again and compared. It can be run again: objects that are there
@@ -432,6 +432,7 @@ seen objects before must be restarted.`,
 	flags.StringVar(&from, "from", "", "the storage to copy from, which --data-dir or --etcd-servers tell more about")
 	flags.StringVar(&to, "to", "", "the storage to copy to, or "+etcdSnapshot+"FILE")
 	flags.StringVar(&target.DataDir, "to-data-dir", "", "data directory to copy to (default: --data-dir)")
+	flags.StringVar(&target.FilesDir, "to-files-dir", "", "directory of files to copy to (default: objects in the data directory to copy to)")
 	flags.StringSliceVar(&target.Etcd.Endpoints, "to-etcd-servers", nil, "URLs of the members of the etcd to copy to")
 	flags.StringVar(&target.Etcd.Prefix, "to-etcd-prefix", etcd.DefaultPrefix, "beginning of all keys there")
 	flags.StringVar(&target.Etcd.CAFile, "to-etcd-cafile", "", "authorities of its certificates (PEM; default: the system's)")

@@ -81,7 +81,7 @@ func Restore(ctx context.Context, definition *define.Server, options Options, fi
 		return contents, []Copied{done}, err
 	}
 
-	if err := c.lock(options.DataDir); err != nil {
+	if err := c.lock(options.DataDir, slices.ContainsFunc(names, func(name string) bool { return name != "etcd" })); err != nil {
 		return contents, nil, err
 	}
 	for _, name := range names {
@@ -173,7 +173,7 @@ func Migrate(ctx context.Context, definition *define.Server, from, to Options, h
 		return Copied{}, err
 	}
 	defer c.close()
-	if err := c.lock(from.DataDir); err != nil {
+	if err := c.lock(from.DataDir, false); err != nil {
 		return Copied{}, err
 	}
 	opened, err := from.openIdle(ctx, from.Storage, filesLayout(definition, everything(definition, from.Storage)), false)
@@ -191,7 +191,7 @@ func Migrate(ctx context.Context, definition *define.Server, from, to Options, h
 		return c.snapshot(ctx, source)
 	}
 
-	if err := c.lock(to.DataDir); err != nil {
+	if err := c.lock(to.DataDir, to.Storage != "etcd"); err != nil {
 		return Copied{}, err
 	}
 	if to.Storage == "etcd" {
@@ -259,12 +259,17 @@ func (c *copier) close() {
 	c.keys.Close()
 }
 
-// lock keeps servers out of a data directory, which is made if it is not there.
-func (c *copier) lock(dir string) error {
+// lock keeps servers out of a data directory. If it is not there, it is made, or
+// there is nothing to lock.
+func (c *copier) lock(dir string, create bool) error {
 	if dir == "" || slices.Contains(c.locked, filepath.Clean(dir)) {
 		return nil
 	}
-	lock, err := lockDataDir(dir)
+	lockDir := lockExisting
+	if create {
+		lockDir = lockDataDir
+	}
+	lock, err := lockDir(dir)
 	if errors.Is(err, journal.ErrLocked) {
 		return fmt.Errorf("%w: stop the server first", err)
 	}
