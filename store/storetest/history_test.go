@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -59,21 +60,20 @@ func (s *lostUpdates) GuaranteedUpdate(
 	if err != nil {
 		return err
 	}
-	other := &example.Pod{}
-	if err := s.Interface.GuaranteedUpdate(ctx, key, other, false, nil, overwrite(other), nil); err != nil {
-		return err
-	}
-	return s.Interface.GuaranteedUpdate(ctx, key, out, false, nil, overwrite(next.(*example.Pod)), nil)
-}
-
-func overwrite(with *example.Pod) storage.UpdateFunc {
-	return storage.SimpleUpdate(func(current apiruntime.Object) (apiruntime.Object, error) {
-		next := current.(*example.Pod)
-		if content := contentOf(with); content != "" {
-			next.Annotations = map[string]string{"content": content}
+	// Somebody else writes meanwhile.
+	for range 5000 {
+		now := &example.Pod{}
+		if err := s.Get(ctx, key, storage.GetOptions{IgnoreNotFound: true}, now); err != nil || now.ResourceVersion != current.ResourceVersion {
+			break
 		}
-		return next, nil
-	})
+		runtime.Gosched()
+	}
+	return s.Interface.GuaranteedUpdate(ctx, key, out, false, nil,
+		storage.SimpleUpdate(func(latest apiruntime.Object) (apiruntime.Object, error) {
+			pod := next.DeepCopyObject().(*example.Pod)
+			pod.ResourceVersion = latest.(*example.Pod).ResourceVersion
+			return pod, nil
+		}), nil)
 }
 
 // tornLists reads a list's objects one after the other.
@@ -146,14 +146,14 @@ func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
 		{"lost updates", func(s storage.Interface) storage.Interface { return &lostUpdates{broken{Interface: s}} }, "no order"},
 		{"torn lists", func(s storage.Interface) storage.Interface { return &tornLists{broken{Interface: s}} }, "the events make that"},
 		{"deletions that did not happen", func(s storage.Interface) storage.Interface { return &emptyDeletes{broken{Interface: s}} }, "told"},
-		{"watches that leave out events", func(s storage.Interface) storage.Interface { return &badWatches{broken{Interface: s}, false} }, "watch"},
-		{"watches that go back", func(s storage.Interface) storage.Interface { return &badWatches{broken{Interface: s}, true} }, "watch"},
+		{"watches that leave out events", func(s storage.Interface) storage.Interface { return &badWatches{broken{Interface: s}, false} }, "event"},
+		{"watches that go back", func(s storage.Interface) storage.Interface { return &badWatches{broken{Interface: s}, true} }, "event"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			pods, stop := start(t)
 			defer stop()
 			var err error
-			for n := 0; n < 20 && err == nil; n++ {
+			for n := 0; n < 50 && err == nil; n++ {
 				h := &recorder{namespace: "ns" + strings.Repeat("x", n)}
 				if err := h.begin(pods); err != nil {
 					t.Fatal(err)
