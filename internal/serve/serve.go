@@ -537,6 +537,7 @@ func (s *Server) becomeReady(ctx, background context.Context) error {
 		err = coreapi.EnsureDefault(ctx, s.loopback.Config())
 	}
 	if err == nil {
+		s.awaitCaches(ctx)
 		close(s.settled)
 		err = s.untilReady(ctx)
 	}
@@ -544,6 +545,36 @@ func (s *Server) becomeReady(ctx, background context.Context) error {
 		return context.Cause(background)
 	}
 	return err
+}
+
+// cacheTimeout bounds how long a start waits for watch caches. One that cannot begin,
+// for an object that nobody can read say, does not keep the other kinds from being
+// served.
+const cacheTimeout = 10 * time.Second
+
+// awaitCaches waits until the kinds can be listed and watched: a watch cache first
+// reads all objects, and until then refuses with 429.
+func (s *Server) awaitCaches(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, cacheTimeout)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for _, k := range s.kinds {
+		storage, ok := k.Storage()[k.Definition.Resource].(registryrest.StorageWithReadiness)
+		for ok {
+			err := storage.ReadinessCheck()
+			if err == nil || s.storages.health() != nil {
+				break
+			}
+			select {
+			case <-tick.C:
+				continue
+			case <-ctx.Done():
+				klog.FromContext(ctx).Error(err, "Serving although a kind cannot be listed yet", "resource", k.Definition.GroupResource())
+			}
+			break
+		}
+	}
 }
 
 // limitStart fails a start that takes longer than readyTimeout although all storages
