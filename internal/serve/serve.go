@@ -42,6 +42,7 @@ import (
 	"github.com/annexapi/annex/internal/registry"
 	"github.com/annexapi/annex/internal/upstream"
 	"github.com/annexapi/annex/internal/virtual"
+	"github.com/annexapi/annex/store/etcd"
 )
 
 // HostFunc makes the handle that admission hooks get.
@@ -359,6 +360,9 @@ func (s *Server) metrics() []prometheus.Collector {
 	for _, storage := range s.storages {
 		if core, ok := storage.Backend.(*mvcc.Core); ok {
 			all = append(all, newMetrics(storage.Name, core))
+		}
+		if remote, ok := storage.Backend.(*etcd.Backend); ok {
+			all = append(all, newEtcdMetrics(storage.Name, remote))
 		}
 		if storage.files != nil {
 			all = append(all, filesMetrics{storage.files})

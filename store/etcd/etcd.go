@@ -54,6 +54,8 @@ type Backend struct {
 
 	// revision is the newest revision seen.
 	revision atomic.Uint64
+	// size is what etcd's database takes, in bytes.
+	size atomic.Int64
 
 	mu     sync.RWMutex
 	health error
@@ -232,6 +234,11 @@ func (b *Backend) Revision() uint64 { return b.revision.Load() }
 // Connected is closed once etcd has answered for the first time, which it has when
 // Open returns unless Options.StartTimeout is negative.
 func (b *Backend) Connected() <-chan struct{} { return b.connected }
+
+// DatabaseSize is how many bytes the database of the member takes that was probed
+// last, history and free pages included; 0 if that is not known. etcd takes no writes
+// when it reaches its quota.
+func (b *Backend) DatabaseSize() int64 { return b.size.Load() }
 
 // Health implements store.Backend. It is what the last probe found, and does not
 // wait for one: a read that a majority of the members must agree to must succeed,

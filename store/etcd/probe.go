@@ -179,6 +179,7 @@ func (b *Backend) alarms(ctx context.Context) error {
 	if err != nil {
 		return nil // not everything that speaks etcd's protocol has a status
 	}
+	b.size.Store(status.DbSize)
 	for _, reported := range status.Errors {
 		switch {
 		case strings.Contains(reported, etcdserverpb.AlarmType_NOSPACE.String()):

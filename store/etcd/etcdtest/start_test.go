@@ -3,12 +3,14 @@ package etcdtest_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -133,6 +135,18 @@ func TestAServerIsAliveButNotReadyUntilEtcdAnswers(t *testing.T) {
 	if _, err := client.Create(t.Context(), newWidget("w"), metav1.CreateOptions{}); err != nil {
 		t.Error(err)
 	}
+	eventually(t, "metrics", func(context.Context) error {
+		_, _, text := answer(t, config, "/metrics")
+		for _, want := range []string{"annex_storage_revision", "annex_storage_database_bytes"} {
+			if !regexp.MustCompile(want + `{storage="etcd"} [1-9]`).MatchString(text) {
+				return fmt.Errorf("no %s", want)
+			}
+		}
+		if !strings.Contains(text, `annex_storage_read_only{storage="etcd"} 0`) {
+			return errors.New("it is said to be read-only")
+		}
+		return nil
+	})
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
