@@ -45,7 +45,7 @@ generate: ## write all generated files anew
 	go -C cmd/annex run . generate ../../internal/shop/... ../../samples/wardle/apis/... ../../samples/sqltable/apis/... ../../e2e/apis/...
 	go generate ./internal/convert/...
 
-SUMMARY := grep -aE '^(ok|FAIL|--- FAIL|panic)|storage suite|api suite|^etcd faults:|^(crash|faults|linearizability) \('
+SUMMARY := grep -aE '^(ok|FAIL|--- FAIL|panic)|storage suite|api suite|^(etcd|kine on [A-Za-z]*) faults:|^watches:|--- SKIP: .*Kine|is not installed|^(crash|faults|linearizability) \('
 
 .PHONY: storage
 storage: ## the storage suites on every backend, with their summary lines
@@ -59,7 +59,16 @@ crash: ## kill -9 under 64 writers, 500 times over each durable journal
 
 .PHONY: etcd-faults
 etcd-faults: ## three replicas over three etcd members, one of which is lost, 60 times
-	ANNEX_ETCD_FAULTS=$(or $(ANNEX_ETCD_FAULTS),60) go -C store/etcd/etcdtest test -count=1 -v -run UnderFaults -timeout 60m . | $(SUMMARY)
+	ANNEX_ETCD_FAULTS=$(or $(ANNEX_ETCD_FAULTS),60) go -C store/etcd/etcdtest test -count=1 -v -run OverACluster -timeout 60m . | $(SUMMARY)
+
+.PHONY: kine
+kine: bin/kine ## the etcd tests on kine over SQLite and PostgreSQL (Debian: apt-get install postgresql)
+	ANNEX_KINE=$(CURDIR)/bin/kine go -C store/etcd/etcdtest test -count=1 -v -run Kine -timeout 30m . | $(SUMMARY)
+
+# kine is a program beside ours, and no dependency: its module is not in go.work, for
+# that would raise its libraries to our versions of etcd and Kubernetes.
+bin/kine: store/etcd/etcdtest/kine/go.mod
+	GOWORK=off go -C store/etcd/etcdtest/kine build -o $(CURDIR)/bin/kine github.com/k3s-io/kine
 
 .PHONY: e2e
 e2e: ## kubectl, controller-runtime and informers against the sample

@@ -53,10 +53,11 @@ func runAPI(t *testing.T, name string, endpoints []string, notRun map[string]str
 	if err := cmd.Wait(); err != nil && len(r.failed) == 0 {
 		t.Errorf("go test: %v\n%s", err, r.log[""])
 	}
+	fmt.Printf("api suite: %s: %d of %d tests\n", name, len(r.ran)-len(r.failed), len(r.ran))
 	for test, log := range r.failed {
+		fmt.Printf("api suite: %s: failed: %s\n", name, test)
 		t.Errorf("%s:\n%s", test, log)
 	}
-	fmt.Printf("api suite: %s: %d of %d tests\n", name, len(r.ran)-len(r.failed), len(r.ran))
 	for _, test := range slices.Sorted(maps.Keys(r.excluded)) {
 		fmt.Printf("api suite: %s: not run: %s: %s\n", name, test, r.excluded[test])
 	}

@@ -53,6 +53,21 @@ func TestReplicasOverAClusterUnderFaults(t *testing.T) {
 	}
 	etcd := startProcesses(t, 3)
 	replicas := startReplicas(t, 3, etcd.endpoints())
+	underFaults(t, "etcd", len(etcd.members), replicas, rounds, func(round int) fault {
+		f := newFault(round, etcd, replicas)
+		end := f.end
+		f.end = func() {
+			end()
+			etcd.caughtUp()
+		}
+		return f
+	})
+}
+
+// underFaults runs the load on replicas, causes one fault after the other, and
+// prints what was lost.
+func underFaults(t *testing.T, name string, members int, replicas []*server, rounds int, next func(round int) fault) {
+	t.Helper()
 	var configs []*rest.Config
 	for _, r := range replicas {
 		configs = append(configs, r.config())
@@ -65,13 +80,12 @@ func TestReplicasOverAClusterUnderFaults(t *testing.T) {
 	run.progress(t, faultWrites)
 
 	for round := range rounds {
-		f := newFault(round, etcd, replicas)
+		f := next(round)
 		began := time.Now()
 		f.begin()
 		run.progress(t, f.writes)
 		during := time.Since(began)
 		f.end()
-		etcd.caughtUp()
 		for _, r := range replicas {
 			wantAnswer(t, r.config(), "/readyz", 200)
 		}
@@ -79,8 +93,8 @@ func TestReplicasOverAClusterUnderFaults(t *testing.T) {
 		t.Logf("%s: %d writes during %v, over after %v", f.name, f.writes, during.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
 	}
 	r := run.finish(t)
-	fmt.Printf("etcd faults: %d replicas, %d members, %d faults, %d acknowledged writes, %d lost, %d increments, %d lost, %d lists, %d watch events, %d missed; clients saw %s\n",
-		len(replicas), len(etcd.members), rounds, r.writes, r.lost, l.increments.Load(), r.lostIncrements, l.lists.Load(), r.events, r.missed, l.refused())
+	fmt.Printf("%s faults: %d replicas, %d members, %d faults, %d acknowledged writes, %d lost, %d increments, %d lost, %d lists, %d watch events, %d missed; clients saw %s\n",
+		name, len(replicas), members, rounds, r.writes, r.lost, l.increments.Load(), r.lostIncrements, l.lists.Load(), r.events, r.missed, l.refused())
 }
 
 func newFault(round int, etcd *cluster, replicas []*server) fault {

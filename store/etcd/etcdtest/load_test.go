@@ -88,6 +88,9 @@ func (l *load) mistake(format string, args ...any) {
 // retryable counts an error and says whether a client may try again after it. All
 // others are mistakes.
 func (l *load) retryable(what string, err error) bool {
+	if errors.Is(err, context.Canceled) {
+		return true // by the end of the load
+	}
 	kind := errorKind(err)
 	l.mu.Lock()
 	l.refusals[kind]++
