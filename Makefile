@@ -29,7 +29,7 @@ test: ## run all tests but the long ones
 
 .PHONY: race
 race: ## run the storage tests under the race detector
-	go test -race ./internal/mvcc/... ./store/...
+	go test -race ./internal/mvcc/... ./internal/virtual/... ./store/...
 
 .PHONY: lint
 lint: ## gofmt, vet and staticcheck on all modules
@@ -49,7 +49,7 @@ SUMMARY := grep -aE '^(ok|FAIL|--- FAIL|panic)|storage suite|api suite|^(etcd|ki
 
 .PHONY: storage
 storage: ## the storage suites on every backend, with their summary lines
-	go test -count=1 -v ./store/... ./internal/mvcc | $(SUMMARY)
+	go test -count=1 -v ./store/... ./internal/mvcc ./internal/virtual | $(SUMMARY)
 	go -C store/etcd/etcdtest test -count=1 -v . | $(SUMMARY)
 	ANNEX_TEST_STORAGE=embedded go test -count=1 . | $(SUMMARY)
 

@@ -67,8 +67,9 @@ type Subresourcer interface {
 // be patched, for upstream takes them to be not there. Its verbs are the
 // interfaces of k8s.io/apiserver/pkg/registry/rest that it implements: Getter,
 // Lister, Creater, Updater (patch and apply need Getter too), GracefulDeleter,
-// CollectionDeleter, Watcher. All others are answered with 405 and are not in
-// discovery. A Subresourcer has subresources besides.
+// CollectionDeleter, Watcher. All others are answered with 405, or with 404 at a path
+// that has no verb at all, and are not in discovery. A Subresourcer has subresources
+// besides.
 //
 // Everything before the storage stays: decoding, conversion between versions,
 // defaults, field validation, patches, hooks that mutate, field ownership. Deciding

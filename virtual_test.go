@@ -709,8 +709,9 @@ func TestNobodyPollsForNobody(t *testing.T) {
 	source.Poll = time.Millisecond
 	c := startKind(t, virtualWidgets(source))
 	c.widget("a")
-	if n := s.called("list") + s.called("changes"); n != 0 {
-		t.Errorf("%d calls for one get", n)
+	c.widget("a")
+	if lists, changes := s.called("list"), s.called("changes"); lists != 1 || changes != 0 {
+		t.Errorf("%d lists and %d change feeds for two gets, want the list that fills the mirror", lists, changes)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	response := c.send(ctx, http.MethodGet, widgetsPath+"?watch=1", nil)

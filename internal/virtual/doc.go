@@ -13,7 +13,8 @@
 // revisions, bookmarks and watches are then those of the core.
 //
 // The mirror begins empty, at a revision made of the time, and is filled when
-// somebody first lists or watches. A revision of an earlier process is thus older
+// somebody first asks for anything; that of a kind that cannot be watched, when
+// somebody first lists. A revision of an earlier process is thus older
 // than all of its history: whoever resumes from it is told that it has expired, and
 // lists anew. One that is newer than all of its history, from a clock that was set
 // back or from another server with a mirror of its own, has expired too, rather than

@@ -2,8 +2,8 @@ package virtual
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"strconv"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -121,6 +121,15 @@ func (m *Mirror) fill(ctx context.Context) error {
 		return nil
 	}
 	return m.refreshSince(ctx, 0)
+}
+
+// fillOnce fills the mirror of a kind that can be watched before it gives out a first
+// resource version, or nobody could watch from there. If that fails, one object can
+// still be read.
+func (m *Mirror) fillOnce(ctx context.Context) {
+	if m.source.Watched() {
+		_ = m.fill(ctx)
+	}
 }
 
 func (m *Mirror) isFilled() bool {
@@ -245,53 +254,64 @@ func (m *Mirror) readList(ctx context.Context, now uint64) (doubtful []string, e
 	return doubtful, ctx.Err()
 }
 
-// changed returns the rows of a list that differ from what the mirror shows, and
-// marks the entries of all others as listed. Nothing is changed if the list is
-// wrong.
+// changed returns the rows of a list that may differ from what the mirror shows, and
+// marks the entries of all that it knows as listed. The mirror stays as it is if the
+// list is wrong.
 func (m *Mirror) changed(ctx context.Context, objs []runtime.Object, now uint64) ([]*row, error) {
 	var rows []*row
-	seen := make(map[string]struct{}, len(objs))
-	for i, obj := range objs {
-		if i%1024 == 0 && ctx.Err() != nil {
-			return nil, ctx.Err()
+	unknown := map[string]struct{}{}
+	for begin := 0; begin < len(objs); begin += compared {
+		if err := ctx.Err(); err != nil {
+			return nil, err
 		}
-		where := "item " + strconv.Itoa(i)
-		if isNil(obj) {
-			return nil, fmt.Errorf("%s is nil", where)
-		}
-		given := accessor(obj)
-		key, err := m.checkNames(given.GetNamespace(), given.GetName())
+		end := min(begin+compared, len(objs))
+		differ, err := m.compare(objs[begin:end], unknown, now)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", where, err)
+			return nil, fmt.Errorf("item %d: %w", begin+len(differ), err)
 		}
-		if _, twice := seen[key]; twice {
-			return nil, fmt.Errorf("%s: %s is there twice", where, key)
+		for i, differs := range differ {
+			if !differs {
+				continue
+			}
+			r, err := m.row(objs[begin+i])
+			if err != nil {
+				return nil, fmt.Errorf("item %d: %w", begin+i, err)
+			}
+			rows = append(rows, r)
 		}
-		seen[key] = struct{}{}
-		if m.unchanged(key, given.GetResourceVersion(), now) {
-			continue
-		}
-		r, err := m.row(obj)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", where, err)
-		}
-		rows = append(rows, r)
 	}
 	return rows, nil
 }
 
-// unchanged says whether the mirror shows a version already, and marks it as
-// listed then.
-func (m *Mirror) unchanged(key, version string, now uint64) bool {
-	if version == "" {
-		return false
-	}
+// compared is how many objects of a list are compared before others get at the
+// mirror.
+const compared = 1024
+
+// compare tells of each object whether it may differ from what the mirror shows. It
+// stops at the first that is wrong.
+func (m *Mirror) compare(objs []runtime.Object, unknown map[string]struct{}, now uint64) (differ []bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	e := m.entries[key]
-	if e == nil || e.version != version {
-		return false
+	for _, obj := range objs {
+		if isNil(obj) {
+			return differ, errors.New("it is nil")
+		}
+		given := accessor(obj)
+		key, err := m.checkNames(given.GetNamespace(), given.GetName())
+		if err != nil {
+			return differ, err
+		}
+		e := m.entries[key]
+		_, twice := unknown[key]
+		if twice || e != nil && e.listed == now {
+			return differ, fmt.Errorf("%s is there twice", key)
+		}
+		if e == nil {
+			unknown[key] = struct{}{}
+		} else {
+			e.listed = now
+		}
+		differ = append(differ, e == nil || e.version == "" || e.version != given.GetResourceVersion())
 	}
-	e.listed = now
-	return true
+	return differ, nil
 }

@@ -14,6 +14,7 @@ import (
 
 // Get implements storage.Interface. Without a resource version it asks the source.
 func (m *Mirror) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) error {
+	m.fillOnce(ctx)
 	if opts.ResourceVersion == "" || !m.isFilled() {
 		if err := m.refresh(ctx, key); err != nil {
 			return err
@@ -54,7 +55,7 @@ func (m *Mirror) Watch(ctx context.Context, key string, opts storage.ListOptions
 	} else {
 		err = m.fill(ctx)
 	}
-	if err != nil {
+	if err != nil && ctx.Err() == nil {
 		stop()
 		return nil, err
 	}

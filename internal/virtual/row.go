@@ -46,19 +46,15 @@ func (m *Mirror) row(obj runtime.Object) (*row, error) {
 
 // checkNames returns the key of an object of the source.
 func (m *Mirror) checkNames(namespace, name string) (string, error) {
-	where := name
-	if namespace != "" {
-		where = namespace + "/" + name
-	}
 	switch {
 	case name == "":
 		return "", fmt.Errorf("an object in namespace %q has no name", namespace)
 	case m.kind.ClusterScoped && namespace != "":
-		return "", fmt.Errorf("%q is in a namespace, but %s are cluster-scoped", where, m.kind.GroupResource())
+		return "", fmt.Errorf("%q is in namespace %q, but %s are cluster-scoped", name, namespace, m.kind.GroupResource())
 	case !m.kind.ClusterScoped && namespace == "":
-		return "", fmt.Errorf("%q has no namespace", where)
+		return "", fmt.Errorf("%q has no namespace", name)
 	}
-	for _, part := range []string{namespace, name} {
+	for _, part := range [...]string{namespace, name} {
 		if msgs := path.IsValidPathSegmentName(part); len(msgs) > 0 {
 			return "", fmt.Errorf("%q cannot be a name: %s", part, strings.Join(msgs, "; "))
 		}

@@ -36,12 +36,12 @@ func (m *Mirror) call(ctx context.Context, function string, f func() error) (err
 
 // get asks the source for one object; nil if there is none.
 func (m *Mirror) get(ctx context.Context, key string) (*row, error) {
-	namespace, name, err := m.namesOf(key)
-	if err != nil {
-		return nil, err
+	namespace, name, ok := m.namesOf(key)
+	if !ok {
+		return nil, nil
 	}
 	var obj runtime.Object
-	err = m.call(ctx, "Get", func() error {
+	err := m.call(ctx, "Get", func() (err error) {
 		obj, err = m.source.Get(ctx, namespace, name)
 		return err
 	})

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -64,14 +63,14 @@ type entry struct {
 // Open makes the mirror of a virtual kind. It asks the source for nothing. It must
 // be closed.
 func Open(ctx context.Context, kind *define.Kind, options mvcc.Options) (*Mirror, error) {
-	j := memory.New()
 	// The time in microseconds, which no earlier mirror has reached: that would take a
 	// million changes in every second that it lived, or a clock that was set back.
-	if err := j.Trim(uint64(time.Now().UnixMicro()), nil); err != nil {
-		return nil, fmt.Errorf("mirror of %s: %w", kind.GroupResource(), err)
-	}
+	return openAfter(ctx, kind, options, uint64(time.Now().UnixMicro()))
+}
+
+func openAfter(ctx context.Context, kind *define.Kind, options mvcc.Options, revision uint64) (*Mirror, error) {
 	options.Ephemeral = true
-	core, err := mvcc.Open(ctx, j, options)
+	core, err := mvcc.Open(ctx, memory.NewAfter(revision), options)
 	if err != nil {
 		return nil, fmt.Errorf("mirror of %s: %w", kind.GroupResource(), err)
 	}
@@ -124,10 +123,8 @@ func (m *Mirror) open(
 	triggers storage.IndexerFuncs,
 	indexers *cache.Indexers,
 ) (storage.Interface, factory.DestroyFunc, error) {
-	if m.Interface != nil {
-		return nil, nil, fmt.Errorf("mirror of %s: opened twice", config.GroupResource)
-	}
-	m.resource = store.Resource{
+	// What is in memory only is not encrypted, hence no Transformer.
+	err := m.openResource(store.Resource{
 		Resource:   config.GroupResource,
 		Prefix:     prefix,
 		Codec:      config.Codec,
@@ -137,17 +134,25 @@ func (m *Mirror) open(
 		Attributes: attributes,
 		Triggers:   triggers,
 		Indexers:   indexers,
+	})
+	return m, func() {}, err
+}
+
+func (m *Mirror) openResource(resource store.Resource) error {
+	if m.Interface != nil {
+		return fmt.Errorf("mirror of %s: opened twice", resource.Resource)
 	}
 	var err error
-	if m.Interface, err = m.core.Open(m.resource); err != nil {
-		return nil, nil, err
+	if m.Interface, err = m.core.Open(resource); err != nil {
+		return err
 	}
+	m.resource = resource
 	if m.source.Watched() {
 		var ctx context.Context
 		ctx, m.stop = context.WithCancel(context.Background())
 		m.following.Go(func() { m.follow(ctx) })
 	}
-	return m, func() {}, nil
+	return nil
 }
 
 // keyOf returns the key of an object by its names.
@@ -158,16 +163,13 @@ func (m *Mirror) keyOf(namespace, name string) string {
 	return m.resource.Prefix + "/" + namespace + "/" + name
 }
 
-// namesOf is the reverse of keyOf.
-func (m *Mirror) namesOf(key string) (namespace, name string, err error) {
+// namesOf is the reverse of keyOf. It is false for a key that is none of an object.
+func (m *Mirror) namesOf(key string) (namespace, name string, ok bool) {
 	rest, ok := strings.CutPrefix(key, m.resource.Prefix+"/")
 	if ok && !m.kind.ClusterScoped {
 		namespace, rest, ok = strings.Cut(rest, "/")
 	}
-	if !ok || rest == "" || strings.Contains(rest, "/") {
-		return "", "", apierrors.NewInternalError(fmt.Errorf("key %q does not name one of %s", key, m.kind.GroupResource()))
-	}
-	return namespace, rest, nil
+	return namespace, rest, ok && rest != "" && !strings.Contains(rest, "/")
 }
 
 // tick returns the next moment.

@@ -32,6 +32,7 @@ type state struct {
 
 // current asks the source for an object.
 func (m *Mirror) current(ctx context.Context, key string) (*state, error) {
+	m.fillOnce(ctx)
 	if err := m.refresh(ctx, key); err != nil {
 		return nil, err
 	}
