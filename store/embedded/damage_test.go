@@ -156,9 +156,9 @@ func images(t testing.TB) (closed, killed image, want []journal.Record) {
 	return closed, killed, want
 }
 
-// TestAFlippedBitIsReportedOrWithoutEffect flips one random bit of a random file
+// flippedBits flips one random bit of a random file
 // per trial. ANNEX_BIT_FLIPS sets the number of trials.
-func TestAFlippedBitIsReportedOrWithoutEffect(t *testing.T) {
+func flippedBits(t *testing.T, faults *storetest.Faults) {
 	rng := storetest.Seeded(t)
 	closed, killed, want := images(t)
 	type outcome struct{ reported, harmless int }
@@ -185,6 +185,7 @@ func TestAFlippedBitIsReportedOrWithoutEffect(t *testing.T) {
 		flipped[name] = bytes.Clone(original[name])
 		flipped[name][bit/8] ^= 1 << (bit % 8)
 		files := flipped.restore(t)
+		faults.Injected()
 
 		if outcomes[state+" "+kind] == nil {
 			outcomes[state+" "+kind] = &outcome{}
@@ -212,7 +213,7 @@ func TestAFlippedBitIsReportedOrWithoutEffect(t *testing.T) {
 		case err != nil:
 			count.reported++
 		case !sameRecords(want, got):
-			t.Errorf("%s: %d records, want %d; or other content", where, len(got), len(want))
+			faults.Corrupted(t, "%s: %d records, want %d; or other content", where, len(got), len(want))
 		default:
 			count.harmless++
 		}
@@ -256,7 +257,7 @@ func (q quiet) Fatalf(format string, a ...any) { q.t.Errorf(format, a...) }
 
 func keyOf(revision uint64) []byte { return binary.BigEndian.AppendUint64([]byte("h/"), revision) }
 
-func TestDamageIsReportedByRevisionAndNothingElseIsLost(t *testing.T) {
+func damagedRecords(t *testing.T, faults *storetest.Faults) {
 	set := func(key, value []byte) func(*pebble.DB) error {
 		return func(db *pebble.DB) error { return db.Set(key, value, pebble.Sync) }
 	}
@@ -296,6 +297,7 @@ func TestDamageIsReportedByRevisionAndNothingElseIsLost(t *testing.T) {
 		{name: "broken bounds", openFails: true, want: "journal bounds", change: set([]byte("m/bounds"), make([]byte, 29))},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			faults.Injected()
 			files := vfs.NewMem()
 			j := mustOpen(t, imageDir, embedded.Options{FS: files})
 			appendRecords(t, j, 1, 6)
@@ -374,7 +376,7 @@ func TestANewerFormatIsRefusedAndLeftAlone(t *testing.T) {
 
 // The two cases that Pebble takes for a power cut, and that only the witness
 // tells apart.
-func TestALostEndIsReportedIfItWasAcknowledged(t *testing.T) {
+func lostEnds(t *testing.T, faults *storetest.Faults) {
 	_, killed, _ := images(t)
 	newest := func(kind string) string {
 		var names []string
@@ -403,9 +405,10 @@ func TestALostEndIsReportedIfItWasAcknowledged(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			changed := maps.Clone(killed)
 			c.change(changed)
+			faults.Injected()
 			for range 2 {
 				if _, err := embedded.Open(imageDir, embedded.Options{FS: changed.restore(t)}); !errors.Is(err, journal.ErrDamaged) {
-					t.Errorf("error %v, want ErrDamaged", err)
+					faults.Lost(t, 1, "error %v, want ErrDamaged", err)
 				}
 			}
 		})

@@ -24,6 +24,7 @@ import (
 // them.
 type load struct {
 	journal journal.Journal
+	faults  *storetest.Faults // that are injected; may be nil
 
 	mu   sync.Mutex // orders the appends
 	last uint64
@@ -103,16 +104,19 @@ func (l *load) mustBeWhole(t testing.TB, j journal.Journal) uint64 {
 	for _, got := range records {
 		for ; next < got.Revision; next++ {
 			if _, dropped := l.dropped.Load(next); !dropped {
-				t.Fatalf("revision %d is missing, %d follows", next, got.Revision)
+				l.faults.Lost(t, 1, "revision %d is missing, %d follows", next, got.Revision)
 			}
 		}
 		if want := bigRecord(got.Revision); !sameRecords([]journal.Record{want}, []journal.Record{got}) {
-			t.Fatalf("revision %d has other content", got.Revision)
+			l.faults.Corrupted(t, "revision %d has other content", got.Revision)
 		}
 		next++
 	}
 	if acknowledged := l.acknowledged.Load(); next <= acknowledged {
-		t.Fatalf("revisions %d to %d were acknowledged and are missing", next, acknowledged)
+		l.faults.Lost(t, int(acknowledged-next+1), "revisions %d to %d were acknowledged and are missing", next, acknowledged)
+	}
+	if t.Failed() {
+		t.FailNow()
 	}
 	return next - 1
 }
@@ -251,7 +255,7 @@ func mustHaveRecovered(t *testing.T, files vfs.FS, l *load) {
 	l.mustBeWhole(t, j)
 }
 
-func TestAnErrorOfTheDiskMakesTheJournalReadOnly(t *testing.T) {
+func errorsOfTheDisk(t *testing.T, faults *storetest.Faults) {
 	write, sync := errorfs.OpFileWrite, []errorfs.OpKind{errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo}
 	create := []errorfs.OpKind{errorfs.OpCreate, errorfs.OpReuseForWrite}
 	for _, c := range []struct {
@@ -292,11 +296,12 @@ func TestAnErrorOfTheDiskMakesTheJournalReadOnly(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				l := &load{journal: j}
+				l := &load{journal: j, faults: faults}
 				if failures := l.run(16, 100); len(failures) > 0 {
 					t.Fatal(failures)
 				}
 				on.Store(true)
+				faults.Injected()
 				if c.path == ".sst" && c.kinds[0] == errorfs.OpFileReadAt {
 					// One unreadable table is no reason to refuse reading others, so this
 					// takes a way of its own.
@@ -328,7 +333,7 @@ func mustReportUnreadable(t *testing.T, j *embedded.Journal, l *load, want error
 	_ = j.Close()
 }
 
-func TestAFileThatMisbehavesMakesTheJournalReadOnly(t *testing.T) {
+func filesThatMisbehave(t *testing.T, faults *storetest.Faults) {
 	short := func(f vfs.File, on *atomic.Bool) vfs.File { return shortFile{f, on} }
 	sticky := func(f vfs.File, on *atomic.Bool) vfs.File { return stickyFile{f, on} }
 	blind := func(f vfs.File, on *atomic.Bool) vfs.File { return blindFile{f, on} }
@@ -351,21 +356,109 @@ func TestAFileThatMisbehavesMakesTheJournalReadOnly(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l := &load{journal: j}
+			l := &load{journal: j, faults: faults}
 			if failures := l.run(16, 50); len(failures) > 0 {
 				t.Fatal(failures)
 			}
 			on.Store(true)
+			faults.Injected()
 			mustFail(t, j, l, c.want)
 			mustHaveRecovered(t, healthy, l)
 		})
 	}
 }
 
-// TestAnErrorAtAnyOperationLosesNothing lets a random operation on the disk fail,
+// tearingFS tears renames, once it is told to: nothing has happened, or everything,
+// or there are two names, and the caller is told of an error; or everything has, and
+// a power cut takes it back.
+type tearingFS struct {
+	vfs.FS
+	on   *atomic.Bool
+	tear func(fs vfs.FS, oldName, newName string) error
+}
+
+func (r tearingFS) Rename(oldName, newName string) error {
+	if !r.on.Load() {
+		return r.FS.Rename(oldName, newName)
+	}
+	return r.tear(r.FS, oldName, newName)
+}
+
+func (r tearingFS) ReuseForWrite(oldName, newName string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if r.on.Load() {
+		if err := r.tear(r.FS, oldName, newName); err != nil {
+			return nil, err
+		}
+		return r.FS.OpenReadWrite(newName, category)
+	}
+	return r.FS.ReuseForWrite(oldName, newName, category)
+}
+
+// tornRenames tears the renames of a journal that recycles its logs, while it runs
+// and while it is opened (which renames its options).
+func tornRenames(t *testing.T, faults *storetest.Faults) {
+	rename := func(files vfs.FS, oldName, newName string) error { return files.Rename(oldName, newName) }
+	for _, c := range []struct {
+		name string
+		tear func(files vfs.FS, oldName, newName string) error
+		cut  bool // the power, afterwards
+	}{
+		{"nothing has happened", func(vfs.FS, string, string) error { return syscall.EIO }, false},
+		{"everything has happened", func(files vfs.FS, oldName, newName string) error {
+			return errors.Join(rename(files, oldName, newName), syscall.EIO)
+		}, false},
+		{"there are two names", func(files vfs.FS, oldName, newName string) error {
+			return errors.Join(files.Link(oldName, newName), syscall.EIO)
+		}, false},
+		{"a power cut takes it back", rename, true},
+	} {
+		for _, opening := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/opening=%v", c.name, opening), func(t *testing.T) {
+				healthy := vfs.NewCrashableMem()
+				var on atomic.Bool
+				open := func() (*embedded.Journal, error) {
+					return embedded.Open(imageDir, embedded.Options{FS: tearingFS{healthy, &on, c.tear}, MemTableSize: 256 << 10})
+				}
+				j, err := open()
+				if err != nil {
+					t.Fatal(err)
+				}
+				l := &load{journal: j, faults: faults}
+				if failures := l.run(16, 100); len(failures) > 0 {
+					t.Fatal(failures)
+				}
+				if opening {
+					if err := j.Close(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				on.Store(true)
+				faults.Injected()
+				if opening {
+					j, err = open()
+				} else if failures := l.run(16, 100); len(failures) > 0 != !c.cut {
+					t.Errorf("failures: %v", failures)
+				}
+				if (j != nil && (err == nil && j.Err() == nil)) != c.cut {
+					t.Errorf("opening: %v, the journal: %v", err, j)
+				}
+				after := healthy
+				if c.cut {
+					after = healthy.CrashClone(vfs.CrashCloneCfg{})
+				}
+				if j != nil {
+					_ = j.Close()
+				}
+				mustHaveRecovered(t, after, l)
+			})
+		}
+	}
+}
+
+// errorsAtAnyOperation lets a random operation on the disk fail,
 // from opening to closing, and all after it or only that one. ANNEX_DISK_ERRORS
 // sets the number of trials.
-func TestAnErrorAtAnyOperationLosesNothing(t *testing.T) {
+func errorsAtAnyOperation(t *testing.T, faults *storetest.Faults) {
 	rng := storetest.Seeded(t)
 	const operations = 6000 // about what the load below takes
 	var refused, failed, unnoticed int
@@ -386,7 +479,7 @@ func TestAnErrorAtAnyOperationLosesNothing(t *testing.T) {
 			}
 			return nil
 		})
-		l := &load{}
+		l := &load{faults: faults}
 		j, err := embedded.Open(imageDir, embedded.Options{FS: failing, MemTableSize: 256 << 10})
 		if err != nil {
 			refused++
@@ -405,20 +498,23 @@ func TestAnErrorAtAnyOperationLosesNothing(t *testing.T) {
 				t.Errorf("%s: close: %v", what, err)
 			}
 		}
+		if count.Load() >= at {
+			faults.Injected()
+		}
 		t.Run(what, func(t *testing.T) { mustHaveRecovered(t, healthy, l) })
 	}
 	t.Logf("%d refused to open, %d failed while running, %d not before closing", refused, failed, unnoticed)
 }
 
-// TestAPowerCutLosesNothingAcknowledged takes images of the disk as power cuts
+// powerCuts takes images of the disk as power cuts
 // would leave it: what was synced, and a random part of the rest. ANNEX_POWER_CUTS
 // sets their number.
-func TestAPowerCutLosesNothingAcknowledged(t *testing.T) {
+func powerCuts(t *testing.T, faults *storetest.Faults) {
 	rng := storetest.Seeded(t)
 	cuts := storetest.Trials(t, "ANNEX_POWER_CUTS", 30)
 	files := vfs.NewCrashableMem()
 	j := mustOpen(t, imageDir, embedded.Options{FS: files, MemTableSize: 256 << 10})
-	l := &load{journal: j}
+	l := &load{journal: j, faults: faults}
 	var checked, beyond uint64
 	for cut := range cuts {
 		target := l.acknowledged.Load() + rng.Uint64N(600)
@@ -428,9 +524,10 @@ func TestAPowerCutLosesNothingAcknowledged(t *testing.T) {
 			runtime.Gosched()
 		}
 		// What was acknowledged before the cut must be there after it.
-		var before load
+		before := load{faults: faults}
 		before.acknowledged.Store(l.acknowledged.Load())
 		percent := rng.IntN(101)
+		faults.Injected()
 		crashed := files.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng})
 		if failures := <-done; len(failures) > 0 {
 			t.Fatal(failures)

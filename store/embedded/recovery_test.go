@@ -38,7 +38,7 @@ func refusingDisk(err error, rarity int, kinds ...errorfs.OpKind) storetest.Disk
 	}
 }
 
-func TestAStoreRecoversWithoutARestart(t *testing.T) {
+func recoveries(t *testing.T, faults *storetest.Faults) {
 	room := []errorfs.OpKind{errorfs.OpCreate, errorfs.OpRename, errorfs.OpReuseForWrite, errorfs.OpFileWrite, errorfs.OpFileWriteAt}
 	handles := []errorfs.OpKind{errorfs.OpCreate, errorfs.OpReuseForWrite, errorfs.OpOpenDir}
 	for _, c := range []struct {
@@ -53,14 +53,14 @@ func TestAStoreRecoversWithoutARestart(t *testing.T) {
 		{"too many open files in the system", syscall.ENFILE, 100, handles},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			storetest.RunRecovery(t, refusingDisk(c.err, c.rarity, c.kinds...), &storetest.Faults{})
+			storetest.RunRecovery(t, refusingDisk(c.err, c.rarity, c.kinds...), faults)
 		})
 	}
 }
 
-// What a failed sync was to write may be marked clean, and look durable to whoever
+// failedSyncs are not recovered from: what one was to write may be marked clean, and look durable to whoever
 // reads it.
-func TestAFailedSyncIsNotRecoveredFrom(t *testing.T) {
+func failedSyncs(t *testing.T, faults *storetest.Faults) {
 	syncs := []errorfs.OpKind{errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo}
 	for _, c := range []struct {
 		name  string
@@ -80,8 +80,9 @@ func TestAFailedSyncIsNotRecoveredFrom(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer j.Close()
-			l := &load{journal: j}
+			l := &load{journal: j, faults: faults}
 			disk.Fail(5)
+			faults.Injected()
 			if failures := l.run(4, 50); len(failures) == 0 {
 				t.Fatal("nothing failed")
 			}
@@ -96,7 +97,7 @@ func TestAFailedSyncIsNotRecoveredFrom(t *testing.T) {
 	}
 }
 
-func TestAFailedRecoveryLeavesNothing(t *testing.T) {
+func failedRecoveries(t *testing.T, faults *storetest.Faults) {
 	healthy := vfs.NewMem()
 	var left atomic.Int64
 	const never = int64(1) << 62
@@ -117,7 +118,7 @@ func TestAFailedRecoveryLeavesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &load{journal: j}
+	l := &load{journal: j, faults: faults}
 	if failures := l.run(8, 100); len(failures) > 0 {
 		t.Fatal(failures)
 	}
@@ -135,6 +136,7 @@ func TestAFailedRecoveryLeavesNothing(t *testing.T) {
 			break
 		}
 		refused++
+		faults.Injected()
 		if !errors.Is(err, journal.ErrTransient) {
 			t.Fatalf("after %d changes: %v", n, err)
 		}
