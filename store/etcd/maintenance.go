@@ -72,11 +72,14 @@ func (s *snapshot) Values(ctx context.Context) iter.Seq2[store.Value, error] {
 		for page := s.first; ; {
 			from := ""
 			for _, kv := range page.Kvs {
+				from = string(kv.Key) + "\x00"
+				if string(kv.Key) == s.backend.options.healthKey() {
+					continue // kine keeps something there
+				}
 				v, err := s.backend.stored(ctx, kv, leases)
 				if !yield(v, err) || err != nil {
 					return
 				}
-				from = string(kv.Key) + "\x00"
 			}
 			if !page.More {
 				return

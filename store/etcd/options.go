@@ -204,5 +204,5 @@ func (o Options) config() storagebackend.Config {
 	return *config
 }
 
-// healthKey is a key that nothing is stored at.
+// healthKey is a key that no object is stored at.
 func (o Options) healthKey() string { return path.Join("/", o.Prefix, "health") }

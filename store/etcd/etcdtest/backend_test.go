@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -284,6 +285,30 @@ func TestPrefixesKeepServersApart(t *testing.T) {
 	found, err := client(t, members).Get(t.Context(), etcd.DefaultPrefix+key("a"))
 	if err != nil || found.Count != 1 {
 		t.Errorf("%d keys %s (%v), want 1", found.Count, etcd.DefaultPrefix+key("a"), err)
+	}
+}
+
+func TestASnapshotHoldsObjectsOnly(t *testing.T) {
+	members := startCluster(t, 1, nil)
+	backend := open(t, members, nil)
+	mustCreate(t, openPods(t, backend), "a")
+	if _, err := client(t, members).Put(t.Context(), etcd.DefaultPrefix+"/health", "kine's"); err != nil {
+		t.Fatal(err)
+	}
+	snapshot, err := backend.(store.Maintenance).Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer snapshot.Close()
+	var keys []string
+	for value, err := range snapshot.Values(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, value.Key)
+	}
+	if want := []string{key("a")}; !slices.Equal(keys, want) {
+		t.Errorf("got %q, want %q", keys, want)
 	}
 }
 
