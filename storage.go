@@ -139,6 +139,7 @@ func printStats(out io.Writer, all []maintenance.Stats) error {
 
 func (v *storageVerbs) dump() *cobra.Command {
 	var resource, prefix string
+	var records bool
 	cmd := &cobra.Command{
 		Use:   "dump",
 		Short: "Print every object as it is stored, as JSON, one in a line",
@@ -146,7 +147,9 @@ func (v *storageVerbs) dump() *cobra.Command {
 is the resource version, when it expires, and its value. A value that is not JSON, such
 as an encrypted one, is printed in base64; nothing is decrypted.
 
-All objects of a storage are as they were at one revision.`,
+All objects of a storage are as they were at one revision. With --records, the history of
+a stopped server is printed as well: every record that is kept, by revision, with the
+revision that it replaced, and deletions.`,
 		Example: fmt.Sprintf(`  # the names of all flunders
   %[1]s storage dump --resource flunders.wardle.example.com | jq -r .value.metadata.name`, v.server.Name),
 		Args: noArgs,
@@ -160,7 +163,11 @@ All objects of a storage are as they were at one revision.`,
 					return err
 				}
 			}
+			v.tools.Scan = records
 			return v.use(cmd, func(ctx context.Context, tools maintenance.Tools) error {
+				if records {
+					return v.dumpRecords(ctx, cmd.OutOrStdout(), tools, prefix)
+				}
 				read, write := io.Pipe()
 				go func() { _ = write.CloseWithError(tools.Backup(ctx, write)) }() // never fails
 				_, err := maintenance.Dump(read, cmd.OutOrStdout(), prefix)
@@ -170,7 +177,20 @@ All objects of a storage are as they were at one revision.`,
 	}
 	cmd.Flags().StringVar(&resource, "resource", "", "only objects of this resource, such as flunders.wardle.example.com")
 	cmd.Flags().StringVar(&prefix, "prefix", "", "only objects whose keys begin with this")
+	cmd.Flags().BoolVar(&records, "records", false, "print every record that is kept, the history too, of a stopped server")
 	return cmd
+}
+
+func (v *storageVerbs) dumpRecords(ctx context.Context, out io.Writer, tools maintenance.Tools, prefix string) error {
+	local, ok := tools.(*maintenance.Local)
+	if !ok {
+		return usage(errors.New("--records reads the storage itself: stop the server first"))
+	}
+	err := maintenance.DumpRecords(ctx, local, out, prefix)
+	if errors.Is(err, maintenance.ErrNoRecords) {
+		return usage(err)
+	}
+	return err
 }
 
 // prefixOf returns what the keys of a resource begin with.

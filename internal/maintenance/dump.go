@@ -2,13 +2,16 @@ package maintenance
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"time"
 
 	"github.com/annexapi/annex/store"
+	"github.com/annexapi/annex/store/journal"
 )
 
 // Line is one object in a dump.
@@ -72,3 +75,53 @@ func Dump(backup io.Reader, out io.Writer, prefix string) (objects int, err erro
 	}
 	return objects, nil
 }
+
+// RecordLine is one record in a dump of records.
+type RecordLine struct {
+	Storage  string `json:"storage,omitempty"`
+	Key      string `json:"key"`
+	Revision uint64 `json:"revision"`
+	// Previous is the revision that this one replaced or deleted.
+	Previous  uint64          `json:"previous,omitempty"`
+	Deleted   bool            `json:"deleted,omitempty"`
+	Committed time.Time       `json:"committed"`
+	Expires   *time.Time      `json:"expires,omitempty"`
+	Value     json.RawMessage `json:"value,omitempty"`
+	Base64    []byte          `json:"base64,omitempty"`
+}
+
+// DumpRecords writes every record that the storages hold and whose key begins with
+// a prefix to out, as JSON, one in a line. Those that cannot be read are an error,
+// after all others.
+func DumpRecords(ctx context.Context, local *Local, out io.Writer, prefix string) error {
+	buffered := bufio.NewWriterSize(out, 1<<16)
+	encoder := json.NewEncoder(buffered)
+	encoder.SetEscapeHTML(false)
+	var errs []error
+	for _, s := range local.Storages {
+		if s.Records == nil {
+			return fmt.Errorf("storage %s: %w", s.Name, ErrNoRecords)
+		}
+		_, err := s.Records(ctx, func(r journal.Record) error {
+			if !strings.HasPrefix(r.Key, prefix) {
+				return nil
+			}
+			shown := newLine(store.Value{Key: r.Key, Revision: r.Revision, Expires: r.Expires, Data: r.Value})
+			line := RecordLine{
+				Key: r.Key, Revision: r.Revision, Previous: r.Previous, Deleted: r.Deleted, Committed: r.Committed,
+				Expires: shown.Expires, Value: shown.Value, Base64: shown.Base64,
+			}
+			if len(local.Storages) > 1 {
+				line.Storage = s.Name
+			}
+			return encoder.Encode(line)
+		}, func(d *journal.Damage) { errs = append(errs, fmt.Errorf("storage %s: %w", s.Name, d)) })
+		if err != nil {
+			errs = append(errs, fmt.Errorf("storage %s: %w", s.Name, err))
+		}
+	}
+	return errors.Join(append(errs, buffered.Flush())...)
+}
+
+// ErrNoRecords marks a storage that has no records of its own.
+var ErrNoRecords = errors.New("it keeps its history to itself")

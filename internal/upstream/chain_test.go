@@ -31,3 +31,22 @@ func TestAWatchIsRefusedOnceWatchesAreToldToEnd(t *testing.T) {
 		t.Errorf("after: %d, retry after %q, %d watches began", w.Code, w.Header().Get("Retry-After"), began)
 	}
 }
+
+func TestWhatIsLongRunningHasNoDeadline(t *testing.T) {
+	watches := func(_ *http.Request, info *request.RequestInfo) bool { return info.Verb == "watch" }
+	check := longRunning(watches, map[string]http.Handler{"/storage/backup": http.NotFoundHandler()})
+	for _, test := range []struct {
+		info request.RequestInfo
+		want bool
+	}{
+		{request.RequestInfo{Path: "/storage/backup", Verb: "get"}, true},
+		{request.RequestInfo{Path: "/storage/other", Verb: "get"}, false},
+		{request.RequestInfo{Path: "/storage/backup/", Verb: "get"}, false},
+		{request.RequestInfo{Path: "/apis/a/v1/b", Verb: "watch", IsResourceRequest: true}, true},
+		{request.RequestInfo{Path: "/apis/a/v1/b", Verb: "list", IsResourceRequest: true}, false},
+	} {
+		if got := check(nil, &test.info); got != test.want {
+			t.Errorf("%s %s: %v, want %v", test.info.Verb, test.info.Path, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package maintenance_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/annexapi/annex/internal/maintenance"
+	"github.com/annexapi/annex/store"
+)
+
+// serve returns tools that ask a server, which works on a backend.
+func serve(t *testing.T, backend store.Maintenance) (local *maintenance.Local, remote *maintenance.Remote) {
+	t.Helper()
+	local = &maintenance.Local{Server: "shop", Storages: []maintenance.Storage{{Name: "memory", Backend: backend}}}
+	mux := http.NewServeMux()
+	for path, handler := range maintenance.Handlers(local) {
+		mux.Handle(path, handler)
+	}
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	remote, err := maintenance.Dial(&rest.Config{Host: server.URL}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = remote.Close() })
+	return local, remote
+}
+
+func TestARunningServerSaysWhatItsStorageSays(t *testing.T) {
+	c := core(t)
+	put(t, c, objects(300)...)
+	local, remote := serve(t, c)
+	ctx := t.Context()
+
+	here, err := local.Stats(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	there, err := remote.Stats(ctx)
+	if err != nil || !reflect.DeepEqual(here, there) {
+		t.Errorf("stats: %+v, %v, want %+v", there, err, here)
+	}
+	verified, err := remote.Verify(ctx, func(f maintenance.Finding) {
+		if !f.Warning {
+			t.Errorf("found %v", f)
+		}
+	})
+	if err != nil || verified.Objects != 300 || verified.Warnings != 1 {
+		t.Errorf("verify: %+v, %v", verified, err)
+	}
+	var file bytes.Buffer
+	contents, err := maintenance.BackupTo(ctx, remote, &file)
+	if err != nil || contents.Objects != 300 {
+		t.Errorf("backup: %+v, %v", contents, err)
+	}
+	if _, err := remote.Compact(ctx, 1000); !errors.Is(err, maintenance.ErrAhead) {
+		t.Errorf("compact ahead: %v", err)
+	}
+	if done, err := remote.Compact(ctx, 0); err != nil || done[0].Revision != c.CompactedRevision() || c.CompactedRevision() != 301 {
+		t.Errorf("compact: %+v, %v", done, err)
+	}
+}
+
+// damaged is a backend that cannot be read to its end.
+type damaged struct{ store.Maintenance }
+
+func (d damaged) Snapshot(ctx context.Context) (store.Snapshot, error) {
+	s, err := d.Maintenance.Snapshot(ctx)
+	return cut{s}, err
+}
+
+type cut struct{ store.Snapshot }
+
+func (c cut) Values(ctx context.Context) iter.Seq2[store.Value, error] {
+	return func(yield func(store.Value, error) bool) {
+		n := 0
+		for v, err := range c.Snapshot.Values(ctx) {
+			if n++; n > 2000 {
+				yield(store.Value{}, errors.New("revision 2001 cannot be read"))
+				return
+			}
+			if !yield(v, err) {
+				return
+			}
+		}
+	}
+}
+
+func TestWhatAServerBreaksOffIsNoticed(t *testing.T) {
+	c := core(t)
+	for _, v := range objects(3000) {
+		v.Data = bytes.Repeat(v.Data, 200)
+		put(t, c, v)
+	}
+	_, remote := serve(t, damaged{c})
+	if _, err := maintenance.BackupTo(t.Context(), remote, io.Discard); err == nil || !strings.Contains(err.Error(), "the server broke off") {
+		t.Errorf("backup: %v", err)
+	}
+	if _, err := remote.Verify(t.Context(), func(maintenance.Finding) {}); err == nil {
+		t.Error("verify of what cannot be read to its end succeeded")
+	}
+	if _, err := remote.Stats(t.Context()); err == nil || !strings.Contains(err.Error(), "revision 2001 cannot be read") {
+		t.Errorf("stats: %v", err)
+	}
+}
+
+// held is a backend whose snapshots are not read before somebody lets them.
+type held struct {
+	store.Maintenance
+	reading chan struct{}
+	release chan struct{}
+}
+
+func (h held) Snapshot(ctx context.Context) (store.Snapshot, error) {
+	h.reading <- struct{}{}
+	<-h.release
+	return h.Maintenance.Snapshot(ctx)
+}
+
+func TestAServerIsMaintainedByAFewAtOnce(t *testing.T) {
+	h := held{core(t), make(chan struct{}), make(chan struct{})}
+	_, remote := serve(t, h)
+	done := make(chan error)
+	for range 4 {
+		go func() {
+			_, err := remote.Stats(t.Context())
+			done <- err
+		}()
+		<-h.reading
+	}
+	refused := (*maintenance.Refused)(nil)
+	if _, err := remote.Stats(t.Context()); !errors.As(err, &refused) || refused.Code != http.StatusTooManyRequests {
+		t.Errorf("the fifth: %v", err)
+	}
+	close(h.release)
+	for range 4 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
