@@ -212,7 +212,7 @@ func (j *Journal) reserveAbove(batch []*operation) error {
 		}
 	}
 	next := j.state
-	next.Ceiling, next.Finished, next.Closed = last+revisionRun, first-1, false
+	next.Ceiling, next.Finished, next.Closed = last+revisionRun, j.finished(first-1), false
 	return j.writeState(next)
 }
 
@@ -406,7 +406,7 @@ func (j *Journal) settle(o *operation) {
 		e = &entry{key: o.record.Key, place: o.place, placed: o.placed}
 		j.know(e)
 	}
-	e.revision, e.object, e.settled = o.record.Revision, o.next, true
+	e.revision, e.object, e.settled, e.behind = o.record.Revision, o.next, true, false
 	switch {
 	case o.touched:
 		e.stamp = stamp{}

@@ -120,6 +120,8 @@ type entry struct {
 	// settled says that the object file has been as object says, so that one that is
 	// not was edited. Else a crash may have come in between.
 	settled bool
+	// behind says that the object file is still as it was before the record.
+	behind bool
 }
 
 // path is that of the object file; empty if there is none.
@@ -269,8 +271,22 @@ func (j *Journal) readState() (fresh bool, err error) {
 // reserve makes revisions above last available, durably.
 func (j *Journal) reserve(last uint64) error {
 	next := j.state
-	next.Ceiling, next.Finished, next.Closed = last+revisionRun, last, false
+	next.Ceiling, next.Finished, next.Closed = last+revisionRun, j.finished(last), false
 	return j.writeState(next)
+}
+
+// finished returns a revision up to which all object files have been written, if
+// nothing up to last is being written. After a crash that is no more than was known
+// before, until everything has been looked at: there may be another crash.
+func (j *Journal) finished(last uint64) uint64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, e := range j.entries {
+		if !e.settled || e.behind {
+			return j.state.Finished
+		}
+	}
+	return last
 }
 
 func (j *Journal) writeState(next state) error {
@@ -320,9 +336,8 @@ func (j *Journal) readRecords() (unfinished []sideRecord, err error) {
 		j.records[r.Revision] = r.Record
 		e := &entry{key: r.Key, revision: r.Revision, object: r.object}
 		e.place, e.placed = j.layout.place(r.Key)
-		// What was finished at the last reservation, or when the journal was closed, was
-		// edited if it is not there now.
-		e.settled = j.state.Closed || r.Revision <= j.state.Finished
+		// An object file that was finished and is not so now was edited.
+		e.settled = r.Revision <= j.state.Finished || !e.placed
 		j.know(e)
 		j.loaded = append(j.loaded, r.Record)
 	}
@@ -611,7 +626,7 @@ func (j *Journal) Close() error {
 	}
 	if err == nil {
 		next := j.state
-		next.Ceiling, next.Finished, next.Closed = j.last, j.last, true
+		next.Ceiling, next.Finished, next.Closed = j.last, j.finished(j.last), true
 		err = j.writeState(next)
 	}
 	if err = errors.Join(err, j.lock.Close()); err != nil {

@@ -241,7 +241,7 @@ func (w *watcher) note(event fsnotify.Event) {
 		// The stamp may not show it.
 		w.journal.doubt(name)
 	}
-	if w.isDir(name) {
+	if w.isDir(name) && w.journal.layout.resourceAt(path.Dir(name)) == nil {
 		w.lookInto(name)
 		return
 	}

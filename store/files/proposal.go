@@ -165,7 +165,7 @@ type verdict int
 const (
 	absent  verdict = iota // it is not there and should not be
 	asKnown                // it is as the server, or an accepted edit, left it
-	behind                 // it is as before a write that a crash interrupted
+	behind                 // it is as a crash in the middle of a write may have left it
 	removed                // it should be there and is not
 	edited                 // it is something else
 )
@@ -185,7 +185,8 @@ func (j *Journal) compare(e *entry, name string, thorough bool) (verdict, error)
 		switch {
 		case !own:
 			return absent, nil
-		case !was.settled && was.object.Replaces == (digest{}):
+		case !was.settled:
+			// A rename that was torn in half may have taken what was there before.
 			return behind, nil
 		}
 		return removed, nil
@@ -234,7 +235,7 @@ func (j *Journal) adopt(e *entry, name string) {
 	info, err := j.files.Stat(name)
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	e.settled = true
+	e.settled, e.behind = true, true
 	if err != nil {
 		e.object = object{}
 		return

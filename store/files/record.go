@@ -127,7 +127,7 @@ type state struct {
 	// Finished is a revision up to which all object files had been written.
 	Finished uint64 `json:"finished"`
 	// Closed says that the journal was closed in order: the ceiling is the last
-	// revision then, and everything is finished.
+	// revision then.
 	Closed bool `json:"closed"`
 }
 

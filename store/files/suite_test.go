@@ -39,3 +39,12 @@ func TestJournal(t *testing.T) { storetest.RunJournalWith(t, openAt, true, trait
 func TestRestart(t *testing.T) { storetest.RunRestartWith(t, "files", openAt, traits) }
 
 func TestAKilledProcessLosesNothing(t *testing.T) { storetest.RunCrashWith(t, "files", openAt, traits) }
+
+// Histories with crashes need the events of what happened just before: these are gone
+// with the history, so those are not checked here. TestAKilledProcessLosesNothing and
+// TestAPowerCutLosesNothingAcknowledged are about crashes.
+func TestLinearizable(t *testing.T) {
+	storetest.RunLinearizable(t, "files", storetest.Subject{
+		Start: storetest.StartAboveJournal(func() (journal.Journal, error) { return openAt(t, t.TempDir()) }),
+	})
+}

@@ -1,0 +1,114 @@
+package files_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/annexapi/annex/store/files"
+	"github.com/annexapi/annex/store/journal"
+)
+
+func podOf(i uint64) journal.Record {
+	return journal.Record{
+		Revision: i + 2, Key: fmt.Sprintf("/pods/ns%d/pod-%d", i%10, i), Committed: time.Now().UTC(),
+		Value: fmt.Appendf(nil, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"pod-%d","namespace":"ns%d","uid":"u","annotations":{"padding":"%s"}},"spec":{},"status":{}}`,
+			i, i%10, strings.Repeat("x", 850)),
+	}
+}
+
+// BenchmarkCreate is durable creates of objects of 1 KB, each with its two files, on
+// the disk of the test's directory.
+func BenchmarkCreate(b *testing.B) {
+	for _, writers := range []int{1, 16, 64} {
+		b.Run(fmt.Sprintf("writers=%d", writers), func(b *testing.B) {
+			j := openNew(b)
+			defer j.Close()
+			var mu sync.Mutex
+			var next uint64
+			create := func() (func() error, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				record := podOf(next)
+				next++
+				return j.Append(record)
+			}
+			var left atomic.Int64
+			left.Store(int64(b.N))
+			b.ResetTimer()
+			var group sync.WaitGroup
+			for range writers {
+				group.Go(func() {
+					for left.Add(-1) >= 0 {
+						wait, err := create()
+						if err == nil {
+							err = wait()
+						}
+						if err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+			}
+			group.Wait()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "objects/s")
+		})
+	}
+}
+
+// BenchmarkOpen is what a restart with 10,000 objects of 1 KB takes: until the store
+// can be read, and until all object files have been looked at.
+func BenchmarkOpen(b *testing.B) {
+	const objects = 10_000
+	dir := b.TempDir()
+	j, err := openAt(b, dir)
+	if err != nil {
+		b.Fatal(err)
+	}
+	var wait func() error
+	for i := range uint64(objects) {
+		if wait, err = j.Append(podOf(i)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := wait(); err != nil {
+		b.Fatal(err)
+	}
+	if err := j.Close(); err != nil {
+		b.Fatal(err)
+	}
+	for _, observed := range []bool{false, true} {
+		b.Run(fmt.Sprintf("observed=%v", observed), func(b *testing.B) {
+			for b.Loop() {
+				j, err := files.Open(dir, files.Options{Resources: layout})
+				if err != nil {
+					b.Fatal(err)
+				}
+				if _, err := j.Replay(b.Context(), func(journal.Record) error { return nil }); err != nil {
+					b.Fatal(err)
+				}
+				if observed {
+					ctx, cancel := context.WithCancel(b.Context())
+					done := make(chan error)
+					go func() {
+						done <- j.Run(ctx, func(context.Context, *files.Proposal) error { b.Error("an edit"); return nil })
+					}()
+					<-j.Observed()
+					cancel()
+					if err := <-done; err != nil {
+						b.Fatal(err)
+					}
+				}
+				if err := j.Close(); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(objects*float64(b.N)/b.Elapsed().Seconds(), "objects/s")
+		})
+	}
+}
