@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/annexapi/annex/internal/define"
-	"github.com/annexapi/annex/internal/serve"
 	"github.com/annexapi/annex/internal/upstream"
 )
 
@@ -29,7 +28,6 @@ type description struct {
 	StoredAs         string   `json:"storedAs,omitempty"`
 	MediaType        string   `json:"mediaType,omitempty"`
 	StoredIn         string   `json:"storedIn,omitempty"`
-	EncryptedWith    string   `json:"encryptedWith,omitempty"`
 	StoredUnder      string   `json:"storedUnder,omitempty"`
 	AlsoServedAs     []string `json:"alsoServedAs,omitempty"`
 	SharesObjectsOf  string   `json:"sharesObjectsOf,omitempty"`
@@ -45,7 +43,7 @@ type description struct {
 }
 
 func describeCommand(server Server) *cobra.Command {
-	var output, encryptionFile string
+	var output string
 	cmd := &cobra.Command{
 		Use:   "describe",
 		Short: "Print what the server can do, kind by kind",
@@ -55,17 +53,9 @@ func describeCommand(server Server) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			encryptedWith, err := serve.EncryptionOf(encryptionFile)
-			if err != nil {
-				return usage(err)
-			}
 			var all []description
 			for _, k := range definition.Kinds() {
-				d := describe(k)
-				if d.StoredAs != "" {
-					d.EncryptedWith = encryptedWith(k.Owner().GroupResource())
-				}
-				all = append(all, d)
+				all = append(all, describe(k))
 			}
 			if err := describeOwn(cmd.Context(), server, definition, all); err != nil {
 				return err
@@ -83,7 +73,6 @@ func describeCommand(server Server) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "json prints for machines")
-	cmd.Flags().StringVar(&encryptionFile, "encryption-provider-config", "", "say what this file encrypts, too")
 	return cmd
 }
 
@@ -197,7 +186,6 @@ func printDescriptions(out io.Writer, all []description) error {
 			{"versions", strings.Join(d.Versions, ", ") + "; hub " + d.Hub},
 			{"stored as", strings.TrimPrefix(d.StoredAs+", "+d.MediaType, ", ")},
 			{"stored in", d.StoredIn},
-			{"encrypted with", d.EncryptedWith},
 			{"stored under", d.StoredUnder},
 			{"source", d.Source},
 			{"verbs", strings.Join(d.Verbs, ", ")},
