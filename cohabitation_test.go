@@ -630,6 +630,30 @@ func TestStorageToolsKnowSharedObjectsByAllTheirNames(t *testing.T) {
 	}
 }
 
+func TestAKindIsNotMovedWithoutItsObjects(t *testing.T) {
+	t.Parallel()
+	options := placed(t, annex.Options{DataDir: t.TempDir()})
+	notOn(t, "files that are no kind's are strangers there", annex.Files)
+	notOn(t, "it is empty", annex.Memory)
+	instance, stop := run(t, legacy(), options)
+	clientOf(t, instance).post(gizmosPath, gizmo("a")).want(http.StatusCreated)
+	stop()
+	forgotten := only(widgets().AlsoServedAs("legacy.example.com", "gizmos", annex.Version(legacyv1.API, legacyv1.GizmoToHub, legacyv1.GizmoFromHub)))
+	instance, err := annex.New(t.Context(), forgotten, options)
+	if err == nil {
+		// A server that still waits for its storage refuses when it has been reached.
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		err = instance.Run(ctx, nil)
+	}
+	want := `objects of widgets.shop.example.com are stored under gizmos.legacy.example.com, where nothing looks for them: the kind needs StoredUnder("legacy.example.com", "gizmos")`
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	instance, _ = run(t, moved(), options)
+	clientOf(t, instance).widget("a")
+}
+
 func TestNewNamesEveryMistakeOfSharedObjects(t *testing.T) {
 	gizmos := func() *annex.VersionBuilder[legacyv1.Gizmo, v1.Widget] {
 		return annex.Version(legacyv1.API, legacyv1.GizmoToHub, legacyv1.GizmoFromHub)

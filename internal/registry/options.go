@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -116,6 +117,30 @@ func (s *Stores) StoredValues(ctx context.Context, resource schema.GroupResource
 		return reader.Values(ctx, s.prefix(resource))
 	}
 	return func(func(store.Value, error) bool) {}
+}
+
+// Misplaced returns the resources that a kind is served as and not stored under, but
+// in whose place objects are stored; nothing looks for them there. empty says that
+// there are none where the kind's objects are looked for.
+func (s *Stores) Misplaced(ctx context.Context, k *define.Kind) (places []schema.GroupResource, empty bool, err error) {
+	reader, ok := s.backend(k.GroupResource()).(store.ValueReader)
+	if !ok {
+		return nil, false, nil
+	}
+	has := func(place schema.GroupResource) bool {
+		for _, e := range reader.Values(ctx, KeyPrefix(place)) {
+			err = errors.Join(err, e)
+			return true
+		}
+		return false
+	}
+	for _, served := range append([]*define.Kind{k}, k.Also...) {
+		if place := served.GroupResource(); place != k.StoredUnder && has(place) {
+			places = append(places, place)
+		}
+	}
+	empty = len(places) > 0 && !has(k.StoredUnder)
+	return places, empty, err
 }
 
 func (s *Stores) open(

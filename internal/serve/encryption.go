@@ -18,6 +18,9 @@ func (s *Server) checkReadable(ctx context.Context) error {
 		return nil
 	}
 	s.checked = true
+	if err := s.checkPlaces(ctx); err != nil {
+		return err
+	}
 	err := s.encryption.Check(ctx, s.stores)
 	if s.options.AllowUnreadable && errors.Is(err, encryption.ErrUnreadable) {
 		klog.FromContext(ctx).Error(err, "Stored objects cannot be read")

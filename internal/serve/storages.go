@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
 
 	"github.com/annexapi/annex/internal/coreapi"
 	"github.com/annexapi/annex/internal/define"
@@ -150,6 +151,26 @@ func (s Storages) Close() error {
 		errs = append(errs, storage.Backend.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// checkPlaces refuses to serve a kind that has moved to another group without its
+// objects. Where there are some in both places, it only says so.
+func (s *Server) checkPlaces(ctx context.Context) error {
+	for _, k := range s.definition.Kinds() {
+		if len(k.Also) == 0 || !k.IsStored() {
+			continue
+		}
+		places, empty, err := s.stores.Misplaced(ctx, k)
+		switch {
+		case err != nil:
+			return fmt.Errorf("look for objects of %s: %w", k.GroupResource(), err)
+		case empty:
+			return fmt.Errorf("objects of %s are stored under %s, where nothing looks for them: the kind needs StoredUnder(%q, %q)", k.GroupResource(), places[0], places[0].Group, places[0].Resource)
+		case len(places) > 0:
+			klog.FromContext(ctx).Error(nil, "Objects are stored where nothing looks for them", "resource", k.GroupResource(), "storedUnder", k.StoredUnder, "others", places)
+		}
+	}
+	return nil
 }
 
 // placement says in which storage each resource is kept.
