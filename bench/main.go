@@ -93,7 +93,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := os.WriteFile(filepath.Join(s.out, "storage.md"), table.Bytes(), 0o644); err != nil {
 		return err
 	}
-	compared, err := exec.CommandContext(ctx, "go", "tool", "benchstat", "-col", "/backend", rawPath).Output()
+	compared, err := exec.CommandContext(ctx, "go", "tool", "benchstat", "-col", `/backend@(etcd "etcd+cacher" embedded memory)`, rawPath).Output()
 	if err != nil {
 		return fmt.Errorf("benchstat: %w", err)
 	}
@@ -141,6 +141,7 @@ func (s settings) plan() []group {
 		each("Create", "", s.rounds, "memory", "embedded", "etcd", "etcd+cacher"),
 		each("Read", "", s.rounds, "embedded", "etcd", "etcd+cacher"),
 		each("Watch", "", s.rounds, "memory", "embedded", "etcd+cacher"),
+		each("WatchOne", "", few, "memory", "embedded", "etcd+cacher"),
 		sized(hundredThousand, few,
 			cell{benchmark: "Load", backend: "embedded"}, cell{benchmark: "Restart", backend: "embedded"}, cell{benchmark: "Select", backend: "embedded"},
 			cell{benchmark: "Load", backend: "etcd"}, cell{benchmark: "Restart", backend: "etcd"}, cell{benchmark: "Select", backend: "etcd"},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/watch"
@@ -82,6 +84,61 @@ func fanOut(b *testing.B, s *system, opened storage.Interface, watchers, updates
 	}
 	watching.Wait()
 	m.done("event", updates*watchers)
+}
+
+// BenchmarkWatchOne has a thousand watches, each of the objects of one node as a
+// kubelet has it, of which an update concerns one. The field is indexed: the watch
+// cache finds the watch by it.
+func BenchmarkWatchOne(b *testing.B) {
+	const watchers = 1000
+	forEach(b, []string{memoryBackend, embeddedBackend, cachedBackend}, func(b *testing.B, s *system) {
+		resource := indexedPods()
+		resource.Triggers = storage.IndexerFuncs{"spec.nodeName": func(object runtime.Object) string { return object.(*example.Pod).Spec.NodeName }}
+		opened := s.pods(b, resource)
+		seen := make(chan struct{}, watchers)
+		var watching sync.WaitGroup
+		ctx, stop := context.WithCancel(b.Context())
+		for i := range watchers {
+			pod := newPod(i, 1<<10)
+			pod.Spec.NodeName = fmt.Sprint("node-", i)
+			created := &example.Pod{}
+			if err := opened.Create(ctx, key(pod.Namespace, pod.Name), pod, created, 0); err != nil {
+				b.Fatal(err)
+			}
+			opts := everything(0)
+			opts.ResourceVersion = created.ResourceVersion
+			opts.Predicate.Field = fields.OneTermEqualSelector("spec.nodeName", pod.Spec.NodeName)
+			opts.Predicate.IndexFields = []string{"spec.nodeName"}
+			w, err := opened.Watch(ctx, prefix+"/", opts)
+			if err != nil {
+				b.Fatal(err)
+			}
+			watching.Go(func() {
+				defer w.Stop()
+				for range w.ResultChan() {
+					seen <- struct{}{}
+				}
+			})
+		}
+		b.Run("watchers=1000", func(b *testing.B) {
+			updates := scaled(2_000)
+			m := s.measure(b)
+			for i := range updates {
+				pod := newPod(i%watchers, 0)
+				update := storage.SimpleUpdate(func(object runtime.Object) (runtime.Object, error) {
+					object.(*example.Pod).Annotations["example.com/checksum"] = fmt.Sprint("update-", i)
+					return object, nil
+				})
+				if err := opened.GuaranteedUpdate(ctx, key(pod.Namespace, pod.Name), &example.Pod{}, false, nil, update, nil); err != nil {
+					b.Fatal(err)
+				}
+				<-seen
+			}
+			m.done("update", updates)
+		})
+		stop()
+		watching.Wait()
+	})
 }
 
 // watchServer serves a watch as the API's handler does.

@@ -23,6 +23,10 @@ type sharedEvent struct {
 	view     *view
 	current  atomic.Pointer[cacheable]
 	replaced atomic.Pointer[cacheable]
+
+	// What the indexes say of the two objects; nil if nobody has asked.
+	currentValues  atomic.Pointer[map[string][]string]
+	replacedValues atomic.Pointer[map[string][]string]
 }
 
 // sharedAt returns the event's shared objects; ones for the caller alone if the

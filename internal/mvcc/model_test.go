@@ -174,6 +174,9 @@ func (r *run) open() {
 		r.t.Fatal(err)
 	}
 	r.core, r.pods = core, openPods(r.t, core)
+	if r.random.IntN(2) == 0 {
+		r.pods = openAs(r.t, core, indexedPods())
+	}
 	if got := core.Revision(); got != r.revision() {
 		r.t.Fatalf("revision %d, want %d", got, r.revision())
 	}

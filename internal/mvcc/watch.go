@@ -32,6 +32,7 @@ type watcher struct {
 	recursive bool
 	predicate storage.SelectionPredicate
 	selectAll bool
+	lookups   []lookup // what the indexes can tell of the predicate
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -73,6 +74,9 @@ func (s *view) Watch(ctx context.Context, key string, opts storage.ListOptions) 
 		predicate: opts.Predicate,
 		selectAll: opts.Predicate.Empty(),
 		result:    make(chan watch.Event, watchBuffer),
+	}
+	if s.indexes != nil && !w.selectAll {
+		w.lookups = s.indexes.lookups(opts.Predicate)
 	}
 	w.ctx, w.cancel = context.WithCancel(ctx)
 	if opts.ProgressNotify {
@@ -288,7 +292,7 @@ var ready = func() <-chan struct{} {
 
 // sendEvent delivers what an event means to this watch, if anything.
 func (w *watcher) sendEvent(v *version) error {
-	if v.revision <= w.start || !w.covers(v.key) {
+	if v.revision <= w.start || !w.covers(v.key) || !w.mayConcern(v) {
 		return nil
 	}
 	kind, err := w.kind(v)
@@ -307,6 +311,24 @@ func (w *watcher) covers(key string) bool {
 		return strings.HasPrefix(key, w.key)
 	}
 	return key == w.key
+}
+
+// mayConcern is false if the indexes tell that neither the object of an event nor the
+// one before it is selected. They are asked once for all watches.
+func (w *watcher) mayConcern(v *version) bool {
+	if len(w.lookups) == 0 {
+		return true
+	}
+	x := w.view.indexes
+	shared := w.view.shard.log.sharedAt(w.position, w.view)
+	if mayAnswer(w.lookups, x.remembered(&shared.currentValues, v)) {
+		return true
+	}
+	if v.created() {
+		return false
+	}
+	previous := v.previous.Load()
+	return previous == nil || mayAnswer(w.lookups, x.remembered(&shared.replacedValues, previous))
 }
 
 func (w *watcher) selects(object runtime.Object) bool {
