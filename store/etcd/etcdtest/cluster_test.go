@@ -3,6 +3,7 @@ package etcdtest_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"os"
@@ -114,19 +115,24 @@ func client(t testing.TB, members []*member) *clientv3.Client {
 }
 
 // freePorts returns loopback addresses that nobody listens on. A member has to know
-// its port before it starts, and to have it again when it is started anew.
+// its port before it starts, and to have it again when it is started anew: the kernel
+// gives ports of this range to nobody who does not ask for them.
 func freePorts(t testing.TB, count int) []string {
 	t.Helper()
 	var addresses []string
-	for range count {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	for range 1000 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(10000)))
 		if err != nil {
-			t.Fatal(err)
+			continue
 		}
 		defer func() { _ = l.Close() }()
 		addresses = append(addresses, l.Addr().String())
+		if len(addresses) == count {
+			return addresses
+		}
 	}
-	return addresses
+	t.Fatal("no free ports between 20000 and 30000")
+	return nil
 }
 
 // eventually waits for a condition, which says why it does not hold.

@@ -1,10 +1,13 @@
 package etcdtest_test
 
 import (
+	"cmp"
+	"os"
 	"testing"
 
 	"k8s.io/apiserver/pkg/storage"
 
+	"github.com/annexapi/annex/store/etcd"
 	"github.com/annexapi/annex/store/storetest"
 )
 
@@ -16,6 +19,41 @@ func TestLinearizable(t *testing.T) {
 		Cached: true,
 		Start: func(t testing.TB) (storage.Interface, func()) {
 			return openPods(t, open(t, members, nil)), func() {}
+		},
+	})
+}
+
+// TestLinearizableAcrossElections kills the leader of three members in the middle of
+// histories, of which it makes as many as ANNEX_ETCD_HISTORIES says: each kill takes
+// an election. There is no watch cache, whose history would begin anew with each
+// backend: watches go on where they were.
+func TestLinearizableAcrossElections(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for elections")
+	}
+	t.Setenv("ANNEX_HISTORIES", cmp.Or(os.Getenv("ANNEX_ETCD_HISTORIES"), "4"))
+	members := startProcesses(t, 3)
+	var killed *clusterMember
+	storetest.RunLinearizable(t, "etcd, leaders killed", storetest.Subject{
+		Start: func(t testing.TB) (storage.Interface, func()) {
+			if killed != nil {
+				killed.start()
+				killed = nil
+			}
+			members.caughtUp()
+			backend, err := etcd.Open(t.Context(), etcd.Options{Endpoints: members.endpoints(), NoWatchCache: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return openPods(t, backend), func() {
+				if err := backend.Close(); err != nil {
+					t.Errorf("close: %v", err)
+				}
+			}
+		},
+		Crash: func(testing.TB) {
+			killed = members.leader(anyone)
+			killed.kill()
 		},
 	})
 }
