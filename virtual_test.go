@@ -17,6 +17,7 @@ import (
 
 	"github.com/annexapi/annex"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
+	"github.com/annexapi/annex/internal/shop/v1beta1"
 )
 
 // system is another system that has widgets: it numbers their versions, and keeps
@@ -868,4 +869,27 @@ func TestAVirtualKindInTwoGroups(t *testing.T) {
 	c.patch(mergePatch, other+"/w", `{"spec":{"size":"small"}}`).want(200)
 	c.post(other, widget("x")).refused(405, metav1.StatusReasonMethodNotAllowed)
 	c.delete(other+"/w", nil).refused(405, metav1.StatusReasonMethodNotAllowed)
+}
+
+// A conversion runs for every object that the mirror takes in.
+func TestAConversionThatPanicsIsOneObjectsProblem(t *testing.T) {
+	t.Parallel()
+	s := newSystem("bad", "good")
+	c := startKind(t, annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).StoredAs("v1beta1").
+		Versions(annex.Version(v1beta1.API, v1beta1.WidgetToHub, func(hub *v1.Widget, out *v1beta1.Widget) error {
+			if hub.Name == "bad" {
+				panic("a mistake")
+			}
+			return v1beta1.WidgetFromHub(hub, out)
+		})).
+		Virtual(s.polled()))
+	c.get(widgetsPath+"/bad").refused(500, metav1.StatusReasonInternalError, "default/bad", "a mistake")
+	c.get(widgetsPath).refused(500, metav1.StatusReasonInternalError, "default/bad", "a mistake")
+	if w := c.widget("good"); w.Spec.Size != "small" {
+		t.Errorf("got %+v", w)
+	}
+	s.drop("bad")
+	if got := fmt.Sprint(c.get(widgetsPath).want(200).names()); got != "[good]" {
+		t.Errorf("got %s", got)
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -301,6 +302,49 @@ func TestAFeedThatEndsIsStartedAgain(t *testing.T) {
 		if e := <-w.ResultChan(); e.Type != watch.Added {
 			t.Fatalf("got %v", e)
 		}
+	}
+}
+
+// A source that hangs until its context ends holds neither those who wait for it
+// longer than they want to, nor the end of the server.
+func TestASourceThatHangs(t *testing.T) {
+	s := newPodSystem()
+	source := s.source()
+	hanging := make(chan struct{}, 100)
+	var hang atomic.Bool
+	source.List = func(ctx context.Context) ([]runtime.Object, error) {
+		if hang.Load() {
+			hanging <- struct{}{}
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return s.list(ctx)
+	}
+	m := openPods(t, source)
+	w, err := m.Watch(t.Context(), "/pods", storage.ListOptions{Recursive: true, Predicate: storage.Everything})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hang.Store(true)
+	s.mu.Lock()
+	for s.changed == nil { // the feed has not begun
+		s.mu.Unlock()
+		time.Sleep(time.Millisecond)
+		s.mu.Lock()
+	}
+	s.tell("", "")
+	s.mu.Unlock()
+	<-hanging
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	err = m.GetList(ctx, "/pods", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, &example.PodList{})
+	if !apierrors.IsTimeout(err) || !strings.Contains(err.Error(), "waiting for the source of pods") {
+		t.Errorf("got %v", err)
+	}
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+	for range w.ResultChan() { // until it is closed
 	}
 }
 

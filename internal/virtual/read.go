@@ -2,14 +2,11 @@ package virtual
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
-	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
 )
 
 // Get implements storage.Interface. Without a resource version it asks the source.
@@ -44,12 +41,9 @@ func (m *Mirror) GetList(ctx context.Context, key string, opts storage.ListOptio
 // Watch implements storage.Interface. A watch that begins with the latest state
 // asks the source for it.
 func (m *Mirror) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
-	revision, err := m.Versioner().ParseResourceVersion(opts.ResourceVersion)
-	if err != nil {
-		return nil, err
-	}
 	// From now on, so that nothing gets lost between a list and the first poll.
 	stop := m.watched(ctx)
+	var err error
 	if opts.ResourceVersion == "" {
 		err = m.refreshAll(ctx)
 	} else {
@@ -59,27 +53,12 @@ func (m *Mirror) Watch(ctx context.Context, key string, opts storage.ListOptions
 		stop()
 		return nil, err
 	}
-	initial := opts.SendInitialEvents != nil && *opts.SendInitialEvents
-	if current := m.core.Revision(); revision > current && !initial {
-		stop()
-		utilflowcontrol.WatchInitialized(ctx)
-		return expired(revision, current), nil
-	}
 	w, err := m.Interface.Watch(ctx, key, opts)
 	if err != nil {
 		stop()
 		return nil, err
 	}
 	return &watching{w, stop}, nil
-}
-
-// expired is a watch from a revision that this mirror never had.
-func expired(revision, current uint64) watch.Interface {
-	status := apierrors.NewResourceExpired(fmt.Sprintf("The resourceVersion for the provided watch is unknown: %d (current %d)", revision, current)).Status()
-	events := make(chan watch.Event, 1)
-	events <- watch.Event{Type: watch.Error, Object: &status}
-	close(events)
-	return watch.NewProxyWatcher(events)
 }
 
 // watching is a watch that has the source followed.
