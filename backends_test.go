@@ -333,6 +333,7 @@ func TestNothingIsLeftInANamespaceDeletedInAnotherStorage(t *testing.T) {
 }
 
 func TestFilesOfOneKindBesideAnotherStorage(t *testing.T) {
+	inPlainText(t)
 	t.Parallel()
 	about(t, annex.Embedded)
 	options := annex.Options{DataDir: t.TempDir()}

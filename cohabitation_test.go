@@ -592,6 +592,7 @@ func TestVirtualObjectsInTwoGroups(t *testing.T) {
 }
 
 func TestStorageToolsKnowSharedObjectsByAllTheirNames(t *testing.T) {
+	inPlainText(t)
 	t.Parallel()
 	about(t, annex.Embedded)
 	options := annex.Options{DataDir: t.TempDir()}

@@ -194,6 +194,7 @@ func checkLife(t *testing.T, c *client) {
 }
 
 func TestAServerRefusesWhatDoesNotFitItsObjects(t *testing.T) {
+	inPlainText(t)
 	options := annex.Options{DataDir: t.TempDir(), Storage: annex.Embedded, EncryptionConfigFile: encryptionConfig(t, keyed("aescbc", "key1", secret1))}
 	t.Run("serve", func(t *testing.T) { startWith(t, shop(), options).create("kept", spec(fields{"size": "small"})) })
 	stored := func() string { return fmt.Sprint(storedWidgets(t, options)) }
@@ -416,6 +417,7 @@ func TestAnUpdateThatChangesNothingTakesUpANewKey(t *testing.T) {
 }
 
 func TestObjectsAreRewrittenInANewStoredVersion(t *testing.T) {
+	inPlainText(t)
 	stored := func(version string) annex.Server {
 		return annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
 			widgets().StoredAs(version),

@@ -105,3 +105,11 @@ func about(t *testing.T, storage string) {
 		t.Skipf("not on %s: it is about %s", name, storage)
 	}
 }
+
+// inPlainText skips a test that looks at what is stored while testEncryption is set.
+func inPlainText(t *testing.T) {
+	t.Helper()
+	if os.Getenv(testEncryption) != "" {
+		t.Skip("it reads what is stored, which is encrypted")
+	}
+}

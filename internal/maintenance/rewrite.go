@@ -232,6 +232,11 @@ func (l *Local) Rewrite(ctx context.Context, names []string, report func(Rewritt
 			return err
 		}
 	}
+	for _, name := range names {
+		if !slices.ContainsFunc(l.Resources, func(r Resource) bool { return r.Resource.String() == name }) {
+			return fmt.Errorf("this server stores no %s", name)
+		}
+	}
 	for _, resource := range l.Resources {
 		if len(names) > 0 && !slices.Contains(names, resource.Resource.String()) {
 			continue
