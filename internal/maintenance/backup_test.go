@@ -225,11 +225,15 @@ func TestACopyThatWasInterruptedGoesOn(t *testing.T) {
 	if _, err := local.Copy(t.Context(), s, "the target", failing{target, left}, maintenance.CopyOptions{}); err == nil || !strings.Contains(err.Error(), "do it again to go on") {
 		t.Fatalf("interrupted: %v", err)
 	}
+	written := int64(target.Revision() - 1)
+	if written == 0 {
+		t.Fatal("nothing was written before")
+	}
 	done, err := local.Copy(t.Context(), s, "the target", target, maintenance.CopyOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if done.Objects != 500 || done.Written != 500-123 {
+	if done.Objects != 500 || done.Written != 500-written {
 		t.Errorf("got %+v", done)
 	}
 	if done, err = local.Copy(t.Context(), s, "the target", target, maintenance.CopyOptions{}); err != nil || done.Written != 0 {
@@ -311,6 +315,24 @@ func TestEncryptedValuesAreEncryptedForTheirNewPlace(t *testing.T) {
 	plain, _, err := reversing{}.TransformFromStorage(t.Context(), got.Data, value.DefaultContext("/registry/a/1"))
 	if err != nil || string(plain) != "secret" {
 		t.Errorf("at its new place: %q, %v", plain, err)
+	}
+}
+
+// elsewhere is a backend that values are encrypted for in another way.
+type elsewhere struct{ store.Maintenance }
+
+func (elsewhere) ValueContext(key string) value.DefaultContext { return []byte("/registry" + key) }
+
+func TestACopyOfWhatNobodyCanDecryptWritesNothing(t *testing.T) {
+	values := objects(50)
+	values[49].Data = append(slices.Clone(mark), "secret"...)
+	target := core(t)
+	_, err := (&maintenance.Local{}).Copy(t.Context(), source(1, values), "the target", elsewhere{target}, maintenance.CopyOptions{})
+	if !errors.Is(err, maintenance.ErrEncrypted) || !strings.Contains(err.Error(), "/a/0049") {
+		t.Errorf("got %v", err)
+	}
+	if target.Revision() != 1 {
+		t.Errorf("something was written: revision %d", target.Revision())
 	}
 }
 

@@ -185,7 +185,8 @@ func (c *copying) compare(ctx context.Context) error {
 	}
 	var differ, missing []string
 	known := map[string]bool{}
-	for v, err := range c.source.Values(ctx) {
+	// What cannot be encrypted for its place is found out now, too.
+	for v, err := range c.local.Recoded(ctx, c.source.Values(ctx), c.target.ValueContext) {
 		if err != nil {
 			return err
 		}

@@ -84,7 +84,6 @@ type scanner struct {
 	damaged func(*journal.Damage)
 
 	bounds bounds
-	found  uint64   // highest revision with an entry
 	next   uint64   // none below was missed
 	starts []uint64 // where tables begin
 }

@@ -407,3 +407,57 @@ func (a asking) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	return answer, err
 }
+
+func TestEncryptedObjectsAreMigratedWithTheirKeys(t *testing.T) {
+	config := writeFile(t, filepath.Join(t.TempDir(), "encryption.yaml"), []byte(`apiVersion: apiserver.config.k8s.io/v1
+kind: EncryptionConfiguration
+resources:
+- resources: ['*.*']
+  providers: [{aesgcm: {keys: [{name: one, secret: MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=}]}}]
+`))
+	data := filepath.Join(t.TempDir(), "data")
+	options := annex.Options{DataDir: data, EncryptionConfigFile: config}
+	client, stop := serveReady(t, options)
+	if _, err := dynamic.NewForConfigOrDie(client).Resource(widgets).Namespace("default").Create(t.Context(), newWidget("secret"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	want, _, _ := identities(t, client)
+	stop()
+	file := filepath.Join(t.TempDir(), "new.db")
+	args := []string{"migrate", "--from=embedded", "--data-dir", data, "--to", "etcd-snapshot=" + file}
+	out, code := verb(t, args...)
+	if code != 2 || !strings.Contains(out, "encrypted, and no encryption configuration is given") || !strings.Contains(out, "name the --encryption-provider-config") {
+		t.Errorf("without the keys: exit %d: %s", code, out)
+	}
+	if _, err := os.Stat(file); err == nil {
+		t.Error("it wrote a file nevertheless")
+	}
+	if out := mustVerb(t, "dump", "--data-dir", data); !strings.Contains(out, `"base64"`) {
+		t.Errorf("the dump is not as it is stored: %s", out)
+	}
+	if out, code := verb(t, "verify", "--data-dir", data); code != 1 || !strings.Contains(out, "encrypted") {
+		t.Errorf("verify without the keys: exit %d: %s", code, out)
+	}
+	mustVerb(t, "verify", "--data-dir", data, "--encryption-provider-config", config)
+	mustVerb(t, append(args, "--encryption-provider-config", config)...)
+	members := restored(t, file)
+	options = onEtcd(members)
+	options.EncryptionConfigFile = config
+	client, stop = serveReady(t, options)
+	got, _, _ := identities(t, client)
+	checkSame(t, got, want)
+	stop()
+
+	// A backup is as it is stored, and restored to the same place needs no keys.
+	backup, again := filepath.Join(t.TempDir(), "backup"), filepath.Join(t.TempDir(), "again")
+	mustVerb(t, "backup", "--data-dir", data, "--to", backup)
+	mustVerb(t, "restore", "--from", backup, "--data-dir", again)
+	client, stop = serveReady(t, annex.Options{DataDir: again, EncryptionConfigFile: config})
+	got, _, _ = identities(t, client)
+	checkSame(t, got, want)
+	stop()
+	out, code = verb(t, "restore", "--from", backup, "--storage=etcd", "--etcd-servers", strings.Join(endpoints(members), ","), "--overwrite")
+	if code != 2 || !strings.Contains(out, "encrypted") {
+		t.Errorf("restore to etcd without the keys: exit %d: %s", code, out)
+	}
+}
