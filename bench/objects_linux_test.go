@@ -110,7 +110,7 @@ func newPod(i, size int) *example.Pod {
 func managed(manager string) metav1.ManagedFieldsEntry {
 	return metav1.ManagedFieldsEntry{
 		Manager: manager, Operation: metav1.ManagedFieldsOperationApply, APIVersion: "example.apiserver.k8s.io/v1", FieldsType: "FieldsV1",
-		FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{"f:annotations":{".":{},"f:example.com/checksum":{}},"f:labels":{".":{},"f:app":{},"f:tier":{}}},"f:spec":{"f:nodeName":{},"f:restartPolicy":{}}}`)},
+		FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:annotations":{".":{},"f:example.com/checksum":{}},"f:labels":{".":{},"f:app":{},"f:tier":{}}},"f:spec":{"f:nodeName":{},"f:restartPolicy":{}}}`),
 	}
 }
 

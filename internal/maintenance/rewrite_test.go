@@ -114,7 +114,7 @@ func TestARotatedKeyIsGoneAfterTheRewrite(t *testing.T) {
 	create(t, pods, count)
 	before := list(t, pods)
 
-	pods, r := encrypted(t, core, key2, key1)
+	_, r := encrypted(t, core, key2, key1)
 	report := rewrite(t, r)
 	want := maintenance.Rewritten{
 		Resource: "pods", LookedAt: count, Written: count,

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -55,7 +55,7 @@ func (m *Mirror) checkNames(namespace, name string) (string, error) {
 		return "", fmt.Errorf("%q has no namespace", name)
 	}
 	for _, part := range [...]string{namespace, name} {
-		if msgs := path.IsValidPathSegmentName(part); len(msgs) > 0 {
+		if msgs := content.IsPathSegmentName(part); len(msgs) > 0 {
 			return "", fmt.Errorf("%q cannot be a name: %s", part, strings.Join(msgs, "; "))
 		}
 	}

@@ -126,7 +126,6 @@ type watcher struct {
 	swept   chan sweep
 
 	sweeping bool
-	again    bool // a sweep is wanted after the one that is running
 	first    bool // the first sweep has been taken in
 	initial  int  // its files that have not been dealt with
 	blind    bool // some directory cannot be watched

@@ -269,8 +269,6 @@ func (w world) step(r result) (bool, world) {
 	expected := r.Expected == 0 || r.Expected == is.Revision
 	switch r.Error {
 	case "":
-	default:
-		return false, w
 	case "notFound":
 		return !exists && !r.Upsert, w
 	case "exists":
@@ -279,6 +277,8 @@ func (w world) step(r result) (bool, world) {
 		return !expected, w
 	case "refused":
 		return true, w
+	default:
+		return false, w
 	}
 	before := w
 	possible := false

@@ -420,7 +420,6 @@ func (c *client) call(op operation, was *outcome, out *example.Pod) error {
 	ctx, key := context.Background(), c.key(op.Key)
 	var preconditions *storage.Preconditions
 	if op.Expected != 0 {
-		preconditions = storage.NewUIDPreconditions("")
 		expected := strconv.FormatUint(op.Expected, 10)
 		preconditions = &storage.Preconditions{ResourceVersion: &expected}
 	}

@@ -165,7 +165,7 @@ func TestMigrateByWayOfASnapshotAndBack(t *testing.T) {
 	t.Log(mustVerb(t, "migrate", "--from", "embedded", "--data-dir", data, "--to", "etcd-snapshot="+file))
 	members := restored(t, file)
 	config, stop := serveReady(t, onEtcd(members))
-	got, lowest, inEtcd := identities(t, config)
+	got, lowest, _ := identities(t, config)
 	checkSame(t, got, want)
 	if lowest <= highest {
 		t.Errorf("resource versions begin at %d, and %d was seen before", lowest, highest)
@@ -176,7 +176,7 @@ func TestMigrateByWayOfASnapshotAndBack(t *testing.T) {
 	if _, err := client.Create(t.Context(), newWidget("afterwards"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	want, _, inEtcd = identities(t, config)
+	want, _, inEtcd := identities(t, config)
 	stop()
 
 	servers := strings.Join(endpoints(members), ",")
