@@ -45,6 +45,7 @@ func TestAKilledProcessLosesNothing(t *testing.T) { storetest.RunCrashWith(t, "f
 // TestAPowerCutLosesNothingAcknowledged are about crashes.
 func TestLinearizable(t *testing.T) {
 	storetest.RunLinearizable(t, "files", storetest.Subject{
-		Start: storetest.StartAboveJournal(func() (journal.Journal, error) { return openAt(t, t.TempDir()) }),
+		Histories: 20,
+		Start:     storetest.StartAboveJournal(func() (journal.Journal, error) { return openAt(t, t.TempDir()) }),
 	})
 }

@@ -3,6 +3,7 @@ package storetest
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,6 +38,8 @@ type Subject struct {
 	Crash func(t testing.TB)
 	// Cached says that reads at revision "0" may be late.
 	Cached bool
+	// Histories is how many are made unless the environment says. Default 100.
+	Histories int
 }
 
 // StartAboveJournal starts the revisioned core above a journal.
@@ -82,7 +85,7 @@ func RunLinearizable(t *testing.T, name string, subject Subject) {
 	defer count.print(name)
 	pods, stop := subject.Start(t)
 	defer func() { stop() }()
-	for n := range Trials(t, "ANNEX_HISTORIES", 100) {
+	for n := range Trials(t, "ANNEX_HISTORIES", cmp.Or(subject.Histories, 100)) {
 		h := &recorder{namespace: fmt.Sprintf("h%d", n)}
 		segments := 1
 		if subject.Crash != nil {

@@ -16,7 +16,8 @@ import (
 func TestLinearizable(t *testing.T) {
 	members := startCluster(t, 1, nil)
 	storetest.RunLinearizable(t, "etcd", storetest.Subject{
-		Cached: true,
+		Cached:    true,
+		Histories: 30,
 		Start: func(t testing.TB) (storage.Interface, func()) {
 			return openPods(t, open(t, members, nil)), func() {}
 		},
