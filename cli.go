@@ -66,6 +66,7 @@ func serveCommand(server Server) *cobra.Command {
 	options := Options{}
 	verbosity := 0
 	objectCache := resource.QuantityValue{Quantity: *resource.NewQuantity(512<<20, resource.BinarySI)}
+	valueCache := resource.QuantityValue{Quantity: *resource.NewQuantity(1<<30, resource.BinarySI)}
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve the API",
@@ -90,11 +91,17 @@ lets in nobody but the administrator, unless flags say otherwise.`,
 			if options.Etcd.StartTimeout < 0 {
 				return usage(fmt.Errorf("--etcd-start-timeout %v is negative", options.Etcd.StartTimeout))
 			}
-			if objectCache.Sign() < 0 {
-				return usage(fmt.Errorf("--object-cache-size %s is negative", &objectCache.Quantity))
-			}
-			if options.ObjectCacheSize = objectCache.Value(); options.ObjectCacheSize == 0 {
-				options.ObjectCacheSize = -1
+			for _, cache := range []struct {
+				flag string
+				size *resource.QuantityValue
+				set  *int64
+			}{{"object-cache-size", &objectCache, &options.ObjectCacheSize}, {"value-cache-size", &valueCache, &options.ValueCacheSize}} {
+				if cache.size.Sign() < 0 {
+					return usage(fmt.Errorf("--%s %s is negative", cache.flag, &cache.size.Quantity))
+				}
+				if *cache.set = cache.size.Value(); *cache.set == 0 {
+					*cache.set = -1 // none at all
+				}
 			}
 			// A server outlives whoever reads what it prints.
 			signal.Ignore(syscall.SIGPIPE)
@@ -123,6 +130,7 @@ lets in nobody but the administrator, unless flags say otherwise.`,
 	flags.Int64Var(&options.HistoryRevisions, "history-revisions", 0, "how many old revisions stay readable at least (default 10000)")
 	flags.Int64Var(&options.HistoryBytes, "history-bytes", 0, "how many bytes of old objects are kept at most (default 268435456)")
 	flags.Var(&objectCache, "object-cache-size", "memory for decoded objects; 0 decodes an object each time it is read")
+	flags.Var(&valueCache, "value-cache-size", "memory for encoded objects; others are read from disk")
 	flags.DurationVar(&options.RequestTimeout, "request-timeout", 0, "how long a request other than a watch may take (default 1m)")
 	flags.DurationVar(&options.ShutdownTimeout, "shutdown-timeout", 0, "how long a shutdown waits for requests in progress (default 10s)")
 	flags.IntVarP(&verbosity, "verbosity", "v", 0, "log level; 0 logs warnings and errors only")

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/serve"
 	"github.com/annexapi/annex/internal/upstream"
 )
 
@@ -28,6 +29,7 @@ type description struct {
 	StoredAs         string   `json:"storedAs,omitempty"`
 	MediaType        string   `json:"mediaType,omitempty"`
 	StoredIn         string   `json:"storedIn,omitempty"`
+	EncryptedWith    string   `json:"encryptedWith,omitempty"`
 	StoredUnder      string   `json:"storedUnder,omitempty"`
 	AlsoServedAs     []string `json:"alsoServedAs,omitempty"`
 	SharesObjectsOf  string   `json:"sharesObjectsOf,omitempty"`
@@ -43,7 +45,7 @@ type description struct {
 }
 
 func describeCommand(server Server) *cobra.Command {
-	var output string
+	var output, encryptionFile string
 	cmd := &cobra.Command{
 		Use:   "describe",
 		Short: "Print what the server can do, kind by kind",
@@ -53,9 +55,17 @@ func describeCommand(server Server) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			encryptedWith, err := serve.EncryptionOf(encryptionFile)
+			if err != nil {
+				return usage(err)
+			}
 			var all []description
 			for _, k := range definition.Kinds() {
-				all = append(all, describe(k))
+				d := describe(k)
+				if d.StoredAs != "" {
+					d.EncryptedWith = encryptedWith(k.Owner().GroupResource())
+				}
+				all = append(all, d)
 			}
 			if err := describeOwn(cmd.Context(), server, definition, all); err != nil {
 				return err
@@ -73,6 +83,7 @@ func describeCommand(server Server) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "json prints for machines")
+	cmd.Flags().StringVar(&encryptionFile, "encryption-provider-config", "", "say what this file encrypts, too")
 	return cmd
 }
 
@@ -186,6 +197,7 @@ func printDescriptions(out io.Writer, all []description) error {
 			{"versions", strings.Join(d.Versions, ", ") + "; hub " + d.Hub},
 			{"stored as", strings.TrimPrefix(d.StoredAs+", "+d.MediaType, ", ")},
 			{"stored in", d.StoredIn},
+			{"encrypted with", d.EncryptedWith},
 			{"stored under", d.StoredUnder},
 			{"source", d.Source},
 			{"verbs", strings.Join(d.Verbs, ", ")},

@@ -458,3 +458,35 @@ func TestObjectsAreRewrittenInANewStoredVersion(t *testing.T) {
 		}
 	}
 }
+
+func TestAPluginsKeyIsRotated(t *testing.T) {
+	plugin := kmstest.New(t, "one")
+	plugin.Start(t)
+	options := annex.Options{
+		DataDir: t.TempDir(), Storage: annex.Embedded,
+		EncryptionConfigFile: encryptionConfig(t, fmt.Sprintf("{kms: {apiVersion: v2, name: vault, endpoint: %q}}", plugin.Endpoint())),
+	}
+	t.Run("before", func(t *testing.T) {
+		c := startWith(t, shop(), options)
+		c.create("w", spec(fields{"size": "small"}))
+		if text := string(c.get("/readyz?verbose").want(http.StatusOK).raw); !strings.Contains(text, "[+]kms-providers ok") {
+			t.Errorf("ready: %s", text)
+		}
+	})
+	plugin.Rotate(t, "two")
+	t.Run("rewrite", func(t *testing.T) {
+		startWith(t, shop(), options)
+		if out, err := storageVerb(t, options, "rewrite"); err != nil || !strings.Contains(out, "widgets.shop.example.com: 1 looked at, 1 rewritten") {
+			t.Errorf("storage rewrite: %v\n%s", err, out)
+		}
+	})
+	plugin.Forget("one")
+	t.Run("after", func(t *testing.T) { startWith(t, shop(), options).widget("w") })
+
+	plugin.Rotate(t, "three")
+	plugin.Forget("two")
+	_, err := annex.New(t.Context(), shop(), placed(t, options))
+	if err == nil || !strings.Contains(err.Error(), `is stored with provider kms v2 "vault", and what the file has of that name does not decrypt it`) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("a plugin that has lost its key: %v", err)
+	}
+}

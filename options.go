@@ -90,6 +90,10 @@ type Options struct {
 	// the encoded bytes of all objects, in bytes by an estimate and for each of them;
 	// 512 MiB if 0, none if negative. Others are decoded each time they are read.
 	ObjectCacheSize int64
+	// ValueCacheSize bounds the encoded bytes of objects that Embedded and Memory keep
+	// in memory; 1 GiB if 0, none if negative. Those of the objects that were written
+	// longest ago are then read from disk.
+	ValueCacheSize int64
 
 	// RequestTimeout bounds every request but watches, and with it how long a body
 	// may take to arrive and an answer to be read; one minute if 0. A write that takes

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -71,8 +72,29 @@ func openSystem(b *testing.B, name, dir string) (*system, error) {
 }
 
 func openCore(b *testing.B, j journal.Journal) (*system, error) {
-	core, err := mvcc.Open(b.Context(), j, mvcc.Options{})
+	core, err := mvcc.Open(b.Context(), j, coreOptions(b))
 	return &system{Backend: core}, err
+}
+
+// valuesEnv and decodedEnv change two memory budgets of the core, in bytes.
+const (
+	valuesEnv  = "ANNEX_BENCH_VALUES"
+	decodedEnv = "ANNEX_BENCH_DECODED"
+)
+
+func coreOptions(b *testing.B) mvcc.Options {
+	bytes := func(name string) int64 {
+		text := os.Getenv(name)
+		if text == "" {
+			return 0
+		}
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			b.Fatalf("%s: %v", name, err)
+		}
+		return n
+	}
+	return mvcc.Options{ValueBytes: bytes(valuesEnv), ObjectCacheBytes: bytes(decodedEnv)}
 }
 
 // startEtcd starts a server process and returns its endpoint.

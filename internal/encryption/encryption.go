@@ -193,7 +193,21 @@ func (e *Encryption) Key(resource schema.GroupResource) Key {
 	if e == nil {
 		return Key{}
 	}
-	r, ok := e.current.Load().rule(resource)
+	return e.current.Load().key(resource)
+}
+
+// ReadKeys returns what Key would return with a configuration file, and what is
+// wrong with that. It asks no plugin.
+func ReadKeys(file string) (func(schema.GroupResource) Key, error) {
+	c, err := readConfig(file, false)
+	if err != nil {
+		return nil, err
+	}
+	return c.key, nil
+}
+
+func (c *config) key(resource schema.GroupResource) Key {
+	r, ok := c.rule(resource)
 	if !ok {
 		return Key{}
 	}
@@ -203,6 +217,8 @@ func (e *Encryption) Key(resource schema.GroupResource) Key {
 	}
 	return key
 }
+
+func (k Key) String() string { return strings.TrimSpace(k.Provider + " " + k.Name) }
 
 // HealthChecks are the checks of the key management plugins, under upstream's
 // name; none if there cannot be any. Everybody may see what they say.

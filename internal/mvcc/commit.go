@@ -251,6 +251,7 @@ func (c *Core) show(batch []*write) (touched []*shard) {
 			}
 		}
 		c.expiry.add(v)
+		c.values.add(v, replaced)
 		c.published.Store(v.revision)
 	}
 	c.frozen = nil

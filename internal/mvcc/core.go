@@ -53,6 +53,7 @@ type Core struct {
 	history   history
 	shards    []*shard // by prefix
 	expiry    expiryHeap
+	values    latestValues
 	pins      map[*pinned]struct{} // snapshots of the storage tools
 
 	compacting sync.Mutex
@@ -91,6 +92,7 @@ func Open(ctx context.Context, j journal.Journal, options Options) (*Core, error
 		options:    options,
 		clock:      options.Clock,
 		decoded:    objectCache{budget: options.ObjectCacheBytes},
+		values:     latestValues{budget: options.ValueBytes},
 		journal:    j,
 		pending:    map[string]*write{},
 		latest:     newTree(),
@@ -196,6 +198,7 @@ type Stats struct {
 	HistoryBytes int64  // values and keys that only the history needs
 	HotBytes     int64  // of those, the values in memory
 	TrimmedEarly uint64 // events that MaxBytes took before their time
+	ValueBytes   int64  // values of the latest versions in memory
 	DecodedBytes int64  // estimate for the decoded objects in memory
 	DecodedLimit int64  // Options.ObjectCacheBytes
 	Watches      int
@@ -219,6 +222,7 @@ func (c *Core) Stats() Stats {
 		HistoryBytes: c.history.bytes,
 		HotBytes:     c.history.hotBytes,
 		TrimmedEarly: c.early.Load(),
+		ValueBytes:   c.values.bytes,
 		DecodedBytes: c.decoded.bytes(),
 		DecodedLimit: c.decoded.budget,
 		Watches:      watches,
@@ -267,9 +271,12 @@ func (c *Core) bytes(v *version) ([]byte, error) {
 	case err == nil:
 		return record.Value, nil
 	case c.compacted.Load() > v.revision:
-		return nil, errCompacted
+		// The record of the latest version stays for as long as it is that.
+		if latest, _ := c.get(v.key); latest != v {
+			return nil, errCompacted
+		}
 	}
-	return nil, fmt.Errorf("read history: %w", err)
+	return nil, fmt.Errorf("read the journal: %w", err)
 }
 
 func (c *Core) read(revision uint64) (journal.Record, error) {

@@ -20,11 +20,17 @@
 // and follows each chain down to that revision, which is why tombstones stay in
 // the tree as long as the history reaches back to them.
 //
-// Encoded bytes of the newest versions are always in memory. Decoded objects are
-// kept beside them as far as a budget goes. They are shared by all readers and
-// never changed: readers get a copy of the struct, because encoding sets its
-// kind; writers' callbacks get a deep copy; unstructured objects are always
-// copied deeply, because a copy of the struct would share their map.
+// Encoded bytes of the newest versions are in memory as far as a budget goes, which
+// by default is all of a gigabyte: beyond it, those written longest ago are read from
+// the journal. For 100,000 objects of 1 KB, keeping none takes 97 MB less, of 233, and
+// reading all of them when they are not decoded costs 15 us more of processor time
+// each, where decoding costs 20. Keys and the tree, about 300 bytes of each object,
+// are always in memory.
+//
+// Decoded objects are kept beside the bytes as far as another budget goes. They are
+// shared by all readers and never changed: readers get a copy of the struct, because
+// encoding sets its kind; writers' callbacks get a deep copy; unstructured objects are
+// always copied deeply, because a copy of the struct would share their map.
 //
 // Values that are not decoded yet, after a restart say, are decoded by whoever reads
 // them, a list doing so on all processors.

@@ -112,7 +112,7 @@ type comparison struct {
 
 func (c *comparison) open() {
 	core, err := mvcc.Open(c.t.Context(), c.ledger, mvcc.Options{
-		Clock: newClock(), HotBytes: []int64{-1, 1, 0}[c.random.IntN(3)], ObjectCacheBytes: []int64{-1, 3000, 0}[c.random.IntN(3)],
+		Clock: newClock(), HotBytes: []int64{-1, 1, 0}[c.random.IntN(3)], ValueBytes: []int64{-1, 3000, 0}[c.random.IntN(3)], ObjectCacheBytes: []int64{-1, 3000, 0}[c.random.IntN(3)],
 	})
 	if err != nil {
 		c.t.Fatal(err)

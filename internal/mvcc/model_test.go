@@ -168,6 +168,7 @@ func (r *run) open() {
 	core, err := mvcc.Open(context.Background(), r.ledger, mvcc.Options{
 		Clock:            newClock(),
 		HotBytes:         small[r.random.IntN(len(small))],
+		ValueBytes:       small[r.random.IntN(len(small))],
 		ObjectCacheBytes: 3 * small[r.random.IntN(len(small))],
 	})
 	if err != nil {

@@ -17,6 +17,10 @@ type Options struct {
 	// in memory; older ones are read from the journal. Default 64 MiB.
 	HotBytes int64
 
+	// ValueBytes bounds the encoded values of objects as they are that stay in
+	// memory; those written longest ago are read from the journal. Default 1 GiB.
+	ValueBytes int64
+
 	// ObjectCacheBytes bounds the decoded objects kept beside their encoded
 	// bytes, by an estimate. Default 512 MiB.
 	ObjectCacheBytes int64
@@ -53,6 +57,7 @@ func (o Options) withDefaults() Options {
 	o.History.MinAge = setting(o.History.MinAge, 5*time.Minute, 0)
 	o.History.MinRevisions = setting(o.History.MinRevisions, 10_000, 0)
 	o.History.MaxBytes = setting(o.History.MaxBytes, 256<<20, math.MaxInt64)
+	o.ValueBytes = setting(o.ValueBytes, 1<<30, 0)
 	o.HotBytes = setting(o.HotBytes, 64<<20, 0)
 	o.ObjectCacheBytes = setting(o.ObjectCacheBytes, 512<<20, 0)
 	o.BookmarkInterval = setting(o.BookmarkInterval, time.Minute, 0)

@@ -10,6 +10,7 @@ import (
 // compacted revision, so the records are linked first and checked afterwards.
 func (c *Core) replay(ctx context.Context) error {
 	var versions []*version
+	link := c.linker()
 	compacted, err := c.journal.Replay(ctx, func(r journal.Record) error {
 		if len(versions) > 0 && r.Revision <= versions[len(versions)-1].revision {
 			return journal.Damaged(r.Revision, "comes after revision %d", versions[len(versions)-1].revision)
@@ -17,11 +18,14 @@ func (c *Core) replay(ctx context.Context) error {
 		if r.Revision <= firstRevision {
 			return journal.Damaged(r.Revision, "the first revision ever is %d", firstRevision+1)
 		}
-		v := newVersion(r, nil)
-		v.previous.Store(c.latest.set(v))
-		versions = append(versions, v)
+		versions = append(versions, newVersion(r, nil))
+		if len(versions)%linkBatch == 0 {
+			link.queue <- versions[len(versions)-linkBatch:]
+		}
 		return ctx.Err()
 	})
+	link.queue <- versions[len(versions)-len(versions)%linkBatch:]
+	link.end()
 	if err != nil {
 		return err
 	}
@@ -48,6 +52,37 @@ func (c *Core) replay(ctx context.Context) error {
 		c.expiry.add(v)
 	}
 	return nil
+}
+
+// linkBatch is how many versions are linked at once.
+const linkBatch = 1024
+
+// linker puts versions into the tree in a goroutine of its own, beside the one that
+// reads and checks records.
+type linker struct {
+	queue chan []*version
+	done  chan struct{}
+}
+
+func (c *Core) linker() *linker {
+	l := &linker{queue: make(chan []*version, 8), done: make(chan struct{})}
+	go func() {
+		defer close(l.done)
+		for batch := range l.queue {
+			for _, v := range batch {
+				replaced := c.latest.set(v)
+				v.previous.Store(replaced)
+				c.values.add(v, replaced)
+			}
+		}
+	}()
+	return l
+}
+
+// end waits until everything is linked.
+func (l *linker) end() {
+	close(l.queue)
+	<-l.done
 }
 
 // firstRevision is the revision of an empty store; 0 means "any" in the API.

@@ -7,7 +7,8 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// version is what one revision made of one key. Its plain fields never change.
+// version is what one revision made of one key. Its plain fields never change once
+// it is visible, but for the two that say so.
 type version struct {
 	key      string
 	revision uint64
@@ -15,6 +16,8 @@ type version struct {
 	// deleted; 0 if it created the object.
 	superseded uint64
 	deleted    bool
+	replaced   bool  // there is a later version; guarded by the core's mu
+	kept       bool  // the value counts among latestValues, or did; the same
 	size       int32 // of the value, which may be gone from memory
 	committed  int64 // Unix nanoseconds
 	expires    int64 // Unix nanoseconds, 0 for never
@@ -22,8 +25,7 @@ type version struct {
 	// previous is the version before this one, be it a tombstone. It is cut when
 	// this version's event leaves the history.
 	previous atomic.Pointer[version]
-	// value is what the journal holds. Only a version that is no longer its key's
-	// latest may lose it.
+	// value is what the journal holds; nil if it has to be read there.
 	value   atomic.Pointer[[]byte]
 	decoded atomic.Pointer[decoded]
 }
@@ -41,7 +43,8 @@ func newVersion(record journal.Record, previous *version) *version {
 		v.expires = record.Expires.UnixNano()
 	}
 	if !v.deleted {
-		v.value.Store(&record.Value)
+		value := record.Value // the record as a whole would stay
+		v.value.Store(&value)
 	}
 	v.previous.Store(previous)
 	return v

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
 	"github.com/annexapi/annex/internal/encryption"
@@ -27,6 +28,19 @@ func (s *Server) checkReadable(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// EncryptionOf returns with what a configuration file encrypts a resource, as a person
+// would say it; empty if it does not. Without a file that is nothing.
+func EncryptionOf(file string) (func(schema.GroupResource) string, error) {
+	if file == "" {
+		return func(schema.GroupResource) string { return "" }, nil
+	}
+	keys, err := encryption.ReadKeys(file)
+	if err != nil {
+		return nil, err
+	}
+	return func(resource schema.GroupResource) string { return keys(resource).String() }, nil
 }
 
 // encryptionMetrics says how each resource is encrypted.

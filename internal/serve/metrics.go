@@ -41,6 +41,8 @@ func figures(labels prometheus.Labels) []figure {
 			func(s mvcc.Stats) float64 { return float64(s.HistoryBytes) }),
 		newFigure("history_trimmed_early_total", "Revisions that the byte limit took from the history before their time.", prometheus.CounterValue,
 			func(s mvcc.Stats) float64 { return float64(s.TrimmedEarly) }),
+		newFigure("value_bytes", "Encoded bytes of objects as they are that are in memory.", prometheus.GaugeValue,
+			func(s mvcc.Stats) float64 { return float64(s.ValueBytes) }),
 		newFigure("decoded_bytes", "Estimated bytes of the decoded objects in memory.", prometheus.GaugeValue,
 			func(s mvcc.Stats) float64 { return float64(s.DecodedBytes) }),
 		newFigure("decoded_limit_bytes", "What decoded_bytes is kept below.", prometheus.GaugeValue,

@@ -49,6 +49,7 @@ type Options struct {
 	HistoryRevisions   int64
 	HistoryBytes       int64
 	ObjectCacheSize    int64
+	ValueCacheSize     int64
 	RequestTimeout     time.Duration
 	ShutdownTimeout    time.Duration
 	UnrestrictedUpdate bool
@@ -143,7 +144,7 @@ func (o *Options) checkStorage(name string) error {
 
 // core is how the revisioned core above a storage's journal is run.
 func (o *Options) core(name string) mvcc.Options {
-	return mvcc.Options{History: o.history(), ObjectCacheBytes: o.ObjectCacheSize, Ephemeral: name == "memory"}
+	return mvcc.Options{History: o.history(), ObjectCacheBytes: o.ObjectCacheSize, ValueBytes: o.ValueCacheSize, Ephemeral: name == "memory"}
 }
 
 func (o *Options) history() mvcc.History {

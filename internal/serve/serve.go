@@ -208,7 +208,7 @@ func (s *Server) storageOf(ctx context.Context, k *define.Kind, stores generic.R
 	if k.Source == nil {
 		return stores, nil
 	}
-	mirror, err := virtual.Open(ctx, k, mvcc.Options{History: s.options.history(), ObjectCacheBytes: s.options.ObjectCacheSize})
+	mirror, err := virtual.Open(ctx, k, mvcc.Options{History: s.options.history(), ObjectCacheBytes: s.options.ObjectCacheSize, ValueBytes: s.options.ValueCacheSize})
 	if err != nil {
 		return nil, err
 	}
