@@ -45,13 +45,14 @@ generate: ## write all generated files anew
 	go -C cmd/annex run . generate ../../internal/shop/... ../../samples/wardle/apis/... ../../samples/sqltable/apis/... ../../e2e/apis/...
 	go generate ./internal/convert/...
 
-SUMMARY := grep -aE '^(ok|FAIL|--- FAIL|panic)|storage suite|api suite|^(etcd|kine on [A-Za-z]*) faults:|^watches:|--- SKIP: .*Kine|is not installed|^(crash|faults|linearizability) \('
+SUMMARY := grep -aE '^(ok|FAIL|--- FAIL|panic)|(storage|restart) suite|api suite|^(etcd|kine on [A-Za-z]*) faults:|^watches:|--- SKIP: .*Kine|is not installed|^(crash|faults|linearizability) \('
 
 .PHONY: storage
 storage: ## the storage suites on every backend, with their summary lines
 	go test -count=1 -v ./store/... ./internal/mvcc ./internal/virtual | $(SUMMARY)
 	go -C store/etcd/etcdtest test -count=1 -v . | $(SUMMARY)
 	ANNEX_TEST_STORAGE=embedded go test -count=1 . | $(SUMMARY)
+	ANNEX_TEST_STORAGE=files go test -count=1 . | $(SUMMARY)
 
 .PHONY: crash
 crash: ## kill -9 under 64 writers, 500 times over each durable journal
