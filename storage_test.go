@@ -27,7 +27,7 @@ const (
 // objects in any storage, one after the other.
 func placed(t *testing.T, options annex.Options) annex.Options {
 	t.Helper()
-	if options.EncryptionConfigFile == "" {
+	if options.EncryptionConfigFile == "" && options.Storage != annex.Files { // tests of files read them
 		options.EncryptionConfigFile = os.Getenv(testEncryption)
 	}
 	name := os.Getenv(testStorage)
