@@ -43,6 +43,8 @@ type Backend struct {
 	options Options
 	config  storagebackend.Config
 	client  *clientv3.Client // of the probes; each resource has its own
+	// askFeatures finds out, once, what etcd is able to.
+	askFeatures func()
 	// running ends when the backend is closed, and what runs beside the requests
 	// with it.
 	running    context.Context
@@ -91,9 +93,10 @@ func Open(ctx context.Context, options Options) (store.Backend, error) {
 		return nil, err
 	}
 	// Upstream's stores ask, too, but only the first client to ask is made use of,
-	// and this one lives longest.
-	etcdfeature.DefaultFeatureSupportChecker.CheckClient(b.client.Ctx(), b.client, storage.RequestWatchProgress)
-
+	// and this one lives longest. Who opens no resource need not know.
+	b.askFeatures = sync.OnceFunc(func() {
+		etcdfeature.DefaultFeatureSupportChecker.CheckClient(b.client.Ctx(), b.client, storage.RequestWatchProgress)
+	})
 	b.running, b.stop = context.WithCancel(context.WithoutCancel(ctx))
 	b.background.Go(func() { b.probeUntil(b.running) })
 	return b, nil
@@ -123,6 +126,7 @@ func (b *Backend) Open(resource store.Resource) (storage.Interface, error) {
 	if err := b.open(); err != nil {
 		return nil, err
 	}
+	b.askFeatures()
 	select {
 	case <-b.connected:
 	default:

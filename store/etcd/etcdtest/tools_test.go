@@ -188,7 +188,7 @@ func TestMigrateByWayOfASnapshotAndBack(t *testing.T) {
 		t.Log(mustVerb(t, args...))
 	}
 	dump := mustVerb(t, "dump", "--storage=etcd", "--etcd-servers", servers, "--resource=widgets.shop.example.com")
-	if lines := strings.Count(dump, "\n"); lines != len(want) {
+	if lines := strings.Count(dump, `"kind":"Widget"`); lines != len(want) {
 		t.Errorf("the dump has %d lines, want %d", lines, len(want))
 	}
 
