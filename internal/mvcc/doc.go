@@ -24,7 +24,7 @@
 // by default is all of a gigabyte: beyond it, those written longest ago are read from
 // the journal. For 100,000 objects of 1 KB, keeping none takes 97 MB less, of 233, and
 // reading all of them when they are not decoded costs 15 us more of processor time
-// each, where decoding costs 20. Keys and the tree, about 300 bytes of each object,
+// each, where decoding costs 20. Keys and the tree, about 180 bytes of each object,
 // are always in memory.
 //
 // Decoded objects are kept beside the bytes as far as another budget goes. They are
