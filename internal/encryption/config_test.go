@@ -119,6 +119,7 @@ func TestAFileThatIsMissingOrOpenToOthersIsRefused(t *testing.T) {
 }
 
 func TestAPluginThatDoesNotAnswerIsNamed(t *testing.T) {
+	t.Parallel() // upstream takes three seconds
 	file := write(t, encrypting("widgets.example.com, '*.shop.example.com'", "{kms: {apiVersion: v2, name: vault, endpoint: 'unix:///nowhere/kms.sock'}}"))
 	_, err := Open(t.Context(), Options{File: file, Patience: time.Millisecond})
 	if err == nil {
