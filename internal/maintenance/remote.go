@@ -55,6 +55,7 @@ func Handlers(local *Local) map[string]http.Handler {
 			if err := serve(only, sending, r); err != nil {
 				sending.fail(r.Context(), err)
 			}
+			sending.limit() // the rest is sent when the handler has returned
 		})
 	}
 	return map[string]http.Handler{
@@ -123,7 +124,8 @@ func answer(w http.ResponseWriter, content any) error {
 	return json.NewEncoder(w).Encode(content)
 }
 
-// patient sends answers that take long to clients that receive them.
+// patient sends answers that take long to clients that receive them. While nothing
+// is sent there is no deadline: over HTTP/2 it would end the answer all the same.
 type patient struct {
 	http.ResponseWriter
 	began bool
@@ -131,9 +133,23 @@ type patient struct {
 
 func (p *patient) Write(data []byte) (int, error) {
 	p.began = true
-	// Somebody else's connection may know no deadlines.
-	_ = http.NewResponseController(p.ResponseWriter).SetWriteDeadline(time.Now().Add(sendTimeout))
+	defer p.limit()()
 	return p.ResponseWriter.Write(data)
+}
+
+// FlushError is what http.ResponseController calls to send what has been written.
+func (p *patient) FlushError() error {
+	p.began = true
+	defer p.limit()()
+	return http.NewResponseController(p.ResponseWriter).Flush()
+}
+
+// limit gives the client sendTimeout to receive what is sent before lift is called.
+func (p *patient) limit() (lift func()) {
+	// Somebody else's connection may know no deadlines.
+	connection := http.NewResponseController(p.ResponseWriter)
+	_ = connection.SetWriteDeadline(time.Now().Add(sendTimeout))
+	return func() { _ = connection.SetWriteDeadline(time.Time{}) }
 }
 
 // fail ends the answer with an error, or in the middle if it has begun.

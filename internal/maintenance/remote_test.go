@@ -6,11 +6,15 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -111,6 +115,93 @@ func TestWhatAServerBreaksOffIsNoticed(t *testing.T) {
 	}
 	if _, err := remote.Stats(t.Context()); err == nil || !strings.Contains(err.Error(), "revision 2001 cannot be read") {
 		t.Errorf("stats: %v", err)
+	}
+}
+
+// slow is a backend that takes long to read what comes after its first objects.
+type slow struct{ store.Maintenance }
+
+func (s slow) Snapshot(ctx context.Context) (store.Snapshot, error) {
+	snapshot, err := s.Maintenance.Snapshot(ctx)
+	return paused{snapshot}, err
+}
+
+type paused struct{ store.Snapshot }
+
+func (p paused) Values(ctx context.Context) iter.Seq2[store.Value, error] {
+	return func(yield func(store.Value, error) bool) {
+		n := 0
+		for v, err := range p.Snapshot.Values(ctx) {
+			if n++; n == 2000 {
+				select {
+				case <-time.After(time.Hour):
+				case <-ctx.Done():
+				}
+			}
+			if !yield(v, err) {
+				return
+			}
+		}
+	}
+}
+
+// pipes hands the other end of a pipe to the server for every connection.
+type pipes struct{ conns chan net.Conn }
+
+func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
+	here, there := net.Pipe()
+	p.conns <- there
+	return here, nil
+}
+
+func (p pipes) Accept() (net.Conn, error) {
+	conn, ok := <-p.conns
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return conn, nil
+}
+
+func (p pipes) Close() error   { return nil }
+func (p pipes) Addr() net.Addr { return &net.UnixAddr{} }
+
+// A server of HTTP/2 ends an answer at its deadline even if nothing is to be sent.
+func TestAServerMayTakeLongBetweenTwoParts(t *testing.T) {
+	for _, protocol := range []string{"HTTP/1", "HTTP/2"} {
+		t.Run(protocol, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := core(t)
+				for _, v := range objects(3000) {
+					v.Data = bytes.Repeat(v.Data, 100)
+					put(t, c, v)
+				}
+				mux := http.NewServeMux()
+				for path, handler := range maintenance.Handlers(&maintenance.Local{Storages: []maintenance.Storage{{Name: "memory", Backend: slow{c}}}}) {
+					mux.Handle(path, handler)
+				}
+				var protocols http.Protocols
+				protocols.SetHTTP1(protocol == "HTTP/1")
+				protocols.SetUnencryptedHTTP2(protocol == "HTTP/2")
+				connections := pipes{make(chan net.Conn)}
+				server := &http.Server{Handler: mux, Protocols: &protocols}
+				var serving sync.WaitGroup
+				serving.Go(func() { _ = server.Serve(connections) })
+				transport := &http.Transport{Protocols: &protocols, DialContext: connections.dial}
+				defer serving.Wait()
+				defer server.Close()
+				defer close(connections.conns)
+				defer transport.CloseIdleConnections()
+
+				remote, err := maintenance.Dial(&rest.Config{Host: "http://shop", Transport: transport}, "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer remote.Close()
+				if contents, err := maintenance.BackupTo(t.Context(), remote, io.Discard); err != nil || contents.Objects != 3000 {
+					t.Errorf("backup: %d objects, %v", contents.Objects, err)
+				}
+			})
+		})
 	}
 }
 

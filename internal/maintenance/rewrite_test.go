@@ -8,9 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -264,5 +266,33 @@ func TestARewriteKeepsTheTimeThatIsLeft(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+func TestARunningServerTellsOfEachResourceAtOnce(t *testing.T) {
+	c := core(t)
+	pods, r := encrypted(t, c, plain)
+	create(t, pods, 3)
+	local, remote := serve(t, c)
+	told := make(chan struct{})
+	local.Resources = []maintenance.Resource{
+		{Resource: podResource, Prefix: "/pods", In: "memory", New: r.New, Open: func() (storage.Interface, error) { return pods, nil }},
+		{Resource: schema.GroupResource{Resource: "others"}, Prefix: "/others", In: "memory", New: r.New, Open: func() (storage.Interface, error) {
+			select {
+			case <-told:
+				return pods, nil
+			case <-time.After(10 * time.Second):
+				return nil, errors.New("nobody has been told of the pods yet")
+			}
+		}},
+	}
+	var reports []string
+	err := remote.Rewrite(t.Context(), nil, func(done maintenance.Rewritten) {
+		if reports = append(reports, fmt.Sprint(done.Resource, " ", done.Current)); len(reports) == 1 {
+			close(told)
+		}
+	})
+	if err != nil || !slices.Equal(reports, []string{"pods 3", "others 0"}) {
+		t.Errorf("told %v, %v", reports, err)
 	}
 }
