@@ -21,6 +21,7 @@ import (
 	"github.com/annexapi/annex/internal/maintenance"
 	"github.com/annexapi/annex/internal/mvcc"
 	"github.com/annexapi/annex/store"
+	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/journal"
 	"github.com/annexapi/annex/store/memory"
 )
@@ -347,5 +348,31 @@ func TestFillDirectoryFailsWithoutATrace(t *testing.T) {
 	}
 	if left, _ := os.ReadDir(filepath.Dir(dir)); len(left) != 0 {
 		t.Errorf("it left %v", left)
+	}
+}
+
+// The directory is renamed, and something is put behind its name before.
+func TestFillDirectoryTakesADirectoryHoweverItIsWritten(t *testing.T) {
+	open := func(dir string) (journal.Journal, error) { return embedded.Open(dir, embedded.Options{}) }
+	values := func(yield func(store.Value, error) bool) { yield(object(1), nil) }
+	parent := t.TempDir()
+	t.Chdir(parent)
+	for _, dir := range []string{"storage", "storage/", "./storage//", "."} {
+		if dir == "." {
+			t.Chdir("storage")
+		}
+		done, err := maintenance.FillDirectory(t.Context(), open, dir, 100, values, true)
+		if err != nil || done.Objects != 1 {
+			t.Fatalf("%s: %+v, %v", dir, done, err)
+		}
+		t.Chdir(parent)
+		if left, err := filepath.Glob("storage/.*"); err != nil || len(left) != 0 {
+			t.Errorf("%s: left in it: %v, %v", dir, left, err)
+		}
+		for _, name := range []string{"storage", done.Aside} {
+			if empty, err := maintenance.IsEmpty(name); name != "" && (empty || err != nil) {
+				t.Errorf("%s: nothing in %s: %v", dir, name, err)
+			}
+		}
 	}
 }

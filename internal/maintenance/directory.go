@@ -33,6 +33,10 @@ const (
 // FinishRestore gives a directory its name that was about to get it when somebody was
 // interrupted.
 func FinishRestore(dir string) error {
+	dir, err := named(dir)
+	if err != nil {
+		return err
+	}
 	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -43,6 +47,16 @@ func FinishRestore(dir string) error {
 		return fmt.Errorf("finish the restore of %s: %w", dir, err)
 	}
 	return syncDir(filepath.Dir(dir))
+}
+
+// named returns a directory as something can be put behind its name: what is written
+// as dir/ or . has none.
+func named(dir string) (string, error) {
+	dir = filepath.Clean(dir)
+	if base := filepath.Base(dir); base != "." && base != ".." {
+		return dir, nil
+	}
+	return filepath.Abs(dir)
 }
 
 // IsEmpty says whether there is no storage in a directory.
@@ -60,6 +74,10 @@ func IsEmpty(dir string) (bool, error) {
 // moved aside, to a name with the time, if replace is set; else the directory must
 // be empty, or not there.
 func FillDirectory(ctx context.Context, open OpenJournal, dir string, base uint64, values iter.Seq2[store.Value, error], replace bool) (Copied, error) {
+	dir, err := named(dir)
+	if err != nil {
+		return Copied{}, err
+	}
 	if err := FinishRestore(dir); err != nil {
 		return Copied{}, err
 	}
