@@ -168,10 +168,8 @@ revision that it replaced, and deletions.`,
 				if records {
 					return v.dumpRecords(ctx, cmd.OutOrStdout(), tools, prefix)
 				}
-				read, write := io.Pipe()
-				go func() { _ = write.CloseWithError(tools.Backup(ctx, write)) }() // never fails
-				_, err := maintenance.Dump(read, cmd.OutOrStdout(), prefix)
-				return errors.Join(err, read.Close())
+				_, err := maintenance.DumpTo(ctx, tools, cmd.OutOrStdout(), prefix)
+				return err
 			})
 		},
 	}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -316,6 +317,35 @@ func TestEncryptedValuesAreEncryptedForTheirNewPlace(t *testing.T) {
 	plain, _, err := reversing{}.TransformFromStorage(t.Context(), got.Data, value.DefaultContext("/registry/a/1"))
 	if err != nil || string(plain) != "secret" {
 		t.Errorf("at its new place: %q, %v", plain, err)
+	}
+}
+
+// lingering is tools whose backup ends only when it has to.
+type lingering struct {
+	maintenance.Tools
+	ended *atomic.Bool
+}
+
+func (l lingering) Backup(ctx context.Context, to io.Writer) error {
+	err := l.Tools.Backup(ctx, to)
+	<-ctx.Done()
+	l.ended.Store(true)
+	return err
+}
+
+type unwritable struct{}
+
+func (unwritable) Write([]byte) (int, error) { return 0, errors.New("no space left") }
+
+func TestADumpThatCannotBeWrittenLeavesTheToolsAlone(t *testing.T) {
+	c := core(t)
+	put(t, c, objects(3000)...)
+	tools := lingering{&maintenance.Local{Storages: []maintenance.Storage{{Name: "memory", Backend: c}}}, &atomic.Bool{}}
+	if _, err := maintenance.DumpTo(t.Context(), tools, unwritable{}, ""); err == nil || !strings.Contains(err.Error(), "no space left") {
+		t.Errorf("got %v", err)
+	}
+	if !tools.ended.Load() {
+		t.Error("they are still in use")
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/annexapi/annex/store"
@@ -74,6 +75,19 @@ func Dump(backup io.Reader, out io.Writer, prefix string) (objects int, err erro
 		return objects, fmt.Errorf("dump: %w", err)
 	}
 	return objects, nil
+}
+
+// DumpTo is Dump of what the tools have. Nothing uses them any more when it returns,
+// be it early.
+func DumpTo(ctx context.Context, tools Tools, out io.Writer, prefix string) (objects int, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	read, write := io.Pipe()
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	defer cancel()
+	defer func() { _ = read.Close() }()                                       // never fails
+	reading.Go(func() { _ = write.CloseWithError(tools.Backup(ctx, write)) }) // never fails
+	return Dump(read, out, prefix)
 }
 
 // RecordLine is one record in a dump of records.
