@@ -381,6 +381,26 @@ func TestFillDirectoryFailsWithoutATrace(t *testing.T) {
 	}
 }
 
+func TestFillDirectoryGivesWayToWhoeverFillsItMeanwhile(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "storage")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	open := func(dir string) (journal.Journal, error) { return embedded.Open(dir, embedded.Options{}) }
+	values := func(yield func(store.Value, error) bool) {
+		yield(object(1), os.WriteFile(filepath.Join(dir, "theirs"), nil, 0o600))
+	}
+	if _, err := maintenance.FillDirectory(t.Context(), open, dir, 100, values, false); err == nil {
+		t.Error("it was replaced")
+	}
+	if left, _ := filepath.Glob(dir + "*"); !slices.Equal(left, []string{dir}) {
+		t.Errorf("it left %v", left)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "theirs")); err != nil {
+		t.Error(err)
+	}
+}
+
 // The directory is renamed, and something is put behind its name before.
 func TestFillDirectoryTakesADirectoryHoweverItIsWritten(t *testing.T) {
 	open := func(dir string) (journal.Journal, error) { return embedded.Open(dir, embedded.Options{}) }

@@ -107,18 +107,26 @@ func FillDirectory(ctx context.Context, open OpenJournal, dir string, base uint6
 	if err := syncDir(filepath.Dir(dir)); err != nil {
 		return Copied{}, err
 	}
-	if !empty {
-		done.Aside = dir + "." + time.Now().UTC().Format("20060102T150405.000Z")
-		if err := os.Rename(dir, done.Aside); err != nil {
-			return Copied{}, err
-		}
-	} else if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return Copied{}, err
+	if done.Aside, err = makeWay(dir, empty); err != nil {
+		// Or it would appear some day, when somebody removes the directory.
+		return Copied{}, errors.Join(err, os.RemoveAll(dir+finished))
 	}
 	if err := FinishRestore(dir); err != nil {
 		return Copied{}, err
 	}
 	return done, nil
+}
+
+// makeWay removes a directory if it is empty, and moves it aside otherwise.
+func makeWay(dir string, empty bool) (aside string, err error) {
+	if !empty {
+		aside = dir + "." + time.Now().UTC().Format("20060102T150405.000Z")
+		return aside, os.Rename(dir, aside)
+	}
+	if err := os.Remove(dir); !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	return "", nil
 }
 
 func fill(ctx context.Context, open OpenJournal, dir string, base uint64, values iter.Seq2[store.Value, error]) (done Copied, err error) {
