@@ -280,9 +280,10 @@ func (c *copier) lock(dir string, create bool) error {
 	return nil
 }
 
-// mayFill refuses a directory that is not empty.
+// mayFill refuses a directory that is not empty, unless it is to be replaced, and one
+// that cannot be: of several storages, none is touched then.
 func (c *copier) mayFill(name string, options Options) error {
-	if name == "etcd" || c.how.Replace {
+	if name == "etcd" {
 		return nil
 	}
 	dir := options.dir(name)
@@ -290,7 +291,7 @@ func (c *copier) mayFill(name string, options Options) error {
 		return err
 	}
 	empty, err := maintenance.IsEmpty(dir)
-	if err == nil && !empty {
+	if err == nil && !empty && !c.how.Replace {
 		err = fmt.Errorf("%s: %w: --replace moves it aside", dir, maintenance.ErrNotEmpty)
 	}
 	return err
