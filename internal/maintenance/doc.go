@@ -2,6 +2,6 @@
 // backups, their restoring, dumps, checks and figures.
 //
 // What can be done to a stopped server's storage and to a running server alike is
-// a method of Tools. Local does it; Handler lets a running server do it for
+// a method of Tools. Local does it; Handlers let a running server do it for
 // whoever asks it through Remote, which is another Tools.
 package maintenance

@@ -19,8 +19,8 @@ import (
 	"github.com/annexapi/annex/store"
 )
 
-// snapshotBatch is how many objects are written in one transaction.
-const snapshotBatch = 10_000
+// snapshotBatch is how many bytes are written in one transaction, which is in memory.
+const snapshotBatch = 16 << 20
 
 // WriteSnapshot writes values into a new file as etcd's own snapshots are, to be
 // restored with etcdutl snapshot restore, and returns the revision that etcd is at
@@ -73,7 +73,7 @@ type snapshotWriter struct {
 	db    *bolt.DB
 	tx    *bolt.Tx
 	last  uint64
-	count int
+	bytes int // in the transaction
 	lease int64
 }
 
@@ -127,7 +127,8 @@ func (w *snapshotWriter) put(root string, v store.Value) error {
 	if err := w.tx.Bucket([]byte("key")).Put(encodeRevision(w.last), data); err != nil {
 		return fmt.Errorf("%s: %w", v.Key, err)
 	}
-	if w.count++; w.count%snapshotBatch == 0 {
+	if w.bytes += len(data); w.bytes >= snapshotBatch {
+		w.bytes = 0
 		if err := w.commit(); err != nil {
 			return err
 		}
