@@ -39,6 +39,7 @@ type operation struct {
 	side    string // temporary names of what has been written, empty if nothing has
 	content string
 	stamp   stamp // of the content
+	present bool  // something is where the content goes
 	touched bool  // the object file is not what it was thought to be: it was left alone
 }
 
@@ -297,8 +298,8 @@ func (j *Journal) putObject(o *operation, dirs map[string]bool) error {
 			}
 			return nil
 		}
-		if err := j.moveInto(o.content, to); err != nil {
-			if !obstructed(err) {
+		if err := j.install(o, to); err != nil {
+			if o.touched || !obstructed(err) {
 				return err
 			}
 			// It is not the disk that fails. The record is safe; a look at the file says
@@ -310,9 +311,14 @@ func (j *Journal) putObject(o *operation, dirs map[string]bool) error {
 		dirs[path.Dir(to)] = true
 	}
 	if remove != "" && !o.touched {
-		switch err := j.files.Remove(remove); {
+		displaced := displacedPath(o.record.Revision, path.Ext(remove))
+		touched, err := j.takeAway(remove, displaced, func() (bool, error) { return j.isKnown(displaced, remove, o) })
+		switch {
 		case err == nil:
 			dirs[path.Dir(remove)] = true
+			o.touched = touched
+		case touched:
+			return err
 		case errors.Is(err, fs.ErrNotExist):
 		case obstructed(err):
 			o.touched = true
@@ -326,10 +332,16 @@ func (j *Journal) putObject(o *operation, dirs map[string]bool) error {
 // replaced checks that what is in the place of the object file may go, and sets
 // touched if not. It returns the file to be removed.
 func (j *Journal) replaced(o *operation) (remove string, err error) {
+	was := o.before.path()
 	if o.content == "" && !o.record.Deleted {
+		if o.proposal == nil && was != "" {
+			// The file stays, but an edit of it must not wait for the last write.
+			ours, err := j.mayGo(was, o)
+			o.touched = err == nil && !ours
+			return "", err
+		}
 		return "", nil
 	}
-	was := o.before.path()
 	if o.proposal != nil && !o.proposal.Deleted() {
 		was = o.place.stem + yamlSuffix
 	}
@@ -355,12 +367,24 @@ func (j *Journal) replaced(o *operation) (remove string, err error) {
 // mayGo reports whether what is in a place is known: the file that the server left
 // there, or the one that the operation is about.
 func (j *Journal) mayGo(name string, o *operation) (bool, error) {
-	own := o.before.path() == name
-	info, err := j.files.Stat(name)
+	known, err := j.isKnown(name, name, o)
+	if errors.Is(err, fs.ErrNotExist) {
+		// A file that was there and is gone was removed by somebody.
+		own := o.before.path() == name
+		return o.record.Deleted || o.proposal.isOf(name) && o.proposal.Deleted() || !own && !o.proposal.isOf(name), nil
+	}
+	if o.content != "" && name == o.place.stem+o.next.Suffix {
+		o.present = true
+	}
+	return known, err
+}
+
+// isKnown is mayGo for a file that has been moved from its place to another one.
+func (j *Journal) isKnown(at, name string, o *operation) (bool, error) {
+	info, err := j.files.Stat(at)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		// A file that was there and is gone was removed by somebody.
-		return !own || o.record.Deleted || o.proposal != nil, nil
+		return false, err
 	case err != nil && obstructed(err):
 		return false, nil
 	case err != nil:
@@ -368,18 +392,25 @@ func (j *Journal) mayGo(name string, o *operation) (bool, error) {
 	case !info.Mode().IsRegular():
 		return false, nil
 	}
-	s := stampOf(info)
-	if own && s.same(o.before.stamp) && !s.racy(time.Now()) {
+	// What a person has written counts, not what it was written over.
+	want, stamp := o.before.object.SHA256, o.before.stamp
+	switch {
+	case o.proposal.isOf(name):
+		want, stamp = o.proposal.hash, o.proposal.stamp
+	case o.before.path() != name:
+		return false, nil
+	}
+	if s := stampOf(info); s.same(stamp) && !s.racy(time.Now()) {
 		return true, nil
 	}
-	_, hash, err := j.hash(name)
+	_, hash, err := j.hash(at)
 	if err != nil {
 		if obstructed(err) {
 			return false, nil
 		}
 		return false, err
 	}
-	return own && hash == o.before.object.SHA256 || o.proposal != nil && hash == o.proposal.hash, nil
+	return hash == want, nil
 }
 
 // obstructed reports errors that are due to what people made of the tree, not to a
@@ -407,6 +438,7 @@ func (j *Journal) settle(o *operation) {
 		j.know(e)
 	}
 	e.revision, e.object, e.settled, e.behind = o.record.Revision, o.next, true, false
+	e.touched = o.touched
 	switch {
 	case o.touched:
 		e.stamp = stamp{}
@@ -418,12 +450,25 @@ func (j *Journal) settle(o *operation) {
 }
 
 // moveInto moves a file into a directory, which is made if need be.
-func (j *Journal) moveInto(from, to string) error {
+func (j *Journal) moveInto(from, to string) error { return j.move(from, to, j.files.Rename) }
+
+// moveNew is moveInto if nothing is there yet; else the error matches fs.ErrExist.
+func (j *Journal) moveNew(from, to string) error {
+	return j.move(from, to, func(from, to string) error {
+		err := j.files.RenameNew(from, to)
+		if errors.Is(err, errors.ErrUnsupported) {
+			return j.files.Rename(from, to)
+		}
+		return err
+	})
+}
+
+func (j *Journal) move(from, to string, rename func(from, to string) error) error {
 	dir := path.Dir(to)
 	if err := j.mkdir(dir); err != nil {
 		return err
 	}
-	err := j.files.Rename(from, to)
+	err := rename(from, to)
 	if errors.Is(err, fs.ErrNotExist) {
 		// Somebody has removed the directory.
 		clear(j.dirs)
@@ -431,7 +476,7 @@ func (j *Journal) moveInto(from, to string) error {
 		if err := j.mkdir(dir); err != nil {
 			return err
 		}
-		err = j.files.Rename(from, to)
+		err = rename(from, to)
 	}
 	return err
 }

@@ -19,6 +19,13 @@ type FS interface {
 	Open(name string) (io.ReadCloser, error)
 	// Rename replaces what has the new name.
 	Rename(oldName, newName string) error
+	// RenameNew is Rename if nothing has the new name: else the error matches
+	// fs.ErrExist. It matches errors.ErrUnsupported if that cannot be told at once.
+	RenameNew(oldName, newName string) error
+	// Exchange swaps what two names stand for, at once. The error matches
+	// errors.ErrUnsupported if that cannot be done, and fs.ErrNotExist if one of them
+	// stands for nothing.
+	Exchange(oldName, newName string) error
 	Remove(name string) error
 	// Mkdir makes a directory that only its owner can enter. It is no error if there
 	// is one.
@@ -55,6 +62,15 @@ func (d disk) Open(name string) (io.ReadCloser, error) { return os.Open(d.path(n
 func (d disk) Rename(oldName, newName string) error {
 	return os.Rename(d.path(oldName), d.path(newName))
 }
+
+func (d disk) RenameNew(oldName, newName string) error {
+	return renameNew(d.path(oldName), d.path(newName))
+}
+
+func (d disk) Exchange(oldName, newName string) error {
+	return exchange(d.path(oldName), d.path(newName))
+}
+
 func (d disk) Remove(name string) error                { return os.Remove(d.path(name)) }
 func (d disk) List(name string) ([]fs.DirEntry, error) { return os.ReadDir(d.path(name)) }
 func (d disk) Stat(name string) (fs.FileInfo, error)   { return os.Lstat(d.path(name)) }

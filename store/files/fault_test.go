@@ -51,6 +51,26 @@ func (m memory) Open(name string) (io.ReadCloser, error) { return m.FS.Open(m.pa
 func (m memory) Rename(oldName, newName string) error {
 	return m.FS.Rename(m.path(oldName), m.path(newName))
 }
+
+func (m memory) RenameNew(oldName, newName string) error {
+	if err := m.Link(m.path(oldName), m.path(newName)); err != nil {
+		return err
+	}
+	return m.Remove(oldName)
+}
+
+// Exchange is not done at once: nobody else changes these files at the same time.
+func (m memory) Exchange(oldName, newName string) error {
+	aside := oldName + ".aside"
+	if err := m.Rename(newName, aside); err != nil {
+		return err
+	}
+	if err := m.Rename(oldName, newName); err != nil {
+		return err
+	}
+	return m.Rename(aside, oldName)
+}
+
 func (m memory) Remove(name string) error              { return m.FS.Remove(m.path(name)) }
 func (m memory) Mkdir(name string) error               { return m.FS.MkdirAll(m.path(name), 0o700) }
 func (m memory) Stat(name string) (fs.FileInfo, error) { return m.FS.Stat(m.path(name)) }
@@ -102,11 +122,30 @@ func (b broken) Create(name string) (files.File, error) {
 	return brokenFile{file, b}, nil
 }
 
+// renames reports whether giving a file its last name goes wrong.
+func (b broken) renames(newName string) bool {
+	return b.on.Load() && b.rename != nil && strings.HasSuffix(newName, b.suffix) && !strings.HasPrefix(newName, ".annex/tmp/")
+}
+
 func (b broken) Rename(oldName, newName string) error {
-	if b.on.Load() && b.rename != nil && strings.HasSuffix(newName, b.suffix) {
+	if b.renames(newName) {
 		return b.rename(b.FS, oldName, newName)
 	}
 	return b.FS.Rename(oldName, newName)
+}
+
+func (b broken) RenameNew(oldName, newName string) error {
+	if b.renames(newName) {
+		return b.rename(b.FS, oldName, newName)
+	}
+	return b.FS.RenameNew(oldName, newName)
+}
+
+func (b broken) Exchange(oldName, newName string) error {
+	if b.renames(newName) {
+		return b.rename(b.FS, oldName, newName)
+	}
+	return b.FS.Exchange(oldName, newName)
 }
 
 type brokenFile struct {

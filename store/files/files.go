@@ -18,6 +18,9 @@
 // the process dies in between, the hashes tell which object files are still to be
 // written. Any failure makes the journal read-only.
 //
+// Where the system can swap files, an object file is never overwritten: it is taken
+// out of its place first, and comes back if it was edited since the last look.
+//
 // Superseded records are kept in memory only. After a restart, everything up to the
 // last revision is compacted. Revisions never fall: they are given out of blocks
 // that are reserved on disk.
@@ -122,6 +125,8 @@ type entry struct {
 	settled bool
 	// behind says that the object file is still as it was before the record.
 	behind bool
+	// touched says that the last commit has found an edit: it comes next.
+	touched bool
 }
 
 // path is that of the object file; empty if there is none.
@@ -398,7 +403,15 @@ func (j *Journal) clean(unfinished []sideRecord) error {
 		return err
 	}
 	for _, item := range temps {
-		if err := j.files.Remove(path.Join(tempDir, item.Name())); err != nil {
+		name := path.Join(tempDir, item.Name())
+		restored, err := j.restore(name, unfinished)
+		if err != nil {
+			return err
+		}
+		if restored {
+			continue
+		}
+		if err := j.files.Remove(name); err != nil {
 			return err
 		}
 	}
@@ -410,7 +423,7 @@ func (j *Journal) clean(unfinished []sideRecord) error {
 				return err
 			}
 			if err == nil && hash == r.object.Replaces {
-				if err := j.removeObject(name); err != nil {
+				if err := j.removeObject(name, r.Revision, hash); err != nil {
 					return err
 				}
 			}
@@ -422,9 +435,15 @@ func (j *Journal) clean(unfinished []sideRecord) error {
 	return nil
 }
 
-// removeObject removes an object file durably.
-func (j *Journal) removeObject(name string) error {
-	if err := j.files.Remove(name); err != nil {
+// removeObject removes an object file durably, if it still is what a revision
+// replaces.
+func (j *Journal) removeObject(name string, revision uint64, replaces digest) error {
+	displaced := displacedPath(revision, path.Ext(name))
+	_, err := j.takeAway(name, displaced, func() (bool, error) {
+		file, err := j.fingerprint(displaced)
+		return file.hash == replaces, err
+	})
+	if err != nil {
 		return err
 	}
 	return j.files.SyncDir(path.Dir(name))

@@ -24,6 +24,10 @@ const (
 	// after twice as long each time.
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = 10 * time.Second
+	// One that only came too early is made again at once so many times, and then
+	// after quiet, and twice as long each time.
+	eagerRetries  = 3
+	lastBusyRetry = time.Second
 	// Without anybody to tell of changes, the tree is looked through so often.
 	blindRescan = 500 * time.Millisecond
 
@@ -140,6 +144,7 @@ type look struct {
 	since time.Time
 	// tries counts proposals that came to nothing.
 	tries   int
+	busy    int // those among them that only came too early, in a row
 	initial bool
 }
 
@@ -371,6 +376,14 @@ func (w *watcher) take(ctx context.Context, r result) {
 		w.lookSoon(name, 0)
 	case errors.Is(r.err, ErrBroken):
 		w.journal.broken(name, problem{reason: oneLine(r.err), stamp: r.proposal.stamp, final: true})
+	case r.proposal.busy.Load():
+		// It is its turn as soon as what is being written has been.
+		after := time.Duration(0)
+		if l.busy++; l.busy > eagerRetries {
+			after = min(quiet<<min(l.busy-eagerRetries-1, 10), lastBusyRetry)
+		}
+		again := w.lookSoon(name, after)
+		again.tries, again.busy = l.tries, l.busy
 	default:
 		// A conflict with another write is gone the next time.
 		if l.tries++; l.tries > 2 {
@@ -557,11 +570,11 @@ func (j *Journal) examineOther(e *entry, name string, info fs.FileInfo, exists b
 		return nil, 0
 	}
 	j.mu.Lock()
-	replaced := e.object.Replaces
+	replaced, revision := e.object.Replaces, e.revision
 	j.mu.Unlock()
 	if _, hash, err := j.hash(name); err == nil && hash == replaced {
 		// A crash left it behind when the object's file got another ending.
-		if err := j.do(func() error { return j.removeObject(name) }); err != nil {
+		if err := j.do(func() error { return j.removeObject(name, revision, hash) }); err != nil {
 			return nil, 0
 		}
 		j.mended(name)

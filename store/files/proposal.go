@@ -26,10 +26,14 @@ type Proposal struct {
 	more  bool // the document says more than what people write
 	says  atomic.Pointer[[]byte]
 	used  atomic.Bool // by a record
+	busy  atomic.Bool // a write came first, or another edit
 }
 
 // Deleted reports whether the file was removed.
 func (p *Proposal) Deleted() bool { return p.Document == nil }
+
+// isOf reports whether it is of a file. A nil one is of none.
+func (p *Proposal) isOf(name string) bool { return p != nil && p.name == name }
 
 // Accept returns the context for the write that carries the proposal out. The file
 // stays as it is if the object then written says what says does: the document,
@@ -87,11 +91,18 @@ func (j *Journal) Permit(ctx context.Context, record journal.Record) error {
 	j.mu.Lock()
 	queued := j.queued[record.Key] > 0
 	e := j.entries[record.Key]
+	touched := e != nil && e.touched
+	if p != nil && queued && e != nil {
+		e.touched = true
+	}
 	j.mu.Unlock()
 	switch {
+	case p == nil && queued && touched:
+		return j.refusal(j.pathOf(e)) // or writes without end would keep it waiting
 	case p == nil && queued:
 		return nil // the committer looks again
 	case queued:
+		p.busy.Store(true)
 		return fmt.Errorf("the object of %s is being written", p.Path)
 	case p != nil:
 		if err := j.stands(p); err != nil {
@@ -119,6 +130,7 @@ func (j *Journal) stands(p *Proposal) error {
 			return nil
 		}
 	}
+	p.busy.Store(true)
 	j.look(p.name)
 	return fmt.Errorf("%s has been changed again", p.Path)
 }
