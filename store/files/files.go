@@ -47,6 +47,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"path"
 	"path/filepath"
 	"slices"
@@ -89,6 +90,7 @@ type Journal struct {
 
 	mu       sync.Mutex
 	records  map[uint64]journal.Record
+	most     int               // records ever, since that map was made
 	entries  map[string]*entry // by key
 	stems    map[string]*entry // by the path of the object file without suffix
 	queued   map[string]int    // records of a key that are not committed yet
@@ -509,6 +511,7 @@ func (j *Journal) Append(record journal.Record) (wait func() error, err error) {
 	}
 	j.last = record.Revision
 	j.records[record.Revision] = record
+	j.most = max(j.most, len(j.records))
 	j.enqueue(o)
 	return func() error {
 		<-o.done
@@ -547,6 +550,12 @@ func (j *Journal) Trim(compacted uint64, drop []uint64) error {
 			newest = append(newest, e.key)
 		}
 		delete(j.records, revision)
+	}
+	// A map keeps the room of all that was ever in it, and so would its clone.
+	if j.most > 1024 && len(j.records) < j.most/4 {
+		smaller := make(map[uint64]journal.Record, len(j.records))
+		maps.Copy(smaller, j.records)
+		j.records, j.most = smaller, len(smaller)
 	}
 	j.compacted = compacted
 	jump := compacted > j.last

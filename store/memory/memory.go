@@ -16,7 +16,7 @@ import (
 // New returns an empty journal. Its records are as durable as they will ever be
 // when Append returns.
 func New() journal.Journal {
-	return &memory{records: map[uint64]journal.Record{}}
+	return NewAfter(0)
 }
 
 // NewAfter returns an empty journal whose compacted revision is given, so that its
@@ -32,6 +32,7 @@ func NewAfter(revision uint64) journal.Journal {
 type memory struct {
 	mu        sync.RWMutex
 	records   map[uint64]journal.Record // nil once closed
+	most      int                       // records ever, since the map was made
 	last      uint64                    // that the next record has to follow, 0 if it may be any
 	compacted uint64
 }
@@ -65,6 +66,7 @@ func (m *memory) Append(record journal.Record) (wait func() error, err error) {
 		return nil, fmt.Errorf("append revision %d: the last one is %d", record.Revision, m.last)
 	}
 	m.records[record.Revision] = record
+	m.most = max(m.most, len(m.records))
 	m.last = record.Revision
 	return nil, nil
 }
@@ -93,6 +95,12 @@ func (m *memory) Trim(compacted uint64, drop []uint64) error {
 	m.compacted, m.last = compacted, max(m.last, compacted)
 	for _, revision := range drop {
 		delete(m.records, revision)
+	}
+	// A map keeps the room of all that was ever in it, and so would its clone.
+	if m.most > 1024 && len(m.records) < m.most/4 {
+		smaller := make(map[uint64]journal.Record, len(m.records))
+		maps.Copy(smaller, m.records)
+		m.records, m.most = smaller, len(smaller)
 	}
 	return nil
 }
