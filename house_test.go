@@ -19,7 +19,7 @@ const module = "github.com/annexapi/annex"
 // plain.
 var rooms = map[string][]string{
 	"":                             {"api", "internal/define", "internal/informer", "internal/maintenance", "internal/serve", "internal/upstream", "store/etcd", "store/journal"}, // etcd's options are part of ours
-	"annextest":                    {"", "store/etcd"},                                                                                                                            // whose options are part of the façade's
+	"annextest":                    {"", "internal/convert", "internal/define", "store/etcd"},                                                                                     // whose options are part of the façade's
 	"api":                          {},                                                                                                                                            // clients link it
 	"internal/define":              {"api"},
 	"internal/convert":             {"internal/define"},

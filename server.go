@@ -49,3 +49,7 @@ func (s Server) define() (*define.Server, error) {
 	}
 	return compiled, usage(define.Check(compiled))
 }
+
+// Definition compiles and checks the definition, as New does, for the other packages
+// of this module, such as annextest.
+func (s Server) Definition() (*define.Server, error) { return s.define() }

@@ -1,0 +1,311 @@
+package annextest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/internal/define"
+)
+
+// GoldenObjects fails the test if the server no longer reads what an earlier one has
+// stored. It keeps a stored object for each kind and version in a directory, which is
+// meant to be committed:
+//
+//	DIR/GROUP/VERSION/RESOURCE.json      the object as it is stored in that version
+//	DIR/GROUP/VERSION/RESOURCE.pb        the same as protobuf, where the types have its methods
+//	DIR/GROUP/VERSION/RESOURCE.hub.json  what the server reads it as, in the hub version
+//
+// Each object says something in every field. With UPDATE=1 in the environment the
+// files that are missing are written, and fields that are new are added to those that
+// are there. What they say already is never changed, but for what the server reads
+// objects as: review that as a diff. To drop an object or a field of which nothing is
+// stored any more, delete the file or the lines.
+//
+// Of the options, only Adjust and Seed matter. Virtual kinds and those with a storage
+// of their own are left out: their objects are not stored by the server.
+func GoldenObjects(t *testing.T, server annex.Server, dir string, opts ...Option) {
+	t.Helper()
+	definition, scheme, err := compiled(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	goldens := goldensOf(definition, scheme, dir, compile(opts))
+	for _, g := range goldens {
+		t.Run(g.name, func(t *testing.T) {
+			if err := g.check(os.Getenv("UPDATE") != ""); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if err := strayGoldens(dir, goldens); err != nil {
+		t.Error(err)
+	}
+}
+
+// golden is the stored object of a kind in a version.
+type golden struct {
+	kind    *define.Kind
+	version *define.Version
+	name    string
+	path    string // without the ending
+	scheme  *runtime.Scheme
+	options *options
+}
+
+func goldensOf(definition *define.Server, scheme *runtime.Scheme, dir string, o *options) []*golden {
+	var all []*golden
+	o.settled = true
+	for _, k := range definition.Kinds() {
+		if k.Owner().Source != nil || k.Owner().Own != nil {
+			continue
+		}
+		for _, v := range k.Versions {
+			if v.Same {
+				continue
+			}
+			all = append(all, &golden{
+				kind:    k,
+				version: v,
+				name:    versionName(k, v),
+				path:    filepath.Join(dir, v.GroupVersion.Group, v.GroupVersion.Version, k.Resource),
+				scheme:  scheme,
+				options: o,
+			})
+		}
+	}
+	return all
+}
+
+const (
+	storedJSON     = ".json"
+	storedProtobuf = ".pb"
+	readAs         = ".hub.json"
+)
+
+// check reads the golden object and, if it may update, completes it before.
+func (g *golden) check(update bool) error {
+	old, err := os.ReadFile(g.path + storedJSON)
+	missing := errors.Is(err, fs.ErrNotExist)
+	switch {
+	case missing && !update:
+		return fmt.Errorf("there is no stored object %s: run the test once with UPDATE=1, and commit what it writes", g.path+storedJSON)
+	case err != nil && !missing:
+		return fmt.Errorf("read stored object: %w", err)
+	}
+	full := g.full()
+	if !missing {
+		obj, err := g.decode(old)
+		if err != nil {
+			return err
+		}
+		if err := g.checkProtobuf(obj, update); err != nil {
+			return err
+		}
+		said, could := fieldsOf(obj), fieldsOf(full)
+		maps.DeleteFunc(could, func(field string, _ bool) bool { return said[field] })
+		if len(could) > 0 && !update {
+			return fmt.Errorf("%s says nothing in %s, which are new fields: run the test with UPDATE=1 to add them", g.path+storedJSON, strings.Join(slices.Sorted(maps.Keys(could)), ", "))
+		}
+		complete(reflect.ValueOf(obj), reflect.ValueOf(full))
+		full = obj
+	}
+	if update {
+		if err := g.write(full); err != nil {
+			return err
+		}
+	}
+	return g.checkHub(update)
+}
+
+// full is a new object that says something in every field.
+func (g *golden) full() runtime.Object {
+	obj := g.version.New()
+	source := filler(g.kind, g.options).NilChance(0).NumElements(1, 1).MaxDepth(goldenDepth)
+	fill(source, obj)
+	g.scheme.Default(obj)
+	obj.GetObjectKind().SetGroupVersionKind(g.version.GroupVersion.WithKind(g.kind.Name))
+	return obj
+}
+
+// goldenDepth ends objects whose types hold themselves earlier than maxDepth does, in
+// files that people read.
+const goldenDepth = 16
+
+// decode reads an object that is stored as JSON, and finds what today's type has no
+// field for.
+func (g *golden) decode(data []byte) (runtime.Object, error) {
+	obj := g.version.New()
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(obj); err != nil {
+		return nil, fmt.Errorf("%s: an object that is stored like this is not read as it was written: %w; give the field back, or, if no such object is stored any more, delete the lines or the file", g.path+storedJSON, err)
+	}
+	return obj, nil
+}
+
+// checkProtobuf compares the object that is stored as protobuf with the one that is
+// stored as JSON.
+func (g *golden) checkProtobuf(obj runtime.Object, update bool) error {
+	data, err := os.ReadFile(g.path + storedProtobuf)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if hasProtobuf(g.version) && !update {
+			return fmt.Errorf("there is no stored object %s: run the test once with UPDATE=1, and commit what it writes", g.path+storedProtobuf)
+		}
+		return nil
+	case err != nil:
+		return fmt.Errorf("read stored object: %w", err)
+	case !hasProtobuf(g.version):
+		return fmt.Errorf("%s: objects that are stored as protobuf cannot be read any more: the Go type %s has no protobuf methods; generate them, or, if no such object is stored any more, delete the file", g.path+storedProtobuf, g.version.Type)
+	}
+	stored := g.version.New()
+	if err := stored.(protobufObject).Unmarshal(data); err != nil {
+		return fmt.Errorf("%s: an object that is stored like this cannot be read any more: %w", g.path+storedProtobuf, err)
+	}
+	stored.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	want := obj.DeepCopyObject()
+	want.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	if d := differences(want, stored); len(d) > 0 {
+		return fmt.Errorf("%s: %s is read as %s, not as %s: has a field's protobuf number changed?", g.path+storedProtobuf, d[0].path, d[0].is, d[0].was)
+	}
+	return nil
+}
+
+// write stores an object.
+func (g *golden) write(obj runtime.Object) error {
+	obj.GetObjectKind().SetGroupVersionKind(g.version.GroupVersion.WithKind(g.kind.Name))
+	data, err := json.MarshalIndent(obj, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", g.name, err)
+	}
+	if err := os.MkdirAll(filepath.Dir(g.path), 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(g.path+storedJSON, append(data, '\n'), 0o644); err != nil {
+		return err
+	}
+	if !hasProtobuf(g.version) {
+		return nil
+	}
+	// Its kind and version stand around an object that is stored as protobuf.
+	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	encoded, err := obj.(protobufObject).Marshal()
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", g.name, err)
+	}
+	return os.WriteFile(g.path+storedProtobuf, encoded, 0o644)
+}
+
+// complete fills in, from an object that says something in every field, where another
+// says nothing.
+func complete(obj, full reflect.Value) {
+	switch kind := obj.Kind(); {
+	case !full.IsValid():
+	case obj.IsZero():
+		obj.Set(full)
+	case encodesItself(obj.Type()):
+	case kind == reflect.Pointer:
+		complete(obj.Elem(), full.Elem())
+	case kind == reflect.Struct:
+		for i := range obj.NumField() {
+			if obj.Field(i).CanSet() {
+				complete(obj.Field(i), full.Field(i))
+			}
+		}
+	case kind == reflect.Slice && obj.Type().Elem().Kind() != reflect.Uint8 && full.Len() > 0:
+		for i := range obj.Len() {
+			complete(obj.Index(i), full.Index(0))
+		}
+	case kind == reflect.Map && full.Len() > 0:
+		for _, key := range obj.MapKeys() {
+			value := reflect.New(obj.Type().Elem()).Elem()
+			value.Set(obj.MapIndex(key))
+			complete(value, full.MapIndex(full.MapKeys()[0]))
+			obj.SetMapIndex(key, value)
+		}
+	}
+}
+
+// checkHub compares what the stored object is read as with what it has been read as.
+func (g *golden) checkHub(update bool) error {
+	data, err := os.ReadFile(g.path + storedJSON)
+	if err != nil {
+		return fmt.Errorf("read stored object: %w", err)
+	}
+	obj, err := g.decode(data)
+	if err != nil {
+		return err
+	}
+	g.scheme.Default(obj)
+	hub := g.kind.Hub()
+	read := obj
+	if g.version != hub {
+		read = hub.New()
+		if err := g.scheme.Convert(obj, read, nil); err != nil {
+			return fmt.Errorf("%s: an object that is stored like this cannot be read any more: conversion to %s: %w", g.path+storedJSON, hub.GroupVersion.Version, err)
+		}
+	}
+	read.GetObjectKind().SetGroupVersionKind(hub.GroupVersion.WithKind(hub.Type.Name()))
+	encoded, err := json.MarshalIndent(read, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", g.name, err)
+	}
+	encoded = append(encoded, '\n')
+	if update {
+		return os.WriteFile(g.path+readAs, encoded, 0o644)
+	}
+	wanted, err := os.ReadFile(g.path + readAs)
+	if err != nil {
+		return fmt.Errorf("there is no %s: run the test once with UPDATE=1, and commit what it writes", g.path+readAs)
+	}
+	if bytes.Equal(encoded, wanted) {
+		return nil
+	}
+	was := hub.New()
+	decoder := json.NewDecoder(bytes.NewReader(wanted))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(was); err != nil {
+		return fmt.Errorf("%s: the hub has no place any more for what this stored object was read as: %w; if nothing is lost, run the test with UPDATE=1 and review the diff", g.path+readAs, err)
+	}
+	if d := differences(was, read); len(d) > 0 {
+		return fmt.Errorf("%s is not read as it was: %s was %s and is now %s; correct the conversion or the default or, if that is meant, run the test with UPDATE=1 and review the diff", g.path+storedJSON, d[0].path, d[0].was, d[0].is)
+	}
+	return nil
+}
+
+// strayGoldens finds stored objects that nothing reads any more.
+func strayGoldens(dir string, goldens []*golden) error {
+	var problems []error
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		stored := strings.HasSuffix(path, storedJSON) && !strings.HasSuffix(path, readAs)
+		if entry.IsDir() || !stored {
+			return nil
+		}
+		known := slices.ContainsFunc(goldens, func(g *golden) bool { return g.path+storedJSON == path })
+		if !known {
+			problems = append(problems, fmt.Errorf("%s: the server has no such kind and version, so objects that are stored in it cannot be read: keep the version, with Unserved, or, if SERVER storage stats counts no such object, delete the file", path))
+		}
+		return nil
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(append(problems, err)...)
+}

@@ -1,0 +1,254 @@
+package annextest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/randfill"
+
+	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/internal/convert"
+	"github.com/annexapi/annex/internal/define"
+)
+
+// RoundTrip fails the test if a version of a kind cannot hold what another says. It
+// fills objects of each version at random and sends them the ways that a server does:
+//
+//   - as JSON, and as protobuf where the types have its methods, and back;
+//   - from each version to the hub and back, as what a client writes and reads;
+//   - from the hub to each version and back, as what is stored in that version.
+//
+// Defaults are filled in wherever a server does so. A failure names the field, with
+// what it was and what it is. A conversion may refuse an object, with an error: toHub
+// any, fromHub one that the kind's Validate refuses. But a field that was set in no
+// object that was converted fails, too: it has not been tested; see Adjust. What a
+// version is meant to lose is declared with Loses.
+func RoundTrip(t *testing.T, server annex.Server, opts ...Option) {
+	t.Helper()
+	o := compile(opts)
+	ways, err := waysOf(server, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) {
+			for _, problem := range w.problems() {
+				t.Error(problem)
+			}
+		})
+	}
+	for _, mistake := range o.mistakes() {
+		t.Error(mistake)
+	}
+}
+
+func waysOf(server annex.Server, o *options) ([]*way, error) {
+	definition, scheme, err := compiled(server)
+	if err != nil {
+		return nil, err
+	}
+	var ways []*way
+	for _, k := range definition.Kinds() {
+		for _, v := range k.Versions {
+			if !v.Same { // else the Go type is another version's
+				ways = append(ways, &way{kind: k, version: v, name: versionName(k, v), scheme: scheme, options: o})
+			}
+		}
+	}
+	return ways, nil
+}
+
+// compiled returns the definition and the scheme that converts its objects.
+func compiled(server annex.Server) (*define.Server, *runtime.Scheme, error) {
+	definition, err := server.Definition()
+	if err != nil {
+		return nil, nil, fmt.Errorf("server %s: %w", server.Name, err)
+	}
+	machinery, err := convert.New(definition)
+	if err != nil {
+		return nil, nil, fmt.Errorf("server %s: %w", server.Name, err)
+	}
+	return definition, machinery.Scheme, nil
+}
+
+func versionName(k *define.Kind, v *define.Version) string {
+	return k.GroupResource().String() + "/" + v.GroupVersion.Version
+}
+
+// way is a version of a kind, whose objects go there and back.
+type way struct {
+	kind    *define.Kind
+	version *define.Version
+	name    string
+	scheme  *runtime.Scheme
+	options *options
+	found   []string
+}
+
+// problems sends random objects all ways of the version.
+func (w *way) problems() []string {
+	w.encoded()
+	if w.version != w.kind.Hub() {
+		w.throughHub()
+		w.throughVersion()
+	}
+	return w.found
+}
+
+func (w *way) errorf(format string, args ...any) {
+	w.found = append(w.found, fmt.Sprintf(format, args...))
+}
+
+// trip is what happened to the random objects of one way and direction.
+type trip struct {
+	name             string
+	filled, accepted map[string]bool
+	refused          error
+	reported         map[string]bool
+}
+
+func newTrip(name string) *trip {
+	return &trip{name: name, filled: map[string]bool{}, accepted: map[string]bool{}, reported: map[string]bool{}}
+}
+
+// each calls do with random objects of a version, defaulted. An error of do is a
+// refusal of the object.
+func (w *way) each(name string, v *define.Version, do func(trip *trip, obj runtime.Object) error) {
+	trip := newTrip(name)
+	source := filler(w.kind, w.options).NilChance(0.3).NumElements(1, 3)
+	for range w.options.rounds {
+		obj := v.New()
+		fill(source, obj)
+		w.scheme.Default(obj)
+		fields := fieldsOf(obj)
+		maps.Copy(trip.filled, fields)
+		if err := do(trip, obj); err != nil {
+			trip.refused = err
+			continue
+		}
+		maps.Copy(trip.accepted, fields)
+	}
+	for _, field := range slices.Sorted(maps.Keys(trip.filled)) {
+		if !trip.accepted[field] {
+			w.errorf("%s: no random object with %s could be converted, so the field is not tested: give annextest.Adjust a function that makes objects which clients could write. The last refusal: %v",
+				name, field, trip.refused)
+		}
+	}
+}
+
+// fill makes a random object without TypeMeta.
+func fill(source *randfill.Filler, obj runtime.Object) {
+	source.Fill(obj)
+	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+}
+
+// report fails the test for each field that came back as another, once.
+func (w *way) report(trip *trip, was, is runtime.Object) {
+	for _, d := range differences(was, is) {
+		if trip.reported[d.field] || w.options.lost(w.name, d.field) {
+			continue
+		}
+		trip.reported[d.field] = true
+		w.errorf("%s: %s is lost or changed (%s: %s became %s)", trip.name, d.field, d.path, d.was, d.is)
+	}
+}
+
+// encoded sends objects of the version through the encodings that it has.
+func (w *way) encoded() {
+	w.each("as JSON", w.version, func(trip *trip, obj runtime.Object) error {
+		data, err := json.Marshal(obj)
+		if err != nil {
+			return err
+		}
+		back := w.version.New()
+		if err := json.Unmarshal(data, back); err != nil {
+			return err
+		}
+		w.report(trip, obj, back)
+		return nil
+	})
+	if !hasProtobuf(w.version) {
+		return
+	}
+	w.each("as protobuf", w.version, func(trip *trip, obj runtime.Object) error {
+		data, err := obj.(protobufObject).Marshal()
+		if err != nil {
+			return err
+		}
+		back := w.version.New()
+		if err := back.(protobufObject).Unmarshal(data); err != nil {
+			return err
+		}
+		w.report(trip, obj, back)
+		return nil
+	})
+}
+
+// protobufObject is what makes an object fit for protobuf.
+type protobufObject interface {
+	Marshal() ([]byte, error)
+	Unmarshal([]byte) error
+}
+
+func hasProtobuf(v *define.Version) bool {
+	_, ok := v.New().(protobufObject)
+	return ok
+}
+
+func (w *way) throughHub() {
+	hub := w.kind.Hub()
+	name := fmt.Sprintf("to %s and back", hub.GroupVersion.Version)
+	w.each(name, w.version, func(trip *trip, obj runtime.Object) error {
+		there, back := hub.New(), w.version.New()
+		if err := w.scheme.Convert(obj.DeepCopyObject(), there, nil); err != nil {
+			return err
+		}
+		if err := w.scheme.Convert(there, back, nil); err != nil {
+			return w.unreadable(trip, there, err)
+		}
+		w.report(trip, obj, back)
+		return nil
+	})
+}
+
+// throughVersion is the way of an object that is stored in the version.
+func (w *way) throughVersion() {
+	hub := w.kind.Hub()
+	name := fmt.Sprintf("from %s and back", hub.GroupVersion.Version)
+	w.each(name, hub, func(trip *trip, obj runtime.Object) error {
+		there, back := w.version.New(), hub.New()
+		if err := w.scheme.Convert(obj.DeepCopyObject(), there, nil); err != nil {
+			return w.unreadable(trip, obj, err)
+		}
+		w.scheme.Default(there)
+		if err := w.scheme.Convert(there, back, nil); err != nil {
+			if !trip.reported["error"] {
+				trip.reported["error"] = true
+				w.errorf("%s: what the conversion from the hub made, the conversion to the hub refuses: %v (%s)", trip.name, err, show(reflect.ValueOf(there)))
+			}
+			return err
+		}
+		w.report(trip, obj, back)
+		return nil
+	})
+}
+
+// unreadable fails the test for an object of the hub that is valid, so that it could
+// be stored, and cannot be read in the version.
+func (w *way) unreadable(trip *trip, hub runtime.Object, err error) error {
+	if validate := w.kind.Validate; validate != nil && len(validate(context.Background(), hub)) > 0 {
+		return err
+	}
+	if !trip.reported["error"] {
+		trip.reported["error"] = true
+		w.errorf("%s: a valid object cannot be read in this version: %v (%s)", trip.name, err, show(reflect.ValueOf(hub)))
+	}
+	return err
+}

@@ -1,0 +1,28 @@
+package server_test
+
+import (
+	"math/rand"
+	"testing"
+
+	"example.com/wardle/apis/wardle/v1beta1"
+	"example.com/wardle/server"
+	"github.com/annexapi/annex/annextest"
+)
+
+func TestVersionsHoldWhatTheOthersSay(t *testing.T) {
+	annextest.RoundTrip(t, server.New(), sensible)
+}
+
+func TestWhatWasStoredIsStillRead(t *testing.T) {
+	annextest.GoldenObjects(t, server.New(), "testdata/objects", sensible)
+}
+
+// sensible lets a reference be to a flunder or to a fischer.
+var sensible = annextest.Adjust(func(spec *v1beta1.FlunderSpec, r *rand.Rand) {
+	switch r.Intn(3) {
+	case 0:
+		*spec = v1beta1.FlunderSpec{FlunderReference: spec.FlunderReference, ReferenceType: v1beta1.FlunderReferenceType}
+	case 1:
+		*spec = v1beta1.FlunderSpec{FischerReference: spec.FischerReference, ReferenceType: v1beta1.FischerReferenceType}
+	}
+})
