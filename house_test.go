@@ -40,6 +40,8 @@ var rooms = map[string][]string{
 	"internal/shop/v1":             {"api"}, // the tests' own API
 	"internal/shop/v1beta1":        {"api", "internal/shop/v1"},
 	"internal/shop/legacy/v1":      {"api", "internal/shop/v1"},
+	"internal/shop/rules/v1":       {"api"}, // rules that are tags
+	"internal/shop/rules/v1beta1":  {"api", "internal/shop/rules/v1"},
 	"store":                        {},
 	"store/journal":                {},
 	"store/memory":                 {"store/journal"}, // journals do not know each other

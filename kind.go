@@ -2,6 +2,7 @@ package annex
 
 import (
 	"context"
+	"maps"
 	"reflect"
 	"strings"
 	"time"
@@ -204,6 +205,16 @@ func updateRule[T any](validate func(ctx context.Context, obj, old *T) field.Err
 	return func(ctx context.Context, obj, old runtime.Object) field.ErrorList {
 		return validate(ctx, any(obj).(*T), any(old).(*T))
 	}
+}
+
+// ValidationOptions says which options are on, for rules that depend on one: the tags
+// +k8s:ifEnabled(Name) and +k8s:ifDisabled(Name). An option that a tag names and that is
+// not said to be true or false refuses every object that the rule is about. The rules
+// that the hub's tags make run on every write of the main endpoint and of /status,
+// whatever version the client speaks, those of another version when a client speaks it.
+func (k *KindBuilder[T]) ValidationOptions(options map[string]bool) *KindBuilder[T] {
+	k.kind.ValidationOptions = maps.Clone(options)
+	return k
 }
 
 // Warn returns warnings about an accepted object that its writer gets to see:

@@ -28,6 +28,10 @@ type Facts struct {
 	// the package has none.
 	AddDefaults func(*runtime.Scheme) error
 
+	// AddValidations registers the package's declarative validation, of the k8s tags
+	// in its types. Nil means that the package has none.
+	AddValidations func(*runtime.Scheme) error
+
 	// OpenAPI returns the definitions of the package's types and of all types
 	// they refer to, by OpenAPI model name, but for those of apimachinery, which
 	// the server has.

@@ -3,11 +3,19 @@
 package main
 
 import (
+	_ "embed"
 	"os"
 
 	"github.com/annexapi/annex/cmd/annex/internal/cli"
 )
 
+var (
+	//go:embed go.mod
+	goMod []byte
+	//go:embed go.sum
+	goSum []byte
+)
+
 func main() {
-	os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	os.Exit(cli.Main(cli.Module{Mod: goMod, Sum: goSum}, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

@@ -148,6 +148,11 @@ func (m *Machinery) addKind(k *define.Kind) error {
 		if err := m.addDefaults(v); err != nil {
 			return err
 		}
+		if add := v.Facts().AddValidations; add != nil {
+			if err := add(m.Scheme); err != nil {
+				return fmt.Errorf("validation of %s: %w", v.GroupVersion, err)
+			}
+		}
 		if v == hub {
 			continue
 		}

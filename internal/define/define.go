@@ -76,6 +76,9 @@ type Kind struct {
 	ValidateStatus   func(ctx context.Context, obj, old runtime.Object) field.ErrorList
 	Warn             func(ctx context.Context, obj runtime.Object) []string
 
+	// ValidationOptions are those that tags of declarative validation may ask for.
+	ValidationOptions map[string]bool
+
 	// Admissions run in order on every write; each constructor is called once
 	// for a server.
 	Admissions []AdmissionConstructor

@@ -27,6 +27,8 @@ type Options struct {
 	// Typer knows the kinds' types, Convertor their versions.
 	Typer     runtime.ObjectTyper
 	Convertor runtime.ObjectConvertor
+	// Validator runs the versions' generated validation. Nil means that they have none.
+	Validator Validator
 	// RESTOptions opens the storage of a resource.
 	RESTOptions generic.RESTOptionsGetter
 	// UnconditionalUpdate accepts an update without a resource version.

@@ -29,6 +29,7 @@ type strategy struct {
 	runtime.ObjectTyper
 	names.NameGenerator
 	convertor runtime.ObjectConvertor
+	validator Validator
 	kind      *define.Kind
 	// unconditional accepts an update without a resource version.
 	unconditional bool
@@ -45,7 +46,12 @@ var (
 )
 
 func newStrategy(k *define.Kind, options Options) strategy {
+	validator := options.Validator
+	if validator == nil {
+		validator = runtime.NewScheme()
+	}
 	return strategy{
+		validator:     validator,
 		ObjectTyper:   options.Typer,
 		NameGenerator: names.SimpleNameGenerator,
 		convertor:     options.Convertor,

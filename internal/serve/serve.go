@@ -147,6 +147,7 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 			return registry.Options{
 				Typer:               scheme,
 				Convertor:           scheme,
+				Validator:           scheme,
 				RESTOptions:         s.namespaces.Guard(storage),
 				UnconditionalUpdate: s.options.UnrestrictedUpdate,
 				Host:                handle,

@@ -13,6 +13,8 @@ import (
 	"context"
 
 	"github.com/spf13/cobra"
+
+	"github.com/annexapi/annex/cmd/annex/internal/generate"
 )
 
 // Exit codes.
@@ -24,13 +26,16 @@ const (
 // errReported is a failure that the verb has already told the user about.
 var errReported = errors.New("reported")
 
+// Module is the go.mod and go.sum of the tool itself.
+type Module = generate.Module
+
 // Main runs the command line and returns the exit code: 0, 1 for a failure, 2
 // for a mistake in the command line itself.
-func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+func Main(module Module, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 
-	root := newRoot()
+	root := newRoot(module)
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	root.SetOut(stdout)
@@ -56,7 +61,7 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 // usageError is a mistake in the command line that flag parsing cannot see.
 type usageError struct{ error }
 
-func newRoot() *cobra.Command {
+func newRoot(module Module) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "annex",
 		Short:         "The tool for servers made with Annex",
@@ -68,6 +73,6 @@ func newRoot() *cobra.Command {
 		},
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newGenerate(), newWorker(), newVersion())
+	root.AddCommand(newGenerate(module), newWorker(), newVersion())
 	return root
 }

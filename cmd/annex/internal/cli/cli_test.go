@@ -15,16 +15,33 @@ import (
 func TestMain(m *testing.M) {
 	// generate runs its own executable again, which here is the test binary.
 	if len(os.Args) > 1 && os.Args[1] == workerVerb {
-		os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+		os.Exit(Main(Module{}, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	testscript.Main(m, map[string]func(){
-		"annex": func() { os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
+		"annex": func() { os.Exit(Main(ownModule(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
 	})
+}
+
+// ownModule is what the tool itself embeds. The scripts run in folders of their own,
+// hence the path in the environment.
+func ownModule() Module {
+	var m Module
+	m.Mod, _ = os.ReadFile(filepath.Join(os.Getenv("ANNEX_MODULE"), "go.mod"))
+	m.Sum, _ = os.ReadFile(filepath.Join(os.Getenv("ANNEX_MODULE"), "go.sum"))
+	return m
 }
 
 // The scripts are the command line as a user types it.
 func TestScripts(t *testing.T) {
 	caches := goEnv(t, "GOMODCACHE", "GOCACHE", "GOROOT")
+	own, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	userCache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
@@ -34,7 +51,7 @@ func TestScripts(t *testing.T) {
 			}
 			env.Vars = append(env.Vars,
 				"GOMODCACHE="+caches[0], "GOCACHE="+caches[1], "GOROOT="+caches[2],
-				"ANNEX="+annex,
+				"ANNEX="+annex, "ANNEX_MODULE="+own, "XDG_CACHE_HOME="+userCache,
 				"GOPROXY=off", "GOSUMDB=off", "GOFLAGS=-mod=readonly", "GOWORK=off", "GOTOOLCHAIN=local")
 			return nil
 		},

@@ -16,7 +16,7 @@ import (
 // workerVerb is the hidden verb that generate runs itself with.
 const workerVerb = "generate-worker"
 
-func newGenerate() *cobra.Command {
+func newGenerate(module Module) *cobra.Command {
 	var check bool
 	var output string
 	cmd := &cobra.Command{
@@ -43,6 +43,7 @@ below the current folder are meant.`,
 			packages, err := generate.Run(cmd.Context(), generate.Options{
 				Args:   args,
 				Check:  check,
+				Module: module,
 				Worker: []string{self, workerVerb},
 			})
 			return report(cmd.OutOrStdout(), cmd.ErrOrStderr(), packages, err, check, output == "json")

@@ -36,6 +36,9 @@ type Options struct {
 	// Check asks for the result without writing it.
 	Check bool
 
+	// Module is the tool's own, with which generators that are programs are built.
+	Module Module
+
 	// Worker is the command that runs Work.
 	Worker []string
 }
@@ -71,6 +74,7 @@ func Run(ctx context.Context, o Options) ([]Package, error) {
 	}
 	var outputs []output
 	for _, r := range requests {
+		r.Module = o.Module
 		resp, err := work(ctx, o.Worker, r)
 		if err != nil {
 			return nil, err

@@ -29,6 +29,19 @@ func TestMain(m *testing.M) {
 
 func testWorker() []string { return []string{os.Args[0], workerVerb} }
 
+// testModule is what the tool embeds.
+func testModule(t testing.TB) Module {
+	t.Helper()
+	var m Module
+	var err error
+	for name, text := range map[string]*[]byte{"go.mod": &m.Mod, "go.sum": &m.Sum} {
+		if *text, err = os.ReadFile(filepath.Join("../..", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return m
+}
+
 var goldenPackages = []string{
 	"testdata/byhand/v1", "testdata/kubebuilder/v1", "testdata/shop/shared", "testdata/shop/v1", "testdata/shop/v2",
 }
@@ -37,7 +50,7 @@ var goldenPackages = []string{
 // generator. go test ./internal/generate -update rewrites them.
 func TestGeneratedFilesAreAsCommitted(t *testing.T) {
 	if *update {
-		if _, err := Run(t.Context(), Options{Args: goldenPackages, Worker: testWorker()}); err != nil {
+		if _, err := Run(t.Context(), Options{Args: goldenPackages, Worker: testWorker(), Module: testModule(t)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -80,6 +93,7 @@ func generateForTest(t testing.TB, args ...string) []output {
 	}
 	var all []output
 	for _, r := range requests {
+		r.Module = testModule(t)
 		resp, err := work(t.Context(), testWorker(), r)
 		if err != nil {
 			t.Fatal(err)
@@ -109,7 +123,7 @@ func TestKindsAreNamedWithoutTheirLists(t *testing.T) {
 //	go test ./internal/generate -run '^$' -bench .
 func BenchmarkGenerate(b *testing.B) {
 	for b.Loop() {
-		if _, err := Run(b.Context(), Options{Args: goldenPackages, Worker: testWorker()}); err != nil {
+		if _, err := Run(b.Context(), Options{Args: goldenPackages, Worker: testWorker(), Module: testModule(b)}); err != nil {
 			b.Fatal(err)
 		}
 	}

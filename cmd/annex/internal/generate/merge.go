@@ -23,11 +23,18 @@ type part struct {
 	name    string
 	imports map[string]string // path by local name
 	body    string
+	// variables are wanted, too: those of validations are never changed.
+	variables bool
 }
 
 func partOf(f *generator.File) (part, error) {
-	p := part{name: f.Name, body: f.Body.String(), imports: map[string]string{}}
-	for line := range f.Imports {
+	return newPart(f.Name, f.Imports, f.Body.String())
+}
+
+// newPart makes a part of code and the import lines that it needs.
+func newPart(name string, imports map[string]struct{}, body string) (part, error) {
+	p := part{name: name, body: body, imports: map[string]string{}}
+	for line := range imports {
 		name, quoted, ok := strings.Cut(strings.TrimSpace(line), " ")
 		if !ok {
 			name, quoted = "", line
@@ -69,6 +76,7 @@ const (
 	groupFacts = iota
 	groupDefaults
 	groupMethods
+	groupValidations
 	groupDefinitions
 )
 
@@ -76,6 +84,7 @@ const (
 // variables; an import of that name would be hidden by them.
 var localNames = []string{
 	"in", "out", "key", "val", "i", "c", "a", "b", "ok", "obj", "ref", "clone", "scheme", "inVal", "outVal", "ptrVar", "gv",
+	"ctx", "op", "fldPath", "oldObj", "errs", "e", "fn", "oldVal", "earlyReturn", "list", "item", "oldValueCorrelated", "value", "oldValue",
 }
 
 func newMerger(s *source) *merger {
@@ -89,8 +98,9 @@ func newMerger(s *source) *merger {
 	return m
 }
 
-// add takes the functions of p that the package does not declare itself. Of
-// everything else, init functions and variables above all, the file stays free.
+// add takes the functions of p that the package does not declare itself, and its
+// variables if they are wanted. Of everything else, init functions above all, the
+// file stays free.
 // It adds the names of the functions it took to functions.
 func (m *merger) add(p part, functions map[string]bool) error {
 	head := "package p\n"
@@ -105,6 +115,12 @@ func (m *merger) add(p part, functions map[string]bool) error {
 		unresolved[id] = true
 	}
 	for _, d := range f.Decls {
+		if v, ok := d.(*ast.GenDecl); ok && v.Tok == token.VAR && p.variables {
+			base := fset.Position(v.Pos()).Offset
+			edits := m.edits(fset, v, p, unresolved)
+			m.decls = append(m.decls, declaration{group: groupValidations, text: rewrite(src[base:fset.Position(v.End()).Offset], base, edits)})
+			continue
+		}
 		fn, ok := d.(*ast.FuncDecl)
 		if !ok || m.skips(fn) {
 			continue
@@ -164,17 +180,20 @@ type edit struct {
 	text           string
 }
 
-// edits returns what to change in fn: the import names that this file uses, and
-// names of generated functions.
-func (m *merger) edits(fset *token.FileSet, fn *ast.FuncDecl, p part, unresolved map[*ast.Ident]bool) []edit {
+// edits returns what to change in a declaration: the import names that this file
+// uses, and names of generated functions.
+func (m *merger) edits(fset *token.FileSet, d ast.Decl, p part, unresolved map[*ast.Ident]bool) []edit {
 	var edits []edit
 	replace := func(id *ast.Ident, text string) {
 		if id.Name != text {
 			edits = append(edits, edit{fset.Position(id.Pos()).Offset, len(id.Name), text})
 		}
 	}
-	replace(fn.Name, m.rename(fn.Name.Name))
-	ast.Inspect(fn, func(n ast.Node) bool {
+	fn, isFunc := d.(*ast.FuncDecl)
+	if isFunc {
+		replace(fn.Name, m.rename(fn.Name.Name))
+	}
+	ast.Inspect(d, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.SelectorExpr:
 			if id, ok := n.X.(*ast.Ident); ok && unresolved[id] {
@@ -189,7 +208,9 @@ func (m *merger) edits(fset *token.FileSet, fn *ast.FuncDecl, p part, unresolved
 		}
 		return true
 	})
-	edits = append(edits, orderDefaulters(fset, fn)...)
+	if isFunc {
+		edits = append(edits, orderDefaulters(fset, fn)...)
+	}
 	slices.SortFunc(edits, func(a, b edit) int { return a.offset - b.offset })
 	return edits
 }
@@ -310,6 +331,9 @@ func groupOf(fn *ast.FuncDecl) int {
 		return groupDefaults
 	case name == "GetOpenAPIDefinitions" || strings.HasPrefix(name, "schema_"):
 		return groupDefinitions
+	}
+	if strings.HasPrefix(name, "Validate_") {
+		return groupValidations
 	}
 	return groupFacts
 }

@@ -21,6 +21,8 @@ type facts struct {
 	Register    bool
 	Defaults    string
 	OwnDefaults bool
+
+	Validated []string // types that have a Validate function
 }
 
 // factsOf collects the facts; functions are the names of the functions that
@@ -33,6 +35,12 @@ func factsOf(s *source, o objects, functions map[string]bool) facts {
 			f.Defaulted = append(f.Defaulted, t.Name.Name)
 		}
 	}
+	for _, t := range slices.Concat(o.kinds, o.other) {
+		if functions["Validate_"+t.Name.Name] && !s.declares("Validate_"+t.Name.Name) {
+			f.Validated = append(f.Validated, t.Name.Name)
+		}
+	}
+	slices.Sort(f.Validated)
 	switch {
 	case s.declares("RegisterDefaults"):
 		f.Defaults, f.OwnDefaults = "RegisterDefaults", true
@@ -50,6 +58,9 @@ func API() api.Facts {
 		AddToScheme: AddToScheme,
 		{{- if .Defaults}}
 		AddDefaults: {{.Defaults}},
+		{{- end}}
+		{{- if .Validated}}
+		AddValidations: registerValidations,
 		{{- end}}
 		OpenAPI: openAPIDefinitions,
 	}
@@ -77,6 +88,18 @@ func registerDefaults(scheme *runtime.Scheme) error {
 	{{- end}}
 	return nil
 }
+{{end}}
+{{- if .Validated}}
+// registerValidations registers the declarative validation of this package's objects,
+// for all their subresources.
+func registerValidations(scheme *runtime.Scheme) error {
+	{{- range .Validated}}
+	scheme.AddValidationFunc(&{{.}}{}, func(ctx context.Context, op operation.Operation, obj, oldObj any) field.ErrorList {
+		return Validate_{{.}}(ctx, op, nil, obj.(*{{.}}), safe.Cast[*{{.}}](oldObj))
+	})
+	{{- end}}
+	return nil
+}
 {{end}}`))
 
 // render returns the facts as code.
@@ -89,10 +112,14 @@ func (f facts) render() (part, error) {
 		name: "registration",
 		body: b.String(),
 		imports: map[string]string{
-			"api":     apiPackage,
-			"metav1":  metaPackage,
-			"runtime": runtimePackage,
-			"schema":  schemaPackage,
+			"api":       apiPackage,
+			"metav1":    metaPackage,
+			"runtime":   runtimePackage,
+			"schema":    schemaPackage,
+			"context":   "context",
+			"operation": operationPackage,
+			"field":     fieldPackage,
+			"safe":      safePackage,
 		},
 	}, nil
 }

@@ -20,6 +20,7 @@ import (
 type request struct {
 	Patterns []string
 	Explicit []string
+	Module   Module
 }
 
 // response is what a worker answers: packages, or problems.
@@ -70,6 +71,7 @@ func generateAll(ctx context.Context, req request) ([]output, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer l.validations.stop()
 	stubs := map[string]string{}
 	for _, s := range slices.Concat(l.sources, l.neighbours) {
 		stubs[s.path] = stub(s, l.universe.Package(s.path))
@@ -96,11 +98,15 @@ func generateAll(ctx context.Context, req request) ([]output, error) {
 		l.markDefaults(s)
 		l.markOpenAPI(s)
 	}
+	validations, err := l.validations.wait()
+	if err != nil {
+		return nil, err
+	}
 	var outputs []output
 	sources := maps.Clone(stubs)
 	for _, s := range l.sources {
 		fmt.Fprintf(os.Stderr, "%s%s\n", workingOn, s.dir)
-		o, err := l.generate(s)
+		o, err := l.generate(s, validations[s.path])
 		if err != nil {
 			for _, p := range asProblems(err) {
 				p.File = cmp.Or(p.File, s.dir)
@@ -124,8 +130,9 @@ func generateAll(ctx context.Context, req request) ([]output, error) {
 	return outputs, nil
 }
 
-// generate runs every generator on one package.
-func (l *loaded) generate(s *source) (output, error) {
+// generate runs every generator on one package; validations is what validation-gen
+// made of it.
+func (l *loaded) generate(s *source, validations part) (output, error) {
 	generators := []func(*source) ([]*generator.File, error){l.deepcopy, l.models}
 	if s.group != "" {
 		generators = append(generators, l.defaults, l.openapi)
@@ -149,6 +156,9 @@ func (l *loaded) generate(s *source) (output, error) {
 				return output{}, err
 			}
 		}
+	}
+	if err := m.add(validations, functions); err != nil {
+		return output{}, err
 	}
 	o := output{Package: s.path, Dir: s.dir, Group: s.group, Version: s.version, Kinds: []string{}}
 	if s.group != "" {

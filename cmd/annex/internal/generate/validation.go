@@ -1,0 +1,419 @@
+package generate
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/token"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/code-generator/cmd/validation-gen/validators"
+	"k8s.io/code-generator/pkg/apidefinitions"
+	"k8s.io/gengo/v2/generator"
+	"k8s.io/gengo/v2/namer"
+	"k8s.io/gengo/v2/types"
+)
+
+// validationRequest and validationResponse are spoken with validation-gen, see
+// validationgen.go.txt.
+type validationRequest struct{ Packages, Others []string }
+
+type validationResponse struct {
+	Files []struct {
+		Package string
+		Imports []string
+		Body    string
+	}
+	Problems []string
+}
+
+// validations is a run of validation-gen beside the pass: it parses the packages
+// itself.
+type validations struct {
+	done   chan struct{}
+	cancel context.CancelFunc
+	// Below is set when done is closed.
+	parts    map[string]part
+	problems Problems
+	err      error
+}
+
+// startValidations starts validation-gen if a package has tags for it. It returns nil
+// if none has.
+func (l *loaded) startValidations(ctx context.Context, m Module, hidden []string, flags string) *validations {
+	req := validationRequest{}
+	tagged := false
+	for _, s := range l.sources {
+		req.Packages = append(req.Packages, s.path)
+		tagged = tagged || s.hasValidations()
+	}
+	for _, s := range l.neighbours {
+		req.Others = append(req.Others, s.path)
+		tagged = tagged || s.hasValidations()
+	}
+	if !tagged {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	v := &validations{done: make(chan struct{}), cancel: cancel}
+	go func() {
+		defer close(v.done)
+		resp, err := runValidationGen(ctx, m, req, hidden, flags)
+		if err != nil {
+			v.err = fmt.Errorf("generate validations: %w", err)
+			return
+		}
+		for _, text := range resp.Problems {
+			if p := l.validationProblem(text); !slices.Contains(v.problems, p) {
+				v.problems = append(v.problems, p)
+			}
+		}
+		v.parts = map[string]part{}
+		for _, f := range resp.Files {
+			imports := map[string]struct{}{}
+			for _, line := range f.Imports {
+				imports[line] = struct{}{}
+			}
+			p, err := newPart("validations", imports, f.Body)
+			if err != nil {
+				v.err = err
+				return
+			}
+			p.variables = true
+			v.parts[f.Package] = p
+		}
+	}()
+	return v
+}
+
+// stop ends validation-gen if it still runs.
+func (v *validations) stop() {
+	if v != nil {
+		v.cancel()
+		<-v.done
+	}
+}
+
+// wait returns the functions by package.
+func (v *validations) wait() (map[string]part, error) {
+	if v == nil {
+		return nil, nil
+	}
+	<-v.done
+	if v.err == nil && len(v.problems) > 0 {
+		return nil, v.problems
+	}
+	return v.parts, v.err
+}
+
+// runValidationGen runs validation-gen with the files hidden; flags are the user's for
+// the go command.
+func runValidationGen(ctx context.Context, m Module, req validationRequest, hidden []string, flags string) (validationResponse, error) {
+	program, err := m.validationGen(ctx)
+	if err != nil {
+		return validationResponse{}, err
+	}
+	in, err := json.Marshal(req)
+	if err != nil {
+		return validationResponse{}, err
+	}
+	overlay, err := overlayWithout(hidden)
+	if err != nil {
+		return validationResponse{}, err
+	}
+	defer os.Remove(overlay)
+	cmd := exec.CommandContext(ctx, program)
+	cmd.Env = append(os.Environ(), "GOFLAGS="+withOverlay(flags, overlay))
+	cmd.Stdin = bytes.NewReader(in)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return validationResponse{}, cmp.Or(ctx.Err(), error(lastWords(stderr.String(), err)))
+	}
+	var resp validationResponse
+	if err := json.Unmarshal(stdout.Bytes(), &resp); err != nil {
+		return resp, fmt.Errorf("read the answer of validation-gen: %w", err)
+	}
+	return resp, nil
+}
+
+var tagName = regexp.MustCompile(`\+(k8s:[A-Za-z][\w:-]*)`)
+
+// validationTags returns the names of the tags of validation-gen in a line of a
+// comment. Tags may hold others: +k8s:eachVal=+k8s:minimum=1.
+func validationTags(line string) (known, unknown []string) {
+	text, ok := commentTag(line)
+	if !ok || !strings.HasPrefix(text, "+k8s:") {
+		return nil, nil
+	}
+	for i, m := range tagName.FindAllStringSubmatch(text, -1) {
+		switch {
+		case validators.IsKnownTag(m[1]):
+			known = append(known, m[1])
+		case i == 0 && otherTag(m[1]):
+			return nil, nil
+		default:
+			unknown = append(unknown, m[1])
+		}
+	}
+	return known, unknown
+}
+
+func commentTag(line string) (string, bool) {
+	line = strings.TrimSpace(line)
+	line = strings.TrimSpace(strings.TrimPrefix(strings.TrimPrefix(line, "//"), "/*"))
+	return line, strings.HasPrefix(line, "+")
+}
+
+// otherTags are the k8s tags of other generators; what begins with one and a colon is
+// one, too.
+var otherTags = func() []string {
+	tags := []string{"k8s:validation", "k8s:supportsSubresource", "k8s:isSubresource", "k8s:conversion-fn"}
+	for _, spec := range []apidefinitions.Spec{
+		apidefinitions.Conversion, apidefinitions.Defaulter, apidefinitions.Validation, apidefinitions.PrereleaseLifecycle,
+		apidefinitions.Deepcopy, apidefinitions.Register, apidefinitions.OpenAPI, apidefinitions.Protobuf,
+		apidefinitions.Client, apidefinitions.ApplyConfiguration, apidefinitions.Informer, apidefinitions.Lister,
+	} {
+		tags = append(append(tags, spec.ActivationTag, spec.InputTag), spec.AuxTags...)
+	}
+	return tags
+}()
+
+func otherTag(name string) bool {
+	return slices.ContainsFunc(otherTags, func(tag string) bool {
+		return tag != "" && (name == tag || strings.HasPrefix(name, tag+":"))
+	})
+}
+
+// eachTagLine calls do with every line of every comment that may have tags.
+func (s *source) eachTagLine(do func(group *ast.CommentGroup, at token.Position, line string)) {
+	for _, f := range s.files {
+		for _, group := range f.Comments {
+			for _, c := range group.List {
+				at := s.fset.Position(c.Pos())
+				for i, line := range strings.Split(c.Text, "\n") {
+					if text, ok := commentTag(line); ok {
+						here := at
+						here.Line += i
+						do(group, here, text)
+					}
+				}
+			}
+		}
+	}
+}
+
+func (s *source) hasValidations() bool {
+	found := false
+	s.eachTagLine(func(_ *ast.CommentGroup, _ token.Position, line string) {
+		known, _ := validationTags(line)
+		found = found || len(known) > 0
+	})
+	return found
+}
+
+// badTags finds the k8s tags that no generator would read: those with a name that
+// none has, and validations that do not stand right above what they are about.
+func (s *source) badTags() Problems {
+	var problems Problems
+	documents := map[*ast.CommentGroup]bool{}
+	for _, f := range s.files {
+		ast.Inspect(f, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				return false
+			case *ast.Field:
+				documents[n.Doc] = true
+			case *ast.TypeSpec:
+				documents[n.Doc] = true
+			case *ast.ValueSpec:
+				documents[n.Doc] = true
+			case *ast.GenDecl:
+				documents[n.Doc] = n.Tok == token.TYPE || n.Tok == token.CONST
+			}
+			return true
+		})
+	}
+	s.eachTagLine(func(group *ast.CommentGroup, at token.Position, line string) {
+		known, unknown := validationTags(line)
+		for _, name := range unknown {
+			message := fmt.Sprintf("+%s is no tag of any generator: remove it", name)
+			if like := likeliest(name); like != "" {
+				message = fmt.Sprintf("+%s is no tag of any generator: did you mean +%s?", name, like)
+			}
+			problems = append(problems, Problem{File: at.Filename, Line: at.Line, Message: message})
+		}
+		if len(known) > 0 && !documents[group] {
+			problems = append(problems, Problem{File: at.Filename, Line: at.Line, Message: fmt.Sprintf(
+				"+%s is read by nobody here: put it right above a type, a field or a constant, without a blank line between", known[0])})
+		}
+	})
+	return problems
+}
+
+// likeliest returns the known tag that name is a typing error of, or nothing.
+func likeliest(name string) string {
+	best, most := "", 3
+	for _, tag := range slices.Concat(otherTags, validationTagNames()) {
+		if tag == "" {
+			continue
+		}
+		if d := distance(strings.ToLower(name), strings.ToLower(tag)); d < most {
+			best, most = tag, d
+		}
+	}
+	return best
+}
+
+// validationTagNames asks validation-gen's registry, which can be asked once in a process.
+var validationTagNames = sync.OnceValue(func() []string {
+	var all []string
+	c := &generator.Context{Namers: namer.NameSystems{}, Universe: types.Universe{}}
+	for _, doc := range validators.InitGlobalValidator(c, nil).Docs() {
+		all = append(all, doc.Tag)
+	}
+	return all
+})
+
+// distance is the number of letters to add, drop or replace.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			next := diagonal
+			if a[i] != b[j] {
+				next = 1 + min(diagonal, row[j], row[j+1])
+			}
+			diagonal, row[j+1] = row[j+1], next
+		}
+	}
+	return row[len(b)]
+}
+
+var (
+	validationPath = regexp.MustCompile(`(?:^|[\s(])((?:[\w.-]+/)*[\w.-]+?)\.([A-Z]\w*)(?:\.(\w+))?(?:\[\w+\])?(?: \([^()]*\))?: `)
+	ofField        = regexp.MustCompile(`^field (\w+): (.*)$`)
+	quotedTag      = regexp.MustCompile(`tag "(k8s:\w+)"|\+(k8s:\w+)`)
+)
+
+// validationProblem finds the line of the tag that an error of validation-gen is
+// about. Its errors begin with the paths of what it was looking at, from the outside
+// to the inside: field example.com/apis/v1.Spec.size: tag "k8s:minimum": ...
+func (l *loaded) validationProblem(text string) Problem {
+	text = oneLine(text)
+	for _, m := range slices.Backward(validationPath.FindAllStringSubmatchIndex(text, -1)) {
+		at := func(i int) string {
+			if m[2*i] < 0 {
+				return ""
+			}
+			return text[m[2*i]:m[2*i+1]]
+		}
+		s := pick(l.sources, at(1))
+		if s == nil {
+			s = pick(l.neighbours, at(1))
+		}
+		if s == nil || !s.declares(at(2)) {
+			continue
+		}
+		message := strings.TrimSpace(text[m[1]:])
+		if i := strings.Index(message, "; either add this package"); i >= 0 {
+			message = message[:i] + "; add +k8s:opaqueType to leave it alone"
+		}
+		tag := ""
+		if found := quotedTag.FindStringSubmatch(message); found != nil {
+			tag = found[1] + found[2]
+		}
+		name := at(2)
+		if at(3) != "" {
+			name += "." + at(3)
+		}
+		pos := s.tagPosition(at(2), at(3), tag)
+		if m := ofField.FindStringSubmatch(message); m != nil {
+			name, message = at(2)+"."+m[1], m[2]
+			pos = s.field(at(2), m[1])
+		}
+		return Problem{File: pos.Filename, Line: pos.Line, Message: fmt.Sprintf("validation of %s: %s", name, message)}
+	}
+	p := Problem{Message: "validation: " + text}
+	if len(l.sources) == 1 {
+		p.File = l.sources[0].dir
+	}
+	return p
+}
+
+// tagPosition returns where a tag of a type, or of the field of it with that JSON name,
+// stands, or the field or type if the tag is not found.
+func (s *source) tagPosition(typeName, jsonName, tag string) token.Position {
+	pos := s.declared[typeName]
+	look := func(doc *ast.CommentGroup) {
+		if doc == nil || tag == "" {
+			return
+		}
+		for _, c := range doc.List {
+			if text, ok := commentTag(c.Text); ok && strings.Contains(text, "+"+tag) {
+				pos = s.fset.Position(c.Pos())
+				return
+			}
+		}
+	}
+	for _, f := range s.files {
+		for _, d := range f.Decls {
+			g, ok := d.(*ast.GenDecl)
+			if !ok {
+				continue
+			}
+			for _, spec := range g.Specs {
+				t, ok := spec.(*ast.TypeSpec)
+				if !ok || t.Name.Name != typeName {
+					continue
+				}
+				doc := t.Doc
+				if doc == nil {
+					doc = g.Doc
+				}
+				st, ok := t.Type.(*ast.StructType)
+				if !ok || jsonName == "" {
+					look(doc)
+					continue
+				}
+				for _, field := range st.Fields.List {
+					if fieldNamed(field, jsonName) {
+						pos = s.fset.Position(field.Pos())
+						look(field.Doc)
+					}
+				}
+			}
+		}
+	}
+	return pos
+}
+
+var jsonTag = regexp.MustCompile("json:\"([^\",]*)")
+
+// fieldNamed reports whether a field has that name in JSON, or in Go if it has none.
+func fieldNamed(field *ast.Field, name string) bool {
+	if field.Tag != nil {
+		if m := jsonTag.FindStringSubmatch(field.Tag.Value); m != nil && m[1] != "" {
+			return m[1] == name
+		}
+	}
+	for _, id := range field.Names {
+		if id.Name == name {
+			return true
+		}
+	}
+	return len(field.Names) == 0 && embeddedName(field.Type) == name
+}
