@@ -27,11 +27,19 @@ import (
 // and makes space again. Writers are refused meanwhile, and try again by themselves;
 // the informer learns of every object without listing again.
 func TestInformersAndWritersOutliveAFullDisk(t *testing.T) {
-	t.Parallel()
-	about(t, annex.Embedded)
+	for _, storage := range []string{annex.Embedded, annex.Files} {
+		t.Run(storage, func(t *testing.T) {
+			t.Parallel()
+			about(t, storage)
+			testFullDisk(t, storage)
+		})
+	}
+}
+
+func testFullDisk(t *testing.T, storage string) {
 	disk := smallDisk(t, 16<<20)
 	full := filepath.Join(disk, "full")
-	instance, _ := run(t, shop(), annex.Options{DataDir: filepath.Join(disk, "data")})
+	instance, _ := run(t, shop(), annex.Options{Storage: storage, DataDir: filepath.Join(disk, "data")})
 	config, err := instance.ClientConfig()
 	if err != nil {
 		t.Fatal(err)

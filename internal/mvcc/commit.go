@@ -92,7 +92,10 @@ func (c *Core) tryAppend(ctx context.Context, ch change) (_ *write, conflicting 
 
 	record := c.record(ch, c.assigned+1, latest)
 	if guarded, ok := c.journal.(journal.Guarded); ok {
-		if err := guarded.Permit(ctx, record); err != nil {
+		switch err := guarded.Permit(ctx, record); {
+		case errors.Is(err, journal.ErrTransient):
+			return nil, nil, readOnly(err)
+		case err != nil:
 			return nil, nil, &refusedError{err}
 		}
 	}

@@ -23,8 +23,8 @@ const recoveryInterval = time.Second
 // others have never happened, and their revisions are given out again. Nobody can
 // tell, because a revision becomes known to readers, watchers and its own writer
 // only by being published; it is the same after a crash. Nor can the lost record
-// come back later: the recovered journal has read its log up to where that ends,
-// and goes on in another.
+// come back later: the recovered journal has found out where its records end, and
+// goes on from there.
 //
 // Readers and watchers do not notice. They go on with what is in memory and with
 // the failed journal, which is replaced at once when the new one has been checked.
@@ -69,9 +69,13 @@ func (c *Core) recover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	release := journal.Journal.Close
+	if recovered == journal.Journal(failed) {
+		release = func(journal.Journal) error { return nil } // it is what is read, whatever comes
+	}
 	found, err := c.compare(ctx, recovered)
 	if err != nil {
-		if closing := recovered.Close(); closing != nil {
+		if closing := release(recovered); closing != nil {
 			err = fmt.Errorf("%w (and closing the journal: %w)", err, closing)
 		}
 		if errors.Is(err, journal.ErrDamaged) {
@@ -83,8 +87,7 @@ func (c *Core) recover(ctx context.Context) error {
 		return err
 	}
 	c.adopt(recovered, found)
-	// That it has failed is known.
-	_ = failed.Close()
+	_ = release(failed) // that it has failed is known
 	c.recoveries.Add(1)
 	klog.InfoS("The store takes writes again", "revision", c.Revision(), "foundDurable", len(found.tail))
 

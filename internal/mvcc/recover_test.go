@@ -120,6 +120,75 @@ func TestRecoveryShowsWhatIsDurableAndNothingElse(t *testing.T) {
 	}
 }
 
+// mend lets a failed ledger go on with what it has up to a revision.
+func (l *ledger) mend(survives uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for r := range l.records {
+		if r > survives {
+			delete(l.records, r)
+		}
+	}
+	l.err, l.failWait, l.held = nil, 0, false
+	l.last, l.durable = survives, survives
+}
+
+func TestAJournalMayRecoverToItself(t *testing.T) {
+	clock := newClock()
+	core, pods, j := failing(t, clock, func(j *ledger) (journal.Journal, error) {
+		j.mend(4)
+		return recoverable{j}, nil
+	})
+	w := watchFrom(t, pods, 1, storage.Everything)
+	untilHealthy(t, core, clock)
+	create(t, pods, "later")
+	expect(t, w, "ADDED old@2", "ADDED new-3@3", "ADDED new-4@4", "ADDED later@5")
+	if j.closed {
+		t.Error("it was closed")
+	}
+	if err := core.Close(); err != nil || !j.closed {
+		t.Errorf("closed: %v, %v", j.closed, err)
+	}
+}
+
+func TestAJournalThatRecoversToItselfMustHoldWhatWasPublished(t *testing.T) {
+	clock := newClock()
+	core, pods, j := failing(t, clock, func(j *ledger) (journal.Journal, error) {
+		j.mend(1)
+		return recoverable{j}, nil
+	})
+	for deadline := time.Now().Add(patience); !errors.Is(core.Health(), journal.ErrDamaged); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("health: %v", core.Health())
+		}
+		clock.Step(time.Second)
+	}
+	_, err := tryAnnotate(t.Context(), pods, "old", "changed")
+	checkStatus(t, err, http.StatusServiceUnavailable, "damaged")
+	if get(t, pods, "old").ResourceVersion != "2" || j.closed {
+		t.Errorf("closed: %v", j.closed)
+	}
+}
+
+// A journal that cannot tell whether it may write does not call that a conflict.
+func TestAWriteThatCannotBePermittedIsTriedAgain(t *testing.T) {
+	j := guarded{newLedger(), func() error { return errFull }}
+	_, pods := open(t, j, mvcc.Options{})
+	err := pods.Create(t.Context(), key("a"), samplePod("a"), nil, 0)
+	checkStatus(t, err, http.StatusServiceUnavailable, errDisk.Error())
+	if seconds, ok := apierrors.SuggestsClientDelay(err); !ok || seconds != 1 {
+		t.Errorf("try again after %d s, %v", seconds, ok)
+	}
+}
+
+// guarded is a ledger as a journal.Guarded.
+type guarded struct {
+	*ledger
+	permit func() error
+}
+
+func (g guarded) Permit(context.Context, journal.Record) error { return g.permit() }
+
 func TestClientsAreToldWhenToTryAgainIfThereIsHope(t *testing.T) {
 	for _, hope := range []bool{true, false} {
 		j := newLedger()

@@ -85,6 +85,9 @@ func (r *rooted) Recover() (journal.Journal, error) {
 	if err != nil {
 		return nil, err
 	}
+	if recovered == r.Journal {
+		return r, nil
+	}
 	return &rooted{recovered, r.dir, r.info}, nil
 }
 

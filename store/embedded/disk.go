@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -75,7 +74,7 @@ func (d *disk) error() error {
 // fail records what Pebble or the journal met with, if it is the first failure;
 // later ones follow from that.
 func (d *disk) fail(err error) {
-	err = refused(err)
+	err = journal.Refused(err)
 	if d.failure.CompareAndSwap(nil, &err) {
 		d.onFail(err)
 	}
@@ -89,7 +88,7 @@ func (d *disk) failed(operation, path string, err error) bool {
 			err = fmt.Errorf("%s %s: %w", operation, path, err)
 		}
 		if operation != "sync" && operation != "close" {
-			err = refused(err)
+			err = journal.Refused(err)
 		}
 		first := d.failure.CompareAndSwap(nil, &err)
 		if first || d.failLastingly(err) {
@@ -115,20 +114,6 @@ func (d *disk) failLastingly(err error) bool {
 	}
 	before := d.failure.Load()
 	return before != nil && errors.Is(*before, journal.ErrTransient) && d.failure.CompareAndSwap(before, &err)
-}
-
-// refused marks an error as transient if the operating system refused something,
-// and says when the journal goes on.
-func refused(err error) error {
-	switch {
-	case errors.Is(err, journal.ErrTransient):
-		return err
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return journal.Transient(fmt.Errorf("%w (recovers by itself when there is space)", err))
-	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
-		return journal.Transient(fmt.Errorf("%w (recovers by itself when files can be opened)", err))
-	}
-	return err
 }
 
 // enter begins an operation that changes the directory, to be ended with leave;

@@ -94,7 +94,7 @@ func open(dir string, options Options) (*Journal, error) {
 func (p *place) open() (_ *Journal, err error) {
 	witness, found, err := openWitness(p.files, p.dir)
 	if err != nil {
-		return nil, refused(err)
+		return nil, journal.Refused(err)
 	}
 	defer func() {
 		if err != nil {
@@ -107,7 +107,7 @@ func (p *place) open() (_ *Journal, err error) {
 	}
 	state, err := inspect(p.files, p.dir, lock, witness)
 	if err != nil {
-		return nil, refused(err)
+		return nil, journal.Refused(err)
 	}
 	if state.exists && found && !state.manifestKnown {
 		if err := witness.forgetManifest(); err != nil {
@@ -130,7 +130,7 @@ func (p *place) open() (_ *Journal, err error) {
 			// What Pebble says of a disk that has failed follows from that.
 			return nil, failure
 		}
-		return nil, refused(describe(err))
+		return nil, journal.Refused(describe(err))
 	}
 	j.last.Store(state.last)
 	if err := j.begin(state); err != nil {

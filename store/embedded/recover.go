@@ -44,10 +44,10 @@ func (j *Journal) recover() (*Journal, error) {
 	}
 	before, err := j.listing()
 	if err != nil {
-		return nil, refused(err)
+		return nil, journal.Refused(err)
 	}
 	if err := j.probe(before); err != nil {
-		return nil, refused(err)
+		return nil, journal.Refused(err)
 	}
 	next, err := j.open()
 	if err != nil && errors.Is(err, journal.ErrTransient) {

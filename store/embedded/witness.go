@@ -203,7 +203,7 @@ func (w *witness) sayLocked(next testimony) error {
 // again.
 func (w *witness) forgetManifest() error {
 	if err := w.promiseManifest(manifestState{}); err != nil {
-		return refused(err)
+		return journal.Refused(err)
 	}
 	return w.file.Sync()
 }

@@ -28,9 +28,11 @@ type operation struct {
 	// proposal is whose file the record has come from; nil if from none.
 	proposal *Proposal
 	// run is something else that must not happen beside a commit.
-	run  func() error
-	done chan struct{}
-	err  error
+	run func() error
+	// heals says that run is for a journal that has failed.
+	heals bool
+	done  chan struct{}
+	err   error
 
 	before  entry  // what was known of the key; without a key if nothing
 	next    object // what will be
@@ -41,6 +43,7 @@ type operation struct {
 	stamp   stamp // of the content
 	present bool  // something is where the content goes
 	touched bool  // the object file is not what it was thought to be: it was left alone
+	durable bool  // the record is
 }
 
 // enqueue hands an operation to the committer. It needs mu.
@@ -112,14 +115,17 @@ func (j *Journal) commitNext() bool {
 	if len(batch) == 0 {
 		return false
 	}
-	if failure == nil {
-		if batch[0].run != nil {
-			failure = batch[0].run()
-		} else {
-			failure = j.commit(batch)
+	switch {
+	case batch[0].heals:
+		failure = batch[0].run()
+	case failure != nil:
+	case batch[0].run != nil:
+		if failure = batch[0].run(); failure != nil {
+			j.fail(failure, nil)
 		}
-		if failure != nil {
-			j.fail(failure)
+	default:
+		if failure = j.commit(batch); failure != nil {
+			j.fail(failure, batch)
 		}
 	}
 	j.mu.Lock()
@@ -168,6 +174,9 @@ func (j *Journal) commit(batch []*operation) error {
 	if err := j.syncAll(dirs); err != nil {
 		return err
 	}
+	for _, o := range live {
+		o.durable = true
+	}
 	dirs = map[string]bool{}
 	for _, o := range live {
 		if err := j.putObject(o, dirs); err != nil {
@@ -188,6 +197,7 @@ func (j *Journal) commit(batch []*operation) error {
 	defer j.mu.Unlock()
 	for _, o := range live {
 		j.settle(o)
+		j.committed = max(j.committed, o.record.Revision)
 	}
 	return nil
 }
@@ -558,7 +568,8 @@ func (j *Journal) hash(name string) (data []byte, hash digest, err error) {
 	return data, digestOf(data), nil
 }
 
-// parallel calls do for 0 to n-1, several at once, and returns the first error.
+// parallel calls do for 0 to n-1, several at once, and returns the first error, or one
+// that is not transient.
 func parallel(n int, do func(i int) error) error {
 	if n == 1 {
 		return do(0)
@@ -580,7 +591,7 @@ func parallel(n int, do func(i int) error) error {
 				}
 				if err := do(i); err != nil {
 					mu.Lock()
-					if first == nil {
+					if first == nil || errors.Is(first, journal.ErrTransient) && !errors.Is(err, journal.ErrTransient) {
 						first = err
 					}
 					mu.Unlock()

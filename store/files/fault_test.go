@@ -192,14 +192,18 @@ func newLoad() *load {
 func (l *load) take(t testing.TB, j *files.Journal) {
 	t.Helper()
 	l.journal = j
+	last := uint64(1)
 	compacted, err := j.Replay(t.Context(), func(r journal.Record) error {
-		l.current[r.Key] = r.Revision
+		last = r.Revision
+		if l.current[r.Key] = r.Revision; r.Deleted {
+			l.current[r.Key] = 0
+		}
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.last = max(compacted, 1)
+	l.last = max(compacted, last)
 }
 
 const pad = 300

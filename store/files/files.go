@@ -16,7 +16,8 @@
 // side files and object files under temporary names, moves the side files into
 // place, syncs their directories, and then does the same with the object files. If
 // the process dies in between, the hashes tell which object files are still to be
-// written. Any failure makes the journal read-only.
+// written. Any failure makes the journal read-only; after a disk that was full, Recover
+// goes on.
 //
 // Where the system can swap files, an object file is never overwritten: it is taken
 // out of its place first, and comes back if it was edited since the last look.
@@ -74,7 +75,7 @@ type Options struct {
 	FS FS
 }
 
-// Journal implements journal.Guarded.
+// Journal implements journal.Guarded and journal.Recoverer.
 type Journal struct {
 	root   string
 	files  FS
@@ -96,10 +97,13 @@ type Journal struct {
 	queued   map[string]int    // records of a key that are not committed yet
 	problems map[string]*problem
 	last     uint64 // that the next record has to follow, 0 if it may be any
+	// committed is the last revision that is known to be durable, or what last was made.
+	committed uint64
 	// compacted is what Trim made it.
 	compacted uint64
 	queue     []*operation
 	failure   error
+	failed    []*operation // those in whose midst that was
 	closed    bool
 	permitted *Proposal // for the record that is appended next
 
@@ -139,7 +143,10 @@ func (e *entry) path() string {
 	return e.place.stem + e.object.Suffix
 }
 
-var _ journal.Guarded = (*Journal)(nil)
+var (
+	_ journal.Guarded   = (*Journal)(nil)
+	_ journal.Recoverer = (*Journal)(nil)
+)
 
 const (
 	statePath   = private + "/state"
@@ -201,6 +208,7 @@ func open(root string, options Options) (_ *Journal, err error) {
 		}
 		j.files, j.watched = disk{root}, true
 	}
+	j.files = refusing{j.files}
 	if err := j.mkdir(private); err != nil {
 		return nil, err
 	}
@@ -245,7 +253,7 @@ func (j *Journal) load() error {
 	}
 	// The ceiling is higher than any revision that was given out; whoever saw it last
 	// before a crash sees higher ones from now on.
-	j.last, j.compacted = j.state.Ceiling, j.state.Ceiling
+	j.last, j.committed, j.compacted = j.state.Ceiling, j.state.Ceiling, j.state.Ceiling
 	if fresh {
 		var id [16]byte
 		if _, err := rand.Read(id[:]); err != nil {
@@ -348,12 +356,7 @@ func (j *Journal) readRecords() (unfinished []sideRecord, err error) {
 		j.know(e)
 		j.loaded = append(j.loaded, r.Record)
 	}
-	slices.SortFunc(j.loaded, func(a, b journal.Record) int {
-		if a.Revision < b.Revision {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(j.loaded, byRevision)
 	return unfinished, nil
 }
 
@@ -362,6 +365,10 @@ func (j *Journal) readRecord(name string) (sideRecord, error) {
 	if err != nil {
 		return sideRecord{}, journal.Damaged(0, "%s: %w", j.path(name), err)
 	}
+	return j.parseRecord(name, data)
+}
+
+func (j *Journal) parseRecord(name string, data []byte) (sideRecord, error) {
 	r, err := decodeRecord(data)
 	if newer := (newerFormatError{}); errors.As(err, &newer) {
 		return sideRecord{}, fmt.Errorf("%s: %w", j.path(name), newer)
@@ -430,7 +437,7 @@ func (j *Journal) clean(unfinished []sideRecord) error {
 				}
 			}
 		}
-		if err := j.files.Remove(sidePath(r.Key)); err != nil {
+		if err := j.files.Remove(sidePath(r.Key)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
@@ -544,10 +551,11 @@ func (j *Journal) Trim(compacted uint64, drop []uint64) error {
 		j.mu.Unlock()
 		return err
 	}
-	var newest []string
+	var newest []journal.Record
 	for _, revision := range drop {
-		if e := j.entries[j.records[revision].Key]; e != nil && e.revision == revision {
-			newest = append(newest, e.key)
+		r := j.records[revision]
+		if e := j.entries[r.Key]; e != nil && e.revision == revision {
+			newest = append(newest, r)
 		}
 		delete(j.records, revision)
 	}
@@ -557,10 +565,9 @@ func (j *Journal) Trim(compacted uint64, drop []uint64) error {
 		maps.Copy(smaller, j.records)
 		j.records, j.most = smaller, len(smaller)
 	}
-	j.compacted = compacted
 	jump := compacted > j.last
-	if jump {
-		j.last = compacted
+	if !jump {
+		j.compacted = compacted
 	}
 	j.mu.Unlock()
 	if !jump && len(newest) == 0 {
@@ -570,7 +577,13 @@ func (j *Journal) Trim(compacted uint64, drop []uint64) error {
 		if err := j.dropNewest(newest); err != nil || !jump {
 			return err
 		}
-		return j.reserve(compacted)
+		if err := j.reserve(compacted); err != nil {
+			return err
+		}
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.last, j.committed, j.compacted = compacted, compacted, compacted
+		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("trim files %s: %w", j.root, err)
@@ -580,10 +593,10 @@ func (j *Journal) Trim(compacted uint64, drop []uint64) error {
 
 // dropNewest removes the files of keys whose last record was dropped, which the core
 // never does.
-func (j *Journal) dropNewest(keys []string) error {
-	for _, key := range keys {
+func (j *Journal) dropNewest(records []journal.Record) error {
+	for _, r := range records {
 		j.mu.Lock()
-		e := j.entries[key]
+		e := j.entries[r.Key]
 		if e != nil {
 			j.forget(e)
 		}
@@ -591,13 +604,24 @@ func (j *Journal) dropNewest(keys []string) error {
 		if e == nil {
 			continue
 		}
-		if err := j.files.Remove(sidePath(key)); err != nil {
+		if err := j.removeFiles(e); err != nil {
+			j.mu.Lock()
+			defer j.mu.Unlock()
+			j.know(e)
+			j.records[r.Revision] = r
 			return err
 		}
-		if name := e.path(); name != "" {
-			if err := j.files.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
-			}
+	}
+	return nil
+}
+
+func (j *Journal) removeFiles(e *entry) error {
+	for _, name := range []string{sidePath(e.key), e.path()} {
+		if name == "" {
+			continue
+		}
+		if err := j.files.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
 		}
 	}
 	return nil
@@ -621,15 +645,16 @@ func (j *Journal) errLocked() error {
 	return nil
 }
 
-// fail makes the journal read-only. The first reason counts.
-func (j *Journal) fail(err error) {
+// fail makes the journal read-only, in the midst of some operations. The first reason
+// counts, unless it was transient and this one is not.
+func (j *Journal) fail(err error, midst []*operation) {
 	j.mu.Lock()
-	first := j.failure == nil
-	if first {
-		j.failure = err
+	counts := j.failure == nil || errors.Is(j.failure, journal.ErrTransient) && !errors.Is(err, journal.ErrTransient)
+	if counts {
+		j.failure, j.failed = err, midst
 	}
 	j.mu.Unlock()
-	if first {
+	if counts {
 		j.logger.Error("files: failed, no more records are accepted", "dir", j.root, "err", err)
 	}
 }

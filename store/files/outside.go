@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/annexapi/annex/store/journal"
 )
 
 const (
@@ -451,6 +453,10 @@ func (j *Journal) examine(name string, l *look) (p *Proposal, wait time.Duration
 	if !j.isHere() {
 		return nil, 0
 	}
+	if errors.Is(j.Err(), journal.ErrTransient) {
+		// What is there may be half of a commit, and nothing can be taken in now.
+		return nil, patience
+	}
 	dir := path.Dir(name)
 	r := j.layout.resourceAt(dir)
 	info, err := j.files.Stat(name)
@@ -496,11 +502,10 @@ func (j *Journal) examine(name string, l *look) (p *Proposal, wait time.Duration
 		j.mended(name)
 		return nil, 0
 	case behind:
-		j.adopt(e, name)
-		if err := j.conform(e.key, nil); err != nil {
-			return nil, 0 // the journal has failed
+		if j.adopt(e, name) == nil {
+			_ = j.conform(e.key, nil)
 		}
-		return nil, 0
+		return nil, 0 // if the journal has failed, that is for Recover
 	case removed:
 		return j.examineRemoved(e, name, seems, wrong)
 	}

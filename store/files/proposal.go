@@ -151,7 +151,9 @@ func (j *Journal) mayWrite(e *entry, at place) error {
 		switch verdict {
 		case asKnown, absent:
 		case behind:
-			j.adopt(e, name)
+			if err := j.adopt(e, name); err != nil {
+				return err
+			}
 		default:
 			return j.refusal(name)
 		}
@@ -242,18 +244,23 @@ func (j *Journal) pathOf(e *entry) string {
 }
 
 // adopt takes an object file that a crash kept from being written for what it is, so
-// that the next operation replaces it.
-func (j *Journal) adopt(e *entry, name string) {
+// that the next operation replaces it. There must be one: if the journal has failed, it
+// does nothing.
+func (j *Journal) adopt(e *entry, name string) error {
 	info, err := j.files.Stat(name)
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if err := j.errLocked(); err != nil {
+		return err
+	}
 	e.settled, e.behind = true, true
 	if err != nil {
 		e.object = object{}
-		return
+		return nil
 	}
 	e.object = object{Suffix: e.object.Suffix, SHA256: e.object.Replaces}
 	e.stamp = stampOf(info)
+	return nil
 }
 
 // conform brings the object file of a key in line with its record: after a crash, or

@@ -193,14 +193,15 @@ func (j *Journal) restore(name string, unfinished []sideRecord) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	j.logger.Info("files: this file was edited when the server died, the edit is back in its place", "file", j.path(to))
+	j.logger.Info("files: this file was edited when the server failed to write it, the edit is back in its place", "file", j.path(to))
 	return true, nil
 }
 
 // displacer finds what the record of a revision says of its object file.
 func (j *Journal) displacer(revision uint64, unfinished []sideRecord) (place, object, bool) {
-	if r, ok := j.records[revision]; ok {
-		e := j.entries[r.Key]
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if e := j.entries[j.records[revision].Key]; e != nil && e.revision == revision {
 		return e.place, e.object, e.placed
 	}
 	for _, r := range unfinished {

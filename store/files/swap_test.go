@@ -32,12 +32,14 @@ type meddled struct {
 	dies int64
 	left *atomic.Int64
 	dead *atomic.Bool
+	// why it fails then.
+	why error
 	// alone says that files can be renamed only as everywhere.
 	alone bool
 }
 
 func meddle(under files.FS, dies int64, meddle func()) meddled {
-	return meddled{under, meddle, new(atomic.Bool), dies, new(atomic.Int64), new(atomic.Bool), false}
+	return meddled{under, meddle, new(atomic.Bool), dies, new(atomic.Int64), new(atomic.Bool), syscall.EIO, false}
 }
 
 // arm has it happen at the next change of the object file.
@@ -54,7 +56,7 @@ func (m meddled) change(do func() error, names ...string) error {
 		}
 	}
 	if m.dead.Load() && m.left.Add(-1) < 0 {
-		return syscall.EIO
+		return m.why
 	}
 	return do()
 }
@@ -83,7 +85,7 @@ func (m meddled) Remove(name string) error {
 
 func (m meddled) Create(name string) (files.File, error) {
 	if m.dead.Load() {
-		return nil, syscall.EIO
+		return nil, m.why
 	}
 	return m.FS.Create(name)
 }
@@ -173,6 +175,39 @@ func (l *load) append(ctx context.Context, record journal.Record) error {
 // durable, and the edit comes after it. If the server dies meanwhile, at any moment,
 // it is the same after that.
 func TestAnEditAtTheLastMomentIsNotLost(t *testing.T) {
+	testLastMoment(t, syscall.EIO, func(t *testing.T, l *load, under meddled) *files.Journal {
+		_ = l.journal.Close()
+		next, err := files.Open("root", files.Options{Resources: layout, FS: under.FS})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return next
+	})
+}
+
+// TestAnEditAtTheLastMomentOutlivesAFullDisk is the same with a disk that is full from
+// some moment on, and a journal that recovers when it no longer is.
+func TestAnEditAtTheLastMomentOutlivesAFullDisk(t *testing.T) {
+	testLastMoment(t, syscall.ENOSPC, func(t *testing.T, l *load, under meddled) *files.Journal {
+		j := l.journal
+		for j.Err() == nil {
+			_ = l.append(t.Context(), journal.Record{Revision: l.last + 1, Previous: l.current["/pods/a/y"], Key: "/pods/a/y", Value: valueOf("y"), Committed: time.Now().UTC()})
+		}
+		if _, err := j.Recover(); !errors.Is(err, journal.ErrTransient) {
+			t.Errorf("recovered on a full disk: %v", err)
+		}
+		under.dead.Store(false)
+		next, err := j.Recover()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return next.(*files.Journal)
+	})
+}
+
+// testLastMoment lets changes fail, and takes what goes on after that from again.
+func testLastMoment(t *testing.T, why error, again func(t *testing.T, l *load, under meddled) *files.Journal) {
+	t.Helper()
 	for _, write := range []string{"create", "update", "delete"} {
 		for name := range edits(t, nil) {
 			if write == "create" && name == "removed" {
@@ -184,6 +219,7 @@ func TestAnEditAtTheLastMomentIsNotLost(t *testing.T) {
 					healthy := newMemory(vfs.NewMem())
 					edit := edits(t, healthy)[name]
 					under := meddle(healthy, dies, edit.do)
+					under.why = why
 					j, err := files.Open("root", files.Options{Resources: layout, FS: under})
 					if err != nil {
 						t.Fatal(err)
@@ -222,11 +258,8 @@ func TestAnEditAtTheLastMomentIsNotLost(t *testing.T) {
 						closeChecked(t, j)
 						return
 					}
-					_ = j.Close()
-					// The next process finds both.
-					if j, err = files.Open("root", files.Options{Resources: layout, FS: healthy}); err != nil {
-						t.Fatal(err)
-					}
+					// What goes on finds both.
+					j = again(t, l, under)
 					l.current = map[string]uint64{}
 					l.take(t, j)
 					switch now := l.current["/pods/a/x"]; {

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 )
 
@@ -94,7 +95,8 @@ type Recoverer interface {
 	// Recover opens the journal anew, as the next process would, after a failure
 	// that Err reports as one matching ErrTransient. What it returns takes the
 	// place of the failed journal, beginning with Replay. The failed one can still
-	// be read until it is closed; close both.
+	// be read until it is closed; close both. It may be the journal itself, which
+	// then accepts records again, and is closed once.
 	//
 	// It is called when every call of Append and Trim, and every wait, has returned.
 	// After an error that matches ErrTransient it can be called again, later; any
@@ -108,9 +110,9 @@ type Guarded interface {
 	Journal
 	// Permit is asked right before Append, by the same goroutine, about the same
 	// record. An error means that the record must not be written now, because it
-	// would take away what somebody else wrote; it says what to do about it. Nothing
-	// has happened then, and Append must not be called. The context is that of the
-	// writer.
+	// would take away what somebody else wrote; it says what to do about it. If it
+	// matches ErrTransient, that could not be told. Nothing has happened then, and
+	// Append must not be called. The context is that of the writer.
 	Permit(ctx context.Context, record Record) error
 }
 
@@ -156,6 +158,21 @@ func (d *Damage) Unwrap() error { return d.Err }
 
 // Transient marks an error as one that matches ErrTransient. Its text stays.
 func Transient(err error) error { return transient{err} }
+
+// Refused returns the error of an operation on a file marked as transient if the
+// operating system refused it for want of room or of handles, and with words on when
+// the journal goes on; else as it is. It is not for errors of a sync.
+func Refused(err error) error {
+	switch {
+	case errors.Is(err, ErrTransient):
+		return err
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return Transient(fmt.Errorf("%w (recovers by itself when there is space)", err))
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return Transient(fmt.Errorf("%w (recovers by itself when files can be opened)", err))
+	}
+	return err
+}
 
 type transient struct{ error }
 

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -130,6 +132,13 @@ func (r *recoveries) start(t *testing.T, disk Disk) {
 		r.changed.Broadcast()
 		disk.Heal()
 		writing.Wait()
+		if !t.Failed() {
+			r.await(t, "a watch does not see the end", func() bool {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				return !slices.ContainsFunc(r.reached, func(revision uint64) bool { return revision < r.core.Revision() })
+			})
+		}
 		if err := r.core.Close(); err != nil {
 			t.Errorf("close: %v", err)
 		}
@@ -235,7 +244,9 @@ func (r *recoveries) write(t *testing.T, writer int, rng *rand.Rand) {
 			t.Errorf("write %s: %v", key, err)
 			r.stopped = true
 		}
-		for err != nil && !r.stopped && r.trials == trial {
+		// A journal may refuse without having failed.
+		waits := err != nil && (!apierrors.IsServiceUnavailable(err) || r.core.Health() != nil)
+		for waits && !r.stopped && r.trials == trial {
 			r.changed.Wait()
 		}
 		r.mu.Unlock()
@@ -331,11 +342,15 @@ func (r *recoveries) verify(t *testing.T, disk Disk) {
 	}
 	defer j.Close()
 	last := uint64(1)
-	_, err = j.Replay(t.Context(), func(record journal.Record) error {
+	stored := map[string]string{}
+	compacted, err := j.Replay(t.Context(), func(record journal.Record) error {
 		last = record.Revision
 		told, known := r.events[0][record.Revision]
 		if f := factOf(record); known && f != told {
 			r.faults.Corrupted(t, "revision %d is stored as %v, was told as %v", record.Revision, f, told)
+		}
+		if stored[record.Key] = factOf(record).content; record.Deleted {
+			delete(stored, record.Key)
 		}
 		return nil
 	})
@@ -343,8 +358,26 @@ func (r *recoveries) verify(t *testing.T, disk Disk) {
 		t.Fatal(err)
 	}
 	for revision, f := range r.acked {
-		if revision > last {
+		if revision > max(last, compacted) {
 			r.faults.Lost(t, 1, "revision %d, %v, is not stored", revision, f)
+		}
+	}
+	// What is stored is what the first watch saw, to the end.
+	told := map[string]string{}
+	for _, revision := range slices.Sorted(maps.Keys(r.events[0])) {
+		f := r.events[0][revision]
+		if told[f.key] = f.content; f.content == deletedContent {
+			delete(told, f.key)
+		}
+	}
+	for key := range told {
+		if stored[key] != told[key] {
+			r.faults.Lost(t, 1, "%s is stored as %q, was told as %q", key, stored[key], told[key])
+		}
+	}
+	for key, content := range stored {
+		if _, known := told[key]; !known {
+			r.faults.Corrupted(t, "%s is stored as %q, and should not exist", key, content)
 		}
 	}
 	if errors.Is(r.core.Health(), journal.ErrTransient) {
