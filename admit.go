@@ -32,7 +32,8 @@ type Request[T any] struct {
 	// Namespace is empty for cluster-scoped kinds. Name may be empty on a create
 	// whose name is still to be generated.
 	Namespace, Name string
-	// Subresource is empty for the main endpoint, or status, or scale.
+	// Subresource is empty for the main endpoint, or status, or scale, or the custom
+	// subresource that changes the object.
 	Subresource string
 	// Object is the object as it would be stored; nil on a delete.
 	Object *T

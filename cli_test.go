@@ -27,10 +27,11 @@ import (
 // TestMain lets the test binary be the program shop as well.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"shop":   func() { annex.Main(shop()) },
-		"other":  func() { annex.Main(other()) },
-		"moved":  func() { annex.Main(moved()) },
-		"broken": func() { annex.Main(annex.Server{Name: "broken", Groups: []annex.Group{{Name: "Bad"}}}) },
+		"shop":     func() { annex.Main(shop()) },
+		"other":    func() { annex.Main(other()) },
+		"moved":    func() { annex.Main(moved()) },
+		"workshop": func() { annex.Main(workshop()) },
+		"broken":   func() { annex.Main(annex.Server{Name: "broken", Groups: []annex.Group{{Name: "Bad"}}}) },
 	})
 }
 

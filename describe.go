@@ -36,12 +36,47 @@ type description struct {
 	Source           string   `json:"source,omitempty"`
 	Verbs            []string `json:"verbs"`
 	Subresources     []string `json:"subresources,omitempty"`
+	Custom           []custom `json:"customSubresources,omitempty"`
 	Columns          []string `json:"columns,omitempty"`
 	SelectableFields []string `json:"selectableFields,omitempty"`
 	IndexedFields    []string `json:"indexedFields,omitempty"`
 	IndexedLabels    []string `json:"indexedLabels,omitempty"`
 	GracePeriod      string   `json:"gracePeriod,omitempty"`
 	Hooks            []string `json:"hooks,omitempty"`
+}
+
+// custom is a custom subresource among them.
+type custom struct {
+	Name  string   `json:"name"`
+	Verbs []string `json:"verbs"`
+	// Request and Answer are kinds, of one that takes requests; Methods and Options, a
+	// kind, are of one that connects.
+	Request string   `json:"request,omitempty"`
+	Answer  string   `json:"answer,omitempty"`
+	Methods []string `json:"methods,omitempty"`
+	Options string   `json:"options,omitempty"`
+}
+
+func describeCustom(s *define.Subresource) custom {
+	c := custom{Name: s.Name, Verbs: s.Verbs(), Methods: s.Methods}
+	switch {
+	case !s.Connects():
+		c.Request, c.Answer = s.Object.Name(), s.Answer.Name()
+	case s.Object != nil:
+		c.Options = s.Object.Name()
+	}
+	return c
+}
+
+func (c custom) String() string {
+	text := c.Name + ": "
+	switch {
+	case c.Request != "":
+		return text + strings.Join(c.Verbs, " or ") + " " + c.Request + ", answers " + c.Answer
+	case c.Options != "":
+		return text + "connects " + strings.Join(c.Methods, ", ") + ", options " + c.Options
+	}
+	return text + "connects " + strings.Join(c.Methods, ", ")
 }
 
 func describeCommand(server Server) *cobra.Command {
@@ -130,6 +165,9 @@ func describe(k *define.Kind) description {
 		}
 		d.Versions = append(d.Versions, name)
 	}
+	for _, s := range k.CustomSubresources {
+		d.Custom = append(d.Custom, describeCustom(s))
+	}
 	for _, c := range k.Columns {
 		d.Columns = append(d.Columns, c.Name)
 	}
@@ -189,7 +227,7 @@ func printDescriptions(out io.Writer, all []description) error {
 			scope = "namespaced"
 		}
 		fmt.Fprintf(w, "%s\n", d.Kind)
-		for _, line := range [][2]string{
+		lines := [][2]string{
 			{"resource", d.Resource + "." + d.Group + ", " + scope},
 			{"also served as", strings.Join(d.AlsoServedAs, ", ")},
 			{"shares objects of", d.SharesObjectsOf},
@@ -202,13 +240,19 @@ func printDescriptions(out io.Writer, all []description) error {
 			{"source", d.Source},
 			{"verbs", strings.Join(d.Verbs, ", ")},
 			{"subresources", strings.Join(d.Subresources, ", ")},
+		}
+		for i, c := range d.Custom {
+			lines = append(lines, [2]string{[]string{"custom subresources", ""}[min(i, 1)], c.String()})
+		}
+		lines = append(lines, [][2]string{
 			{"columns", strings.Join(d.Columns, ", ")},
 			{"selectable fields", strings.Join(d.SelectableFields, ", ")},
 			{"indexed fields", strings.Join(d.IndexedFields, ", ")},
 			{"indexed labels", strings.Join(d.IndexedLabels, ", ")},
 			{"grace period", d.GracePeriod},
 			{"hooks", strings.Join(d.Hooks, ", ")},
-		} {
+		}...)
+		for _, line := range lines {
 			if line[1] != "" {
 				fmt.Fprintf(w, "  %s\t%s\n", line[0], line[1])
 			}

@@ -63,10 +63,17 @@ func (k *KindBuilder[T]) definition() *define.Kind {
 		return nil
 	}
 	kind := k.kind
-	kind.Versions, kind.Also = nil, nil
+	kind.Versions, kind.Also, kind.CustomSubresources = nil, nil, nil
 	for _, v := range k.kind.Versions {
 		version := *v
 		kind.Versions = append(kind.Versions, &version)
+	}
+	for _, s := range k.kind.CustomSubresources {
+		if s != nil {
+			subresource := *s
+			s = &subresource
+		}
+		kind.CustomSubresources = append(kind.CustomSubresources, s)
 	}
 	for _, also := range k.kind.Also {
 		shared := kind

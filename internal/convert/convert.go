@@ -91,6 +91,9 @@ func newMachinery(server *define.Server, first string, extra []func(scheme *runt
 				m.addInternal(k)
 			}
 		}
+		for _, k := range inOrder(server.Kinds(), first) {
+			addSubresources(scheme, k)
+		}
 	}
 	// Like all kinds, a scale is patched and applied by way of its internal version.
 	m.Scheme.AddKnownTypes(schema.GroupVersion{Group: autoscalingv1.GroupName, Version: runtime.APIVersionInternal}, &autoscalingv1.Scale{})
@@ -138,6 +141,9 @@ func (m *Machinery) addInternal(k *define.Kind) {
 func (m *Machinery) addKind(k *define.Kind) error {
 	hub := k.Hub()
 	m.addInternal(k)
+	if err := m.addRequests(k); err != nil {
+		return err
+	}
 	for _, v := range k.Versions {
 		if err := m.addFieldLabels(k, v); err != nil {
 			return err

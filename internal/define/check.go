@@ -107,6 +107,7 @@ func (c *checker) kind(k *Kind) {
 	c.place(where, k)
 	c.capabilities(where, k)
 	c.paths(where, k)
+	c.subresources(where, k)
 	switch {
 	case k.Source != nil && k.Own != nil:
 		c.errorf(where, "Virtual and ServedBy exclude each other")

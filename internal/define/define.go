@@ -62,6 +62,8 @@ type Kind struct {
 	Status bool
 	Scale  *Scale
 	Grace  *Grace
+	// CustomSubresources are those beside /status and /scale, as declared.
+	CustomSubresources []*Subresource
 
 	Columns    []Column
 	Selectable []SelectableField
@@ -289,14 +291,17 @@ func (k *Kind) Updatable() bool {
 // the user's own cannot be told from the definition.
 func (k *Kind) Subresources() []string {
 	var names []string
-	if k.Owner().Own != nil || !k.Updatable() {
+	if k.Owner().Own != nil {
 		return nil
 	}
-	if k.Status {
+	if k.Status && k.Updatable() {
 		names = append(names, "status")
 	}
-	if k.Scale != nil {
+	if k.Scale != nil && k.Updatable() {
 		names = append(names, "scale")
+	}
+	for _, s := range k.CustomSubresources {
+		names = append(names, s.Name)
 	}
 	return names
 }

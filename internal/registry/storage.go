@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"github.com/annexapi/annex/internal/admit"
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/define"
 )
@@ -35,6 +36,8 @@ type Options struct {
 	UnconditionalUpdate bool
 	// Host is what constructors of storages get.
 	Host any
+	// Hooks are the admission hooks of all kinds.
+	Hooks *admit.Hooks
 }
 
 // Kind serves one kind: the same storage in all its versions.
@@ -43,6 +46,7 @@ type Kind struct {
 	store      *genericregistry.Store
 	status     *genericregistry.Store
 	own        map[string]rest.Storage // of a kind that is not served by store
+	hooks      *admit.Hooks
 }
 
 // NewKind opens the kind's storage. It is closed by the server that the storage
@@ -68,11 +72,11 @@ func NewKind(k *define.Kind, options Options) (*Kind, error) {
 	if err := store.CompleteWithOptions(storeOptions); err != nil {
 		return nil, fmt.Errorf("storage of %s: %w", k.GroupResource(), err)
 	}
-	return withStatus(k, store, main), nil
+	return withStatus(k, store, main, options), nil
 }
 
-func withStatus(k *define.Kind, store *genericregistry.Store, main strategy) *Kind {
-	kind := &Kind{Definition: k, store: store}
+func withStatus(k *define.Kind, store *genericregistry.Store, main strategy, options Options) *Kind {
+	kind := &Kind{Definition: k, store: store, hooks: options.Hooks}
 	if k.Status && k.Updatable() {
 		status := *store
 		status.UpdateStrategy = statusStrategy{main}
@@ -93,12 +97,16 @@ func (k *Kind) Share(other *define.Kind, options Options) *Kind {
 	store := *k.store
 	store.DefaultQualifiedResource, store.SingularQualifiedResource = other.GroupResource(), singular(other)
 	main.apply(&store)
-	return withStatus(other, &store, main)
+	return withStatus(other, &store, main, options)
 }
 
-// Storage returns what to install for each version of the kind, by path: the
+// Storage returns what to install for the first version of the kind, by path: the
 // resource itself and its subresources.
-func (k *Kind) Storage() map[string]rest.Storage {
+func (k *Kind) Storage() map[string]rest.Storage { return k.StorageIn(k.Definition.Versions[0]) }
+
+// StorageIn returns what to install for a version of the kind. It is the same for all
+// versions, but for what custom subresources say that they return.
+func (k *Kind) StorageIn(v *define.Version) map[string]rest.Storage {
 	if k.own != nil {
 		return k.own
 	}
@@ -109,6 +117,9 @@ func (k *Kind) Storage() map[string]rest.Storage {
 	}
 	if k.Definition.Scale != nil {
 		storage[resource+"/scale"] = &scaleREST{store: k.store, kind: k.Definition, TableConvertor: newTable(scaleColumns())}
+	}
+	for _, s := range k.Definition.CustomSubresources {
+		storage[resource+"/"+s.Name] = k.subresource(s, v)
 	}
 	return storage
 }

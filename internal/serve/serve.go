@@ -134,6 +134,10 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 	}
 	s.destroyOnClose(s.namespaces.Storage())
 	handle := host(s.loopback.Config(), s.informers)
+	hooks, err := admit.NewHooks(s.definition, handle)
+	if err != nil {
+		return err
+	}
 	for _, k := range s.definition.Kinds() {
 		if k.SharedWith != nil {
 			continue
@@ -151,6 +155,7 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 				RESTOptions:         s.namespaces.Guard(storage),
 				UnconditionalUpdate: s.options.UnrestrictedUpdate,
 				Host:                handle,
+				Hooks:               hooks,
 			}
 		}
 		kind, err := registry.NewKind(k, options(k))
@@ -162,10 +167,6 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 		for _, also := range k.Also {
 			s.kinds = append(s.kinds, kind.Share(also, options(also)))
 		}
-	}
-	hooks, err := admit.NewHooks(s.definition, handle)
-	if err != nil {
-		return err
 	}
 	authorizer, err := auth.NewAuthorizer()
 	if err != nil {

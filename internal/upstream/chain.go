@@ -27,6 +27,10 @@ func chain(config Config) func(http.Handler, *server.Config) http.Handler {
 			handler = withDeprecations(handler, warnings)
 		}
 		handler = withReasons(handler, config.Ready)
+		if connected := connectedOf(config.Definition); len(connected) > 0 {
+			handler = withConnectionsEnding(handler, connected, config.Stopping)
+			handler = withUpgradePermission(handler, connected, c)
+		}
 		handler = filters.WithAuthorization(handler, c.Authorization.Authorizer, c.Serializer)
 		handler = serverfilters.WithMaxInFlightLimit(handler, c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight, c.LongRunningFunc)
 		handler = withImpersonation(handler, c)
@@ -44,11 +48,12 @@ func chain(config Config) func(http.Handler, *server.Config) http.Handler {
 	}
 }
 
-// longRunning adds handlers beside the API to the requests that take their time.
-func longRunning(check request.LongRunningRequestCheck, handlers map[string]http.Handler) request.LongRunningRequestCheck {
+// longRunning adds handlers beside the API, and connections, to the requests that take
+// their time.
+func longRunning(check request.LongRunningRequestCheck, handlers map[string]http.Handler, connected connected) request.LongRunningRequestCheck {
 	return func(r *http.Request, info *request.RequestInfo) bool {
 		_, ours := handlers[info.Path]
-		return ours && !info.IsResourceRequest || check(r, info)
+		return ours && !info.IsResourceRequest || connected.longRunning(r, info) || check(r, info)
 	}
 }
 

@@ -34,7 +34,7 @@ func TestAWatchIsRefusedOnceWatchesAreToldToEnd(t *testing.T) {
 
 func TestWhatIsLongRunningHasNoDeadline(t *testing.T) {
 	watches := func(_ *http.Request, info *request.RequestInfo) bool { return info.Verb == "watch" }
-	check := longRunning(watches, map[string]http.Handler{"/storage/backup": http.NotFoundHandler()})
+	check := longRunning(watches, map[string]http.Handler{"/storage/backup": http.NotFoundHandler()}, nil)
 	for _, test := range []struct {
 		info request.RequestInfo
 		want bool

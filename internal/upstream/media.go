@@ -41,6 +41,13 @@ func speaksProtobuf(g *define.Group) bool {
 				}
 			}
 		}
+		for _, s := range k.CustomSubresources {
+			for _, t := range s.Types(k) {
+				if !reflect.PointerTo(t).Implements(message) {
+					return false
+				}
+			}
+		}
 	}
 	return true
 }

@@ -84,7 +84,7 @@ func New(c Config) (*Server, error) {
 	config.RequestTimeout = c.RequestTimeout
 	config.ReadyzChecks = append(config.ReadyzChecks, c.Ready...)
 	config.BuildHandlerChainFunc = chain(c)
-	config.LongRunningFunc = longRunning(config.LongRunningFunc, c.LongRunning)
+	config.LongRunningFunc = longRunning(config.LongRunningFunc, c.LongRunning, connectedOf(c.Definition))
 
 	namer := c.Machinery.Namer()
 	config.OpenAPIConfig = server.DefaultOpenAPIConfig(c.OpenAPI, namer)
@@ -137,7 +137,7 @@ func install(generic *server.GenericAPIServer, c Config) error {
 				if v.Unserved {
 					continue
 				}
-				add(info.VersionedResourcesStorageMap, v.GroupVersion, k.Storage())
+				add(info.VersionedResourcesStorageMap, v.GroupVersion, k.StorageIn(v))
 			}
 		}
 		if len(info.PrioritizedVersions) > 0 {

@@ -1,0 +1,270 @@
+package define
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/registry/rest"
+)
+
+// Subresource is a custom subresource: one that takes requests, which are objects,
+// or one that connects clients with a handler.
+type Subresource struct {
+	Name string
+	// Object is the Go type of the requests, or of a connection's options; nil for a
+	// connection without options.
+	Object reflect.Type
+
+	// Operations are what can be done with requests, Handle does it, and Answer is the
+	// Go type of what it returns.
+	Operations []admission.Operation
+	Answer     reflect.Type
+	Validate   func(ctx context.Context, obj runtime.Object) field.ErrorList
+	Handle     func(ctx context.Context, call *Call) (runtime.Object, error)
+
+	// Methods are the HTTP methods of connections, and Connect makes the handler of
+	// each. One is long-running unless LongRunning says otherwise.
+	Methods     []string
+	Connect     func(ctx context.Context, connection *Connection) (http.Handler, error)
+	LongRunning func(options runtime.Object) bool
+
+	// Default fills in the generated defaults of Object. Check sets it.
+	Default func(obj runtime.Object)
+}
+
+// Call is a request to a subresource.
+type Call struct {
+	Operation       admission.Operation
+	Resource        schema.GroupVersionResource
+	Namespace, Name string
+	// Parent is the object that the subresource is of, in the hub's version.
+	Parent runtime.Object
+	Object runtime.Object
+	User   user.Info
+	DryRun bool
+	// Update and UpdateStatus change the parent as its main endpoint and /status do.
+	Update, UpdateStatus func(ctx context.Context, change func(obj runtime.Object) error) (runtime.Object, error)
+}
+
+// Connection is a request to be connected.
+type Connection struct {
+	Resource        schema.GroupVersionResource
+	Namespace, Name string
+	Parent          runtime.Object
+	// Options are nil if the subresource has none.
+	Options   runtime.Object
+	User      user.Info
+	Responder rest.Responder
+}
+
+// Connects says whether the subresource connects, and takes no requests.
+func (s *Subresource) Connects() bool { return s.Answer == nil }
+
+// Verbs returns the verbs that callers need, as authorization and discovery name them.
+func (s *Subresource) Verbs() []string {
+	var verbs []string
+	for _, operation := range s.Operations {
+		verbs = append(verbs, strings.ToLower(string(operation)))
+	}
+	for _, method := range s.Methods {
+		if verb := connectMethods[method]; verb != "" {
+			verbs = append(verbs, verb)
+		}
+	}
+	slices.Sort(verbs)
+	return slices.Compact(verbs)
+}
+
+// connectMethods are the methods that there can be connections by, with the verbs
+// that discovery shows for them.
+var connectMethods = map[string]string{
+	http.MethodGet:     "get",
+	http.MethodHead:    "",
+	http.MethodPost:    "create",
+	http.MethodPut:     "update",
+	http.MethodPatch:   "patch",
+	http.MethodDelete:  "delete",
+	http.MethodOptions: "",
+}
+
+// New returns an empty request, or empty options.
+func (s *Subresource) New() runtime.Object {
+	return reflect.New(s.Object).Interface().(runtime.Object)
+}
+
+// Types returns the Go types that clients see in the subresource's requests and
+// answers, but for the kind's own and for Status.
+func (s *Subresource) Types(k *Kind) []reflect.Type {
+	var types []reflect.Type
+	for _, t := range []reflect.Type{s.Object, s.Answer} {
+		if t != nil && t != k.Hub().Type && t != reflect.TypeFor[metav1.Status]() && !slices.Contains(types, t) {
+			types = append(types, t)
+		}
+	}
+	return types
+}
+
+func (c *checker) subresources(where string, k *Kind) {
+	seen := map[string]bool{}
+	for i, s := range k.CustomSubresources {
+		if s == nil {
+			c.errorf(where, "subresource %d is nil", i)
+			continue
+		}
+		at := fmt.Sprintf("%s, subresource %q", where, s.Name)
+		switch {
+		case s.Name == "status" || s.Name == "scale":
+			c.errorf(at, "the name is taken: /status comes with the field Status, /scale with Scale")
+		case len(validation.IsDNS1035Label(s.Name)) > 0:
+			c.errorf(at, "%s", strings.Join(validation.IsDNS1035Label(s.Name), "; "))
+		case seen[s.Name]:
+			c.errorf(at, "declared twice")
+		}
+		seen[s.Name] = true
+		if k.Own != nil {
+			c.errorf(at, "has no effect: the storage of ServedBy has its own subresources, see Subresourcer")
+			continue
+		}
+		if s.Connects() {
+			c.connection(at, s)
+		} else {
+			c.requests(at, s)
+		}
+		c.subresourceTypes(at, k, s)
+	}
+}
+
+func (c *checker) requests(where string, s *Subresource) {
+	if s.Handle == nil {
+		c.errorf(where, "no function given")
+	}
+	if len(s.Operations) == 0 {
+		c.errorf(where, "On: name at least one operation, Create or Update")
+	}
+	for i, operation := range s.Operations {
+		switch {
+		case operation != admission.Create && operation != admission.Update:
+			c.errorf(where, "On: a request can be Create or Update, not %q", operation)
+		case slices.Contains(s.Operations[:i], operation):
+			c.errorf(where, "On: %s is named twice", operation)
+		}
+	}
+	if f, ok := structField(s.Object, "ObjectMeta"); slices.Contains(s.Operations, admission.Update) && (!ok || f.Type != reflect.TypeFor[metav1.ObjectMeta]()) {
+		c.errorf(where, "On: an Update names what it changes, and Go type %s has no name: embed metav1.ObjectMeta, or use Create", s.Object)
+	}
+}
+
+func (c *checker) connection(where string, s *Subresource) {
+	if s.Connect == nil {
+		c.errorf(where, "no function given")
+	}
+	if len(s.Methods) == 0 {
+		c.errorf(where, "Methods: name at least one, such as GET")
+	}
+	for i, method := range s.Methods {
+		if _, ok := connectMethods[method]; !ok {
+			c.errorf(where, "Methods: %q is none of GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS", method)
+		} else if slices.Contains(s.Methods[:i], method) {
+			c.errorf(where, "Methods: %s is named twice", method)
+		}
+	}
+	if s.Object == nil || s.Object.Kind() != reflect.Struct {
+		return
+	}
+	for f := range s.Object.Fields() {
+		if !f.IsExported() || f.Type == reflect.TypeFor[metav1.TypeMeta]() {
+			continue
+		}
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name == "" || name == "-" {
+			c.errorf(where, "option %s of Go type %s has no name: give it a json tag", f.Name, s.Object)
+		} else if !isParameter(f.Type) {
+			c.errorf(where, "option %s of Go type %s cannot be written in a query: use a string, boolean, number, metav1.Time, a pointer to one, or []string", f.Name, s.Object)
+		}
+	}
+}
+
+// isParameter says whether a value of the type can be read from a query; package
+// convert reads it.
+func isParameter(t reflect.Type) bool {
+	if t == reflect.TypeFor[[]string]() {
+		return true
+	}
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch t.Kind() {
+	case reflect.String, reflect.Bool, reflect.Int, reflect.Int32, reflect.Int64, reflect.Float64:
+		return true
+	}
+	return t == reflect.TypeFor[metav1.Time]()
+}
+
+// subresourceTypes checks that a package of the kind's versions registers the types,
+// and no version has another type by the same name.
+func (c *checker) subresourceTypes(where string, k *Kind, s *Subresource) {
+	for _, t := range s.Types(k) {
+		if _, ok := structField(t, "TypeMeta"); !ok {
+			c.errorf(where, "Go type %s does not embed metav1.TypeMeta", t)
+			continue
+		}
+		var home *Version
+		for _, v := range k.AllVersions() {
+			known, ok := c.known(v)
+			switch other := known[t.Name()]; {
+			case !ok:
+			case other == t && home == nil:
+				home = v
+			case other != nil && other != t:
+				c.errorf(where, "version %s has a %s of its own, Go type %s: a subresource has one Go type in all versions; give them different names", v.GroupVersion.Version, t.Name(), other)
+			}
+		}
+		if home == nil {
+			c.errorf(where, "Go type %s is registered by no version's package: declare it in one, with the comment +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object, and run annex generate", t)
+			continue
+		}
+		if t == s.Object {
+			s.Default = c.defaults(where, home)
+		}
+	}
+}
+
+// known returns the types that a version's package registers, by kind.
+func (c *checker) known(v *Version) (map[string]reflect.Type, bool) {
+	if v.Facts == nil || v.Facts().AddToScheme == nil {
+		return nil, false // has been said
+	}
+	scheme := runtime.NewScheme()
+	if err := v.Facts().AddToScheme(scheme); err != nil {
+		return nil, false
+	}
+	return scheme.KnownTypes(v.Facts().GroupVersion), true
+}
+
+// defaults returns the generated defaults of a version's package.
+func (c *checker) defaults(where string, v *Version) func(runtime.Object) {
+	scheme := runtime.NewScheme()
+	if add := v.Facts().AddDefaults; add != nil {
+		if err := add(scheme); err != nil {
+			c.errorf(where, "defaults of %s: %v", v.GroupVersion, err)
+		}
+	}
+	return scheme.Default
+}
+
+func structField(t reflect.Type, name string) (reflect.StructField, bool) {
+	if t.Kind() != reflect.Struct {
+		return reflect.StructField{}, false
+	}
+	return t.FieldByName(name)
+}

@@ -1,0 +1,316 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/util/dryrun"
+
+	"github.com/annexapi/annex/internal/define"
+)
+
+// subresource returns the endpoint of a custom subresource in a version of the kind.
+func (k *Kind) subresource(s *define.Subresource, v *define.Version) rest.Storage {
+	if s.Connects() {
+		return &connectREST{kind: k, sub: s, version: v}
+	}
+	r := &requestREST{kind: k, sub: s, version: v}
+	create, update := slices.Contains(s.Operations, admission.Create), slices.Contains(s.Operations, admission.Update)
+	switch {
+	case create && update:
+		return r
+	case update:
+		return struct {
+			requests
+			updates
+		}{r, r}
+	default:
+		return struct {
+			requests
+			namedCreates
+		}{r, r}
+	}
+}
+
+// requests is the part of a subresource that every one with requests has; upstream
+// takes its verbs from the rest.
+type requests interface {
+	rest.Storage
+	rest.StorageMetadata
+}
+
+type namedCreates interface {
+	Create(ctx context.Context, name string, obj runtime.Object, valid rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error)
+}
+
+// requestREST is a custom subresource that takes requests.
+type requestREST struct {
+	kind    *Kind
+	sub     *define.Subresource
+	version *define.Version
+}
+
+var (
+	_ rest.NamedCreater    = (*requestREST)(nil)
+	_ rest.Updater         = (*requestREST)(nil)
+	_ rest.StorageMetadata = (*requestREST)(nil)
+)
+
+func (r *requestREST) New() runtime.Object { return r.sub.New() }
+
+// Destroy leaves the storage to the main endpoint.
+func (r *requestREST) Destroy() {}
+
+func (r *requestREST) ProducesMIMETypes(string) []string { return nil }
+
+// ProducesObject tells OpenAPI what is answered; nil is what was sent.
+func (r *requestREST) ProducesObject(string) any {
+	switch r.sub.Answer {
+	case r.sub.Object:
+		return nil
+	case r.kind.Definition.Hub().Type:
+		return reflect.Zero(r.version.Type).Interface()
+	}
+	return reflect.Zero(r.sub.Answer).Interface()
+}
+
+// Create handles a POST.
+func (r *requestREST) Create(ctx context.Context, name string, obj runtime.Object, admitted rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	parent, err := r.kind.parent(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.checkName(obj, name); err != nil {
+		return nil, err
+	}
+	if admitted != nil {
+		if err := admitted(ctx, obj.DeepCopyObject()); err != nil {
+			return nil, err
+		}
+	}
+	unchanged := &metav1.Preconditions{UID: uidOf(parent)}
+	return r.handle(ctx, admission.Create, parent, obj, options.DryRun, unchanged)
+}
+
+// checkName wants a request that has a name to name the object that it is for, and
+// gives it that name if it says none.
+func (r *requestREST) checkName(obj runtime.Object, name string) error {
+	m, ok := obj.(metav1.Object)
+	switch {
+	case !ok:
+	case m.GetName() == "":
+		m.SetName(name)
+	case m.GetName() != name:
+		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", m.GetName(), name))
+	}
+	return nil
+}
+
+// Update handles a PUT. What it replaces is an empty request of the parent's identity,
+// so that a request can name the parent's uid and resource version as preconditions.
+func (r *requestREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, _ rest.ValidateObjectFunc, admitted rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+	parent, err := r.kind.parent(ctx, name)
+	if err != nil {
+		return nil, false, err
+	}
+	old := r.sub.New()
+	m, identity := accessor(old), accessor(parent)
+	m.SetName(identity.GetName())
+	m.SetNamespace(identity.GetNamespace())
+	m.SetUID(identity.GetUID())
+	m.SetResourceVersion(identity.GetResourceVersion())
+	obj, err := info.UpdatedObject(ctx, old)
+	if err != nil {
+		return nil, false, err
+	}
+	unchanged := &metav1.Preconditions{UID: uidOf(parent)}
+	sent := accessor(obj)
+	if sent.GetUID() != "" && sent.GetUID() != identity.GetUID() {
+		return nil, false, r.conflict(name, fmt.Sprintf("Precondition failed: UID in precondition: %v, UID in object meta: %v", sent.GetUID(), identity.GetUID()))
+	}
+	if version := sent.GetResourceVersion(); version != "" {
+		if version != identity.GetResourceVersion() {
+			return nil, false, r.conflict(name, genericregistry.OptimisticLockErrorMsg)
+		}
+		unchanged.ResourceVersion = &version
+	}
+	if admitted != nil {
+		if err := admitted(ctx, obj.DeepCopyObject(), old); err != nil {
+			return nil, false, err
+		}
+	}
+	answer, err := r.handle(ctx, admission.Update, parent, obj, options.DryRun, unchanged)
+	return answer, false, err
+}
+
+func (r *requestREST) conflict(name, text string) error {
+	return apierrors.NewConflict(r.kind.Definition.GroupResource(), name, errors.New(text))
+}
+
+// handle hands a request that has been admitted to the user's function.
+func (r *requestREST) handle(ctx context.Context, operation admission.Operation, parent, obj runtime.Object, dryRun []string, unchanged *metav1.Preconditions) (runtime.Object, error) {
+	name := accessor(parent).GetName()
+	if r.sub.Validate != nil {
+		if errs := r.sub.Validate(ctx, obj); len(errs) > 0 {
+			return nil, apierrors.NewInvalid(schema.GroupKind{Group: r.kind.Definition.Group, Kind: r.sub.Object.Name()}, name, errs)
+		}
+	}
+	call := &define.Call{
+		Operation: operation,
+		Resource:  r.version.GroupVersion.WithResource(r.kind.Definition.Resource),
+		Namespace: accessor(parent).GetNamespace(),
+		Name:      name,
+		Parent:    parent,
+		Object:    obj,
+		User:      caller(ctx),
+		DryRun:    dryrun.IsDryRun(dryRun),
+	}
+	update := func(store *genericregistry.Store) func(context.Context, func(runtime.Object) error) (runtime.Object, error) {
+		return func(ctx context.Context, change func(runtime.Object) error) (runtime.Object, error) {
+			if store == nil {
+				return nil, apierrors.NewInternalError(fmt.Errorf("subresource %s: %s has no /status to update", r.sub.Name, r.kind.Definition.GroupResource()))
+			}
+			options := &metav1.UpdateOptions{DryRun: dryRun}
+			obj, _, err := store.Update(ctx, name, parentChange{change, unchanged}, nil, r.admit(call, options), false, options)
+			return obj, err
+		}
+	}
+	call.Update, call.UpdateStatus = update(r.kind.store), update(r.kind.status)
+	answer, err := r.sub.Handle(ctx, call)
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	if isNil(answer) {
+		return nil, apierrors.NewInternalError(fmt.Errorf("subresource %s of %s answered with nothing", r.sub.Name, r.kind.Definition.GroupResource()))
+	}
+	return answer, nil
+}
+
+// admit has the validating hooks of the kind see the change of its object; else a
+// subresource would be a way around them. Admission has seen the request itself.
+func (r *requestREST) admit(call *define.Call, options *metav1.UpdateOptions) rest.ValidateObjectUpdateFunc {
+	return func(ctx context.Context, obj, old runtime.Object) error {
+		attributes := admission.NewAttributesRecord(obj, old, r.version.GroupVersion.WithKind(r.kind.Definition.Name), call.Namespace, call.Name,
+			call.Resource, r.sub.Name, admission.Update, options, call.DryRun, call.User)
+		return r.kind.hooks.Validate(ctx, attributes, nil)
+	}
+}
+
+// parentChange is a change of the parent by the user's function, which storage calls
+// again when another writer came first.
+type parentChange struct {
+	change    func(obj runtime.Object) error
+	unchanged *metav1.Preconditions
+}
+
+var _ rest.UpdatedObjectInfo = parentChange{}
+
+func (c parentChange) Preconditions() *metav1.Preconditions { return c.unchanged }
+
+func (c parentChange) UpdatedObject(_ context.Context, old runtime.Object) (runtime.Object, error) {
+	obj := old.DeepCopyObject()
+	if err := c.change(obj); err != nil {
+		return nil, err
+	}
+	return obj, nil
+}
+
+// statusOf takes the API status out of what wraps it, because upstream looks no
+// deeper than the error it gets. Without one it is an internal error.
+func statusOf(err error) error {
+	var status apierrors.APIStatus
+	if _, ok := err.(apierrors.APIStatus); ok {
+		return err
+	}
+	if !errors.As(err, &status) {
+		return apierrors.NewInternalError(err)
+	}
+	wrapped := status.Status()
+	wrapped.Message = err.Error()
+	return &apierrors.StatusError{ErrStatus: wrapped}
+}
+
+// parent reads the object that a subresource is of, for the user's function to keep.
+func (k *Kind) parent(ctx context.Context, name string) (runtime.Object, error) {
+	obj, err := k.store.Get(ctx, name, &metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return obj.DeepCopyObject(), nil
+}
+
+func uidOf(obj runtime.Object) *types.UID {
+	uid := accessor(obj).GetUID()
+	return &uid
+}
+
+func caller(ctx context.Context) user.Info {
+	info, _ := request.UserFrom(ctx)
+	return info
+}
+
+// connectREST is a custom subresource that connects clients with a handler.
+type connectREST struct {
+	kind    *Kind
+	sub     *define.Subresource
+	version *define.Version
+}
+
+var _ rest.Connecter = (*connectREST)(nil)
+
+// New returns what discovery and errors name the subresource after, as with the log
+// of a pod: the kind itself.
+func (r *connectREST) New() runtime.Object { return r.kind.Definition.Hub().New() }
+
+// Destroy leaves the storage to the main endpoint.
+func (r *connectREST) Destroy() {}
+
+func (r *connectREST) ConnectMethods() []string { return r.sub.Methods }
+
+func (r *connectREST) NewConnectOptions() (runtime.Object, bool, string) {
+	if r.sub.Object == nil {
+		return nil, false, ""
+	}
+	return r.sub.New(), false, ""
+}
+
+// Connect returns the handler of one request.
+func (r *connectREST) Connect(ctx context.Context, name string, options runtime.Object, responder rest.Responder) (http.Handler, error) {
+	parent, err := r.kind.parent(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if options != nil && r.sub.Default != nil {
+		r.sub.Default(options) // upstream does not if the query is empty
+	}
+	handler, err := r.sub.Connect(ctx, &define.Connection{
+		Resource:  r.version.GroupVersion.WithResource(r.kind.Definition.Resource),
+		Namespace: accessor(parent).GetNamespace(),
+		Name:      name,
+		Parent:    parent,
+		Options:   options,
+		User:      caller(ctx),
+		Responder: responder,
+	})
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	if handler == nil {
+		return nil, apierrors.NewInternalError(fmt.Errorf("subresource %s of %s has no handler for this request", r.sub.Name, r.kind.Definition.GroupResource()))
+	}
+	return handler, nil
+}

@@ -1,0 +1,99 @@
+package upstream
+
+import (
+	"context"
+	"net/http"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/server"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
+
+	"github.com/annexapi/annex/internal/convert"
+	"github.com/annexapi/annex/internal/define"
+)
+
+// connected are the subresources that connect clients with handlers.
+type connected map[connectedKey]*define.Subresource
+
+type connectedKey struct {
+	schema.GroupResource
+	subresource string
+}
+
+func connectedOf(s *define.Server) connected {
+	all := connected{}
+	for _, k := range s.Kinds() {
+		for _, sub := range k.CustomSubresources {
+			if sub.Connects() {
+				all[connectedKey{k.GroupResource(), sub.Name}] = sub
+			}
+		}
+	}
+	return all
+}
+
+// of returns what a request is to be connected by; nil if it is another request.
+func (c connected) of(info *request.RequestInfo) *define.Subresource {
+	if !info.IsResourceRequest || info.Subresource == "" {
+		return nil
+	}
+	return c[connectedKey{schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Subresource}]
+}
+
+// longRunning says whether a request is one that takes its time: a connection is,
+// unless its options say otherwise. Options that cannot be read are refused soon.
+func (c connected) longRunning(r *http.Request, info *request.RequestInfo) bool {
+	sub := c.of(info)
+	if sub == nil || sub.LongRunning == nil || !slices.Contains(sub.Methods, r.Method) {
+		return sub != nil && slices.Contains(sub.Methods, r.Method)
+	}
+	options, err := convert.Options(sub, r.URL.Query())
+	return err == nil && sub.LongRunning(options)
+}
+
+// withConnectionsEnding ends the context of connections when the server stops, as
+// watches end then. It waits for them a moment, and cuts off what is left.
+func withConnectionsEnding(handler http.Handler, connected connected, stopping <-chan struct{}) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if info, ok := request.RequestInfoFrom(r.Context()); !ok || connected.of(info) == nil {
+			handler.ServeHTTP(w, r)
+			return
+		}
+		ctx, end := context.WithCancel(r.Context())
+		defer end()
+		go func() {
+			select {
+			case <-stopping:
+				end()
+			case <-ctx.Done():
+			}
+		}()
+		handler.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// withUpgradePermission wants of WebSockets the permission that a POST needs, if the
+// subresource can be connected by one. A WebSocket begins with a GET, and else who
+// may get could do by it what only those may who may create. Kubernetes wants the
+// same for exec, attach and portforward.
+func withUpgradePermission(handler http.Handler, connected connected, c *server.Config) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, ok := request.RequestInfoFrom(r.Context())
+		if !ok || r.Method != http.MethodGet || !wsstream.IsWebSocketRequest(r) {
+			handler.ServeHTTP(w, r)
+			return
+		}
+		if sub := connected.of(info); sub == nil || !slices.Contains(sub.Methods, http.MethodPost) {
+			handler.ServeHTTP(w, r)
+			return
+		}
+		create := *info
+		create.Verb = "create"
+		allowed := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { handler.ServeHTTP(w, r) })
+		filters.WithAuthorization(allowed, c.Authorization.Authorizer, c.Serializer).
+			ServeHTTP(w, r.WithContext(request.WithRequestInfo(r.Context(), &create)))
+	})
+}

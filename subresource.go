@@ -1,0 +1,254 @@
+package annex
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/annexapi/annex/internal/define"
+)
+
+// SubresourceOf is a custom subresource of a kind whose hub is T. It is made by
+// Subresource or by Connect.
+type SubresourceOf[T any] interface {
+	subresourceOf(parent *T) *define.Subresource
+}
+
+// message is a pointer to M that is sent or answered. Its Go type embeds
+// metav1.TypeMeta.
+type message[M any] interface {
+	*M
+	runtime.Object
+}
+
+// Subresources adds subresources beside /status and /scale. All versions of the kind,
+// in all its groups, have them.
+func (k *KindBuilder[T]) Subresources(subresources ...SubresourceOf[T]) *KindBuilder[T] {
+	for _, s := range subresources {
+		if s == nil {
+			k.kind.CustomSubresources = append(k.kind.CustomSubresources, nil)
+			continue
+		}
+		k.kind.CustomSubresources = append(k.kind.CustomSubresources, s.subresourceOf(nil))
+	}
+	return k
+}
+
+// SubresourceRequest is a request R to a custom subresource of a T.
+type SubresourceRequest[T, R any] struct {
+	// Operation is Create for a POST and Update for a PUT.
+	Operation Operation
+	// Resource is the resource that the client speaks of, in its version.
+	Resource        schema.GroupVersionResource
+	Namespace, Name string
+	// Parent is the object that the subresource is of, as it was when the request came.
+	// It is the function's own.
+	Parent *T
+	// Object is what the client sent, with defaults filled in.
+	Object *R
+	// User is who asks.
+	User user.Info
+	// DryRun says that nothing will be stored; the function must then have no other
+	// effects either.
+	DryRun bool
+
+	call *define.Call
+}
+
+// Update changes the parent as an update of its main endpoint does: the status stays,
+// and the kind's own functions prepare and validate what becomes of it. The kind's
+// hooks of Admit see the change, as an Update with the subresource's name, those of
+// Mutate do not. change is called with the object as it is stored, and again if
+// another writer came first; it must have no other effects. Its error is Update's.
+//
+// What is returned has been stored, unless the request is a dry run, and must not be
+// changed. The error is an API status; Conflict says that the parent is another object
+// than Parent, or has not the resource version that the client named. ctx must be
+// the function's own or come from it.
+func (r *SubresourceRequest[T, R]) Update(ctx context.Context, change func(obj *T) error) (*T, error) {
+	return changed[T](r.call.Update(ctx, untyped(change)))
+}
+
+// UpdateStatus is Update of the parent's status, as /status does it: all else stays.
+// For a kind without /status it is an internal error.
+func (r *SubresourceRequest[T, R]) UpdateStatus(ctx context.Context, change func(obj *T) error) (*T, error) {
+	return changed[T](r.call.UpdateStatus(ctx, untyped(change)))
+}
+
+func untyped[T any](change func(obj *T) error) func(runtime.Object) error {
+	return func(obj runtime.Object) error { return change(any(obj).(*T)) }
+}
+
+func changed[T any](obj runtime.Object, err error) (*T, error) {
+	if err != nil {
+		return nil, err
+	}
+	return any(obj).(*T), nil
+}
+
+// SubresourceBuilder describes a custom subresource of a T that takes requests R.
+type SubresourceBuilder[T, R any] struct {
+	subresource define.Subresource
+}
+
+// Subresource describes a custom subresource that takes requests, as eviction and
+// binding of a pod do: clients create an R at NAME/name, and get the A that handle
+// returns. T is the kind's hub. R embeds metav1.TypeMeta and is registered by the
+// package of one of the kind's versions, and so is A, unless it is R, T or
+// metav1.Status. A body need not say apiVersion and kind. An R that embeds
+// metav1.ObjectMeta, too, has the name and namespace of the parent.
+//
+// Callers need the verb create, or update for what On adds, on the resource with the
+// subresource, such as pods/eviction; to be allowed to change the parent is neither
+// needed nor enough. An error of handle is answered as it is if it is or wraps an API
+// status, and as an internal error if not. handle runs concurrently for different
+// requests, and as long as requests may take.
+func Subresource[T, R, A any, PT object[T], PR message[R], PA message[A]](name string, handle func(ctx context.Context, request *SubresourceRequest[T, R]) (*A, error)) *SubresourceBuilder[T, R] {
+	b := &SubresourceBuilder[T, R]{define.Subresource{
+		Name:       name,
+		Object:     reflect.TypeFor[R](),
+		Answer:     reflect.TypeFor[A](),
+		Operations: []admission.Operation{admission.Create},
+	}}
+	if handle == nil {
+		return b
+	}
+	b.subresource.Handle = func(ctx context.Context, call *define.Call) (runtime.Object, error) {
+		answer, err := handle(ctx, &SubresourceRequest[T, R]{
+			Operation: Operation(call.Operation),
+			Resource:  call.Resource,
+			Namespace: call.Namespace,
+			Name:      call.Name,
+			Parent:    any(call.Parent).(*T),
+			Object:    any(call.Object).(*R),
+			User:      call.User,
+			DryRun:    call.DryRun,
+			call:      call,
+		})
+		return PA(answer), err
+	}
+	return b
+}
+
+func (b *SubresourceBuilder[T, R]) subresourceOf(*T) *define.Subresource { return &b.subresource }
+
+// On says which operations there are, instead of Create alone: Create, Update or both.
+// With Update, clients PUT an R, which then needs metav1.ObjectMeta; its uid and
+// resource version, if it says them, are preconditions on the parent.
+func (b *SubresourceBuilder[T, R]) On(operations ...Operation) *SubresourceBuilder[T, R] {
+	b.subresource.Operations = nil
+	for _, o := range operations {
+		b.subresource.Operations = append(b.subresource.Operations, admission.Operation(o))
+	}
+	return b
+}
+
+// Validate checks requests before they are handled. An empty list accepts one; others
+// are answered with 422.
+func (b *SubresourceBuilder[T, R]) Validate(validate func(ctx context.Context, request *R) field.ErrorList) *SubresourceBuilder[T, R] {
+	b.subresource.Validate = func(ctx context.Context, obj runtime.Object) field.ErrorList {
+		return validate(ctx, any(obj).(*R))
+	}
+	return b
+}
+
+// ConnectRequest is a request to be connected with a T, with the options O.
+type ConnectRequest[T, O any] struct {
+	// Resource is the resource that the client speaks of, in its version.
+	Resource        schema.GroupVersionResource
+	Namespace, Name string
+	// Parent is the object that the subresource is of, as it was when the request came.
+	// It is the function's own.
+	Parent *T
+	// Options are what the query says, with defaults filled in.
+	Options *O
+	// User is who asks.
+	User user.Info
+	// Responder answers with an object, or with an error as a Status, in the media type
+	// that the client wants. Nothing may be written after it.
+	Responder rest.Responder
+}
+
+// NoOptions are the options of a connection that has none.
+type NoOptions struct {
+	metav1.TypeMeta
+}
+
+// DeepCopyObject returns a copy.
+func (o *NoOptions) DeepCopyObject() runtime.Object { return &NoOptions{o.TypeMeta} }
+
+// ConnectBuilder describes a custom subresource of a T that connects, with options O.
+type ConnectBuilder[T, O any] struct {
+	subresource define.Subresource
+}
+
+// Connect describes a custom subresource that connects clients with a handler, as log
+// and exec of a pod do: connect looks at a request to NAME/name and returns what
+// serves it, which may stream, or take the connection over, until the context ends. T
+// is the kind's hub. O embeds metav1.TypeMeta and is registered by the package of one
+// of the kind's versions, or it is NoOptions; its fields are read from the query by
+// their JSON names, with the generated defaults. They are strings, booleans, numbers,
+// metav1.Time, pointers to these, and []string. A parameter that no field is named
+// after is ignored, one that cannot be read is answered with 400.
+//
+// Methods are GET alone unless Methods says otherwise. Callers need the verb that
+// belongs to the method, such as get, on the resource with the subresource, such as
+// pods/log. A WebSocket, which begins with a GET, needs create as well if POST is one
+// of the methods.
+//
+// A connection has no deadline, unless LongRunning says otherwise, and its context ends
+// with the client, or when the server stops. Admission sees it as CONNECT; hooks of
+// Admit and Mutate do not, and there is no dry run of it. An error of connect is
+// answered as an error of Subresource's function is.
+func Connect[T, O any, PT object[T], PO message[O]](name string, connect func(ctx context.Context, request *ConnectRequest[T, O]) (http.Handler, error)) *ConnectBuilder[T, O] {
+	b := &ConnectBuilder[T, O]{define.Subresource{Name: name, Methods: []string{http.MethodGet}}}
+	if t := reflect.TypeFor[O](); t != reflect.TypeFor[NoOptions]() {
+		b.subresource.Object = t
+	}
+	if connect == nil {
+		return b
+	}
+	b.subresource.Connect = func(ctx context.Context, c *define.Connection) (http.Handler, error) {
+		return connect(ctx, &ConnectRequest[T, O]{
+			Resource:  c.Resource,
+			Namespace: c.Namespace,
+			Name:      c.Name,
+			Parent:    any(c.Parent).(*T),
+			Options:   options[O](c.Options),
+			User:      c.User,
+			Responder: c.Responder,
+		})
+	}
+	return b
+}
+
+func options[O any](obj runtime.Object) *O {
+	if o, ok := any(obj).(*O); ok {
+		return o
+	}
+	return new(O)
+}
+
+func (b *ConnectBuilder[T, O]) subresourceOf(*T) *define.Subresource { return &b.subresource }
+
+// Methods are the HTTP methods that connect, instead of GET alone, such as GET and POST.
+func (b *ConnectBuilder[T, O]) Methods(methods ...string) *ConnectBuilder[T, O] {
+	b.subresource.Methods = methods
+	return b
+}
+
+// LongRunning says which connections take their time, by their options; the default is
+// all. The others end at the deadline of ordinary requests and count with them for
+// what the server does at a time, and a shutdown waits for them.
+func (b *ConnectBuilder[T, O]) LongRunning(is func(options *O) bool) *ConnectBuilder[T, O] {
+	b.subresource.LongRunning = func(obj runtime.Object) bool { return is(options[O](obj)) }
+	return b
+}
