@@ -1,0 +1,119 @@
+package annextest
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+)
+
+// Apply applies the objects in YAML files, in their order, as kubectl apply
+// --server-side does, and returns what the server made of them. Objects without a
+// namespace go into the namespace default. Names of files may be patterns of
+// filepath.Glob. It fails the test if a pattern matches nothing, if a file holds
+// something else, or if the server refuses an object or warns of it.
+func Apply(t testing.TB, config *rest.Config, files ...string) []*unstructured.Unstructured {
+	t.Helper()
+	warnings := &warnings{}
+	config = rest.CopyConfig(config)
+	config.WarningHandler = warnings
+	discoverer, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		t.Fatalf("apply: %v", err)
+	}
+	groups, err := restmapper.GetAPIGroupResources(discoverer)
+	if err != nil {
+		t.Fatalf("apply: %v", err)
+	}
+	mapper := restmapper.NewDiscoveryRESTMapper(groups)
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatalf("apply: %v", err)
+	}
+	var applied []*unstructured.Unstructured
+	for _, pattern := range files {
+		matches, err := filepath.Glob(pattern)
+		if err != nil || len(matches) == 0 {
+			t.Fatalf("apply: no files match %s (%v)", pattern, err)
+		}
+		for _, file := range matches {
+			objects, err := readObjects(file)
+			if err != nil {
+				t.Fatalf("apply %s: %v", file, err)
+			}
+			for _, obj := range objects {
+				resource, err := resourceOf(client, mapper, obj)
+				if err != nil {
+					t.Fatalf("apply %s: %v", file, err)
+				}
+				got, err := resource.Apply(t.Context(), obj.GetName(), obj, metav1.ApplyOptions{FieldManager: "annextest"})
+				if err != nil {
+					t.Fatalf("apply %s: %v", file, err)
+				}
+				for _, text := range warnings.texts {
+					t.Errorf("apply %s: warning: %s", file, text)
+				}
+				warnings.texts = nil
+				applied = append(applied, got)
+			}
+		}
+	}
+	return applied
+}
+
+// warnings keeps what a server warns of.
+type warnings struct{ texts []string }
+
+func (w *warnings) HandleWarningHeader(_ int, _, text string) { w.texts = append(w.texts, text) }
+
+func resourceOf(client dynamic.Interface, mapper meta.RESTMapper, obj *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
+	kind := obj.GroupVersionKind()
+	mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if err != nil {
+		return nil, err
+	}
+	resource := client.Resource(mapping.Resource)
+	if mapping.Scope.Name() != meta.RESTScopeNameNamespace {
+		return resource, nil
+	}
+	if namespace := obj.GetNamespace(); namespace != "" {
+		return resource.Namespace(namespace), nil
+	}
+	return resource.Namespace(metav1.NamespaceDefault), nil
+}
+
+func readObjects(file string) ([]*unstructured.Unstructured, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var objects []*unstructured.Unstructured
+	for documents := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text))); ; {
+		document, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			return objects, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		obj := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(document, &obj.Object); err != nil {
+			return nil, err
+		}
+		if len(obj.Object) > 0 {
+			objects = append(objects, obj)
+		}
+	}
+}
