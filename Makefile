@@ -6,7 +6,7 @@ SHELL := /bin/bash
 KUBECTL := $(or $(shell command -v kubectl),bin/kubectl)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@latest
-MODULES := . cmd/annex samples/wardle samples/sqltable e2e store/etcd/etcdtest bench
+MODULES := . cmd/annex samples/animal samples/wardle samples/sqltable e2e store/etcd/etcdtest bench
 
 # kubectl version parses the version that a release build sets.
 KUBECTL_VERSION := -s -w -X k8s.io/component-base/version.gitVersion=v1.37.2 -X k8s.io/client-go/pkg/version.gitVersion=v1.37.2 \
@@ -24,6 +24,7 @@ run: $(filter bin/%,$(KUBECTL)) ## serve the wardle sample from ./data until int
 test: ## run all tests but the long ones
 	go test ./...
 	go -C cmd/annex test ./...
+	go -C samples/animal test ./...
 	go -C samples/wardle test ./...
 	go -C samples/sqltable test ./...
 
@@ -44,6 +45,7 @@ vuln: ## look for known vulnerabilities (needs the vulnerability database)
 generate: ## write all generated files anew
 	go -C cmd/annex run . generate ../../internal/shop/... ../../samples/wardle/apis/... ../../samples/sqltable/apis/... ../../e2e/apis/...
 	go generate ./internal/convert/...
+	UPDATE=1 go -C cmd/annex test -count=1 -run SampleAnimal ./internal/cli
 
 SUMMARY := grep -aE '^(ok|FAIL|--- FAIL|panic)|(storage|restart) suite|api suite|^(etcd|kine on [A-Za-z]*) faults:|^watches:|--- SKIP: .*Kine|is not installed|^(crash|faults|linearizability) \('
 

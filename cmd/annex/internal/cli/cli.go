@@ -73,6 +73,12 @@ func newRoot(module Module) *cobra.Command {
 		},
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newGenerate(module), newWorker(), newVersion())
+	root.AddCommand(
+		newCreate(module),
+		newGenerate(module),
+		newInit(module),
+		newVersion(),
+		newWorker(),
+	)
 	return root
 }

@@ -1,0 +1,156 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/annexapi/annex/cmd/annex/internal/generate"
+	"github.com/annexapi/annex/cmd/annex/internal/scaffold"
+)
+
+func newInit(module Module) *cobra.Command {
+	var o scaffold.InitOptions
+	s := scaffolding{verb: "init", module: module}
+	cmd := &cobra.Command{
+		Use:   "init",
+		Short: "Begin a project: an API server, its Makefile, its tests",
+		Long: `Writes a project into the current folder: go.mod with everything that the server
+needs, so that nothing has to be downloaded afterwards; main.go with a server that
+has no kinds yet; a test; a Makefile, a Dockerfile and a CI workflow.
+
+The names of API groups end with --domain, which is noted in main.go. A go.mod that
+is there already is kept, and completed. Other files that are there already are left
+alone, and so is everything else then, unless --force replaces them.
+
+Until Annex has a release, go.mod points to the checkout that this tool was built
+from; --replace names another.`,
+		Example: `  annex init
+  annex init --domain demo.io --repo example.com/animal`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return s.run(cmd, func(common scaffold.Options) (*scaffold.Result, error) {
+				o.Options = common
+				return scaffold.Init(cmd.Context(), o)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&o.Domain, "domain", "example.com", "what the names of API groups end with")
+	cmd.Flags().StringVar(&o.Repo, "repo", "", "path of the Go module (default that of go.mod, or example.com/FOLDER)")
+	cmd.Flags().StringVar(&o.Name, "name", "", "name of the server, a DNS label (default the last part of the module's path)")
+	cmd.Flags().StringVar(&o.Replace, "replace", "", "folder of a checkout of Annex that go.mod points to (default the one this tool was built from)")
+	s.flags(cmd)
+	return cmd
+}
+
+// scaffolding is what the verbs that write a project's files have in common.
+type scaffolding struct {
+	verb   string
+	module Module
+	common scaffold.Options
+	output string
+}
+
+func (s *scaffolding) flags(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&s.common.DryRun, "dry-run", false, "write nothing; print what would be written")
+	cmd.Flags().BoolVar(&s.common.Force, "force", false, "replace files that are in the way")
+	cmd.Flags().StringVarP(&s.output, "output", "o", "text", "format of the result: text or json")
+}
+
+// run does the verb's work, generates the packages that it names, and prints both.
+func (s *scaffolding) run(cmd *cobra.Command, work func(scaffold.Options) (*scaffold.Result, error)) error {
+	if s.output != "text" && s.output != "json" {
+		return usageError{fmt.Errorf("--output %q: use text or json", s.output)}
+	}
+	result, err := work(s.common)
+	var misuse *scaffold.UsageError
+	if errors.As(err, &misuse) {
+		return usageError{fmt.Errorf("%s: %w", s.verb, err)}
+	}
+	if err == nil && !s.common.DryRun {
+		err = s.generate(cmd.Context(), result)
+	}
+	problems := problemsOf(err)
+	if err != nil && problems == nil {
+		return fmt.Errorf("%s: %w", s.verb, err)
+	}
+	if err := s.print(cmd, result, problems); err != nil {
+		return err
+	}
+	if len(problems) > 0 {
+		return errReported
+	}
+	return nil
+}
+
+// generate writes the generated files beside the scaffolded ones.
+func (s *scaffolding) generate(ctx context.Context, result *scaffold.Result) error {
+	if len(result.Packages) == 0 {
+		return nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("generate: %w", err)
+	}
+	o := generate.Options{Module: s.module, Worker: []string{self, workerVerb}}
+	created := map[string]bool{}
+	for _, dir := range result.Packages {
+		o.Args = append(o.Args, "./"+filepath.ToSlash(dir))
+		_, err := os.Stat(filepath.Join(dir, generate.FileName))
+		created[filepath.Join(dir, generate.FileName)] = errors.Is(err, fs.ErrNotExist)
+	}
+	packages, err := generate.Run(ctx, o)
+	for _, p := range packages {
+		state := scaffold.Unchanged
+		switch {
+		case created[p.File]:
+			state = scaffold.Created
+		case p.Changed:
+			state = scaffold.Changed
+		}
+		result.Files = append(result.Files, scaffold.File{Path: p.File, State: state})
+	}
+	return err
+}
+
+func (s *scaffolding) print(cmd *cobra.Command, result *scaffold.Result, problems generate.Problems) error {
+	out := cmd.OutOrStdout()
+	if s.output == "json" {
+		answer := struct {
+			*scaffold.Result
+			Errors generate.Problems `json:"errors,omitempty"`
+		}{result, problems}
+		if result == nil {
+			answer.Result = &scaffold.Result{Files: []scaffold.File{}}
+		}
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		e.SetEscapeHTML(false)
+		if err := e.Encode(answer); err != nil {
+			return fmt.Errorf("%s: %w", s.verb, err)
+		}
+	} else if result != nil {
+		for _, f := range result.Files {
+			fmt.Fprintf(out, "%s\t%s\n", f.Path, f.State)
+		}
+		for _, f := range result.Files {
+			if f.Diff != "" {
+				fmt.Fprint(out, "\n"+f.Diff)
+			}
+		}
+		if len(result.Next) > 0 && len(problems) == 0 {
+			fmt.Fprintf(out, "\nNext:\n  %s\n", strings.Join(result.Next, "\n  "))
+		}
+	}
+	for _, p := range problems {
+		fmt.Fprintln(cmd.ErrOrStderr(), p.Error())
+	}
+	return nil
+}

@@ -1,0 +1,215 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/diff"
+	"golang.org/x/tools/txtar"
+
+	"github.com/annexapi/annex/cmd/annex/internal/generate"
+)
+
+// root is the checkout that projects are made from.
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs("../../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// project is an empty folder of that name, which becomes the current one.
+func project(t *testing.T, name string) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), name)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(dir)
+	t.Setenv("GOWORK", "off")
+	t.Setenv("GOPROXY", "off")
+	return dir
+}
+
+// annex runs a command line in this process, which must do its work.
+func annex(t *testing.T, line string) {
+	t.Helper()
+	var out bytes.Buffer
+	if code := Main(Module{}, strings.Fields(line), strings.NewReader(""), &out, &out); code != 0 {
+		t.Fatalf("annex %s: exit code %d\n%s", line, code, out.String())
+	}
+}
+
+// tree reads the files of a project. The path of the checkout is replaced by that
+// which a project in samples would have.
+func tree(t *testing.T, dir, checkout string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		switch {
+		case d.IsDir() && (rel == "bin" || rel == "data"):
+			return filepath.SkipDir
+		case d.IsDir():
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		files[filepath.ToSlash(rel)] = strings.ReplaceAll(string(text), "=> "+checkout, "=> ../..")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+func update() bool { return os.Getenv("UPDATE") != "" }
+
+// The sample animal is what the commands write, and one field.
+func TestTheSampleAnimalIsWhatTheCommandsWrite(t *testing.T) {
+	checkout := root(t)
+	patch, err := filepath.Abs("testdata/animal.patch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := project(t, "animal")
+	annex(t, "init --domain demo.io")
+	annex(t, "create api --group animal --version v1alpha1 --kind Cat")
+	if out, err := exec.Command("git", "apply", patch).CombinedOutput(); err != nil {
+		t.Fatalf("the patch of the one field does not apply: %v\n%s", err, out)
+	}
+	annex(t, "generate")
+
+	sample := filepath.Join(checkout, "samples", "animal")
+	want := tree(t, dir, checkout)
+	if update() {
+		for file, text := range want {
+			path := filepath.Join(sample, filepath.FromSlash(file))
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	got := tree(t, sample, checkout)
+	for _, file := range slices.Sorted(union(want, got)) {
+		if want[file] != got[file] {
+			t.Errorf("samples/animal/%s is not what the commands write; make generate rewrites it\n%s", file,
+				diff.Diff("committed", []byte(got[file]), "written now", []byte(want[file])))
+		}
+	}
+}
+
+func union(a, b map[string]string) func(yield func(string) bool) {
+	all := map[string]bool{}
+	for name := range a {
+		all[name] = true
+	}
+	for name := range b {
+		all[name] = true
+	}
+	return func(yield func(string) bool) {
+		for name := range all {
+			if !yield(name) {
+				return
+			}
+		}
+	}
+}
+
+// steps are the commands of which testdata/trees shows what each writes.
+var steps = []struct{ file, command string }{
+	{"init", "init --domain demo.io --repo example.com/zoo"},
+	{"create-api", "create api --group animal --version v1alpha1 --kind Cat"},
+	{"create-api-second", "create api --group animal --version v1alpha1 --kind Zoo --namespaced=false"},
+}
+
+// The trees are reviewed as a diff; UPDATE=1 rewrites them.
+func TestTheTreesOfAProject(t *testing.T) {
+	checkout := root(t)
+	trees, err := filepath.Abs("testdata/trees")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := project(t, "zoo")
+	before := map[string]string{}
+	for _, step := range steps {
+		annex(t, step.command)
+		after := tree(t, dir, checkout)
+		archive := &txtar.Archive{Comment: []byte("$ annex " + step.command + "\n\n")}
+		for _, file := range slices.Sorted(union(before, after)) {
+			if before[file] == after[file] {
+				continue
+			}
+			text := after[file]
+			if file == "go.sum" || file == "go.mod" || filepath.Base(file) == generate.FileName {
+				text = summary(file, text)
+			}
+			archive.Files = append(archive.Files, txtar.File{Name: file, Data: []byte(text)})
+		}
+		before = after
+		golden := filepath.Join(trees, step.file+".txtar")
+		text := txtar.Format(archive)
+		if update() {
+			if err := os.WriteFile(golden, text, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(want, text) {
+			t.Errorf("annex %s writes something else than %s; UPDATE=1 rewrites it\n%s", step.command, golden, diff.Diff("golden", want, "written now", text))
+		}
+	}
+}
+
+// summary is what a reader wants to see of a file that was not written by a person.
+func summary(file, text string) string {
+	if file != "go.mod" {
+		return "(written for this project)\n"
+	}
+	var lines []string
+	for line := range strings.Lines(text) {
+		if !strings.HasSuffix(line, "// indirect\n") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "")
+}
+
+// A project has to build with what is in the module cache, and be as the go command
+// itself would leave it.
+func TestModuleFilesOfAProjectAreTidy(t *testing.T) {
+	project(t, "animal")
+	annex(t, "init --domain demo.io")
+	annex(t, "create api --group animal --version v1alpha1 --kind Cat")
+	for _, args := range []string{"mod tidy -diff", "list -deps -test ./..."} {
+		out, err := exec.Command("go", strings.Fields(args)...).CombinedOutput()
+		if strings.Contains(string(out), "module lookup disabled by GOPROXY=off") {
+			t.Skipf("go %s: the module cache lacks modules of other tests", args)
+		}
+		if err != nil {
+			t.Errorf("go %s: %v\n%s", args, err, fmt.Sprintf("%.2000s", out))
+		}
+	}
+}

@@ -1,0 +1,426 @@
+package scaffold
+
+import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/annexapi/annex/cmd/annex/internal/generate"
+)
+
+// APIOptions describe a new kind.
+type APIOptions struct {
+	Options
+	// Group is the first part of the group's name, which the project's domain ends, or
+	// the whole name if there is a dot in it.
+	Group string
+	// Version is the API version.
+	Version string
+	// Kind is the Go type.
+	Kind string
+	// Resource is the lower-case plural name. Empty means that of Kind.
+	Resource string
+	// ClusterScoped kinds are outside namespaces.
+	ClusterScoped bool
+}
+
+// kindData is what the templates of a kind are filled in with.
+type kindData struct {
+	Group, Version, GroupVersion       string
+	Kind, Singular, Resource, Receiver string
+	// Pkg is the name by which other packages know that of the version.
+	Pkg string
+	// Import is the path of the version's package, Module that of the project.
+	Import, Module string
+}
+
+func newKindData(p *project, group, version, kind, resource string) kindData {
+	return kindData{
+		Group: group, Version: version, GroupVersion: group + "/" + version,
+		Kind: kind, Singular: strings.ToLower(kind), Resource: resource, Receiver: strings.ToLower(kind[:1]),
+		Pkg:    importAlias(group, version),
+		Import: path.Join(p.module, groupFolder(group), version), Module: p.module,
+	}
+}
+
+// API adds a kind to the project that Dir is in.
+func API(o APIOptions) (*Result, error) {
+	if err := checkGroup(o.Group); err != nil {
+		return nil, err
+	}
+	if err := checkVersion(o.Version); err != nil {
+		return nil, err
+	}
+	if err := checkKind(o.Kind); err != nil {
+		return nil, err
+	}
+	if o.Resource == "" {
+		o.Resource = pluralOf(o.Kind)
+	}
+	if err := checkLabel("--resource", "the name of a resource", o.Resource); err != nil {
+		return nil, err
+	}
+	p, err := findProject(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	group, err := p.wholeGroup(o.Group)
+	if err != nil {
+		return nil, err
+	}
+	data := newKindData(p, group, o.Version, o.Kind, o.Resource)
+	packages, err := p.packagesOf(group)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.refuseTaken(packages, data); err != nil {
+		return nil, err
+	}
+	if err := p.register(data, o.ClusterScoped); err != nil {
+		return nil, err
+	}
+
+	dir := path.Join(groupFolder(group), o.Version)
+	w := &plan{root: p.root}
+	if packages[o.Version] == nil {
+		if err := w.render(path.Join(dir, "doc.go"), "api/doc.go", data); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.render(path.Join(dir, fileName(o.Kind)), "api/kind.go", data); err != nil {
+		return nil, err
+	}
+	if err := w.render(samplePath(data), "api/sample.yaml", data); err != nil {
+		return nil, err
+	}
+	if err := w.edited(p.server); err != nil {
+		return nil, err
+	}
+	files, err := w.carryOut(o.Options)
+	if err != nil {
+		return nil, err
+	}
+	return &Result{
+		Files:    files,
+		Packages: []string{p.show(dir)},
+		Next: []string{
+			"edit " + p.show(path.Join(dir, fileName(o.Kind))) + "   # say what a " + o.Kind + " is, then run annex generate",
+			"go run . serve   # then, in another terminal:",
+			"kubectl --kubeconfig data/kubeconfig apply -f " + p.show(samplePath(data)),
+		},
+	}, nil
+}
+
+func samplePath(d kindData) string {
+	first, _, _ := strings.Cut(d.Group, ".")
+	return path.Join("config/samples", first+"_"+d.Version+"_"+d.Singular+".yaml")
+}
+
+func (p *plan) render(file, name string, data any) error {
+	text, err := render(name+".tmpl", data)
+	if err != nil {
+		return err
+	}
+	p.create(file, text)
+	return nil
+}
+
+func (p *plan) edited(s *source) error {
+	text, err := s.edited()
+	if err != nil {
+		return err
+	}
+	p.edit(s.path, text)
+	return nil
+}
+
+// apiPackage is a version's package.
+type apiPackage struct {
+	dir     string // relative to the project
+	sources []*source
+}
+
+const groupTag = "+groupName="
+
+// packagesOf reads the packages of a group, by version. It is an error if one of
+// another group is in their folder.
+func (p *project) packagesOf(group string) (map[string]*apiPackage, error) {
+	dir := groupFolder(group)
+	entries, err := os.ReadDir(filepath.Join(p.root, dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, generate.Problem{File: p.show(dir), Message: fmt.Sprintf("cannot be read: %v", unwrapPath(err))}
+	}
+	packages := map[string]*apiPackage{}
+	for _, e := range entries {
+		if !e.IsDir() {
+			continue
+		}
+		pkg := &apiPackage{dir: path.Join(dir, e.Name())}
+		files, err := filepath.Glob(filepath.Join(p.root, dir, e.Name(), "*.go"))
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", pkg.dir, err)
+		}
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") || filepath.Base(file) == generate.FileName {
+				continue
+			}
+			text, err := os.ReadFile(file)
+			if err != nil {
+				return nil, generate.Problem{File: shorten(file, p.from), Message: fmt.Sprintf("cannot be read: %v", unwrapPath(err))}
+			}
+			s, err := p.parse(file, text)
+			if err != nil {
+				return nil, err
+			}
+			if has, at := groupOf(s); has != "" && has != group {
+				return nil, p.problem(s, at, "the folder is that of group %s, not of %s: give the groups different first labels", has, group)
+			}
+			pkg.sources = append(pkg.sources, s)
+		}
+		if len(pkg.sources) > 0 {
+			packages[e.Name()] = pkg
+		}
+	}
+	return packages, nil
+}
+
+// groupOf finds the comment that names a package's group.
+func groupOf(s *source) (string, token.Pos) {
+	for _, c := range s.file.Comments {
+		if c.Pos() > s.file.Package {
+			break
+		}
+		for _, line := range c.List {
+			if name, ok := strings.CutPrefix(strings.TrimSpace(strings.TrimPrefix(line.Text, "//")), groupTag); ok {
+				return strings.TrimSpace(name), line.Pos()
+			}
+		}
+	}
+	return "", token.NoPos
+}
+
+// typeNamed finds the declaration of a type.
+func (pkg *apiPackage) typeNamed(name string) (*source, *ast.TypeSpec) {
+	for _, s := range pkg.sources {
+		for _, d := range s.file.Decls {
+			g, ok := d.(*ast.GenDecl)
+			if !ok {
+				continue
+			}
+			for _, spec := range g.Specs {
+				if t, ok := spec.(*ast.TypeSpec); ok && t.Name.Name == name {
+					return s, t
+				}
+			}
+		}
+	}
+	return nil, nil
+}
+
+// refuseTaken finds out whether there is such a kind or resource in the group.
+func (p *project) refuseTaken(packages map[string]*apiPackage, d kindData) error {
+	for version, pkg := range packages {
+		s, t := pkg.typeNamed(d.Kind)
+		switch {
+		case s == nil:
+		case version == d.Version:
+			return p.problem(s, t.Pos(), "kind %s exists already: choose another name", d.Kind)
+		default:
+			return p.problem(s, t.Pos(), "kind %s exists already, in %s: add a version to it with annex create version --group %s --kind %s --version %s", d.Kind, version, d.Group, d.Kind, d.Version)
+		}
+	}
+	if pkg := packages[d.Version]; pkg != nil {
+		for _, name := range []string{d.Kind + "Spec", d.Kind + "Status", d.Kind + "List", "Validate" + d.Kind} {
+			if s, t := pkg.typeNamed(name); s != nil {
+				return p.problem(s, t.Pos(), "%s is declared already, which kind %s would declare, too: rename one of them", name, d.Kind)
+			}
+		}
+	}
+	kinds, err := p.kinds(d.Group)
+	if err != nil {
+		return err
+	}
+	for _, k := range kinds {
+		if k.resource == d.Resource {
+			return p.problem(p.server, k.element.Pos(), "the resource %s exists already in %s: choose another name with --resource", d.Resource, d.Group)
+		}
+	}
+	return nil
+}
+
+// groups returns the literal of the server's groups, or nil if there is none yet.
+func (p *project) groups() (*ast.CompositeLit, error) {
+	value := fieldOf(p.definition, "Groups")
+	if value == nil {
+		return nil, nil
+	}
+	lit, ok := value.(*ast.CompositeLit)
+	if !ok {
+		return nil, p.problem(p.server, value.Pos(), "Groups is not written out as []annex.Group{...}, so that nothing can be added to it: write it out in the literal of annex.Server")
+	}
+	return lit, nil
+}
+
+// group finds a group's literal, or nil.
+func (p *project) group(name string) (*ast.CompositeLit, error) {
+	groups, err := p.groups()
+	if groups == nil || err != nil {
+		return nil, err
+	}
+	for _, e := range groups.Elts {
+		if lit, ok := e.(*ast.CompositeLit); ok && p.server.stringOf(fieldOf(lit, "Name")) == name {
+			return lit, nil
+		}
+	}
+	return nil, nil
+}
+
+// stringOf is the value of a string literal, or of a constant of the file.
+func (s *source) stringOf(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		value, _ := strconv.Unquote(e.Value)
+		return value
+	case *ast.Ident:
+		for _, d := range s.file.Decls {
+			g, ok := d.(*ast.GenDecl)
+			if !ok || g.Tok != token.CONST {
+				continue
+			}
+			for _, spec := range g.Specs {
+				v := spec.(*ast.ValueSpec)
+				for i, name := range v.Names {
+					if name.Name == e.Name && i < len(v.Values) {
+						return s.stringOf(v.Values[i])
+					}
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// kindsOf returns the literal of a group's kinds, or nil if there is none yet.
+func (p *project) kindsOf(group *ast.CompositeLit) (*ast.CompositeLit, error) {
+	value := fieldOf(group, "Kinds")
+	if value == nil {
+		return nil, nil
+	}
+	lit, ok := value.(*ast.CompositeLit)
+	if !ok {
+		return nil, p.problem(p.server, value.Pos(), "Kinds is not written out as []annex.Kind{...}, so that nothing can be added to it: write it out in the literal of the group")
+	}
+	return lit, nil
+}
+
+// register adds the kind's line to the definition.
+func (p *project) register(d kindData, clusterScoped bool) error {
+	s := p.server
+	annex := s.importName(library)
+	pkg := s.use(d.Import, d.Pkg)
+	line := fmt.Sprintf("%s.KindOf[%s.%s, %s.%sList](%q, %s.API)", annex, pkg, d.Kind, pkg, d.Kind, d.Resource, pkg)
+	if clusterScoped {
+		line += ".ClusterScoped()"
+	}
+	line += fmt.Sprintf(".Validate(%s.Validate%s)", pkg, d.Kind)
+
+	kinds := fmt.Sprintf("Kinds: []%s.Kind{\n%s,\n}", annex, line)
+	element := fmt.Sprintf("{\nName: %q,\n%s,\n}", d.Group, kinds)
+	groups, err := p.groups()
+	if err != nil {
+		return err
+	}
+	if groups == nil {
+		s.appendTo(p.definition, fmt.Sprintf("Groups: []%s.Group{\n%s,\n}", annex, element))
+		return nil
+	}
+	group, err := p.group(d.Group)
+	if err != nil {
+		return err
+	}
+	if group == nil {
+		s.appendTo(groups, element)
+		return nil
+	}
+	lit, err := p.kindsOf(group)
+	switch {
+	case err != nil:
+		return err
+	case lit == nil:
+		s.appendTo(group, kinds)
+	default:
+		s.appendTo(lit, line)
+	}
+	return nil
+}
+
+// registered is a kind's element of a group: the chain of calls that begins with
+// annex.KindOf.
+type registered struct {
+	element  ast.Expr
+	pkg      string // by which the file knows the hub's package
+	kind     string
+	resource string
+	kindOf   *ast.CallExpr
+	// calls are those of the chain's methods, in order.
+	calls []*ast.CallExpr
+}
+
+// kinds returns the kinds of a group as far as they are written out.
+func (p *project) kinds(group string) ([]registered, error) {
+	g, err := p.group(group)
+	if g == nil || err != nil {
+		return nil, err
+	}
+	lit, err := p.kindsOf(g)
+	if lit == nil || err != nil {
+		return nil, err
+	}
+	var all []registered
+	for _, e := range lit.Elts {
+		if r, ok := p.server.registration(e); ok {
+			all = append(all, r)
+		}
+	}
+	return all, nil
+}
+
+// registration takes a chain of calls apart.
+func (s *source) registration(e ast.Expr) (registered, bool) {
+	r := registered{element: e}
+	for {
+		call, ok := e.(*ast.CallExpr)
+		if !ok {
+			return r, false
+		}
+		switch fun := call.Fun.(type) {
+		case *ast.SelectorExpr:
+			r.calls = append([]*ast.CallExpr{call}, r.calls...)
+			e = fun.X
+			continue
+		case *ast.IndexListExpr:
+			hub, ok := fun.Indices[0].(*ast.SelectorExpr)
+			if !ok || !isSelector(fun.X, s.importName(library), "KindOf") || len(call.Args) == 0 {
+				return r, false
+			}
+			pkg, ok := hub.X.(*ast.Ident)
+			if !ok {
+				return r, false
+			}
+			r.pkg, r.kind, r.kindOf = pkg.Name, hub.Sel.Name, call
+			r.resource = s.stringOf(call.Args[0])
+			return r, true
+		}
+		return r, false
+	}
+}

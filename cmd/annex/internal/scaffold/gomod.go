@@ -1,0 +1,160 @@
+package scaffold
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/module"
+	"golang.org/x/mod/semver"
+
+	"github.com/annexapi/annex/cmd/annex/internal/generate"
+)
+
+// direct are the modules that a project itself imports.
+var direct = []string{library, "k8s.io/apimachinery", "k8s.io/kube-openapi"}
+
+// ownTests are the modules that only the library's own tests import. All its other
+// requirements are a project's, too: with them, and with the sums beside them, the
+// go command has nothing left to find out, or to ask the network for.
+var ownTests = []string{
+	"github.com/anishathalye/porcupine",
+	"github.com/google/go-cmp",
+	"github.com/stretchr/testify",
+	"golang.org/x/tools",
+	"gopkg.in/yaml.v3",
+}
+
+// moduleFiles are go.mod and go.sum.
+type moduleFiles struct{ mod, sum []byte }
+
+// requirements makes the module files of a project in dir from those of the
+// library's checkout. What the files of an existing module say already is kept.
+func requirements(dir, path, checkout string, existing moduleFiles) (moduleFiles, error) {
+	text, err := os.ReadFile(filepath.Join(checkout, "go.mod"))
+	if err != nil {
+		return moduleFiles{}, fmt.Errorf("read the checkout of %s: %w", library, err)
+	}
+	from, err := modfile.Parse(filepath.Join(checkout, "go.mod"), text, nil)
+	if err != nil {
+		return moduleFiles{}, fmt.Errorf("read the checkout of %s: %w", library, err)
+	}
+	sums, err := os.ReadFile(filepath.Join(checkout, "go.sum"))
+	if err != nil {
+		return moduleFiles{}, fmt.Errorf("read the checkout of %s: %w", library, err)
+	}
+	f, err := parseModule(path, existing.mod)
+	if err != nil {
+		return moduleFiles{}, err
+	}
+	if f.Go == nil {
+		if err := f.AddGoStmt(from.Go.Version); err != nil {
+			return moduleFiles{}, fmt.Errorf("write go.mod: %w", err)
+		}
+	}
+	require(f, from)
+	if err := f.AddReplace(library, "", replacement(dir, checkout), ""); err != nil {
+		return moduleFiles{}, fmt.Errorf("write go.mod: %w", err)
+	}
+	f.Cleanup()
+	mod, err := f.Format()
+	if err != nil {
+		return moduleFiles{}, fmt.Errorf("write go.mod: %w", err)
+	}
+	return moduleFiles{mod, mergeSums(existing.sum, sums)}, nil
+}
+
+// parseModule reads an existing go.mod, or makes a new one.
+func parseModule(path string, existing []byte) (*modfile.File, error) {
+	if existing == nil {
+		f := new(modfile.File)
+		if err := f.AddModuleStmt(path); err != nil {
+			return nil, fmt.Errorf("write go.mod: %w", err)
+		}
+		return f, nil
+	}
+	f, err := modfile.Parse("go.mod", existing, nil)
+	if err == nil {
+		return f, nil
+	}
+	var list modfile.ErrorList
+	if errors.As(err, &list) && len(list) > 0 {
+		return nil, generate.Problem{File: "go.mod", Line: list[0].Pos.Line, Message: fmt.Sprintf("%v: mend it, or move it away", list[0].Err)}
+	}
+	return nil, generate.Problem{File: "go.mod", Message: err.Error()}
+}
+
+// require adds the library's requirements. A newer version that is there stays.
+func require(f, from *modfile.File) {
+	versions := map[string]string{library: "v0.0.0"}
+	for _, r := range from.Require {
+		if !slices.Contains(ownTests, r.Mod.Path) {
+			versions[r.Mod.Path] = r.Mod.Version
+		}
+	}
+	var all []*modfile.Require
+	for _, r := range f.Require {
+		if v, ok := versions[r.Mod.Path]; ok && semver.Compare(v, r.Mod.Version) > 0 {
+			r.Mod.Version = v
+		}
+		delete(versions, r.Mod.Path)
+		all = append(all, &modfile.Require{Mod: r.Mod, Indirect: r.Indirect && !slices.Contains(direct, r.Mod.Path)})
+	}
+	for path, version := range versions {
+		all = append(all, &modfile.Require{
+			Mod:      module.Version{Path: path, Version: version},
+			Indirect: !slices.Contains(direct, path),
+		})
+	}
+	slices.SortFunc(all, func(a, b *modfile.Require) int { return strings.Compare(a.Mod.Path, b.Mod.Path) })
+	f.SetRequireSeparateIndirect(all)
+}
+
+// replacement is how go.mod in dir names the checkout: a project inside it moves with
+// it, any other may be moved alone.
+func replacement(dir, checkout string) string {
+	rel, err := filepath.Rel(realPath(checkout), realPath(dir))
+	if err == nil && filepath.IsLocal(rel) {
+		back, err := filepath.Rel(realPath(dir), realPath(checkout))
+		if err == nil {
+			return filepath.ToSlash(back)
+		}
+	}
+	return filepath.ToSlash(checkout)
+}
+
+// realPath follows the links in a path, as far as it exists.
+func realPath(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	parent := filepath.Dir(path)
+	if parent == path {
+		return path
+	}
+	return filepath.Join(realPath(parent), filepath.Base(path))
+}
+
+// mergeSums returns the lines of both. Of the modules that only the library's tests
+// import, the graph of a project reaches all but those that the library itself requires.
+func mergeSums(existing, sums []byte) []byte {
+	known := map[string]bool{}
+	for line := range bytes.Lines(existing) {
+		known[string(bytes.TrimSpace(line))] = true
+	}
+	out := bytes.Clone(existing)
+	if len(out) > 0 && !bytes.HasSuffix(out, []byte("\n")) {
+		out = append(out, '\n')
+	}
+	for line := range bytes.Lines(sums) {
+		if !known[string(bytes.TrimSpace(line))] {
+			out = append(out, line...)
+		}
+	}
+	return out
+}

@@ -1,0 +1,247 @@
+package scaffold
+
+import (
+	"cmp"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"text/template"
+
+	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/module"
+
+	"github.com/annexapi/annex/cmd/annex/internal/generate"
+)
+
+//go:embed templates
+var templates embed.FS
+
+// InitOptions describe a new project.
+type InitOptions struct {
+	Options
+	// Domain is what the names of API groups end with. Empty means example.com.
+	Domain string
+	// Repo is the path of the Go module. Empty means that of the go.mod that is there,
+	// or else example.com/FOLDER.
+	Repo string
+	// Name is the server's. Empty means the last part of the module's path.
+	Name string
+	// Replace is the folder of a checkout of Annex that go.mod points to until there is
+	// a release. Empty means the one that this tool was built from.
+	Replace string
+}
+
+// projectFiles are the files of a new project by their templates. The templates are
+// named otherwise where tools would take them for what they are templates of.
+var projectFiles = map[string]string{
+	"main.go":                  "main.go.tmpl",
+	"main_test.go":             "main_test.go.tmpl",
+	"Makefile":                 "Makefile.tmpl",
+	"Dockerfile":               "Dockerfile.tmpl",
+	".dockerignore":            "dockerignore.tmpl",
+	".gitignore":               "gitignore.tmpl",
+	".github/workflows/ci.yml": "ci.yml.tmpl",
+	"README.md":                "README.md.tmpl",
+}
+
+// Init makes a project in the folder Dir, which may have a go.mod already.
+func Init(ctx context.Context, o InitOptions) (*Result, error) {
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("find the current folder: %w", err)
+	}
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return nil, misuse("%s is no folder: make it first", o.Dir)
+	}
+	o.Domain = cmp.Or(o.Domain, "example.com")
+	if err := checkDomain(o.Domain); err != nil {
+		return nil, err
+	}
+	existing, err := readModule(dir)
+	if err != nil {
+		return nil, err
+	}
+	if o.Repo, err = modulePath(dir, o.Repo, existing.mod); err != nil {
+		return nil, err
+	}
+	if o.Name == "" {
+		o.Name = lastPart(o.Repo)
+		if checkLabel("", "", o.Name) != nil {
+			return nil, misuse("%q, the end of the module's path, is no DNS label: name the server with --name", o.Name)
+		}
+	}
+	if err := checkLabel("--name", "the name of a server", o.Name); err != nil {
+		return nil, err
+	}
+	p := &plan{root: dir}
+	released := releasedVersion()
+	data := map[string]any{"Name": o.Name, "Module": o.Repo, "Domain": o.Domain, "Replaced": true}
+	if o.Replace == "" && released != "" {
+		data["Replaced"] = false
+		text, err := releasedModule(o.Repo, released, existing.mod)
+		if err != nil {
+			return nil, err
+		}
+		p.edit("go.mod", text)
+	} else {
+		checkout, err := findCheckout(o.Replace)
+		if err != nil {
+			return nil, err
+		}
+		files, err := requirements(dir, o.Repo, checkout, existing)
+		if err != nil {
+			return nil, err
+		}
+		p.edit("go.mod", files.mod)
+		p.edit("go.sum", files.sum)
+	}
+	for file, name := range projectFiles {
+		text, err := render("project/"+name, data)
+		if err != nil {
+			return nil, err
+		}
+		p.create(file, text)
+	}
+	files, err := p.carryOut(o.Options)
+	if err != nil {
+		return nil, err
+	}
+	result := &Result{Files: files, Next: []string{"annex create api --group GROUP --version v1alpha1 --kind KIND   # adds a kind to the server"}}
+	if data["Replaced"] == false && !o.DryRun {
+		if err := tidy(ctx, dir); err != nil {
+			return result, err
+		}
+	}
+	if work, out := outsideWorkspace(dir); out {
+		result.Next = append([]string{"go work use " + shorten(dir, filepath.Dir(work)) + "   # in " + filepath.Dir(work) + ", whose go.work does not know this module"}, result.Next...)
+	}
+	return result, nil
+}
+
+func readModule(dir string) (moduleFiles, error) {
+	var files moduleFiles
+	for name, text := range map[string]*[]byte{"go.mod": &files.mod, "go.sum": &files.sum} {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return files, generate.Problem{File: name, Message: fmt.Sprintf("cannot be read: %v", unwrapPath(err))}
+		}
+		*text = b
+	}
+	return files, nil
+}
+
+// modulePath is the path that a project's module has, or is to have.
+func modulePath(dir, repo string, existing []byte) (string, error) {
+	if existing != nil {
+		has := modfile.ModulePath(existing)
+		if has == "" {
+			return "", generate.Problem{File: "go.mod", Line: 1, Message: "names no module: mend it, or move it away"}
+		}
+		if repo != "" && repo != has {
+			return "", misuse("--repo %q: the go.mod that is here says module %s: leave --repo out, or move go.mod away", repo, has)
+		}
+		return has, nil
+	}
+	if repo != "" {
+		return repo, checkModule(repo)
+	}
+	repo = "example.com/" + strings.ToLower(filepath.Base(dir))
+	if checkModule(repo) != nil {
+		return "", misuse("the folder's name, %q, cannot end the path of a Go module: name the module with --repo", filepath.Base(dir))
+	}
+	return repo, nil
+}
+
+var majorVersion = regexp.MustCompile(`^v[0-9]+$`)
+
+// lastPart is the last element of a module's path that is not its major version.
+func lastPart(repo string) string {
+	if prefix, _, ok := module.SplitPathVersion(repo); ok {
+		repo = prefix
+	}
+	if base := path.Base(repo); !majorVersion.MatchString(base) {
+		return base
+	}
+	return path.Base(path.Dir(repo))
+}
+
+// releasedModule is go.mod for a released library. What that requires in turn is left
+// to the go command, which knows where releases come from.
+func releasedModule(path, version string, existing []byte) ([]byte, error) {
+	f, err := parseModule(path, existing)
+	if err != nil {
+		return nil, err
+	}
+	if f.Go == nil {
+		if err := f.AddGoStmt("1.26.0"); err != nil {
+			return nil, fmt.Errorf("write go.mod: %w", err)
+		}
+	}
+	if err := f.AddRequire(library, version); err != nil {
+		return nil, fmt.Errorf("write go.mod: %w", err)
+	}
+	text, err := f.Format()
+	if err != nil {
+		return nil, fmt.Errorf("write go.mod: %w", err)
+	}
+	return text, nil
+}
+
+// tidy lets the go command complete go.mod and go.sum.
+func tidy(ctx context.Context, dir string) error {
+	cmd := exec.CommandContext(ctx, "go", "mod", "tidy")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return generate.Problem{File: "go.mod", Message: fmt.Sprintf("go mod tidy failed: %s: run it again when the module proxy can be reached", strings.Join(strings.Fields(string(out)), " "))}
+	}
+	return nil
+}
+
+// outsideWorkspace finds a go.work above dir that does not list it: the go command
+// would then refuse to work in dir.
+func outsideWorkspace(dir string) (string, bool) {
+	if os.Getenv("GOWORK") != "" {
+		return "", false
+	}
+	for at := dir; ; at = filepath.Dir(at) {
+		file := filepath.Join(at, "go.work")
+		text, err := os.ReadFile(file)
+		if err != nil {
+			if at == filepath.Dir(at) {
+				return "", false
+			}
+			continue
+		}
+		work, err := modfile.ParseWork(file, text, nil)
+		if err != nil {
+			return "", false
+		}
+		for _, use := range work.Use {
+			if filepath.Join(at, filepath.FromSlash(use.Path)) == dir {
+				return "", false
+			}
+		}
+		return file, true
+	}
+}
+
+// render fills a template in.
+func render(name string, data any) ([]byte, error) {
+	t, err := template.New(path.Base(name)).Option("missingkey=error").ParseFS(templates, "templates/"+name)
+	if err != nil {
+		return nil, fmt.Errorf("template %s: %w", name, err)
+	}
+	var b strings.Builder
+	if err := t.Execute(&b, data); err != nil {
+		return nil, fmt.Errorf("template %s: %w", name, err)
+	}
+	return []byte(b.String()), nil
+}

@@ -1,0 +1,99 @@
+package scaffold
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"golang.org/x/mod/module"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// UsageError is a name that cannot be what it is given for.
+type UsageError struct{ message string }
+
+func (e *UsageError) Error() string { return e.message }
+
+func misuse(format string, args ...any) error {
+	return &UsageError{fmt.Sprintf(format, args...)}
+}
+
+var (
+	versionPattern = regexp.MustCompile(`^v[1-9][0-9]*((alpha|beta)[1-9]?[0-9]*)?$`)
+	kindPattern    = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
+)
+
+// checkKind finds a kind that cannot be one.
+func checkKind(kind string) error {
+	switch {
+	case kind == "":
+		return misuse("--kind is missing: name the kind, such as --kind Cat")
+	case !kindPattern.MatchString(kind):
+		return misuse("--kind %q: a kind is a Go type in CamelCase, such as Cat", kind)
+	case len(validation.IsDNS1123Label(strings.ToLower(kind))) > 0:
+		return misuse("--kind %q: in lower case, a kind is a DNS label of at most 63 letters and digits", kind)
+	case strings.HasSuffix(kind, "List"):
+		return misuse("--kind %q: names that end with List are those of lists", kind)
+	case kind == "API":
+		return misuse("--kind %q: API is the name of a function that is generated", kind)
+	}
+	return nil
+}
+
+// checkVersion finds a version that cannot be one.
+func checkVersion(version string) error {
+	switch {
+	case version == "":
+		return misuse("--version is missing: name the API version, such as --version v1alpha1")
+	case !versionPattern.MatchString(version):
+		return misuse("--version %q: an API version is v and a number, and alpha or beta and a number if it is one, such as v1alpha1", version)
+	}
+	return nil
+}
+
+// checkGroup finds a group, or the first part of one, that cannot be one.
+func checkGroup(group string) error {
+	if group == "" {
+		return misuse("--group is missing: name the API group, such as --group animal")
+	}
+	if problems := validation.IsDNS1123Subdomain(group); len(problems) > 0 {
+		return misuse("--group %q: a group is DNS labels in lower case, such as animal, or animal.demo.io for one of another domain", group)
+	}
+	return nil
+}
+
+// checkDomain finds a domain that groups cannot end with.
+func checkDomain(domain string) error {
+	if problems := validation.IsDNS1123Subdomain(domain); len(problems) > 0 || !strings.Contains(domain, ".") {
+		return misuse("--domain %q: use a DNS name in lower case with a dot in it, such as demo.io", domain)
+	}
+	return nil
+}
+
+// checkLabel finds what is no DNS label.
+func checkLabel(flag, what, name string) error {
+	if len(validation.IsDNS1123Label(name)) > 0 {
+		return misuse("%s %q: %s is a DNS label: lower-case letters, digits and dashes, at most 63", flag, name, what)
+	}
+	return nil
+}
+
+// checkModule finds what cannot be the path of a module.
+func checkModule(path string) error {
+	if err := module.CheckImportPath(path); err != nil {
+		return misuse("--repo %q: this is no path of a Go module, such as example.com/animal", path)
+	}
+	return nil
+}
+
+// pluralOf guesses the resource of a kind, such as cats.
+func pluralOf(kind string) string {
+	resource, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Kind: kind})
+	return resource.Resource
+}
+
+// fileName is the file of a kind, such as bigcat.go of BigCat: one that the go
+// command does not take for a test's or another system's.
+func fileName(kind string) string { return strings.ToLower(kind) + ".go" }

@@ -1,0 +1,170 @@
+package scaffold
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/rogpeppe/go-internal/diff"
+
+	"github.com/annexapi/annex/cmd/annex/internal/generate"
+)
+
+// Options are what all commands have in common.
+type Options struct {
+	// Dir is the folder that the command is about, or one below it. Empty means the
+	// current one.
+	Dir string
+	// DryRun asks for the result without writing it.
+	DryRun bool
+	// Force replaces files that are in the way.
+	Force bool
+}
+
+// State is what became of a file, or with Options.DryRun would have.
+type State string
+
+// The states of a file.
+const (
+	Created   State = "created"
+	Changed   State = "changed"
+	Unchanged State = "unchanged"
+)
+
+// File is a file of a result.
+type File struct {
+	// Path is relative to Options.Dir.
+	Path  string `json:"path"`
+	State State  `json:"state"`
+	// Diff is what a dry run would change, in the unified format.
+	Diff string `json:"diff,omitempty"`
+}
+
+// Result is what a command did.
+type Result struct {
+	Files []File `json:"files"`
+	// Packages are the folders of API packages to be generated, relative to
+	// Options.Dir.
+	Packages []string `json:"-"`
+	// Next are what the user does now, a line each.
+	Next []string `json:"next,omitempty"`
+}
+
+// plan is what a command would write below root.
+type plan struct {
+	root  string
+	files []planned
+}
+
+type planned struct {
+	path string // relative to root, with slashes
+	text []byte
+	// edit says that the text is the file's own with something added.
+	edit bool
+}
+
+func (p *plan) create(path string, text []byte) {
+	p.files = append(p.files, planned{path: path, text: text})
+}
+
+func (p *plan) edit(path string, text []byte) {
+	p.files = append(p.files, planned{path: path, text: text, edit: true})
+}
+
+// carryOut writes the plan, or nothing if any file is in the way of it.
+func (p *plan) carryOut(o Options) ([]File, error) {
+	from, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("find the current folder: %w", err)
+	}
+	var files []File
+	var inTheWay generate.Problems
+	for _, f := range p.files {
+		shown := shorten(filepath.Join(p.root, filepath.FromSlash(f.path)), from)
+		before, err := os.ReadFile(filepath.Join(p.root, filepath.FromSlash(f.path)))
+		missing := errors.Is(err, fs.ErrNotExist)
+		if err != nil && !missing {
+			return nil, generate.Problem{File: shown, Message: fmt.Sprintf("cannot be read: %v", unwrapPath(err))}
+		}
+		file := File{Path: shown, State: Changed}
+		switch {
+		case missing:
+			file.State = Created
+		case bytes.Equal(before, f.text):
+			file.State = Unchanged
+		case !f.edit && !o.Force:
+			inTheWay = append(inTheWay, generate.Problem{File: shown, Message: "is there already and says something else: move it away, or let --force replace it"})
+		}
+		if o.DryRun && file.State != Unchanged {
+			old := "a/" + f.path
+			if missing {
+				old = "/dev/null"
+			}
+			file.Diff = string(diff.Diff(old, before, "b/"+f.path, f.text))
+		}
+		files = append(files, file)
+	}
+	if len(inTheWay) > 0 {
+		return nil, inTheWay
+	}
+	slices.SortFunc(files, func(a, b File) int { return cmp.Compare(a.Path, b.Path) })
+	if o.DryRun {
+		return files, nil
+	}
+	for _, f := range p.files {
+		if err := write(filepath.Join(p.root, filepath.FromSlash(f.path)), f.text); err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}
+
+// write puts a file in place so that it is there as it was or as it shall be.
+func write(path string, text []byte) error {
+	if before, err := os.ReadFile(path); err == nil && bytes.Equal(before, text) {
+		return nil
+	}
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	mode := fs.FileMode(0o644)
+	if info, err := os.Stat(path); err == nil {
+		mode = info.Mode().Perm()
+	}
+	tmp, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	_, err = tmp.Write(text)
+	err = errors.Join(err, tmp.Chmod(mode), tmp.Close())
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		os.Remove(tmp.Name())
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}
+
+// unwrapPath takes the path out of an error that is shown behind it.
+func unwrapPath(err error) error {
+	if e := (*fs.PathError)(nil); errors.As(err, &e) {
+		return e.Err
+	}
+	return err
+}
+
+// shorten returns path as a person in the folder dir would write it.
+func shorten(path, dir string) string {
+	if rel, err := filepath.Rel(dir, path); err == nil {
+		return rel
+	}
+	return path
+}
