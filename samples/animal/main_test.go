@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"testing"
 
 	"github.com/annexapi/annex/annextest"
@@ -10,6 +11,22 @@ import (
 func TestTheSamplesAreAccepted(t *testing.T) {
 	skipWithoutKinds(t)
 	annextest.Apply(t, annextest.Start(t, server()), "config/samples/*.yaml")
+}
+
+// What one version says, the others can hold.
+func TestVersionsRoundTrip(t *testing.T) {
+	skipWithoutKinds(t)
+	annextest.RoundTrip(t, server())
+}
+
+// stored holds objects as the server has stored them; make golden begins to keep them.
+const stored = "testdata/stored"
+
+func TestStoredObjectsStayReadable(t *testing.T) {
+	if _, err := os.Stat(stored); err != nil {
+		t.Skip("no objects are kept yet: make golden")
+	}
+	annextest.GoldenObjects(t, server(), stored)
 }
 
 func skipWithoutKinds(t *testing.T) {

@@ -20,6 +20,9 @@ is new; nothing else that is there changes.`,
 	}
 	cmd.AddCommand(
 		newCreateAPI(module),
+		newCreateAdmission(module),
+		newCreateSubresource(module),
+		newCreateVersion(module),
 	)
 	return cmd
 }
@@ -51,6 +54,90 @@ The project's domain is put behind --group, unless there is a dot in it.`,
 	cmd.Flags().StringVar(&o.Kind, "kind", "", "the kind, a Go type such as Cat")
 	cmd.Flags().StringVar(&o.Resource, "resource", "", "lower-case plural name (default that of the kind, such as cats)")
 	cmd.Flags().BoolVar(&namespaced, "namespaced", true, "whether objects are in namespaces")
+	s.flags(cmd)
+	return cmd
+}
+
+func newCreateVersion(module Module) *cobra.Command {
+	var o scaffold.VersionOptions
+	s := scaffolding{verb: "create version", module: module}
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Add a version to a kind",
+		Long: `Adds a version to a kind: a copy of the types of its hub, the version that the
+others convert to, and the two functions that convert between them. These name a
+function for each part that nobody has written yet, so that the project does not
+compile until somebody has: what a version means, no tool can know.
+
+With --hub the new version becomes the hub, which the old one converts to; the
+function that validates goes with it. Objects stay readable in the version that they
+were stored in.`,
+		Example: `  annex create version --kind Cat --version v1beta1
+  annex create version --group animal --kind Cat --version v1 --hub`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return s.run(cmd, func(common scaffold.Options) (*scaffold.Result, error) {
+				o.Options = common
+				return scaffold.Version(o)
+			})
+		},
+	}
+	kindFlags(cmd, &o.Group, &o.Kind)
+	cmd.Flags().StringVar(&o.Version, "version", "", "the new API version, such as v1")
+	cmd.Flags().BoolVar(&o.Hub, "hub", false, "make it the version that the others convert to")
+	s.flags(cmd)
+	return cmd
+}
+
+// kindFlags name a kind that is there.
+func kindFlags(cmd *cobra.Command, group, kind *string) {
+	cmd.Flags().StringVar(group, "group", "", "API group of the kind (default the only one that has it)")
+	cmd.Flags().StringVar(kind, "kind", "", "the kind, such as Cat")
+}
+
+func newCreateAdmission(module Module) *cobra.Command {
+	var o scaffold.HookOptions
+	s := scaffolding{verb: "create admission", module: module}
+	cmd := &cobra.Command{
+		Use:   "admission",
+		Short: "Add a hook that decides on writes of a kind",
+		Long: `Adds an admission hook to a kind, which decides whether an object may be written:
+a function of the kind's Go type beside the definition of the server, where it is
+registered, and a test of it.`,
+		Example: `  annex create admission --kind Cat`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return s.run(cmd, func(common scaffold.Options) (*scaffold.Result, error) {
+				o.Options = common
+				return scaffold.Admission(o)
+			})
+		},
+	}
+	kindFlags(cmd, &o.Group, &o.Kind)
+	s.flags(cmd)
+	return cmd
+}
+
+func newCreateSubresource(module Module) *cobra.Command {
+	var o scaffold.SubresourceOptions
+	s := scaffolding{verb: "create subresource", module: module}
+	cmd := &cobra.Command{
+		Use:   "subresource",
+		Short: "Add a subresource to a kind",
+		Long: `Adds a subresource that takes requests to a kind, such as cats/feed: the type of a
+request in the package of the hub, the function that answers it beside the definition
+of the server, where it is registered, and a test that calls it through the API.`,
+		Example: `  annex create subresource --kind Cat --name feed`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return s.run(cmd, func(common scaffold.Options) (*scaffold.Result, error) {
+				o.Options = common
+				return scaffold.Subresource(o)
+			})
+		},
+	}
+	kindFlags(cmd, &o.Group, &o.Kind)
+	cmd.Flags().StringVar(&o.Name, "name", "", "name of the subresource, such as feed")
 	s.flags(cmd)
 	return cmd
 }

@@ -139,6 +139,8 @@ var steps = []struct{ file, command string }{
 	{"init", "init --domain demo.io --repo example.com/zoo"},
 	{"create-api", "create api --group animal --version v1alpha1 --kind Cat"},
 	{"create-api-second", "create api --group animal --version v1alpha1 --kind Zoo --namespaced=false"},
+	{"create-admission", "create admission --kind Cat"},
+	{"create-version", "create version --kind Cat --version v1beta1"},
 }
 
 // The trees are reviewed as a diff; UPDATE=1 rewrites them.

@@ -165,33 +165,46 @@ func (p *project) packagesOf(group string) (map[string]*apiPackage, error) {
 		if !e.IsDir() {
 			continue
 		}
-		pkg := &apiPackage{dir: path.Join(dir, e.Name())}
-		files, err := filepath.Glob(filepath.Join(p.root, dir, e.Name(), "*.go"))
+		pkg, err := p.readPackage(filepath.Join(p.root, filepath.FromSlash(dir), e.Name()))
 		if err != nil {
-			return nil, fmt.Errorf("list %s: %w", pkg.dir, err)
+			return nil, err
 		}
-		for _, file := range files {
-			if strings.HasSuffix(file, "_test.go") || filepath.Base(file) == generate.FileName {
-				continue
-			}
-			text, err := os.ReadFile(file)
-			if err != nil {
-				return nil, generate.Problem{File: shorten(file, p.from), Message: fmt.Sprintf("cannot be read: %v", unwrapPath(err))}
-			}
-			s, err := p.parse(file, text)
-			if err != nil {
-				return nil, err
-			}
+		pkg.dir = path.Join(dir, e.Name())
+		for _, s := range pkg.sources {
 			if has, at := groupOf(s); has != "" && has != group {
 				return nil, p.problem(s, at, "the folder is that of group %s, not of %s: give the groups different first labels", has, group)
 			}
-			pkg.sources = append(pkg.sources, s)
 		}
 		if len(pkg.sources) > 0 {
 			packages[e.Name()] = pkg
 		}
 	}
 	return packages, nil
+}
+
+// readPackage reads the hand-written files of a folder.
+func (p *project) readPackage(dir string) (*apiPackage, error) {
+	pkg := &apiPackage{}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, generate.Problem{File: shorten(dir, p.from), Message: fmt.Sprintf("cannot be read: %v", unwrapPath(err))}
+	}
+	for _, e := range entries {
+		file := filepath.Join(dir, e.Name())
+		if e.IsDir() || filepath.Ext(file) != ".go" || strings.HasSuffix(file, "_test.go") || e.Name() == generate.FileName {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, generate.Problem{File: shorten(file, p.from), Message: fmt.Sprintf("cannot be read: %v", unwrapPath(err))}
+		}
+		s, err := p.parse(file, text)
+		if err != nil {
+			return nil, err
+		}
+		pkg.sources = append(pkg.sources, s)
+	}
+	return pkg, nil
 }
 
 // groupOf finds the comment that names a package's group.

@@ -53,6 +53,17 @@ type Result struct {
 	Packages []string `json:"-"`
 	// Next are what the user does now, a line each.
 	Next []string `json:"next,omitempty"`
+
+	late func() error
+}
+
+// Finish writes the files that do not compile yet, after the packages that they are
+// in have been generated.
+func (r *Result) Finish() error {
+	if r.late == nil {
+		return nil
+	}
+	return r.late()
 }
 
 // plan is what a command would write below root.
@@ -66,6 +77,8 @@ type planned struct {
 	text []byte
 	// edit says that the text is the file's own with something added.
 	edit bool
+	// late says that the file must not be there before its package is generated.
+	late bool
 }
 
 func (p *plan) create(path string, text []byte) {
@@ -116,12 +129,20 @@ func (p *plan) carryOut(o Options) ([]File, error) {
 	if o.DryRun {
 		return files, nil
 	}
+	return files, p.write(false)
+}
+
+// write writes the files that are late, or those that are not.
+func (p *plan) write(late bool) error {
 	for _, f := range p.files {
+		if f.late != late {
+			continue
+		}
 		if err := write(filepath.Join(p.root, filepath.FromSlash(f.path)), f.text); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return files, nil
+	return nil
 }
 
 // write puts a file in place so that it is there as it was or as it shall be.

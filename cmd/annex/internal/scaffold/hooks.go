@@ -1,0 +1,208 @@
+package scaffold
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// HookOptions name a kind that gains a hook.
+type HookOptions struct {
+	Options
+	// Group and Kind are as in VersionOptions.
+	Group, Kind string
+}
+
+// hookData is what the templates of what belongs to the server are filled in with.
+type hookData struct {
+	kindData
+	// Package is that of the server's definition, Hub the name by which its files know the
+	// package of the kind's hub, HubImport that package's path.
+	Package, Hub, HubImport string
+	Namespaced              bool
+	// Define is the expression that the server's definition is got by.
+	Define string
+	// Sample is the object to try, from the server's folder.
+	Sample string
+	// Name, Title, Request and Handler are those of a subresource.
+	Name, Title, Request, Handler string
+}
+
+func (k *projectKind) hook() hookData {
+	version := path.Base(k.hub.dir)
+	d := hookData{kindData: newKindData(k.project, k.group, version, k.kind, k.resource)}
+	d.Package, d.Hub = k.project.server.file.Name.Name, k.pkg
+	d.HubImport = path.Join(k.project.module, k.hub.dir)
+	d.Namespaced = k.call("ClusterScoped") == nil
+	up, err := filepath.Rel(filepath.FromSlash(path.Dir(k.project.server.path)), filepath.FromSlash(samplePath(d.kindData)))
+	if err == nil {
+		d.Sample = filepath.ToSlash(up)
+	}
+	return d
+}
+
+// beside is a file of the kind's in the folder of the server's definition.
+func (k *projectKind) beside(suffix string) string {
+	return path.Join(path.Dir(k.project.server.path), strings.ToLower(k.kind)+suffix)
+}
+
+// addCall adds a method's call to the kind's element.
+func (k *projectKind) addCall(call string) {
+	k.project.server.insert(k.element.End(), ".\n"+call)
+}
+
+// refuseDeclared finds out whether the server's package declares a name already.
+func (k *projectKind) refuseDeclared(name string) error {
+	p := k.project
+	dir := filepath.Join(p.root, filepath.FromSlash(path.Dir(p.server.path)))
+	pkg, err := p.readPackage(dir)
+	if err != nil {
+		return err
+	}
+	if s, f := pkg.function(name); f != nil {
+		return p.problem(s, f.Pos(), "%s is declared already: add to it, or rename it", name)
+	}
+	return nil
+}
+
+// Admission adds a hook that decides on writes of a kind.
+func Admission(o HookOptions) (*Result, error) {
+	k, err := findKind(o.Dir, o.Group, o.Kind)
+	if err != nil {
+		return nil, err
+	}
+	if err := k.refuseDeclared("admit" + o.Kind); err != nil {
+		return nil, err
+	}
+	d := k.hook()
+	w := &plan{root: k.project.root}
+	hook, test := k.beside("_admission.go"), k.beside("_admission_test.go")
+	if err := w.render(hook, "admission/admission.go", d); err != nil {
+		return nil, err
+	}
+	if err := w.render(test, "admission/admission_test.go", d); err != nil {
+		return nil, err
+	}
+	k.addCall("Admit(admit" + o.Kind + ")")
+	if err := w.edited(k.project.server); err != nil {
+		return nil, err
+	}
+	files, err := w.carryOut(o.Options)
+	if err != nil {
+		return nil, err
+	}
+	p := k.project
+	return &Result{Files: files, Next: []string{
+		"edit " + p.show(hook) + "   # what may be written",
+		"edit " + p.show(test) + "   # a case for each rule",
+	}}, nil
+}
+
+// SubresourceOptions describe a new subresource of a kind.
+type SubresourceOptions struct {
+	HookOptions
+	// Name is the subresource's, such as feed.
+	Name string
+}
+
+var subresourcePattern = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
+
+// Subresource adds a subresource that takes requests to a kind.
+func Subresource(o SubresourceOptions) (*Result, error) {
+	switch {
+	case o.Name == "":
+		return nil, misuse("--name is missing: name the subresource, such as --name feed")
+	case !subresourcePattern.MatchString(o.Name) || len(o.Name) > 63:
+		return nil, misuse("--name %q: the name of a subresource is lower-case letters and digits, such as feed", o.Name)
+	case o.Name == "status" || o.Name == "scale":
+		return nil, misuse("--name %q: that is a subresource of its own kind: a field Status serves /status, and Scale(...) in the definition /scale", o.Name)
+	}
+	k, err := findKind(o.Dir, o.Group, o.Kind)
+	if err != nil {
+		return nil, err
+	}
+	p := k.project
+	d := k.hook()
+	d.Name, d.Title = o.Name, strings.ToUpper(o.Name[:1])+o.Name[1:]
+	d.Request, d.Handler = o.Kind+d.Title, o.Name+o.Kind
+	if at := k.subresource(o.Name); at.IsValid() {
+		return nil, p.problem(p.server, at, "kind %s has a subresource %s already: choose another name", o.Kind, o.Name)
+	}
+	if s, t := k.hub.typeNamed(d.Request); s != nil {
+		return nil, p.problem(s, t.Pos(), "%s is declared already, which would be the request's type: choose another name, or rename it", d.Request)
+	}
+	if err := k.refuseDeclared(d.Handler); err != nil {
+		return nil, err
+	}
+	d.Define = definedBy(p.server.file, p.definition)
+	w := &plan{root: p.root}
+	// Not cat_feed.go: of cat_test.go and cat_linux.go, the go command thinks its part.
+	request, handler := path.Join(k.hub.dir, fileName(d.Request)), k.beside(fileName(o.Name))
+	if err := w.render(request, "subresource/request.go", d); err != nil {
+		return nil, err
+	}
+	if err := w.render(handler, "subresource/handler.go", d); err != nil {
+		return nil, err
+	}
+	if d.Define != "" {
+		if err := w.render(k.beside(o.Name+"_test.go"), "subresource/handler_test.go", d); err != nil {
+			return nil, err
+		}
+	}
+	annex := p.server.importName(library)
+	subresource := fmt.Sprintf("%s.Subresource(%q, %s)", annex, o.Name, d.Handler)
+	if call := k.call("Subresources"); call != nil {
+		if n := len(call.Args); n > 0 && !p.server.comma(call.Args[n-1].End(), call.Rparen) {
+			subresource = ", " + subresource
+		}
+		p.server.insert(call.Rparen, subresource)
+	} else {
+		k.addCall("Subresources(" + subresource + ")")
+	}
+	if err := w.edited(p.server); err != nil {
+		return nil, err
+	}
+	files, err := w.carryOut(o.Options)
+	if err != nil {
+		return nil, err
+	}
+	return &Result{Files: files, Packages: []string{p.show(k.hub.dir)}, Next: []string{
+		"edit " + p.show(request) + "   # what a request says, then run annex generate",
+		"edit " + p.show(handler) + "   # what it does",
+	}}, nil
+}
+
+// subresource finds the place where the kind's element names a custom subresource.
+func (k *projectKind) subresource(name string) token.Pos {
+	var at token.Pos
+	call := k.call("Subresources")
+	if call == nil {
+		return at
+	}
+	for _, arg := range call.Args {
+		ast.Inspect(arg, func(n ast.Node) bool {
+			if lit, ok := n.(*ast.BasicLit); ok && k.project.server.stringOf(lit) == name {
+				at = lit.Pos()
+			}
+			return true
+		})
+	}
+	return at
+}
+
+// definedBy is the call of the function without parameters that returns the definition,
+// or empty if there is none.
+func definedBy(f *ast.File, definition *ast.CompositeLit) string {
+	for _, d := range f.Decls {
+		fn, ok := d.(*ast.FuncDecl)
+		if ok && fn.Pos() <= definition.Pos() && definition.End() <= fn.End() &&
+			fn.Recv == nil && fn.Type.Params.NumFields() == 0 && fn.Type.Results.NumFields() == 1 {
+			return fn.Name.Name + "()"
+		}
+	}
+	return ""
+}
