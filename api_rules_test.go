@@ -13,6 +13,8 @@ import (
 	"github.com/annexapi/annex"
 	rulesv1 "github.com/annexapi/annex/internal/shop/rules/v1"
 	rulesv1beta1 "github.com/annexapi/annex/internal/shop/rules/v1beta1"
+	v1 "github.com/annexapi/annex/internal/shop/v1"
+	"github.com/annexapi/annex/internal/shop/v1beta1"
 )
 
 const (
@@ -22,7 +24,7 @@ const (
 
 func tickets() *annex.KindBuilder[rulesv1.Ticket] {
 	return annex.KindOf[rulesv1.Ticket, rulesv1.TicketList]("tickets", rulesv1.API).
-		Versions(annex.Version(rulesv1beta1.API, rulesv1beta1.TicketToHub, rulesv1beta1.TicketFromHub)).
+		Versions(annex.GeneratedVersion[rulesv1beta1.Ticket, rulesv1.Ticket](rulesv1beta1.API)).
 		ValidationOptions(map[string]bool{"LongNotes": false})
 }
 
@@ -180,4 +182,32 @@ func TestAnOptionThatIsNotSetIsAnError(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAVersionWithoutGeneratedConversionsIsAMistake(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		kind annex.Kind
+		want string
+	}{
+		"none": {
+			widgetsWith(annex.GeneratedVersion[v1beta1.Widget, v1.Widget](v1beta1.API)),
+			"package github.com/annexapi/annex/internal/shop/v1beta1 has no generated conversions: say +k8s:conversion-gen=github.com/annexapi/annex/internal/shop/v1 in it and run annex generate, or use Version",
+		},
+		"to another hub": {
+			widgetsWith(annex.GeneratedVersion[rulesv1beta1.Ticket, v1.Widget](rulesv1beta1.API)),
+			"has no conversion from v1beta1.Ticket to v1.Widget: say +k8s:conversion-gen=github.com/annexapi/annex/internal/shop/v1 in it",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := annex.New(t.Context(), annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{test.kind}}}}, annex.Options{})
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+func widgetsWith(version annex.VersionOf[v1.Widget]) annex.Kind {
+	return annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).Versions(version)
 }

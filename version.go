@@ -42,6 +42,14 @@ func Version[V, H any, PV object[V], PH object[H]](facts func() api.Facts, toHub
 	return b
 }
 
+// GeneratedVersion describes a version whose conversions annex generate made: its package
+// says +k8s:conversion-gen=PACKAGE with the package of the hub. Functions named Convert_A_To_B
+// that are written there by hand are part of it. What Version says about toHub and
+// fromHub goes for them, too, but that they copy ObjectMeta.
+func GeneratedVersion[V, H any, PV object[V], PH object[H]](facts func() api.Facts) *VersionBuilder[V, H] {
+	return &VersionBuilder[V, H]{define.Version{Facts: facts, Type: reflect.TypeFor[V](), Generated: true}}
+}
+
 // SameVersion describes a version for AlsoServedAs that has the Go type V of one of
 // the kind's own versions, with its defaults and conversions: only the group differs,
 // and perhaps the version's name.

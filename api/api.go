@@ -28,6 +28,11 @@ type Facts struct {
 	// the package has none.
 	AddDefaults func(*runtime.Scheme) error
 
+	// AddConversions registers the generated conversions between the package's types
+	// and those of the hub's package, and those that were written by hand instead. Nil
+	// means that the package has none.
+	AddConversions func(*runtime.Scheme) error
+
 	// AddValidations registers the package's declarative validation, of the k8s tags
 	// in its types. Nil means that the package has none.
 	AddValidations func(*runtime.Scheme) error

@@ -340,6 +340,9 @@ func (c *checker) versions(where string, k *Kind) {
 		}
 		if v.Type != k.Hub().Type || v != k.Hub() && !v.Same {
 			c.structure(at, v.Type)
+			if v.Generated && !c.generatedConversions(at, k.Hub(), v, facts) {
+				continue
+			}
 			if v.ToHub == nil || v.FromHub == nil {
 				c.errorf(at, "missing conversion: both directions between %s and the hub %s are needed", v.Type, k.Hub().Type)
 			}
@@ -352,6 +355,29 @@ func (c *checker) versions(where string, k *Kind) {
 			c.errorf(at, "a version cannot be both unserved and deprecated: nobody would see the warning")
 		}
 	}
+}
+
+// generatedConversions completes a version with the conversions that its facts have.
+func (c *checker) generatedConversions(where string, hub, v *Version, facts api.Facts) bool {
+	if facts.AddConversions == nil {
+		c.errorf(where, "package %s has no generated conversions: say +k8s:conversion-gen=%s in it and run annex generate, or use Version", v.Type.PkgPath(), hub.Type.PkgPath())
+		return false
+	}
+	scheme := runtime.NewScheme()
+	if err := facts.AddConversions(scheme); err != nil {
+		c.errorf(where, "register generated conversions: %v", err)
+		return false
+	}
+	convert := func(in, out runtime.Object) error { return scheme.Converter().Convert(in, out, nil) }
+	for _, pair := range [][2]*Version{{v, hub}, {hub, v}} {
+		// Functions written by hand may refuse an empty object, in words of their own.
+		if err := convert(pair[0].New(), pair[1].New()); err != nil && strings.Contains(err.Error(), "unknown conversion") {
+			c.errorf(where, "package %s has no conversion from %s to %s: say +k8s:conversion-gen=%s in it and run annex generate", v.Type.PkgPath(), pair[0].Type, pair[1].Type, hub.Type.PkgPath())
+			return false
+		}
+	}
+	v.ToHub, v.FromHub = convert, convert
+	return true
 }
 
 // types checks that the version's types are registered by its package and finds

@@ -107,6 +107,8 @@ type Version struct {
 	// Default and Validate see objects of this version.
 	Default  func(obj runtime.Object)
 	Validate func(ctx context.Context, obj runtime.Object) field.ErrorList
+	// Generated says that the conversions are those of Facts; Check fills them in.
+	Generated bool
 	// Same says that the Go type is that of a version of the kind that this one
 	// shares its objects with; Check fills in the rest from there.
 	Same bool

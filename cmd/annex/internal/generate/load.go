@@ -25,22 +25,23 @@ import (
 
 // Packages that generated code imports, apart from those that its types need.
 const (
-	apiPackage       = "github.com/annexapi/annex/api"
-	metaPackage      = "k8s.io/apimachinery/pkg/apis/meta/v1"
-	runtimePackage   = "k8s.io/apimachinery/pkg/runtime"
-	fieldPackage     = "k8s.io/apimachinery/pkg/util/validation/field"
-	operationPackage = "k8s.io/apimachinery/pkg/api/operation"
-	safePackage      = "k8s.io/apimachinery/pkg/api/safe"
-	validatePackage  = "k8s.io/apimachinery/pkg/api/validate"
-	schemaPackage    = "k8s.io/apimachinery/pkg/runtime/schema"
-	commonPackage    = "k8s.io/kube-openapi/pkg/common"
-	specPackage      = "k8s.io/kube-openapi/pkg/validation/spec"
-	pointersPackage  = "k8s.io/utils/ptr"
+	apiPackage        = "github.com/annexapi/annex/api"
+	metaPackage       = "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimePackage    = "k8s.io/apimachinery/pkg/runtime"
+	fieldPackage      = "k8s.io/apimachinery/pkg/util/validation/field"
+	operationPackage  = "k8s.io/apimachinery/pkg/api/operation"
+	safePackage       = "k8s.io/apimachinery/pkg/api/safe"
+	validatePackage   = "k8s.io/apimachinery/pkg/api/validate"
+	conversionPackage = "k8s.io/apimachinery/pkg/conversion"
+	schemaPackage     = "k8s.io/apimachinery/pkg/runtime/schema"
+	commonPackage     = "k8s.io/kube-openapi/pkg/common"
+	specPackage       = "k8s.io/kube-openapi/pkg/validation/spec"
+	pointersPackage   = "k8s.io/utils/ptr"
 )
 
 var supportPackages = []string{
 	apiPackage, metaPackage, runtimePackage, schemaPackage, commonPackage, specPackage, pointersPackage,
-	fieldPackage, operationPackage, safePackage, validatePackage, "context", "k8s.io/apimachinery/pkg/api/equality", "fmt",
+	fieldPackage, operationPackage, safePackage, validatePackage, "context", "k8s.io/apimachinery/pkg/api/equality", "fmt", "unsafe", conversionPackage,
 }
 
 // loaded is everything a pass knows about the packages it generates and those
@@ -133,6 +134,12 @@ func load(ctx context.Context, req request) (*loaded, error) {
 			"no API packages in %s: mark a package of types by a comment // +groupName=GROUP above its package clause", strings.Join(req.Patterns, " "))}
 	}
 	slices.SortFunc(l.sources, func(a, b *source) int { return strings.Compare(a.path, b.path) })
+	if err := l.listPeers(ctx); err != nil {
+		return nil, err
+	}
+	if problems := l.unknownPeers(); len(problems) > 0 {
+		return nil, problems
+	}
 	if err := l.findNeighbours(hidden); err != nil {
 		return nil, err
 	}
@@ -142,6 +149,31 @@ func load(ctx context.Context, req request) (*loaded, error) {
 		return nil, err
 	}
 	return l, nil
+}
+
+// listPeers lists the packages of conversions that nothing else led to.
+func (l *loaded) listPeers(ctx context.Context) error {
+	var missing []string
+	for _, s := range l.sources {
+		for _, peer := range s.peers() {
+			if l.listed[peer.text] == nil {
+				missing = append(missing, peer.text)
+			}
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	matched, _, err := list(ctx, missing)
+	if err != nil {
+		return err
+	}
+	packages.Visit(matched, nil, func(p *packages.Package) {
+		if l.listed[p.PkgPath] == nil {
+			l.listed[p.PkgPath] = p
+		}
+	})
+	return nil
 }
 
 // findNeighbours finds the generated packages that this pass meets but does not
@@ -238,6 +270,9 @@ func (l *loaded) parse() error {
 	paths := slices.Clone(supportPackages)
 	for _, s := range l.sources {
 		paths = append(paths, s.path)
+		for _, peer := range s.peers() {
+			paths = append(paths, peer.text)
+		}
 	}
 	if err := p.LoadPackages(paths...); err != nil {
 		return listProblem(err)

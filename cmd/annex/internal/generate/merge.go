@@ -74,8 +74,10 @@ type declaration struct {
 
 const (
 	groupFacts = iota
+	groupRegistration
 	groupDefaults
 	groupMethods
+	groupConversions
 	groupValidations
 	groupDefinitions
 )
@@ -84,7 +86,7 @@ const (
 // variables; an import of that name would be hidden by them.
 var localNames = []string{
 	"in", "out", "key", "val", "i", "c", "a", "b", "ok", "obj", "ref", "clone", "scheme", "inVal", "outVal", "ptrVar", "gv",
-	"ctx", "op", "fldPath", "oldObj", "errs", "e", "fn", "oldVal", "earlyReturn", "list", "item", "oldValueCorrelated", "value", "oldValue",
+	"ctx", "op", "fldPath", "oldObj", "errs", "e", "fn", "oldVal", "earlyReturn", "list", "item", "oldValueCorrelated", "s", "newVal", "value", "oldValue",
 }
 
 func newMerger(s *source) *merger {
@@ -126,9 +128,12 @@ func (m *merger) add(p part, functions map[string]bool) error {
 			continue
 		}
 		if fn.Recv == nil {
-			functions[fn.Name.Name] = true
+			functions[m.rename(fn.Name.Name)] = true
 		}
 		start := fn.Pos()
+		if fn.Name.Name == "RegisterConversions" {
+			fn.Doc = nil // it says that the function is exported
+		}
 		if fn.Doc != nil {
 			start = fn.Doc.Pos()
 		}
@@ -137,6 +142,9 @@ func (m *merger) add(p part, functions map[string]bool) error {
 		text := rewrite(src[base:fset.Position(fn.End()).Offset], base, edits)
 		if object, ok := strings.CutPrefix(fn.Name.Name, "SetObjectDefaults_"); ok && fn.Doc == nil {
 			text = fmt.Sprintf("// %s sets the defaults of %s and of everything in it.\n%s", fn.Name.Name, object, text)
+		}
+		if fn.Name.Name == "RegisterConversions" {
+			text = "// registerConversions registers the conversions between this package's types and the hub's.\n" + text
 		}
 		m.decls = append(m.decls, declaration{group: groupOf(fn), key: keyOf(fn), text: text})
 	}
@@ -155,8 +163,11 @@ func (m *merger) skips(fn *ast.FuncDecl) bool {
 // rename gives generated functions the names they have in the file. Those of
 // the package's own types need no import path in them.
 func (m *merger) rename(name string) string {
-	if name == "GetOpenAPIDefinitions" {
+	switch name {
+	case "GetOpenAPIDefinitions":
 		return "openAPIDefinitions"
+	case "RegisterConversions":
+		return "registerConversions"
 	}
 	if own, ok := strings.CutPrefix(name, m.ownSchemas); ok {
 		return "schema_" + own
@@ -331,6 +342,12 @@ func groupOf(fn *ast.FuncDecl) int {
 		return groupDefaults
 	case name == "GetOpenAPIDefinitions" || strings.HasPrefix(name, "schema_"):
 		return groupDefinitions
+	}
+	if name == "RegisterConversions" {
+		return groupRegistration
+	}
+	if strings.HasPrefix(name, "autoConvert_") || strings.HasPrefix(name, "Convert_") {
+		return groupConversions
 	}
 	if strings.HasPrefix(name, "Validate_") {
 		return groupValidations

@@ -22,13 +22,14 @@ type facts struct {
 	Defaults    string
 	OwnDefaults bool
 
+	Converted bool     // there are conversions to the hub
 	Validated []string // types that have a Validate function
 }
 
 // factsOf collects the facts; functions are the names of the functions that
 // the package declares or that were generated for it.
 func factsOf(s *source, o objects, functions map[string]bool) facts {
-	f := facts{Group: s.group, Version: s.version, Register: !s.declares("AddToScheme")}
+	f := facts{Converted: functions["registerConversions"], Group: s.group, Version: s.version, Register: !s.declares("AddToScheme")}
 	for _, t := range o.all() {
 		f.Objects = append(f.Objects, t.Name.Name)
 		if functions["SetObjectDefaults_"+t.Name.Name] {
@@ -58,6 +59,9 @@ func API() api.Facts {
 		AddToScheme: AddToScheme,
 		{{- if .Defaults}}
 		AddDefaults: {{.Defaults}},
+		{{- end}}
+		{{- if .Converted}}
+		AddConversions: registerConversions,
 		{{- end}}
 		{{- if .Validated}}
 		AddValidations: registerValidations,
@@ -126,11 +130,20 @@ func (f facts) render() (part, error) {
 
 // stub returns stand-ins for all that generate may write into the package, so
 // that code which uses it type-checks before it is there.
-func stub(s *source, pkg *types.Package) string {
+func (l *loaded) stub(s *source) string {
+	pkg := l.universe.Package(s.path)
+	conversions, imports := l.conversionStubs(s)
 	var b strings.Builder
 	b.WriteString("package " + s.name + "\n\nimport (\n" +
-		"\tannexstubapi \"" + apiPackage + "\"\n\tannexstubruntime \"" + runtimePackage + "\"\n)\n\n" +
-		"var _ annexstubapi.Facts\nvar _ annexstubruntime.Object\n")
+		"\tannexstubapi \"" + apiPackage + "\"\n\tannexstubruntime \"" + runtimePackage + "\"\n")
+	if s.hasValidations() {
+		imports["annexstubcontext"], imports["annexstuboperation"], imports["annexstubfield"] = "context", operationPackage, fieldPackage
+		conversions += "var _ annexstubcontext.Context\nvar _ annexstuboperation.Operation\nvar _ annexstubfield.Path\n"
+	}
+	for _, name := range sortedKeys(imports) {
+		b.WriteString("\t" + name + " \"" + imports[name] + "\"\n")
+	}
+	b.WriteString(")\n\nvar _ annexstubapi.Facts\nvar _ annexstubruntime.Object\n" + conversions)
 	declare := func(name, signature string) {
 		if !s.declares(name) {
 			b.WriteString("func " + name + signature + " { panic(0) }\n")
@@ -143,6 +156,13 @@ func stub(s *source, pkg *types.Package) string {
 	objects := findObjects(pkg).all()
 	for _, t := range exportedTypes(pkg) {
 		name := t.Name.Name
+		if s.hasValidations() && (t.Kind == types.Struct || t.Kind == types.Alias) {
+			value := "*" + name
+			if kind := deref(t).Kind; kind == types.Slice || kind == types.Map {
+				value = name
+			}
+			declare("Validate_"+name, "(annexstubcontext.Context, annexstuboperation.Operation, *annexstubfield.Path, "+value+", "+value+") annexstubfield.ErrorList")
+		}
 		recv := "*" + name
 		switch deref(t).Kind {
 		case types.Struct:

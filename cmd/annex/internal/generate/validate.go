@@ -18,7 +18,7 @@ import (
 
 // reserved are the names that generated functions have in every package.
 // AddToScheme is not among them: a package may have its own.
-var reserved = []string{"API", "openAPIDefinitions", "registerDefaults", "registerValidations"}
+var reserved = []string{"API", "openAPIDefinitions", "registerConversions", "registerDefaults", "registerValidations"}
 
 // validate finds what the generators would stumble over, while it can still be
 // said where it is.
@@ -58,6 +58,7 @@ func (l *loaded) validate(s *source) Problems {
 		}
 	}
 	problems = append(problems, s.badTags()...)
+	problems = append(problems, l.misnamedConversions(s)...)
 	for _, f := range s.files {
 		ast.Inspect(f, func(n ast.Node) bool {
 			if field, ok := n.(*ast.Field); ok && field.Doc != nil {

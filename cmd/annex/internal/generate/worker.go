@@ -74,7 +74,7 @@ func generateAll(ctx context.Context, req request) ([]output, error) {
 	defer l.validations.stop()
 	stubs := map[string]string{}
 	for _, s := range slices.Concat(l.sources, l.neighbours) {
-		stubs[s.path] = stub(s, l.universe.Package(s.path))
+		stubs[s.path] = l.stub(s)
 	}
 	problems, err := l.check(stubs)
 	if err != nil {
@@ -135,7 +135,7 @@ func generateAll(ctx context.Context, req request) ([]output, error) {
 func (l *loaded) generate(s *source, validations part) (output, error) {
 	generators := []func(*source) ([]*generator.File, error){l.deepcopy, l.models}
 	if s.group != "" {
-		generators = append(generators, l.defaults, l.openapi)
+		generators = append(generators, l.defaults, l.conversions, l.openapi)
 	}
 	m := newMerger(s)
 	functions := map[string]bool{}

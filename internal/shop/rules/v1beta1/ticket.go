@@ -2,6 +2,7 @@ package v1beta1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/conversion"
 
 	v1 "github.com/annexapi/annex/internal/shop/rules/v1"
 )
@@ -40,20 +41,14 @@ type TicketList struct {
 	Items []Ticket `json:"items"`
 }
 
-// TicketToHub keeps nothing that this version cannot say.
-func TicketToHub(in *Ticket, hub *v1.Ticket) error {
-	hub.Spec = v1.TicketSpec{
-		Title: in.Spec.Subject, Severity: in.Spec.Severity, Project: in.Spec.Project, Labels: in.Spec.Labels, Steps: in.Spec.Steps,
-	}
-	hub.Status = in.Status
-	return nil
+// Convert_v1beta1_TicketSpec_To_v1_TicketSpec knows that the hub calls it title.
+func Convert_v1beta1_TicketSpec_To_v1_TicketSpec(in *TicketSpec, out *v1.TicketSpec, s conversion.Scope) error {
+	out.Title = in.Subject
+	return autoConvert_v1beta1_TicketSpec_To_v1_TicketSpec(in, out, s)
 }
 
-// TicketFromHub loses what this version cannot say.
-func TicketFromHub(hub *v1.Ticket, out *Ticket) error {
-	out.Spec = TicketSpec{
-		Subject: hub.Spec.Title, Severity: hub.Spec.Severity, Project: hub.Spec.Project, Labels: hub.Spec.Labels, Steps: hub.Spec.Steps,
-	}
-	out.Status = hub.Status
-	return nil
+// Convert_v1_TicketSpec_To_v1beta1_TicketSpec loses what this version cannot say.
+func Convert_v1_TicketSpec_To_v1beta1_TicketSpec(in *v1.TicketSpec, out *TicketSpec, s conversion.Scope) error {
+	out.Subject = in.Title
+	return autoConvert_v1_TicketSpec_To_v1beta1_TicketSpec(in, out, s)
 }

@@ -1,0 +1,295 @@
+package generate
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	conversionargs "k8s.io/code-generator/cmd/conversion-gen/args"
+	conversiongen "k8s.io/code-generator/cmd/conversion-gen/generators"
+	"k8s.io/gengo/v2/generator"
+	"k8s.io/gengo/v2/types"
+)
+
+const conversionTag = "k8s:conversion-gen"
+
+// peers are the packages that the package's types are converted to and from: those of
+// +k8s:conversion-gen=PACKAGE, the hub.
+func (s *source) peers() []tag {
+	var peers []tag
+	for _, t := range s.tags {
+		name, value, _ := strings.Cut(t.text, "=")
+		if value = strings.TrimSpace(value); strings.TrimSpace(name) == conversionTag && value != "" && value != "false" {
+			peers = append(peers, tag{value, t.pos})
+		}
+	}
+	return peers
+}
+
+// conversions makes the functions between the package's types and its peers'.
+func (l *loaded) conversions(s *source) ([]*generator.File, error) {
+	if len(s.peers()) == 0 {
+		return nil, nil
+	}
+	c, files := l.context(s, conversiongen.NameSystems(), conversiongen.DefaultNameSystem())
+	args := conversionargs.New()
+	args.OutputFile = "conversion.go"
+	if err := c.ExecuteTargets(conversiongen.GetTargets(c, args)); err != nil {
+		return nil, fmt.Errorf("generate conversions of %s: %w", s.path, err)
+	}
+	for _, f := range files.files {
+		if problems := l.unconverted(s, f); len(problems) > 0 {
+			return nil, problems
+		}
+	}
+	return files.files, nil
+}
+
+var (
+	manualConversion  = regexp.MustCompile(`WARNING: (?:in|out)\.(\w+) (.*)`)
+	missingConversion = regexp.MustCompile(`FIXME: (.*)`)
+	needsConversion   = regexp.MustCompile(`requires manual conversion: `)
+	fullPath          = regexp.MustCompile(`[\w.-]+(?:/[\w.-]+)+/([\w-]+\.\w+)`)
+)
+
+// unconverted finds what the generator left to be written by hand and nobody has
+// written.
+func (l *loaded) unconverted(s *source, generated *generator.File) Problems {
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, generated.Name, "package p\n"+generated.Body.String(), parser.ParseComments)
+	if err != nil {
+		return asProblems(fmt.Errorf("parse generated conversions of %s: %w", s.path, err))
+	}
+	p, err := partOf(generated)
+	if err != nil {
+		return asProblems(err)
+	}
+	made := map[string]bool{}
+	for _, d := range f.Decls {
+		if fn, ok := d.(*ast.FuncDecl); ok {
+			made[fn.Name.Name] = true
+		}
+	}
+	var problems Problems
+	for _, d := range f.Decls {
+		fn, ok := d.(*ast.FuncDecl)
+		name, auto := "", false
+		if ok {
+			name, auto = strings.CutPrefix(fn.Name.Name, "auto")
+		}
+		if !auto || len(fn.Type.Params.List) < 2 {
+			continue
+		}
+		if s.declares(name) {
+			continue // takes care of what the generator could not do
+		}
+		in, out := p.typeOf(fn.Type.Params.List[0].Type, s), p.typeOf(fn.Type.Params.List[1].Type, s)
+		signature := fmt.Sprintf("func %s(in *%s, out *%s, s conversion.Scope) error", name, in.in(s), out.in(s))
+		for _, field := range l.mistaken(in, out, s) {
+			problems = append(problems, l.missing(in, out, field[0], field[1], signature, s))
+		}
+		for _, group := range f.Comments {
+			if group.Pos() < fn.Pos() || group.Pos() > fn.End() {
+				continue
+			}
+			for _, comment := range group.List {
+				if m := manualConversion.FindStringSubmatch(comment.Text); m != nil {
+					problems = append(problems, l.missing(in, out, m[1], needsConversion.ReplaceAllString(m[2], ""), signature, s))
+				} else if m := missingConversion.FindStringSubmatch(comment.Text); m != nil {
+					problems = append(problems, l.missing(in, out, "", m[1], signature, s))
+				}
+			}
+		}
+	}
+	return problems
+}
+
+// mistaken finds the fields of in whose values the generator would convert by Go's
+// rules, which are not what anybody means: a number becomes a letter, or loses its
+// upper bits.
+func (l *loaded) mistaken(in, out typeRef, s *source) (fields [][2]string) {
+	from, to := l.universe.Package(in.pkg).Types[in.name], l.universe.Package(out.pkg).Types[out.name]
+	if from == nil || to == nil {
+		return nil
+	}
+	for _, m := range from.Members {
+		if slices.ContainsFunc(m.CommentLines, func(line string) bool { return strings.TrimSpace(line) == "+"+conversionTag+"=false" }) {
+			continue
+		}
+		for _, other := range to.Members {
+			if m.Name != other.Name {
+				continue
+			}
+			if a, b, bad := lossy(m.Type, other.Type); bad && !s.declares("Convert_"+a+"_To_"+b) {
+				fields = append(fields, [2]string{m.Name, fmt.Sprintf("inconvertible types (%s vs %s)", a, b)})
+			}
+		}
+	}
+	return fields
+}
+
+// lossy compares what is within pointers, lists and maps.
+func lossy(a, b *types.Type) (from, to string, bad bool) {
+	for a.Kind == types.Alias {
+		a = a.Underlying
+	}
+	for b.Kind == types.Alias {
+		b = b.Underlying
+	}
+	if a.Kind != b.Kind {
+		return "", "", false // the generator says so
+	}
+	switch a.Kind {
+	case types.Pointer, types.Slice:
+		return lossy(a.Elem, b.Elem)
+	case types.Map:
+		if from, to, bad = lossy(a.Key, b.Key); bad {
+			return from, to, bad
+		}
+		return lossy(a.Elem, b.Elem)
+	case types.Builtin:
+		from, to = a.Name.Name, b.Name.Name
+		return from, to, from != to && !slices.Contains(wider[from], to)
+	}
+	return "", "", false
+}
+
+// wider are the types that hold all values of another.
+var wider = map[string][]string{
+	"int8":    {"int16", "int32", "int", "int64"},
+	"int16":   {"int32", "int", "int64"},
+	"int32":   {"int", "int64", "float64"},
+	"int":     {"int64"},
+	"uint8":   {"byte", "uint16", "uint32", "uint", "uint64", "int16", "int32", "int", "int64"},
+	"byte":    {"uint8", "uint16", "uint32", "uint", "uint64", "int16", "int32", "int", "int64"},
+	"uint16":  {"uint32", "uint", "uint64", "int32", "int", "int64"},
+	"uint32":  {"uint", "uint64", "int64"},
+	"uint":    {"uint64"},
+	"float32": {"float64"},
+}
+
+// typeRef is a type of a package.
+type typeRef struct{ pkg, name string }
+
+func (p part) typeOf(e ast.Expr, s *source) typeRef {
+	star, ok := e.(*ast.StarExpr)
+	if !ok {
+		return typeRef{}
+	}
+	switch t := star.X.(type) {
+	case *ast.Ident:
+		return typeRef{s.path, t.Name}
+	case *ast.SelectorExpr:
+		if id, ok := t.X.(*ast.Ident); ok {
+			return typeRef{p.imports[id.Name], t.Sel.Name}
+		}
+	}
+	return typeRef{}
+}
+
+// in returns the type's name as it is written in the package s.
+func (t typeRef) in(s *source) string {
+	if t.pkg == s.path {
+		return t.name
+	}
+	return path.Base(t.pkg) + "." + t.name
+}
+
+// missing is the problem of a field, or of something deeper in the type, that cannot
+// be converted.
+func (l *loaded) missing(in, out typeRef, field, reason, signature string, s *source) Problem {
+	at := s.declared[out.name]
+	owner := pick(slices.Concat(l.sources, l.neighbours), in.pkg)
+	if owner != nil {
+		at = owner.declared[in.name]
+		if field != "" {
+			at = owner.field(in.name, field)
+		}
+	}
+	what := path.Base(in.pkg) + "." + in.name
+	if field != "" {
+		what += "." + field
+	}
+	reason = strings.ReplaceAll(fullPath.ReplaceAllString(reason, "$1"), "does not exist in peer-type", fmt.Sprintf("%s.%s has no such field", path.Base(out.pkg), out.name))
+	return Problem{File: at.Filename, Line: at.Line, Message: fmt.Sprintf(
+		"%s cannot be converted: %s: write %s in package %s, which may call auto%s for the rest",
+		what, reason, signature, s.name, signature[len("func "):strings.IndexByte(signature, '(')])}
+}
+
+// misnamedConversions finds functions that look as if they were conversions and would
+// not be called, for their name is not that of their types.
+func (l *loaded) misnamedConversions(s *source) Problems {
+	if len(s.peers()) == 0 {
+		return nil
+	}
+	namer := conversiongen.NameSystems()[conversiongen.DefaultNameSystem()]
+	var problems Problems
+	functions := l.universe[s.path].Functions
+	for _, name := range slices.Sorted(maps.Keys(functions)) {
+		pos, ok := s.declared[name]
+		if !ok || !strings.HasPrefix(name, "Convert_") {
+			continue
+		}
+		signature := functions[name].Underlying.Signature
+		if len(signature.Parameters) != 3 || signature.Parameters[0].Type.Kind != types.Pointer || signature.Parameters[1].Type.Kind != types.Pointer ||
+			signature.Parameters[2].Type.Name != (types.Name{Package: conversionPackage, Name: "Scope"}) || len(signature.Results) != 1 || signature.Results[0].Type.Name.Name != "error" {
+			problems = append(problems, Problem{File: pos.Filename, Line: pos.Line, Message: fmt.Sprintf(
+				"%s is no conversion: write it as func(in *A, out *B, s conversion.Scope) error, or give it another name", name)})
+			continue
+		}
+		want := fmt.Sprintf("Convert_%s_To_%s", namer.Name(signature.Parameters[0].Type.Elem), namer.Name(signature.Parameters[1].Type.Elem))
+		if name != want {
+			problems = append(problems, Problem{File: pos.Filename, Line: pos.Line, Message: fmt.Sprintf(
+				"%s would not be called: the conversion of these types is named %s", name, want)})
+		}
+	}
+	return problems
+}
+
+// unknownPeers finds tags that name no package.
+func (l *loaded) unknownPeers() Problems {
+	var problems Problems
+	for _, s := range l.sources {
+		for _, peer := range s.peers() {
+			if p := l.listed[peer.text]; p == nil || len(p.GoFiles) == 0 {
+				problems = append(problems, Problem{File: peer.pos.Filename, Line: peer.pos.Line, Message: fmt.Sprintf(
+					"+%s=%s: no such package: give the import path of the hub's", conversionTag, peer.text)})
+			}
+		}
+	}
+	return problems
+}
+
+// conversionStubs returns stand-ins for the conversions that will be generated, which
+// those that are written by hand call, and their imports by name.
+func (l *loaded) conversionStubs(s *source) (functions string, imports map[string]string) {
+	imports = map[string]string{}
+	var b strings.Builder
+	for i, peer := range s.peers() {
+		name := fmt.Sprintf("annexstubpeer%d", i)
+		for _, t := range exportedTypes(l.universe.Package(s.path)) {
+			if t.Kind != types.Struct || !l.universe.Package(peer.text).Has(t.Name.Name) {
+				continue
+			}
+			imports[name] = peer.text
+			own, other := path.Base(s.path)+"_"+t.Name.Name, path.Base(peer.text)+"_"+t.Name.Name
+			for _, d := range [][4]string{{own, other, t.Name.Name, name + "." + t.Name.Name}, {other, own, name + "." + t.Name.Name, t.Name.Name}} {
+				for _, prefix := range []string{"Convert_", "autoConvert_"} {
+					if f := prefix + d[0] + "_To_" + d[1]; !s.declares(f) {
+						fmt.Fprintf(&b, "func %s(*%s, *%s, annexstubconversion.Scope) error { panic(0) }\n", f, d[2], d[3])
+					}
+				}
+			}
+		}
+	}
+	if b.Len() > 0 {
+		imports["annexstubconversion"] = conversionPackage
+	}
+	return b.String(), imports
+}
