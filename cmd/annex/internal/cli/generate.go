@@ -133,4 +133,7 @@ func printPackage(w io.Writer, p generate.Package, check bool) {
 		what = p.Group + "/" + p.Version + " " + strings.Join(p.Kinds, ", ")
 	}
 	fmt.Fprintf(w, "%s\t%s (%s)\n", p.File, state, what)
+	if p.Proto != "" {
+		fmt.Fprintf(w, "%s\t%s\n", p.Proto, state)
+	}
 }

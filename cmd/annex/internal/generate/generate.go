@@ -15,12 +15,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/annexapi/annex/cmd/annex/internal/generate/protobuf"
 )
 
 // Options say what to generate.
@@ -49,13 +52,15 @@ type Package struct {
 	Package string `json:"package"`
 	// File is the generated file, relative to Options.Dir.
 	File string `json:"file"`
+	// Proto is the .proto file beside it, empty for a package without protobuf.
+	Proto string `json:"proto,omitempty"`
 	// Group and Version are empty for a package of shared types, which has no
 	// group of its own.
 	Group   string `json:"group,omitempty"`
 	Version string `json:"version,omitempty"`
 	// Kinds are the names of the package's kinds, sorted, without their lists.
 	Kinds []string `json:"kinds"`
-	// Changed tells whether the file was, or with Check would be, written.
+	// Changed tells whether one of the files was, or with Check would be, written.
 	Changed bool `json:"changed"`
 }
 
@@ -88,27 +93,46 @@ func Run(ctx context.Context, o Options) ([]Package, error) {
 
 	packages := make([]Package, len(outputs))
 	for i, out := range outputs {
-		file := filepath.Join(out.Dir, FileName)
-		before, err := os.ReadFile(file)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, fmt.Errorf("generate: %w", err)
+		p := Package{Package: out.Package, Group: out.Group, Version: out.Version, Kinds: out.Kinds}
+		for file, text := range out.files() {
+			before, err := os.ReadFile(file)
+			if err != nil && !errors.Is(err, os.ErrNotExist) {
+				return nil, fmt.Errorf("generate: %w", err)
+			}
+			if filepath.Base(file) == FileName {
+				p.File = shorten(file, dir)
+			} else {
+				p.Proto = shorten(file, dir)
+			}
+			p.Changed = p.Changed || !bytes.Equal(before, []byte(text))
 		}
-		packages[i] = Package{
-			Package: out.Package, File: shorten(file, dir), Group: out.Group, Version: out.Version, Kinds: out.Kinds,
-			Changed: !bytes.Equal(before, []byte(out.Source)),
-		}
+		packages[i] = p
 	}
 	if o.Check {
 		return packages, nil
 	}
 	for i, out := range outputs {
-		if packages[i].Changed {
-			if err := replace(filepath.Join(out.Dir, FileName), []byte(out.Source)); err != nil {
+		if !packages[i].Changed {
+			continue
+		}
+		for file, text := range out.files() {
+			if err := replace(file, []byte(text)); err != nil {
 				return nil, err
 			}
 		}
 	}
 	return packages, nil
+}
+
+// files returns what is written for a package, by name. The .proto file comes
+// first, for it is the record of the numbers in the other.
+func (o output) files() iter.Seq2[string, string] {
+	return func(yield func(file, text string) bool) {
+		if o.Proto != "" && !yield(filepath.Join(o.Dir, protobuf.FileName), o.Proto) {
+			return
+		}
+		yield(filepath.Join(o.Dir, FileName), o.Source)
+	}
 }
 
 // moduleRequest is a request, and the folder of the module it is about.
@@ -234,7 +258,7 @@ func lastWords(stderr string, err error) Problem {
 
 // replace writes a file so that it is there either as it was or as it shall be.
 func replace(file string, text []byte) error {
-	tmp, err := os.CreateTemp(filepath.Dir(file), "."+FileName+".*")
+	tmp, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*")
 	if err != nil {
 		return fmt.Errorf("write generated file: %w", err)
 	}

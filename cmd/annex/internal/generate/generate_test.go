@@ -43,7 +43,7 @@ func testModule(t testing.TB) Module {
 }
 
 var goldenPackages = []string{
-	"testdata/byhand/v1", "testdata/kubebuilder/v1", "testdata/shop/shared", "testdata/shop/v1", "testdata/shop/v2",
+	"testdata/byhand/v1", "testdata/kubebuilder/v1", "testdata/protobuf/shapes", "testdata/shop/shared", "testdata/shop/v1", "testdata/shop/v2",
 }
 
 // The generated files below testdata are what reviewers see of a change to the
@@ -55,13 +55,14 @@ func TestGeneratedFilesAreAsCommitted(t *testing.T) {
 		}
 	}
 	for _, out := range generateForTest(t, goldenPackages...) {
-		file := filepath.Join(out.Dir, FileName)
-		committed, err := os.ReadFile(file)
-		if err != nil {
-			t.Error(err)
-		}
-		if d := diff.Diff("committed", committed, "generated", []byte(out.Source)); d != nil {
-			t.Errorf("%s:\n%s", file, d)
+		for file, text := range out.files() {
+			committed, err := os.ReadFile(file)
+			if err != nil {
+				t.Error(err)
+			}
+			if d := diff.Diff("committed", committed, "generated", []byte(text)); d != nil {
+				t.Errorf("%s:\n%s", file, d)
+			}
 		}
 	}
 }

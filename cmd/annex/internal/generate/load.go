@@ -21,6 +21,8 @@ import (
 	"k8s.io/gengo/v2/namer"
 	"k8s.io/gengo/v2/parser"
 	"k8s.io/gengo/v2/types"
+
+	"github.com/annexapi/annex/cmd/annex/internal/generate/protobuf"
 )
 
 // Packages that generated code imports, apart from those that its types need.
@@ -42,6 +44,7 @@ const (
 var supportPackages = []string{
 	apiPackage, metaPackage, runtimePackage, schemaPackage, commonPackage, specPackage, pointersPackage,
 	fieldPackage, operationPackage, safePackage, validatePackage, "context", "k8s.io/apimachinery/pkg/api/equality", "fmt", "unsafe", conversionPackage,
+	protobuf.WirePackage,
 }
 
 // loaded is everything a pass knows about the packages it generates and those
@@ -188,6 +191,9 @@ func (l *loaded) findNeighbours(hidden []string) error {
 		if err == nil {
 			_, err = s.identify()
 		}
+		if err == nil {
+			err = s.wantsProtobuf()
+		}
 		if err != nil {
 			return err
 		}
@@ -226,6 +232,9 @@ func (l *loaded) candidate(p *packages.Package, req request) (*source, error) {
 		return nil, nil
 	}
 	api, err := s.identify()
+	if err == nil {
+		err = s.wantsProtobuf()
+	}
 	switch {
 	case err != nil:
 		return nil, err

@@ -16,6 +16,8 @@ import (
 	"k8s.io/gengo/v2/generator"
 	"k8s.io/gengo/v2/namer"
 	"k8s.io/gengo/v2/types"
+
+	"github.com/annexapi/annex/cmd/annex/internal/generate/protobuf"
 )
 
 // part is code of one generator: declarations, and what its import names mean.
@@ -80,6 +82,7 @@ const (
 	groupConversions
 	groupValidations
 	groupDefinitions
+	groupProtobuf
 )
 
 // localNames are the identifiers that generators use for parameters and
@@ -87,6 +90,7 @@ const (
 var localNames = []string{
 	"in", "out", "key", "val", "i", "c", "a", "b", "ok", "obj", "ref", "clone", "scheme", "inVal", "outVal", "ptrVar", "gv",
 	"ctx", "op", "fldPath", "oldObj", "errs", "e", "fn", "oldVal", "earlyReturn", "list", "item", "oldValueCorrelated", "s", "newVal", "value", "oldValue",
+	"m", "data", "n", "err", "l", "k", "v", "x", "j", "end", "entry", "keys", "depth",
 }
 
 func newMerger(s *source) *merger {
@@ -342,6 +346,8 @@ func groupOf(fn *ast.FuncDecl) int {
 		return groupDefaults
 	case name == "GetOpenAPIDefinitions" || strings.HasPrefix(name, "schema_"):
 		return groupDefinitions
+	case slices.Contains(protobuf.Helpers, name):
+		return groupProtobuf
 	}
 	if name == "RegisterConversions" {
 		return groupRegistration

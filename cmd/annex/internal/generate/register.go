@@ -181,6 +181,9 @@ func (l *loaded) stub(s *source) string {
 		if t.Kind == types.Struct {
 			method(name, "OpenAPIModelName", "() string")
 		}
+		if s.protobuf {
+			protobufStub(method, t)
+		}
 		if slices.Contains(objects, t) {
 			method("*"+name, "DeepCopyObject", "() annexstubruntime.Object")
 			if s.group != "" {

@@ -41,6 +41,11 @@ type source struct {
 
 	// group and version are set for API packages only.
 	group, version string
+
+	// protobuf is true if the package asks for protobuf methods, and comments
+	// are then those of its types, without the tags that the pass adds.
+	protobuf bool
+	comments map[string][]string
 }
 
 type tag struct {

@@ -14,6 +14,8 @@ import (
 
 	"k8s.io/gengo/v2/namer"
 	"k8s.io/gengo/v2/types"
+
+	"github.com/annexapi/annex/cmd/annex/internal/generate/protobuf"
 )
 
 // reserved are the names that generated functions have in every package.
@@ -35,6 +37,13 @@ func (l *loaded) validate(s *source) Problems {
 		}
 		if len(findObjects(l.universe[s.path]).kinds) == 0 {
 			at(s.position(), "package %s has no kinds: a kind is an exported struct that embeds metav1.TypeMeta and metav1.ObjectMeta", s.name)
+		}
+	}
+	if s.protobuf {
+		for _, name := range protobuf.Helpers {
+			if pos, ok := s.declared[name]; ok {
+				at(pos, "%s is the name of a function that is generated: rename this one", name)
+			}
 		}
 	}
 	for _, t := range exportedTypes(l.universe[s.path]) {

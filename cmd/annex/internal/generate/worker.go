@@ -37,6 +37,7 @@ type output struct {
 	Version string
 	Kinds   []string
 	Source  string
+	Proto   string // the .proto file, empty if there is none
 }
 
 // workingOn begins the lines of standard error that say which package a worker
@@ -90,6 +91,9 @@ func generateAll(ctx context.Context, req request) ([]output, error) {
 		return nil, problems
 	}
 
+	for _, s := range l.sources {
+		s.keepComments(l.universe[s.path])
+	}
 	// All packages are marked before any is generated, for they may refer to one
 	// another.
 	for _, s := range slices.Concat(l.sources, l.neighbours) {
@@ -142,6 +146,7 @@ func (l *loaded) generate(s *source, validations part) (output, error) {
 	for name := range s.declared {
 		functions[name] = true
 	}
+	o := output{Package: s.path, Dir: s.dir, Group: s.group, Version: s.version, Kinds: []string{}}
 	for _, generate := range generators {
 		files, err := generate(s)
 		if err != nil {
@@ -160,7 +165,16 @@ func (l *loaded) generate(s *source, validations part) (output, error) {
 	if err := m.add(validations, functions); err != nil {
 		return output{}, err
 	}
-	o := output{Package: s.path, Dir: s.dir, Group: s.group, Version: s.version, Kinds: []string{}}
+	if s.protobuf {
+		p, proto, err := l.protobuf(s)
+		if err != nil {
+			return output{}, err
+		}
+		if err := m.add(p, functions); err != nil {
+			return output{}, err
+		}
+		o.Proto = proto
+	}
 	if s.group != "" {
 		objects := findObjects(l.universe[s.path])
 		p, err := factsOf(s, objects, functions).render()

@@ -1,6 +1,7 @@
 // Package shared holds types that both versions of the shop use.
 //
 // +k8s:deepcopy-gen=package
+// +k8s:protobuf-gen=package
 package shared
 
 // DefaultCountry is where things come from.
