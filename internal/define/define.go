@@ -49,6 +49,9 @@ type Kind struct {
 	StoredAs string
 	// Storage names the storage that they are kept in; empty is the server's.
 	Storage string
+	// StoredMediaType is what they are encoded in there; empty is what suits the
+	// storage.
+	StoredMediaType string
 	// StoredUnder is the resource whose place they take there; empty is the kind's.
 	StoredUnder schema.GroupResource
 
@@ -130,6 +133,28 @@ func (v *Version) New() runtime.Object {
 func (v *Version) NewList() runtime.Object {
 	return reflect.New(v.ListType).Interface().(runtime.Object)
 }
+
+// protobufMessage is what upstream's protobuf serializer needs of a type.
+type protobufMessage interface {
+	runtime.ProtobufMarshaller
+	Reset()
+	Unmarshal(data []byte) error
+}
+
+// IsProtobuf says whether a pointer to a Go type has the methods by which it is
+// encoded as protobuf.
+func IsProtobuf(t reflect.Type) bool {
+	return t != nil && reflect.PointerTo(t).Implements(reflect.TypeFor[protobufMessage]())
+}
+
+// GroupVersionKind names the version's kind.
+func (v *Version) GroupVersionKind() schema.GroupVersionKind {
+	return v.GroupVersion.WithKind(v.Type.Name())
+}
+
+// SpeaksProtobuf says whether clients may have the version as protobuf: its objects,
+// and lists of them.
+func (v *Version) SpeaksProtobuf() bool { return IsProtobuf(v.Type) && IsProtobuf(v.ListType) }
 
 // Scale names the fields that /scale works on, as paths such as .spec.replicas.
 type Scale struct {

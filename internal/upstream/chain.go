@@ -21,8 +21,11 @@ import (
 // filters that do nothing unless configured, with a recovery of its own, and with
 // the request's deadline on the connection instead of the goroutine per request
 // that upstream's timeout filter spends.
-func chain(config Config) func(http.Handler, *server.Config) http.Handler {
+func chain(config Config, text textOnly) func(http.Handler, *server.Config) http.Handler {
 	return func(handler http.Handler, c *server.Config) http.Handler {
+		if len(text) > 0 {
+			handler = text.filter(handler, c)
+		}
 		if warnings := deprecations(config.Definition); len(warnings) > 0 {
 			handler = withDeprecations(handler, warnings)
 		}

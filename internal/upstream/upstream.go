@@ -83,7 +83,8 @@ func New(c Config) (*Server, error) {
 	config.EnableMetrics = false // installMetrics serves them
 	config.RequestTimeout = c.RequestTimeout
 	config.ReadyzChecks = append(config.ReadyzChecks, c.Ready...)
-	config.BuildHandlerChainFunc = chain(c)
+	text := newTextOnly(c.Definition.Groups, c.Kinds)
+	config.BuildHandlerChainFunc = chain(c, text)
 	config.LongRunningFunc = longRunning(config.LongRunningFunc, c.LongRunning, connectedOf(c.Definition))
 
 	namer := c.Machinery.Namer()
@@ -91,6 +92,8 @@ func New(c Config) (*Server, error) {
 	config.OpenAPIConfig.Info.Title = c.Definition.Name
 	config.OpenAPIV3Config = server.DefaultOpenAPIV3Config(c.OpenAPI, namer)
 	config.OpenAPIV3Config.Info.Title = c.Definition.Name
+	config.OpenAPIConfig.PostProcessSpec = text.correctV2
+	config.OpenAPIV3Config.PostProcessSpec = text.correctV3
 
 	generic, err := config.Complete(nil).New(c.Definition.Name, server.NewEmptyDelegate())
 	if err != nil {
@@ -126,7 +129,7 @@ func install(generic *server.GenericAPIServer, c Config) error {
 		machinery := c.Machinery.Of(group.Name)
 		info := server.NewDefaultAPIGroupInfo(group.Name, machinery.Scheme, machinery.ParameterCodec, machinery.Codecs)
 		info.PrioritizedVersions = group.ServedVersions()
-		if !speaksProtobuf(group) {
+		if !offersProtobuf(group) {
 			info.NegotiatedSerializer = withoutProtobuf{info.NegotiatedSerializer}
 		}
 		for _, k := range c.Kinds {
