@@ -31,6 +31,7 @@ func TestMain(m *testing.M) {
 		"other":    func() { annex.Main(other()) },
 		"moved":    func() { annex.Main(moved()) },
 		"workshop": func() { annex.Main(workshop()) },
+		"zoo":      func() { annex.Main(zoo()) },
 		"broken":   func() { annex.Main(annex.Server{Name: "broken", Groups: []annex.Group{{Name: "Bad"}}}) },
 	})
 }
@@ -164,11 +165,17 @@ func program(t *testing.T, args ...string) *process {
 // prepare returns shop serve, to be started.
 func prepare(t *testing.T, args ...string) *process {
 	t.Helper()
+	return prepareProgram(t, "shop", args...)
+}
+
+// prepareProgram is prepare for another program of TestMain.
+func prepareProgram(t *testing.T, name string, args ...string) *process {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	link := filepath.Join(t.TempDir(), "shop")
+	link := filepath.Join(t.TempDir(), name)
 	if err := os.Symlink(self, link); err != nil {
 		t.Fatal(err)
 	}

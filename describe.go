@@ -80,17 +80,24 @@ func (c custom) String() string {
 }
 
 func describeCommand(server Server) *cobra.Command {
-	var output, encryptionFile string
+	var output string
+	options := Options{}
 	cmd := &cobra.Command{
 		Use:   "describe",
 		Short: "Print what the server can do, kind by kind",
-		Args:  noArgs,
+		Long: `Print what the server can do, kind by kind: what it is called, its versions and verbs,
+and how its objects are stored by a server with the same flags.`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			definition, err := server.define()
 			if err != nil {
 				return err
 			}
-			encryptedWith, err := serve.EncryptionOf(encryptionFile)
+			encryptedWith, err := serve.EncryptionOf(options.EncryptionConfigFile)
+			if err != nil {
+				return usage(err)
+			}
+			mediaTypes, err := serve.StoredMediaTypes(definition, serve.Options(options))
 			if err != nil {
 				return usage(err)
 			}
@@ -98,6 +105,7 @@ func describeCommand(server Server) *cobra.Command {
 			for _, k := range definition.Kinds() {
 				d := describe(k)
 				if d.StoredAs != "" {
+					d.MediaType = mediaTypes[k.Owner().GroupResource()]
 					d.EncryptedWith = encryptedWith(k.Owner().GroupResource())
 				}
 				all = append(all, d)
@@ -118,7 +126,7 @@ func describeCommand(server Server) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "json prints for machines")
-	cmd.Flags().StringVar(&encryptionFile, "encryption-provider-config", "", "say what this file encrypts, too")
+	storageFlags(cmd.Flags(), &options)
 	return cmd
 }
 
@@ -140,7 +148,7 @@ func describe(k *define.Kind) description {
 	case owner.Source != nil:
 		d.Source = "virtual" + following(owner.Source)
 	default:
-		d.StoredAs, d.MediaType, d.StoredIn = owner.StoredAs, "application/json", k.Storage
+		d.StoredAs, d.StoredIn = owner.StoredAs, k.Storage
 	}
 	if k.SharedWith != nil {
 		d.Hub = k.Hub().GroupVersion.String()

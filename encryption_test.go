@@ -297,12 +297,12 @@ func TestAKeyIsRotated(t *testing.T) {
 			}
 			rewrite := func(t *testing.T) {
 				out, err := storageVerb(t, options, "rewrite")
-				want := fmt.Sprintf("widgets.shop.example.com: %d looked at, %d rewritten, 0 already current; stored now: %d with aesgcm key2\n", count-1, count-1, count-1)
+				want := fmt.Sprintf("widgets.shop.example.com: %d looked at, %d rewritten, 0 already current; stored now: %d with aesgcm key2; as %d v1, application/json\n", count-1, count-1, count-1, count-1)
 				if err != nil || !strings.Contains(out, want) {
 					t.Fatalf("storage rewrite: %v\n%s", err, out)
 				}
 				if out, err = storageVerb(t, options, "rewrite", "--resource", "widgets.shop.example.com"); err != nil ||
-					out != fmt.Sprintf("widgets.shop.example.com: %d looked at, 0 rewritten, %d already current; stored now: %d with aesgcm key2\n", count-1, count-1, count-1) {
+					out != fmt.Sprintf("widgets.shop.example.com: %d looked at, 0 rewritten, %d already current; stored now: %d with aesgcm key2; as %d v1, application/json\n", count-1, count-1, count-1, count-1) {
 					t.Fatalf("storage rewrite again: %v\n%s", err, out)
 				}
 			}

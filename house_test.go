@@ -35,7 +35,7 @@ var rooms = map[string][]string{
 	"internal/loopback":            {},
 	"internal/coreapi":             {},
 	"internal/mvcc":                {"store", "store/journal"},
-	"internal/maintenance":         {"internal/encryption", "internal/mvcc", "store", "store/journal"},
+	"internal/maintenance":         {"internal/convert", "internal/encryption", "internal/mvcc", "store", "store/journal"},
 	"internal/virtual":             {"internal/define", "internal/mvcc", "store", "store/memory"},
 	"internal/shop/v1":             {"api"}, // the tests' own API
 	"internal/shop/v1beta1":        {"api", "internal/shop/v1"},

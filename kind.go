@@ -164,6 +164,19 @@ func (k *KindBuilder[T]) StoredIn(storage string) *KindBuilder[T] {
 	return k
 }
 
+// StoredMediaType says what the kind's objects are encoded in when they are stored:
+// application/json, or application/vnd.kubernetes.protobuf, for which the Go type of
+// the version that they are stored in must have protobuf methods. The default is
+// protobuf in Embedded and Memory where it has them, else JSON; Files hold nothing
+// but JSON, as YAML. The operator may say otherwise with
+// Options.StorageMediaTypeOf. Objects that are stored in another media type stay
+// readable and change over when they are next written, or when storage rewrite does
+// it.
+func (k *KindBuilder[T]) StoredMediaType(mediaType string) *KindBuilder[T] {
+	k.kind.StoredMediaType = mediaType
+	return k
+}
+
 // Default fills in what a client left out, in objects of the hub's version, after
 // the generated defaults. It sees stored objects too, and changes its argument.
 func (k *KindBuilder[T]) Default(fill func(obj *T)) *KindBuilder[T] {

@@ -44,6 +44,12 @@ type Options struct {
 	// with its group, such as leases.example.com, or namespaces. It wins over what a
 	// kind says with StoredIn. Objects are not moved from one storage to another.
 	StorageOf map[string]string
+	// StorageMediaTypeOf names the media types that objects of single resources are
+	// stored in, by the resource's name with its group: application/json or
+	// application/vnd.kubernetes.protobuf. It wins over what a kind says with
+	// StoredMediaType, where the default is documented. Objects that are there already
+	// stay readable, and change over when they are next written.
+	StorageMediaTypeOf map[string]string
 	// Etcd says which etcd is used and how. Its Logger is the server's. If its
 	// StartTimeout is 0, a server does not wait for etcd before it answers: it is
 	// alive, but not ready, until etcd can be reached.
@@ -75,7 +81,8 @@ type Options struct {
 	// EncryptionConfigReload has the file read again when it changes.
 	EncryptionConfigReload bool
 	// AllowUnreadable serves although stored objects cannot be decrypted with the file,
-	// which New refuses otherwise. They can be deleted then, unread.
+	// or are stored in a version that the server does not have any more, which New
+	// refuses otherwise. They can be deleted then, unread.
 	AllowUnreadable bool
 
 	// HistoryAge and HistoryRevisions say which past stays readable, for watches

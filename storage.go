@@ -77,10 +77,11 @@ func (v *storageVerbs) stats() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "stats",
-		Short: "Print figures: objects and bytes by resource, revisions, disk, watches",
+		Short: "Print figures: objects and bytes by resource, versions, revisions, disk, watches",
 		Long: `Print figures: the objects of each resource and the bytes of their values as they are
-stored, the newest revision and the oldest that can still be read exactly, the size of
-the history and of the files on disk, and the watches that are open.`,
+stored, the versions and media types that they are stored in, the newest revision and the
+oldest that can still be read exactly, the size of the history and of the files on disk,
+and the watches that are open.`,
 		Example: fmt.Sprintf("  %s storage stats --data-dir data", v.server.Name),
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -133,8 +134,25 @@ func printStats(out io.Writer, all []maintenance.Stats) error {
 			fmt.Fprintf(w, "%s\t%d\t%d\n", name, r.Objects, r.Bytes)
 		}
 		fmt.Fprintf(w, "total\t%d\t%d\n", s.Objects, s.Bytes)
+		fmt.Fprintf(w, "\nSTORED AS\tOBJECTS\n")
+		for _, r := range s.Resources {
+			for _, c := range r.StoredAs {
+				fmt.Fprintf(w, "%s %s\t%d\n", r.Resource, formNow(c), c.Objects)
+			}
+		}
 	}
 	return w.Flush()
+}
+
+// formNow is a form, and what is to be known about it.
+func formNow(c maintenance.FormCount) string {
+	switch {
+	case c.Undecodable:
+		return c.String() + " (this server does not have it)"
+	case c.MediaType != "" && c.Old:
+		return c.String() + " (until storage rewrite)"
+	}
+	return c.String()
 }
 
 func (v *storageVerbs) dump() *cobra.Command {
@@ -144,8 +162,9 @@ func (v *storageVerbs) dump() *cobra.Command {
 		Use:   "dump",
 		Short: "Print every object as it is stored, as JSON, one in a line",
 		Long: `Print every object as it is stored, as JSON, one in a line: its key, its revision, which
-is the resource version, when it expires, and its value. A value that is not JSON, such
-as an encrypted one, is printed in base64; nothing is decrypted.
+is the resource version, when it expires, and its value. A value that is stored as
+protobuf is printed as JSON, with its media type beside it. A value that is no object,
+such as an encrypted one, is printed in base64; nothing is decrypted.
 
 All objects of a storage are as they were at one revision. With --records, the history of
 a stopped server is printed as well: every record that is kept, by revision, with the
@@ -163,12 +182,20 @@ revision that it replaced, and deletions.`,
 					return err
 				}
 			}
+			definition, err := v.server.define()
+			if err != nil {
+				return err
+			}
+			toJSON, err := serve.StoredJSON(definition)
+			if err != nil {
+				return err
+			}
 			v.tools.Scan = records
 			return v.use(cmd, func(ctx context.Context, tools maintenance.Tools) error {
 				if records {
 					return v.dumpRecords(ctx, cmd.OutOrStdout(), tools, prefix)
 				}
-				_, err := maintenance.DumpTo(ctx, tools, cmd.OutOrStdout(), prefix)
+				_, err := maintenance.DumpTo(ctx, tools, cmd.OutOrStdout(), prefix, toJSON)
 				return err
 			})
 		},
@@ -309,6 +336,26 @@ func (p *progress) Write(data []byte) (int, error) {
 func (p *progress) end() {
 	if !p.shown.IsZero() {
 		fmt.Fprint(p.out, "\r\x1b[K")
+	}
+}
+
+// line is a line that is replaced by the next one, at a terminal.
+type line struct {
+	out   io.Writer
+	shown bool
+}
+
+func (l *line) show(text string) {
+	if isTerminal(l.out) {
+		l.shown = true
+		fmt.Fprintf(l.out, "\r\x1b[K%s", text)
+	}
+}
+
+func (l *line) clear() {
+	if l.shown {
+		l.shown = false
+		fmt.Fprint(l.out, "\r\x1b[K")
 	}
 }
 

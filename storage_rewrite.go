@@ -18,15 +18,15 @@ func (v *storageVerbs) rewrite() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "rewrite",
-		Short: "Store objects anew: with the current key, in the current version",
+		Short: "Store objects anew: with the current key, version and media type",
 		Long: `Store every object anew that is not stored as it would be if it were written now:
 encrypted with the first key of the encryption configuration, in the kind's stored
-version. Nothing else about it changes but its resource version; watches see it as
-modified. Objects that are stored so already are left alone.
+version and media type. Nothing else about it changes but its resource version; watches
+see it as modified. Objects that are stored so already are left alone.
 
 A server that runs goes on meanwhile. It can be interrupted and run again, which
 does the rest. The exit code is 1 if objects could not be read or written, or if some
-are not stored with the current key afterwards.
+are not stored with the current key, version and media type afterwards.
 
 Objects that were replaced or deleted stay in the history as they were stored, until
 that is compacted: --compact does so at once.`,
@@ -49,11 +49,18 @@ that is compacted: --compact does so at once.`,
 			return v.use(cmd, func(ctx context.Context, tools maintenance.Tools) error {
 				out := cmd.OutOrStdout()
 				all := []maintenance.Rewritten{}
+				shown := &line{out: cmd.ErrOrStderr()}
 				err := tools.Rewrite(ctx, resources, func(r maintenance.Rewritten) {
+					if r.Unfinished {
+						shown.show(fmt.Sprintf("%s: %d looked at, %d rewritten", r.Resource, r.LookedAt, r.Written))
+						return
+					}
+					shown.clear()
 					if all = append(all, r); output == "" {
 						printRewritten(out, r)
 					}
 				})
+				shown.clear()
 				if errors.Is(err, maintenance.ErrUnreadable) {
 					return usage(err)
 				}
@@ -101,6 +108,13 @@ func printRewritten(out io.Writer, r maintenance.Rewritten) {
 	if len(keys) > 0 {
 		fmt.Fprintf(out, "; stored now: %s", strings.Join(keys, ", "))
 	}
+	for i, c := range r.StoredAs {
+		separator := "; as "
+		if i > 0 {
+			separator = ", "
+		}
+		fmt.Fprintf(out, "%s%d %s", separator, c.Objects, c)
+	}
 	fmt.Fprintln(out)
 	for _, f := range r.Failures {
 		fmt.Fprintf(out, "  %s: %s\n", f.Key, f.Error)
@@ -112,16 +126,19 @@ func printRewritten(out io.Writer, r maintenance.Rewritten) {
 
 // complete is nil if everything is stored as it should be.
 func complete(all []maintenance.Rewritten) error {
-	failed, old := 0, 0
+	failed, old, forms := 0, 0, int64(0)
 	for _, r := range all {
 		failed += r.Failed
 		old += r.Old()
+		forms += r.OldForms()
 	}
 	switch {
 	case failed > 0:
-		return fmt.Errorf("%d objects could not be rewritten: keep the old keys until they are, or are deleted", failed)
+		return fmt.Errorf("%d objects could not be rewritten: keep the old keys and versions until they are, or are deleted", failed)
 	case old > 0:
 		return fmt.Errorf("%d objects were written with another key meanwhile: give all replicas the same encryption configuration and run it again", old)
+	case forms > 0:
+		return fmt.Errorf("%d objects were written in another version or media type meanwhile: have all replicas run the same program with the same flags and run it again", forms)
 	}
 	return nil
 }

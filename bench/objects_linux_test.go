@@ -45,7 +45,7 @@ func pods() store.Resource {
 	return store.Resource{
 		Resource: examplev1.Resource("pods"),
 		Prefix:   prefix,
-		Codec:    convert.NewStorageCodec(scheme, serializer.NewCodecFactory(scheme), examplev1.SchemeGroupVersion),
+		Codec:    convert.NewStorageCodec(scheme, serializer.NewCodecFactory(scheme), examplev1.SchemeGroupVersion, ""),
 		New:      func() runtime.Object { return &example.Pod{} },
 		NewList:  func() runtime.Object { return &example.PodList{} },
 		KeyFunc: func(object runtime.Object) (string, error) {

@@ -255,7 +255,8 @@ func list(convert conversion.ConversionFunc) conversion.ConversionFunc {
 // StorageCodec encodes objects of a kind in the version they are stored in and
 // decodes them to the hub, without the type that stood in the bytes: the hub stands
 // for the internal version, whose objects do not name theirs. A list would else
-// repeat it in every item, or not, by the version that an item was stored in.
-func (m *Machinery) StorageCodec(stored schema.GroupVersion) runtime.Codec {
-	return NewStorageCodec(m.Scheme, m.Codecs, stored)
+// repeat it in every item, or not, by the version that an item was stored in. The
+// media type, JSON if empty, is that of what it encodes; it decodes all.
+func (m *Machinery) StorageCodec(stored schema.GroupVersion, mediaType string) runtime.Codec {
+	return NewStorageCodec(m.Scheme, m.Codecs, stored, mediaType)
 }

@@ -21,7 +21,7 @@ func TestStoredObjectsAreDecodedAsUpstreamDoes(t *testing.T) {
 	install.Install(scheme)
 	codecs := serializer.NewCodecFactory(scheme)
 	upstream := codecs.LegacyCodec(examplev1.SchemeGroupVersion)
-	ours := NewStorageCodec(scheme, codecs, examplev1.SchemeGroupVersion)
+	ours := NewStorageCodec(scheme, codecs, examplev1.SchemeGroupVersion, "")
 
 	pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"app": "web"}}, Spec: example.PodSpec{NodeName: "n"}}
 	encoded, err := runtime.Encode(ours, pod)
@@ -67,6 +67,73 @@ func TestStoredObjectsAreDecodedAsUpstreamDoes(t *testing.T) {
 		}
 		if wantErr == nil && (!reflect.DeepEqual(got, want) || fmt.Sprint(gotKind) != fmt.Sprint(wantKind)) {
 			t.Errorf("decode %q: %v %+v, upstream makes %v %+v", data, gotKind, got, wantKind, want)
+		}
+	}
+}
+
+func TestTheFormOfAStoredObjectStandsAtItsFront(t *testing.T) {
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, metav1.SchemeGroupVersion)
+	install.Install(scheme)
+	codecs := serializer.NewCodecFactory(scheme)
+	machinery := &Machinery{Scheme: scheme, Codecs: codecs}
+	pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: example.PodSpec{NodeName: "n"}}
+	kind := examplev1.SchemeGroupVersion.WithKind("Pod")
+
+	encoded := map[string][]byte{}
+	for _, mediaType := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
+		codec := NewStorageCodec(scheme, codecs, examplev1.SchemeGroupVersion, mediaType)
+		data, err := runtime.Encode(codec, pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		encoded[mediaType] = data
+		if form, ok := FormOf(data); !ok || form != (Form{kind, mediaType}) {
+			t.Errorf("%s: got %v, %t", mediaType, form, ok)
+		}
+		for _, other := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
+			got, err := runtime.Decode(NewStorageCodec(scheme, codecs, examplev1.SchemeGroupVersion, other), data)
+			if err != nil || !reflect.DeepEqual(got, pod) {
+				t.Errorf("%s is read by a codec of %s as %+v, %v", mediaType, other, got, err)
+			}
+		}
+		if text, err := machinery.StoredJSON(data); err != nil || string(text) != string(encoded[runtime.ContentTypeJSON]) {
+			t.Errorf("%s as JSON: %s, %v", mediaType, text, err)
+		}
+		for n := range data {
+			form, ok := FormOf(data[:n]) // whatever it is, it is no panic
+			if ok && form.GroupVersionKind != kind {
+				t.Errorf("%d bytes of %s are a %v", n, mediaType, form)
+			}
+		}
+	}
+	for data, want := range map[string]string{
+		`{"apiVersion":"b/v2","kind":"Pot"}`:            "b/v2 Pot",
+		" { \"kind\" : \"Pot\", \"apiVersion\":\"v1\"}": "v1 Pot",
+		"k8s\x00\x0a\x09\x0a\x02v1\x12\x03Pot":          "v1 Pot",
+		"k8s\x00\x12\x00\x0a\x09\x0a\x02v1\x12\x03Pot":  "v1 Pot", // fields in another order
+		"k8s\x00\x0a\x05\x12\x03Pot":                    "",
+		"k8s\x00\x0a\x0a\x0a\x03a/b/c\x12\x03Pot":       "",
+		"k8s\x00\x0a\xff\xff\xff\xff\x0f":               "",
+		"k8s\x00":                                       "",
+		"k8s:enc:aescbc:v1:key:\x00\x01":                "",
+		`{"kind":"Pot"}`:                                "",
+		"{}":                                            "",
+		"":                                              "",
+		"\xd9\xd9\xf7\xa1":                              "",
+	} {
+		form, ok := FormOf([]byte(data))
+		got := ""
+		if ok {
+			got = form.GroupVersion().String() + " " + form.Kind
+		}
+		if got != want {
+			t.Errorf("%q: got %q, want %q", data, got, want)
+		}
+	}
+	for _, data := range []string{"k8s\x00", "k8s\x00\x0a\x09\x0a\x02v1\x12\x03Pot", string(encoded[runtime.ContentTypeProtobuf][:20])} {
+		if text, err := machinery.StoredJSON([]byte(data)); err == nil {
+			t.Errorf("%q as JSON: %s", data, text)
 		}
 	}
 }

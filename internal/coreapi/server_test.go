@@ -86,8 +86,8 @@ func startOn(t testing.TB, backend store.Backend, hooks hooks) *server {
 	check(define.Check(definition))
 	machinery, err := convert.New(definition, coreapi.AddToScheme)
 	check(err)
-	stores := registry.NewStores(func(schema.GroupResource) store.Backend { return backend }, machinery, definition, map[schema.GroupResource]schema.GroupVersion{
-		coreapi.Resource: corev1.SchemeGroupVersion,
+	stores := registry.NewStores(func(schema.GroupResource) store.Backend { return backend }, machinery, definition, map[schema.GroupResource]schema.GroupVersionKind{
+		coreapi.Resource: corev1.SchemeGroupVersion.WithKind("Namespace"),
 	})
 	namespaces, err := coreapi.NewNamespaces(machinery.Scheme, stores)
 	check(err)

@@ -194,13 +194,35 @@ func (c *checker) place(where string, k *Kind) {
 
 // storedAs needs all versions of all groups.
 func (c *checker) storedAs(k *Kind) {
+	where := fmt.Sprintf("kind %s (%s.%s)", k.Name, k.Resource, k.Group)
 	if k.StoredAs == "" {
 		k.StoredAs = k.Hub().GroupVersion.Version
 	}
 	if k.version(k.StoredAs) == nil {
-		where := fmt.Sprintf("kind %s (%s.%s)", k.Name, k.Resource, k.Group)
 		c.errorf(where, "StoredAs(%q): no such version; declared are %s", k.StoredAs, strings.Join(k.VersionNames(), ", "))
+		return
 	}
+	if k.StoredMediaType == "" {
+		return
+	}
+	if err := CheckStoredMediaType(k.StoredMediaType, k.Stored().Type); err != nil {
+		c.errorf(where, "StoredMediaType(%q): %v", k.StoredMediaType, err)
+	}
+}
+
+// CheckStoredMediaType says what is wrong with a media type to store objects of a Go
+// type in.
+func CheckStoredMediaType(mediaType string, t reflect.Type) error {
+	switch mediaType {
+	case runtime.ContentTypeJSON:
+		return nil
+	case runtime.ContentTypeProtobuf:
+		if !IsProtobuf(t) {
+			return fmt.Errorf("the Go type %s, which is stored, has no protobuf methods: have annex generate write them", t)
+		}
+		return nil
+	}
+	return fmt.Errorf("choose %s or %s", runtime.ContentTypeJSON, runtime.ContentTypeProtobuf)
 }
 
 // names checks what the kind is called, and that nothing else is.
@@ -242,6 +264,9 @@ func (c *checker) source(where string, k *Kind) {
 	if k.Storage != "" {
 		c.errorf(where, "StoredIn(%q): the objects of a virtual kind are not stored", k.Storage)
 	}
+	if k.StoredMediaType != "" {
+		c.errorf(where, "StoredMediaType(%q): the objects of a virtual kind are not stored", k.StoredMediaType)
+	}
 	if k.StoredUnder != k.GroupResource() {
 		c.errorf(where, "StoredUnder(%q, %q): the objects of a virtual kind are not stored", k.StoredUnder.Group, k.StoredUnder.Resource)
 	}
@@ -282,6 +307,7 @@ func (c *checker) ownStorage(where string, k *Kind) {
 		{"Scale", k.Scale != nil},
 		{"GracePeriod", k.Grace != nil},
 		{"StoredIn", k.Storage != ""},
+		{"StoredMediaType", k.StoredMediaType != ""},
 		{"StoredUnder", k.StoredUnder != k.GroupResource()},
 		{"AlsoServedAs", len(k.Also) > 0},
 		{"IndexFields", len(k.IndexFields) > 0},

@@ -341,7 +341,7 @@ func TestADumpThatCannotBeWrittenLeavesTheToolsAlone(t *testing.T) {
 	c := core(t)
 	put(t, c, objects(3000)...)
 	tools := lingering{&maintenance.Local{Storages: []maintenance.Storage{{Name: "memory", Backend: c}}}, &atomic.Bool{}}
-	if _, err := maintenance.DumpTo(t.Context(), tools, unwritable{}, ""); err == nil || !strings.Contains(err.Error(), "no space left") {
+	if _, err := maintenance.DumpTo(t.Context(), tools, unwritable{}, "", nil); err == nil || !strings.Contains(err.Error(), "no space left") {
 		t.Errorf("got %v", err)
 	}
 	if !tools.ended.Load() {

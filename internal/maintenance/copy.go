@@ -11,8 +11,10 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage/value"
 
+	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/store"
 )
 
@@ -59,7 +61,9 @@ func Above(source, target, bump uint64) (uint64, error) {
 }
 
 // Recoded yields values as they have to be stored at another place, where a value's
-// Context is another: what is encrypted is decrypted and encrypted anew.
+// Context is another: what is encrypted is decrypted and encrypted anew. Where objects
+// are stored as JSON, others become JSON, in the version that they are stored in. What
+// is JSON stays so everywhere: every storage reads it.
 func (l *Local) Recoded(ctx context.Context, values iter.Seq2[store.Value, error], at func(key string) value.DefaultContext) iter.Seq2[store.Value, error] {
 	return func(yield func(store.Value, error) bool) {
 		for v, err := range values {
@@ -74,26 +78,48 @@ func (l *Local) Recoded(ctx context.Context, values iter.Seq2[store.Value, error
 }
 
 func (l *Local) recode(ctx context.Context, v store.Value, at value.DefaultContext) (store.Value, error) {
-	from := v.Context
+	from, moves := v.Context, !bytes.Equal(v.Context, at)
 	v.Context = at
-	if bytes.Equal(from, at) {
-		return v, nil
-	}
 	resource, _ := l.resource(v.Key)
+	text := resource.Form.MediaType == runtime.ContentTypeJSON
 	if resource.Transformer == nil {
-		if bytes.HasPrefix(v.Data, encryptedPrefix) {
+		var err error
+		switch {
+		case moves && bytes.HasPrefix(v.Data, encryptedPrefix):
 			return v, fmt.Errorf("%s: %w: it could not be read where it is copied to; name the --encryption-provider-config", v.Key, ErrEncrypted)
+		case text:
+			v.Data, err = l.text(v.Key, v.Data)
 		}
+		return v, err
+	}
+	if !moves && !text {
 		return v, nil
 	}
 	plain, _, err := resource.Transformer.TransformFromStorage(ctx, v.Data, from)
 	if err != nil {
 		return v, fmt.Errorf("%s: decrypt: %w", v.Key, err)
 	}
+	if !moves && convert.IsStoredJSON(plain) {
+		return v, nil
+	}
+	if text {
+		if plain, err = l.text(v.Key, plain); err != nil {
+			return v, err
+		}
+	}
 	if v.Data, err = resource.Transformer.TransformToStorage(ctx, plain, at); err != nil {
 		return v, fmt.Errorf("%s: encrypt: %w", v.Key, err)
 	}
 	return v, nil
+}
+
+// text is a value as JSON.
+func (l *Local) text(key string, data []byte) ([]byte, error) {
+	text, err := l.JSON(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: it is stored as JSON where it is copied to: %w", key, err)
+	}
+	return text, nil
 }
 
 // CopyOptions say how values are copied into a backend that is open.
@@ -290,7 +316,7 @@ func (c *copying) verify(ctx context.Context) error {
 	c.done.Revision = revision
 	count := int64(0)
 	var wrong []string
-	for v, err := range c.source.Values(ctx) {
+	for v, err := range c.local.Recoded(ctx, c.source.Values(ctx), c.target.ValueContext) {
 		if err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/store"
 	"github.com/annexapi/annex/store/journal"
 )
@@ -22,20 +23,31 @@ type Line struct {
 	Key      string     `json:"key"`
 	Revision uint64     `json:"revision"`
 	Expires  *time.Time `json:"expires,omitempty"`
-	// Value is what is stored if that is JSON, Base64 what is stored otherwise.
+	// MediaType is that of what is stored, if that is an object in another one than
+	// JSON.
+	MediaType string `json:"mediaType,omitempty"`
+	// Value is what is stored, as JSON, Base64 what is stored if that is no object.
 	Value  json.RawMessage `json:"value,omitempty"`
 	Base64 []byte          `json:"base64,omitempty"`
 }
 
-func newLine(v store.Value) Line {
+// JSON returns what a storage codec wrote as JSON.
+type JSON func(data []byte) ([]byte, error)
+
+func newLine(v store.Value, toJSON JSON) Line {
 	line := Line{Key: v.Key, Revision: v.Revision}
 	if !v.Expires.IsZero() {
 		line.Expires = &v.Expires
 	}
 	if json.Valid(v.Data) {
 		line.Value = v.Data
-	} else {
-		line.Base64 = v.Data
+		return line
+	}
+	line.Base64 = v.Data
+	if form, ok := convert.FormOf(v.Data); ok {
+		if text, err := toJSON(v.Data); err == nil && json.Valid(text) {
+			line.MediaType, line.Value, line.Base64 = form.MediaType, text, nil
+		}
 	}
 	return line
 }
@@ -43,7 +55,7 @@ func newLine(v store.Value) Line {
 // Dump writes the objects of a backup whose keys begin with a prefix to out, as
 // JSON, one in a line, and returns how many these are. What has been written
 // stands only if there was no error.
-func Dump(backup io.Reader, out io.Writer, prefix string) (objects int, err error) {
+func Dump(backup io.Reader, out io.Writer, prefix string, toJSON JSON) (objects int, err error) {
 	r, err := NewReader(backup)
 	if err != nil {
 		return 0, err
@@ -62,7 +74,7 @@ func Dump(backup io.Reader, out io.Writer, prefix string) (objects int, err erro
 		if !strings.HasPrefix(v.Key, prefix) {
 			continue
 		}
-		line := newLine(v)
+		line := newLine(v, toJSON)
 		if len(r.Header.Storages) > 1 {
 			line.Storage = r.Header.Storages[storage].Name
 		}
@@ -79,7 +91,7 @@ func Dump(backup io.Reader, out io.Writer, prefix string) (objects int, err erro
 
 // DumpTo is Dump of what the tools have. Nothing uses them any more when it returns,
 // be it early.
-func DumpTo(ctx context.Context, tools Tools, out io.Writer, prefix string) (objects int, err error) {
+func DumpTo(ctx context.Context, tools Tools, out io.Writer, prefix string, toJSON JSON) (objects int, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	read, write := io.Pipe()
 	var reading sync.WaitGroup
@@ -87,7 +99,7 @@ func DumpTo(ctx context.Context, tools Tools, out io.Writer, prefix string) (obj
 	defer cancel()
 	defer func() { _ = read.Close() }()                                       // never fails
 	reading.Go(func() { _ = write.CloseWithError(tools.Backup(ctx, write)) }) // never fails
-	return Dump(read, out, prefix)
+	return Dump(read, out, prefix, toJSON)
 }
 
 // RecordLine is one record in a dump of records.
@@ -100,6 +112,7 @@ type RecordLine struct {
 	Deleted   bool            `json:"deleted,omitempty"`
 	Committed time.Time       `json:"committed"`
 	Expires   *time.Time      `json:"expires,omitempty"`
+	MediaType string          `json:"mediaType,omitempty"`
 	Value     json.RawMessage `json:"value,omitempty"`
 	Base64    []byte          `json:"base64,omitempty"`
 }
@@ -120,10 +133,10 @@ func DumpRecords(ctx context.Context, local *Local, out io.Writer, prefix string
 			if !strings.HasPrefix(r.Key, prefix) {
 				return nil
 			}
-			shown := newLine(store.Value{Key: r.Key, Revision: r.Revision, Expires: r.Expires, Data: r.Value})
+			shown := newLine(store.Value{Key: r.Key, Revision: r.Revision, Expires: r.Expires, Data: r.Value}, local.JSON)
 			line := RecordLine{
 				Key: r.Key, Revision: r.Revision, Previous: r.Previous, Deleted: r.Deleted, Committed: r.Committed,
-				Expires: shown.Expires, Value: shown.Value, Base64: shown.Base64,
+				Expires: shown.Expires, MediaType: shown.MediaType, Value: shown.Value, Base64: shown.Base64,
 			}
 			if len(local.Storages) > 1 {
 				line.Storage = s.Name

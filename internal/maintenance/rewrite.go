@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"slices"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -33,6 +34,10 @@ type Rewriting struct {
 	New func() runtime.Object
 	// Key is what values are encrypted with now.
 	Key encryption.Key
+	// Progress is told the figures so far, about once in a second; optional.
+	Progress func(Rewritten)
+	// As is what else is known of the resource; optional.
+	As Resource
 }
 
 // Rewritten says what became of a resource's objects.
@@ -50,6 +55,10 @@ type Rewritten struct {
 	Failures []Failure `json:"failures,omitempty"`
 	// Keys say with what the objects are encrypted that are there afterwards.
 	Keys []KeyCount `json:"keys,omitempty"`
+	// StoredAs says in which versions and media types they are then.
+	StoredAs []FormCount `json:"storedAs,omitempty"`
+	// Unfinished says that these are the figures so far, and others follow.
+	Unfinished bool `json:"unfinished,omitempty"`
 }
 
 // Failure is an object that could not be read or written.
@@ -81,6 +90,18 @@ func (r *Rewritten) Old() int {
 	return old
 }
 
+// OldForms is how many objects are still stored in another form than they would be
+// now.
+func (r *Rewritten) OldForms() int64 {
+	var old int64
+	for _, c := range r.StoredAs {
+		if c.Old && c.MediaType != "" {
+			old += c.Objects
+		}
+	}
+	return old
+}
+
 const (
 	// rewriters is how many objects are written at once, for them to share syncs.
 	rewriters = 16
@@ -102,6 +123,7 @@ func Rewrite(ctx context.Context, r Rewriting) (Rewritten, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	values := make(chan store.Value)
+	defer w.tell(ctx)()
 	var working sync.WaitGroup
 	for range rewriters {
 		working.Go(func() {
@@ -119,13 +141,39 @@ func Rewrite(ctx context.Context, r Rewriting) (Rewritten, error) {
 		err = cause
 	}
 	if err == nil {
-		w.report.Keys, err = w.keys(ctx)
+		err = w.look(ctx)
 	}
 	if err != nil {
 		err = fmt.Errorf("rewrite %s: %w", r.Resource, err)
 	}
 	slices.SortFunc(w.report.Failures, func(a, b Failure) int { return cmp.Compare(a.Key, b.Key) })
 	return w.report, err
+}
+
+// tell reports the progress until the function that it returns is called.
+func (w *rewriter) tell(ctx context.Context) (end func()) {
+	if w.Progress == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var telling sync.WaitGroup
+	telling.Go(func() {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			w.mu.Lock()
+			sofar := w.report
+			w.mu.Unlock()
+			sofar.Unfinished, sofar.Failures = true, nil
+			w.Progress(sofar)
+		}
+	})
+	return func() { cancel(); telling.Wait() }
 }
 
 type rewriter struct {
@@ -198,27 +246,32 @@ func (w *rewriter) fail(key string, err error) {
 	}
 }
 
-// keys counts what the objects are encrypted with.
-func (w *rewriter) keys(ctx context.Context) ([]KeyCount, error) {
-	counts := map[encryption.Key]int{}
+// look counts what the objects are encrypted with, and in which forms they are.
+func (w *rewriter) look(ctx context.Context) error {
+	counts, forms := map[encryption.Key]int{}, newForms(w.As)
 	for v, err := range w.Values(ctx) {
 		if err != nil {
-			return nil, err
+			return err
 		}
 		envelope := encryption.ParseEnvelope(v.Data)
 		counts[encryption.Key{Provider: envelope.Provider, Name: envelope.Key}]++
+		if w.As.Form.MediaType != "" {
+			forms.add(ctx, v)
+		}
 	}
 	now := w.Key
 	if now.Provider == "" {
 		now.Provider = "identity"
 	}
-	var keys []KeyCount
 	for _, key := range slices.SortedFunc(maps.Keys(counts), func(a, b encryption.Key) int {
 		return cmp.Or(cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Name, b.Name))
 	}) {
-		keys = append(keys, KeyCount{Provider: key.Provider, Name: key.Name, Objects: counts[key], Old: key != now})
+		w.report.Keys = append(w.report.Keys, KeyCount{Provider: key.Provider, Name: key.Name, Objects: counts[key], Old: key != now})
 	}
-	return keys, nil
+	if w.As.Form.MediaType != "" {
+		w.report.StoredAs = forms.list()
+	}
+	return nil
 }
 
 // ErrUnreadable is matched by the error of a rewrite that the encryption's
@@ -258,6 +311,8 @@ func (l *Local) Rewrite(ctx context.Context, names []string, report func(Rewritt
 			Storage:  opened,
 			Values:   func(ctx context.Context) iter.Seq2[store.Value, error] { return reader.Values(ctx, resource.Prefix) },
 			New:      resource.New,
+			As:       resource,
+			Progress: report,
 		}
 		if l.Key != nil {
 			r.Key = l.Key(resource.Resource)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/value"
 
+	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/encryption"
 	"github.com/annexapi/annex/store"
 )
@@ -55,6 +56,10 @@ type Resource struct {
 	New   func() runtime.Object
 	// Transformer decrypts what is stored; nil if nothing is encrypted.
 	Transformer value.Transformer
+	// Form is how objects are stored when they are written, and Decodes says of what
+	// is stored whether it can be read; nil is all.
+	Form    convert.Form
+	Decodes func(convert.Form) bool
 	// In is the name of the storage that keeps the objects.
 	In string
 	// Open returns the resource's storage, for Rewrite.
@@ -71,6 +76,9 @@ type Local struct {
 	Key func(schema.GroupResource) encryption.Key
 	// Readable says whether what is stored can be decrypted; nil if that is known.
 	Readable func(context.Context) error
+	// JSON turns what a resource's Codec wrote into JSON, for copies to where nothing
+	// else is stored.
+	JSON JSON
 	// Default is the name of the storage for what belongs to no resource.
 	Default string
 	// OnClose is called by Close.
@@ -134,6 +142,8 @@ type ResourceStats struct {
 	Unknown  bool   `json:"unknown,omitempty"`
 	Objects  int64  `json:"objects"`
 	Bytes    int64  `json:"bytes"`
+	// StoredAs says in which versions and media types the objects are stored.
+	StoredAs []FormCount `json:"storedAs,omitempty"`
 }
 
 // Stats implements Tools.
@@ -161,6 +171,7 @@ func (l *Local) stats(ctx context.Context, s Storage) (Stats, error) {
 	}
 	defer snapshot.Close()
 	stats.Revision = snapshot.Revision()
+	counts := map[string]*forms{}
 	for v, err := range snapshot.Values(ctx) {
 		if err != nil {
 			return Stats{}, err
@@ -168,6 +179,10 @@ func (l *Local) stats(ctx context.Context, s Storage) (Stats, error) {
 		r := ResourceStats{Resource: unknownPrefix(v.Key), Unknown: true}
 		if known, ok := l.resource(v.Key); ok {
 			r = ResourceStats{Resource: known.Resource.String()}
+			if counts[r.Resource] == nil {
+				counts[r.Resource] = newForms(known)
+			}
+			counts[r.Resource].add(ctx, v)
 		}
 		at := slices.IndexFunc(stats.Resources, func(other ResourceStats) bool { return other.Resource == r.Resource })
 		if at < 0 {
@@ -177,6 +192,11 @@ func (l *Local) stats(ctx context.Context, s Storage) (Stats, error) {
 		stats.Resources[at].Bytes += int64(len(v.Data))
 		stats.Objects++
 		stats.Bytes += int64(len(v.Data))
+	}
+	for i := range stats.Resources {
+		if counted := counts[stats.Resources[i].Resource]; counted != nil {
+			stats.Resources[i].StoredAs = counted.list()
+		}
 	}
 	return stats, nil
 }

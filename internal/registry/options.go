@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -30,10 +31,14 @@ type Stores struct {
 	// Transformers encrypt what is stored. They give nil for what is stored as it is,
 	// and nil are none at all. They are set before a resource is opened.
 	Transformers value.ResourceTransformers
+	// MediaTypes are what objects are encoded in, JSON for resources that it does not
+	// name. They are set before a resource is opened, too.
+	MediaTypes map[schema.GroupResource]string
 
 	backend   func(schema.GroupResource) store.Backend
 	machinery *convert.Machinery
-	stored    map[schema.GroupResource]schema.GroupVersion
+	stored    map[schema.GroupResource]schema.GroupVersionKind
+	decoded   map[schema.GroupResource]map[schema.GroupVersionKind]reflect.Type
 	under     map[schema.GroupResource]schema.GroupResource
 	opened    map[schema.GroupResource]storage.Interface
 }
@@ -41,21 +46,27 @@ type Stores struct {
 var _ generic.RESTOptionsGetter = (*Stores)(nil)
 
 // NewStores serves the kinds of a definition and the extra resources, which are
-// given with the version they are stored in. backend returns where a resource is kept.
-func NewStores(backend func(schema.GroupResource) store.Backend, machinery *convert.Machinery, server *define.Server, extra map[schema.GroupResource]schema.GroupVersion) *Stores {
+// given with what they are stored as. backend returns where a resource is kept.
+func NewStores(backend func(schema.GroupResource) store.Backend, machinery *convert.Machinery, server *define.Server, extra map[schema.GroupResource]schema.GroupVersionKind) *Stores {
 	s := &Stores{
 		backend: backend, machinery: machinery,
-		stored: map[schema.GroupResource]schema.GroupVersion{},
-		under:  map[schema.GroupResource]schema.GroupResource{},
-		opened: map[schema.GroupResource]storage.Interface{},
+		stored:  map[schema.GroupResource]schema.GroupVersionKind{},
+		decoded: map[schema.GroupResource]map[schema.GroupVersionKind]reflect.Type{},
+		under:   map[schema.GroupResource]schema.GroupResource{},
+		opened:  map[schema.GroupResource]storage.Interface{},
 	}
-	for resource, version := range extra {
-		s.stored[resource] = version
+	for resource, kind := range extra {
+		s.stored[resource] = kind
+		s.decoded[resource] = map[schema.GroupVersionKind]reflect.Type{kind: machinery.Scheme.AllKnownTypes()[kind]}
 	}
 	for _, k := range server.Kinds() {
 		s.under[k.GroupResource()] = k.Owner().StoredUnder
 		if k.SharedWith == nil {
-			s.stored[k.GroupResource()] = k.Stored().GroupVersion
+			s.stored[k.GroupResource()] = k.Stored().GroupVersionKind()
+			s.decoded[k.GroupResource()] = map[schema.GroupVersionKind]reflect.Type{}
+			for _, v := range k.AllVersions() {
+				s.decoded[k.GroupResource()][v.GroupVersionKind()] = v.Type
+			}
 		}
 	}
 	return s
@@ -71,12 +82,13 @@ func (s *Stores) GetRESTOptions(resource schema.GroupResource, _ runtime.Object)
 		DeleteCollectionWorkers: 1,
 		CountMetricPollPeriod:   time.Minute,
 	}
-	version, ok := s.stored[resource]
+	kind, ok := s.stored[resource]
 	if !ok {
 		return options, nil
 	}
+	version := kind.GroupVersion()
 	config := storagebackend.Config{
-		Codec:           s.machinery.StorageCodec(version),
+		Codec:           s.machinery.StorageCodec(version, s.MediaTypes[resource]),
 		EncodeVersioner: runtime.NewMultiGroupVersioner(version, schema.GroupKind{Group: version.Group}),
 	}
 	if s.Transformers != nil {
@@ -101,6 +113,21 @@ func KeyPrefix(resource schema.GroupResource) string {
 		prefix = "/" + resource.Group + prefix
 	}
 	return prefix
+}
+
+// Form is how objects of a resource are stored when they are written.
+func (s *Stores) Form(resource schema.GroupResource) convert.Form {
+	form := convert.Form{GroupVersionKind: s.stored[resource], MediaType: s.MediaTypes[resource]}
+	if form.MediaType == "" {
+		form.MediaType = runtime.ContentTypeJSON
+	}
+	return form
+}
+
+// Decodes says whether objects of a resource can be decoded that are stored in a form.
+func (s *Stores) Decodes(resource schema.GroupResource, form convert.Form) bool {
+	t, ok := s.decoded[resource][form.GroupVersionKind]
+	return ok && (form.MediaType == runtime.ContentTypeJSON || define.IsProtobuf(t))
 }
 
 // StoredResources returns the resources that there can be objects of, by name.

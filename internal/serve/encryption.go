@@ -11,8 +11,8 @@ import (
 	"github.com/annexapi/annex/internal/encryption"
 )
 
-// checkReadable refuses to serve objects that the encryption's configuration has no
-// way to read: now, or if a storage has not been reached yet, when it is called again
+// checkReadable refuses to serve objects that the encryption's configuration, or the
+// definition, has no way to read: now, or if a storage has not been reached yet, when it is called again
 // after that.
 func (s *Server) checkReadable(ctx context.Context) error {
 	if s.checked || !s.storages.connected() {
@@ -25,9 +25,12 @@ func (s *Server) checkReadable(ctx context.Context) error {
 	err := s.encryption.Check(ctx, s.stores)
 	if s.options.AllowUnreadable && errors.Is(err, encryption.ErrUnreadable) {
 		klog.FromContext(ctx).Error(err, "Stored objects cannot be read")
-		return nil
+		err = nil
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return s.checkForms(ctx)
 }
 
 // EncryptionOf returns with what a configuration file encrypts a resource, as a person

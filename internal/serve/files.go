@@ -88,7 +88,7 @@ func (s *Server) editors() map[string][]*registry.Editor {
 		Kind:      "Namespace",
 		Served:    []string{corev1.SchemeGroupVersion.Version},
 		Storage:   namespaces,
-		Stored:    s.machinery.StorageCodec(corev1.SchemeGroupVersion),
+		Stored:    s.machinery.StorageCodec(corev1.SchemeGroupVersion, ""),
 		Machinery: s.machinery,
 		// The API does not let it be deleted either.
 		Keep: func(name string) bool { return name == metav1.NamespaceDefault },

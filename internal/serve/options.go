@@ -28,10 +28,13 @@ import (
 
 // Options are the façade's options, which document them.
 type Options struct {
-	DataDir           string
-	Storage           string
-	FilesDir          string
-	StorageOf         map[string]string
+	DataDir   string
+	Storage   string
+	FilesDir  string
+	StorageOf map[string]string
+
+	StorageMediaTypeOf map[string]string
+
 	Etcd              etcd.Options
 	BindAddress       string
 	SecurePort        int
@@ -78,6 +81,9 @@ func (o *Options) Complete(definition *define.Server) error {
 	}
 	at, err := o.place(definition)
 	if err != nil {
+		return err
+	}
+	if _, err := o.mediaTypes(definition, at); err != nil {
 		return err
 	}
 	if o.FilesDir != "" && !slices.Contains(at.names(), "files") {

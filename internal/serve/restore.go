@@ -244,7 +244,16 @@ func newCopier(ctx context.Context, definition *define.Server, options Options, 
 	if err != nil {
 		return nil, err
 	}
-	local, err := newLocal(definition, at, keys)
+	to := at
+	if how.EtcdSnapshot != "" {
+		to = everything(definition, "etcd")
+	}
+	media, err := options.mediaTypes(definition, to)
+	if err != nil {
+		keys.Close()
+		return nil, err
+	}
+	local, err := newLocal(definition, at, media, keys)
 	if err != nil {
 		keys.Close()
 		return nil, err

@@ -56,6 +56,9 @@ type Server struct {
 	storages   Storages
 	encryption *encryption.Encryption
 	stores     *registry.Stores
+	media      mediaTypes
+	tools      *maintenance.Local
+	forms      *storedForms
 	checked    bool // whether what is stored can be read
 	certs      *certs.Certs
 	tokens     *auth.TokenFile
@@ -86,7 +89,7 @@ func New(ctx context.Context, definition *define.Server, options Options, host H
 	if options.Etcd.StartTimeout == 0 {
 		options.Etcd.StartTimeout = -1 // the server starts, and is not ready
 	}
-	s := &Server{definition: definition, options: options, settled: make(chan struct{}), stopping: make(chan struct{})}
+	s := &Server{definition: definition, options: options, forms: newStoredForms(), settled: make(chan struct{}), stopping: make(chan struct{})}
 	if err := s.build(ctx, host); err != nil {
 		if closing := s.close(); closing != nil {
 			err = fmt.Errorf("%w (and closing: %w)", err, closing)
@@ -113,6 +116,13 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 	if err := s.listen(); err != nil {
 		return err
 	}
+	at, err := s.options.place(s.definition)
+	if err != nil {
+		return err
+	}
+	if s.media, err = s.options.mediaTypes(s.definition, at); err != nil {
+		return err
+	}
 	machinery, err := convert.New(s.definition, coreapi.AddToScheme)
 	if err != nil {
 		return err
@@ -124,8 +134,11 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 	s.informers = informer.NewSet(s.loopback.Config(), machinery.Codecs)
 
 	stores := newStores(s.storages.Of, machinery, s.definition)
-	stores.Transformers = s.encryption
+	stores.Transformers, stores.MediaTypes = s.encryption, s.media
 	s.stores = stores
+	if s.tools, err = s.maintenance(stores); err != nil {
+		return err
+	}
 	if err := s.checkReadable(ctx); err != nil {
 		return err
 	}
@@ -172,10 +185,6 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 	if err != nil {
 		return fmt.Errorf("authorization: %w", err)
 	}
-	tools, err := s.maintenance(stores)
-	if err != nil {
-		return err
-	}
 	s.upstream, err = upstream.New(upstream.Config{
 		Definition:     s.definition,
 		Machinery:      machinery,
@@ -190,7 +199,7 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 		Address:        s.address(),
 		Ready:          s.readyChecks(),
 		Metrics:        s.metrics(),
-		LongRunning:    maintenance.Handlers(tools),
+		LongRunning:    maintenance.Handlers(s.tools),
 		RequestTimeout: s.options.RequestTimeout,
 		Stopping:       s.stopping,
 	})
@@ -358,7 +367,7 @@ func (s *Server) readyChecks() []healthz.HealthChecker {
 
 // metrics are the server's own; etcd has its own.
 func (s *Server) metrics() []prometheus.Collector {
-	all := []prometheus.Collector{encryptionMetrics{s.encryption, s.storages}}
+	all := []prometheus.Collector{encryptionMetrics{s.encryption, s.storages}, formsMetrics{s.forms}}
 	for _, storage := range s.storages {
 		if core, ok := storage.Backend.(*mvcc.Core); ok {
 			all = append(all, newMetrics(storage.Name, core))
@@ -493,6 +502,7 @@ const idleTimeout = 2 * time.Second
 func (s *Server) startBackground(ctx context.Context, running *sync.WaitGroup) {
 	running.Go(func() { s.certs.Run(ctx) })
 	running.Go(func() { s.encryption.Run(ctx) })
+	running.Go(func() { s.countForms(ctx) })
 	if s.tokens != nil {
 		running.Go(func() { s.tokens.Run(ctx) })
 	}

@@ -113,7 +113,11 @@ func (o *Options) local(ctx context.Context, definition *define.Server, keys *en
 	if err != nil {
 		return nil, err
 	}
-	local, err := newLocal(definition, at, keys)
+	media, err := o.mediaTypes(definition, at)
+	if err != nil {
+		return nil, err
+	}
+	local, err := newLocal(definition, at, media, keys)
 	if err != nil {
 		return nil, err
 	}
@@ -225,20 +229,20 @@ func maintained(name string, backend store.Backend) (*maintenance.Storage, error
 }
 
 // newLocal returns tools that know a server's resources, but no storage yet.
-func newLocal(definition *define.Server, at placement, keys value.ResourceTransformers) (*maintenance.Local, error) {
+func newLocal(definition *define.Server, at placement, media mediaTypes, keys value.ResourceTransformers) (*maintenance.Local, error) {
 	machinery, err := convert.New(definition, coreapi.AddToScheme)
 	if err != nil {
 		return nil, err
 	}
 	stores := newStores(nil, machinery, definition)
-	stores.Transformers = keys
+	stores.Transformers, stores.MediaTypes = keys, media
 	empty := map[schema.GroupResource]func() runtime.Object{
 		coreapi.Resource: func() runtime.Object { return &corev1.Namespace{} },
 	}
 	for _, k := range definition.Kinds() {
 		empty[k.GroupResource()] = k.Hub().New
 	}
-	local := &maintenance.Local{Server: definition.Name, Version: upstream.Version(), Default: at[coreapi.Resource]}
+	local := &maintenance.Local{Server: definition.Name, Version: upstream.Version(), Default: at[coreapi.Resource], JSON: machinery.StoredJSON}
 	for _, resource := range at.sorted() {
 		options, err := stores.GetRESTOptions(resource, nil)
 		if err != nil {
@@ -251,6 +255,8 @@ func newLocal(definition *define.Server, at placement, keys value.ResourceTransf
 			Codec:       options.StorageConfig.Codec,
 			New:         empty[resource],
 			Transformer: options.StorageConfig.Transformer,
+			Form:        stores.Form(resource),
+			Decodes:     func(form convert.Form) bool { return stores.Decodes(resource, form) },
 		})
 	}
 	return local, nil
@@ -269,8 +275,8 @@ func everything(definition *define.Server, name string) placement {
 
 // newStores describes the storage of a definition's resources and of namespaces.
 func newStores(backend func(schema.GroupResource) store.Backend, machinery *convert.Machinery, definition *define.Server) *registry.Stores {
-	return registry.NewStores(backend, machinery, definition, map[schema.GroupResource]schema.GroupVersion{
-		coreapi.Resource: corev1.SchemeGroupVersion,
+	return registry.NewStores(backend, machinery, definition, map[schema.GroupResource]schema.GroupVersionKind{
+		coreapi.Resource: corev1.SchemeGroupVersion.WithKind("Namespace"),
 	})
 }
 
@@ -280,7 +286,7 @@ func (s *Server) maintenance(stores *registry.Stores) (*maintenance.Local, error
 	if err != nil {
 		return nil, err
 	}
-	local, err := newLocal(s.definition, at, s.encryption)
+	local, err := newLocal(s.definition, at, s.media, s.encryption)
 	if err != nil {
 		return nil, err
 	}
@@ -295,10 +301,20 @@ func (s *Server) maintenance(stores *registry.Stores) (*maintenance.Local, error
 	return local, nil
 }
 
+// StoredJSON returns what turns stored objects of a definition into JSON, in the
+// version that they are stored in.
+func StoredJSON(definition *define.Server) (func([]byte) ([]byte, error), error) {
+	machinery, err := convert.New(definition, coreapi.AddToScheme)
+	if err != nil {
+		return nil, err
+	}
+	return machinery.StoredJSON, nil
+}
+
 // PrefixOf returns what the keys of a resource begin with, empty if a definition has
 // no such resource, and the names of those that it has.
 func PrefixOf(definition *define.Server, resource schema.GroupResource) (prefix string, known []string, err error) {
-	local, err := newLocal(definition, everything(definition, ""), nil)
+	local, err := newLocal(definition, everything(definition, ""), nil, nil)
 	if err != nil {
 		return "", nil, err
 	}
