@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/annexapi/annex v0.0.0-00010101000000-000000000000
 	github.com/bufbuild/protocompile v0.14.1
+	github.com/gobuffalo/flect v1.0.3
 	github.com/rogpeppe/go-internal v1.14.1
 	github.com/spf13/cobra v1.10.2
 	golang.org/x/mod v0.37.0

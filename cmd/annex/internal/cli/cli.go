@@ -77,6 +77,7 @@ func newRoot(module Module) *cobra.Command {
 		newCreate(module),
 		newGenerate(module),
 		newInit(module),
+		newLint(),
 		newVersion(),
 		newWorker(),
 	)

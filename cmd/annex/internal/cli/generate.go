@@ -28,7 +28,10 @@ is given.
 
 An API package is one with a comment // +groupName=GROUP above its package
 clause; its version is the package's name. Without arguments all API packages
-below the current folder are meant.`,
+below the current folder are meant.
+
+With --check nothing is written. Files that are not up to date are a failure then, and
+so is what annex lint api finds.`,
 		Example: `  annex generate
   annex generate ./apis/...
   annex generate --check ./apis/wardle/v1beta1`,
@@ -46,7 +49,10 @@ below the current folder are meant.`,
 				Module: module,
 				Worker: []string{self, workerVerb},
 			})
-			return report(cmd.OutOrStdout(), cmd.ErrOrStderr(), packages, err, check, output == "json")
+			if err := report(cmd.OutOrStdout(), cmd.ErrOrStderr(), packages, err, check, output == "json"); err != nil || !check {
+				return err
+			}
+			return lintAfterCheck(cmd.Context(), cmd.ErrOrStderr(), args)
 		},
 	}
 	cmd.Flags().BoolVar(&check, "check", false, "write nothing; fail and name the files that are not up to date")

@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/annexapi/annex/cmd/annex/internal/lint"
+)
+
+func newLint() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "lint",
+		Short: "Find mistakes before users do",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newLintAPI())
+	return cmd
+}
+
+func newLintAPI() *cobra.Command {
+	var output, against string
+	cmd := &cobra.Command{
+		Use:   "api [PATTERN...]",
+		Short: "Compare API packages with an earlier commit: what breaks?",
+		Long: `Compares the Go API packages with those of an earlier commit and names each change
+that breaks clients or stored objects: a field, kind or version that is gone, renamed
+or of another type, validation that asks for more, another default or list type, an
+optional field that is required now, a protobuf number that changed. Without --against
+it compares with the commit at which this branch has left the main one, and on that
+with the last commit. Nothing is changed, and no network is needed.
+
+The exit code is 1 if something breaks. In alpha versions, which promise nothing,
+changes are notes only, unless stored objects could not be read or would be read wrongly.
+
+A change that is meant is accepted in a file ` + lint.AcceptFile + ` beside go.mod, with a
+reason, in a line like this:
+
+  field-removed: shop.example.com/v1 Widget .spec.size # was never released`,
+		Example: `  annex lint api
+  annex lint api --against v1.2.0 ./apis/...
+  annex lint api --output json`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if output != "text" && output != "json" {
+				return usageError{fmt.Errorf("--output %q: use text or json", output)}
+			}
+			result, err := lint.Run(cmd.Context(), lint.Options{Patterns: args, Against: against})
+			if err != nil {
+				return fmt.Errorf("lint api: %w", err)
+			}
+			if output == "json" {
+				return lintJSON(cmd.OutOrStdout(), result)
+			}
+			return lintText(cmd.OutOrStdout(), cmd.ErrOrStderr(), result)
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "format of the result: text or json")
+	cmd.Flags().StringVar(&against, "against", "", "git commit, branch or tag to compare with")
+	return cmd
+}
+
+func lintJSON(w io.Writer, result lint.Result) error {
+	if result.Findings == nil {
+		result.Findings = []lint.Finding{}
+	}
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	if err := e.Encode(result); err != nil {
+		return fmt.Errorf("lint api: %w", err)
+	}
+	if breaking(result) > 0 {
+		return errReported
+	}
+	return nil
+}
+
+func lintText(stdout, stderr io.Writer, result lint.Result) error {
+	for _, f := range result.Findings {
+		fmt.Fprintln(stdout, f)
+	}
+	for _, line := range result.Stale {
+		fmt.Fprintf(stderr, "note: %s: there is nothing to accept any more: remove the line\n", line)
+	}
+	if n := breaking(result); n > 0 {
+		fmt.Fprintf(stderr, "compared with %.12s, %d %s: take them back, or accept them in %s\n", result.Against, n, changes(n), lint.AcceptFile)
+		return errReported
+	}
+	return nil
+}
+
+func breaking(result lint.Result) int {
+	n := 0
+	for _, f := range result.Findings {
+		if f.Breaks() {
+			n++
+		}
+	}
+	return n
+}
+
+func changes(n int) string {
+	if n == 1 {
+		return "change breaks what was promised"
+	}
+	return "changes break what was promised"
+}
+
+// lintAfterCheck is what generate --check does besides: outside a git repository, which a
+// release's source is, there is nothing to compare with.
+func lintAfterCheck(ctx context.Context, stderr io.Writer, args []string) error {
+	result, err := lint.Run(ctx, lint.Options{Patterns: args})
+	if errors.Is(err, lint.ErrNoRepository) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("lint api: %w", err)
+	}
+	if breaking(result) == 0 {
+		return nil
+	}
+	return lintText(stderr, stderr, result)
+}

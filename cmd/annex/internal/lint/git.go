@@ -1,0 +1,153 @@
+package lint
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/mod/modfile"
+)
+
+// ErrNoRepository says that a folder is in no git repository, or in one without commits.
+var ErrNoRepository = errors.New("not in a git repository with a commit: what is there cannot be compared with what was")
+
+func git(ctx context.Context, dir string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "git", args...)
+	cmd.Dir = dir
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("git %s: %s", args[0], strings.Join(strings.Fields(stderr.String()+" "+err.Error()), " "))
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// mainBranches are where released code is, by the first that there is.
+var mainBranches = []string{"origin/HEAD", "origin/main", "main", "origin/master", "master"}
+
+// baseline finds the commit to compare with: ref if it is given, or else where the
+// current branch has left the main one, or the last commit.
+func baseline(ctx context.Context, root, ref string) (string, error) {
+	if ref != "" {
+		commit, err := git(ctx, root, "rev-parse", "--verify", "--quiet", "--end-of-options", ref+"^{commit}")
+		if err != nil {
+			return "", fmt.Errorf("--against %s: git knows no such commit here: fetch it, or name another", ref)
+		}
+		return commit, nil
+	}
+	for _, branch := range mainBranches {
+		if commit, err := git(ctx, root, "merge-base", "HEAD", branch); err == nil {
+			return commit, nil
+		}
+	}
+	return git(ctx, root, "rev-parse", "HEAD")
+}
+
+// checkout writes the files of a commit into a new temporary folder, which the caller
+// removes.
+func checkout(ctx context.Context, root, commit string) (string, error) {
+	dir, err := os.MkdirTemp("", "annex-lint-")
+	if err != nil {
+		return "", err
+	}
+	if dir, err = filepath.EvalSymlinks(dir); err == nil {
+		err = extract(ctx, root, commit, dir)
+	}
+	if err != nil {
+		os.RemoveAll(dir)
+		return "", fmt.Errorf("check out %s: %w", commit, err)
+	}
+	return dir, nil
+}
+
+func extract(ctx context.Context, root, commit, dir string) error {
+	cmd := exec.CommandContext(ctx, "git", "archive", "--format=tar", commit)
+	cmd.Dir = root
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	err = untar(out, dir)
+	_, drained := io.Copy(io.Discard, out)
+	return errors.Join(err, drained, cmd.Wait())
+}
+
+// untar writes what packages are made of: Go, modules and protobuf.
+func untar(r io.Reader, dir string) error {
+	for archive := tar.NewReader(r); ; {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		name := filepath.FromSlash(header.Name)
+		switch {
+		case header.Typeflag != tar.TypeReg, !filepath.IsLocal(name):
+			continue
+		case filepath.Ext(name) != ".go" && filepath.Ext(name) != ".proto" && !strings.HasPrefix(filepath.Base(name), "go."):
+			continue
+		}
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return err
+		}
+		out, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(out, archive)
+		if err := errors.Join(err, out.Close()); err != nil {
+			return err
+		}
+	}
+}
+
+// anchor makes the replacements of a module that lead out of the repository lead there
+// from its copy, too.
+func anchor(root, copied string) error {
+	return filepath.WalkDir(copied, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.Name() != "go.mod" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		module, err := modfile.Parse(path, text, nil)
+		if err != nil {
+			return nil // the go command says so
+		}
+		rel, err := filepath.Rel(copied, filepath.Dir(path))
+		if err != nil {
+			return err
+		}
+		for _, r := range module.Replace {
+			target := filepath.Join(root, rel, filepath.FromSlash(r.New.Path))
+			outside := !strings.HasPrefix(target, root+string(filepath.Separator)) && target != root
+			if r.New.Version != "" || filepath.IsAbs(r.New.Path) || !outside {
+				continue
+			}
+			if err := module.AddReplace(r.Old.Path, r.Old.Version, target, ""); err != nil {
+				return err
+			}
+		}
+		if text, err = module.Format(); err != nil {
+			return err
+		}
+		return os.WriteFile(path, text, 0o600)
+	})
+}

@@ -1,0 +1,543 @@
+// Package lint compares API packages with those of an earlier commit and finds what
+// breaks clients or stored objects.
+package lint
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"go/types"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gobuffalo/flect"
+)
+
+// Options say what to compare.
+type Options struct {
+	// Dir is the folder that patterns start from; empty is the current one.
+	Dir string
+	// Patterns are those of the go command; none means ./... .
+	Patterns []string
+	// Against is a git commit, branch or tag. Empty means where the current branch has
+	// left the main one, and on that the last commit.
+	Against string
+}
+
+// Finding is a change that breaks something.
+type Finding struct {
+	File string `json:"file"`
+	Line int    `json:"line,omitempty"`
+	// Rule names what was done, such as field-removed.
+	Rule string `json:"rule"`
+	// Where is the group, version and kind, and the path of the field.
+	Where string `json:"where"`
+	// Message says what breaks, and what to do.
+	Message string `json:"message"`
+	// Note says that it breaks nothing that was promised: the version is an alpha one.
+	Note bool `json:"note,omitempty"`
+	// Accepted is the reason that the file of accepted findings gives.
+	Accepted string `json:"accepted,omitempty"`
+}
+
+func (f Finding) String() string {
+	at := f.File
+	if f.Line > 0 {
+		at = fmt.Sprintf("%s:%d", f.File, f.Line)
+	}
+	if f.Accepted != "" {
+		return fmt.Sprintf("%s: accepted: %s: %s (%s)", at, f.Rule, f.Where, f.Accepted)
+	}
+	kind := ""
+	if f.Note {
+		kind = "note: "
+	}
+	return fmt.Sprintf("%s: %s%s: %s: %s", at, kind, f.Rule, f.Where, f.Message)
+}
+
+// Breaks says whether the finding is one to fail for.
+func (f Finding) Breaks() bool { return !f.Note && f.Accepted == "" }
+
+// Result is what Run finds.
+type Result struct {
+	// Against is the commit that was compared with.
+	Against string `json:"against"`
+	// Findings are sorted by file and line.
+	Findings []Finding `json:"findings"`
+	// Stale are the accepted findings that there are not, as they are written.
+	Stale []string `json:"stale,omitempty"`
+}
+
+// Run compares. It changes nothing, and needs no network.
+func Run(ctx context.Context, o Options) (Result, error) {
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return Result{}, err
+	}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return Result{}, err
+	}
+	root, err := git(ctx, dir, "rev-parse", "--show-toplevel")
+	if err != nil {
+		return Result{}, ErrNoRepository
+	}
+	if _, err := git(ctx, root, "rev-parse", "--verify", "--quiet", "HEAD"); err != nil {
+		return Result{}, ErrNoRepository
+	}
+	commit, err := baseline(ctx, root, o.Against)
+	if err != nil {
+		return Result{}, err
+	}
+	copied, err := checkout(ctx, root, commit)
+	if err != nil {
+		return Result{}, err
+	}
+	defer os.RemoveAll(copied)
+	if err := anchor(root, copied); err != nil {
+		return Result{}, fmt.Errorf("check out %s: %w", commit, err)
+	}
+	result := Result{Against: commit}
+	empty := true
+	for _, m := range modules(dir, o.Patterns) {
+		c, err := compare(ctx, root, copied, m, commit)
+		if err != nil {
+			return Result{}, err
+		}
+		empty = empty && len(c.is.versions) == 0 && len(c.was.versions) == 0
+		stale, err := accept(m.dir, c.findings)
+		if err != nil {
+			return Result{}, err
+		}
+		result.Findings, result.Stale = append(result.Findings, c.findings...), append(result.Stale, stale...)
+	}
+	if empty {
+		return Result{}, fmt.Errorf("no API packages in %s, neither now nor at %.12s: mark a package of types by a comment // +groupName=GROUP above its package clause", cmp.Or(strings.Join(o.Patterns, " "), "./..."), commit)
+	}
+	for i := range result.Findings {
+		f := &result.Findings[i]
+		if short, err := filepath.Rel(dir, filepath.Join(root, f.File)); err == nil {
+			f.File = short
+		}
+	}
+	slices.SortStableFunc(result.Findings, func(a, b Finding) int {
+		return cmp.Or(strings.Compare(a.File, b.File), a.Line-b.Line)
+	})
+	return result, nil
+}
+
+// module is a folder of a Go module, and patterns to look at from there: the go command
+// looks at one module at a time.
+type module struct {
+	dir      string
+	patterns []string
+}
+
+// modules sorts patterns by module. Those that are no folders are meant from dir.
+func modules(dir string, patterns []string) []module {
+	if len(patterns) == 0 {
+		patterns = []string{"./..."}
+	}
+	var all []module
+	for _, pattern := range patterns {
+		from, relative := dir, pattern
+		folder, rest := strings.TrimSuffix(pattern, "/..."), ""
+		if folder != pattern {
+			rest = "/..."
+		}
+		if filepath.IsAbs(folder) || folder == "." || folder == ".." || strings.HasPrefix(folder, "./") || strings.HasPrefix(folder, "../") {
+			if !filepath.IsAbs(folder) {
+				folder = filepath.Join(dir, folder)
+			}
+			if root, ok := moduleRoot(folder); ok && root != dir {
+				if rel, err := filepath.Rel(root, folder); err == nil {
+					from, relative = root, "./"+filepath.ToSlash(rel)+rest
+				}
+			}
+		}
+		i := slices.IndexFunc(all, func(m module) bool { return m.dir == from })
+		if i < 0 {
+			i = len(all)
+			all = append(all, module{dir: from})
+		}
+		all[i].patterns = append(all[i].patterns, relative)
+	}
+	return all
+}
+
+// moduleRoot is the nearest folder with a go.mod at or above one that may be gone.
+func moduleRoot(dir string) (string, bool) {
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, true
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return "", false
+		}
+		dir = up
+	}
+}
+
+// compare compares the packages of a module.
+func compare(ctx context.Context, root, copied string, m module, commit string) (*comparison, error) {
+	rel, err := filepath.Rel(root, m.dir)
+	if err != nil {
+		return nil, err
+	}
+	now, err := read(ctx, root, m.dir, m.patterns)
+	if err != nil {
+		return nil, err
+	}
+	was, err := read(ctx, copied, filepath.Join(copied, rel), m.patterns)
+	if err != nil {
+		return nil, fmt.Errorf("at %.12s: %w", commit, err)
+	}
+	c := &comparison{was: was, is: now, seen: map[string]bool{}, compared: map[string]bool{}}
+	c.versions()
+	return c, nil
+}
+
+type comparison struct {
+	was, is  *source
+	findings []Finding
+	seen     map[string]bool // findings
+	compared map[string]bool // pairs of types
+	version  *version        // that is compared now
+	kind     string
+}
+
+// find adds a finding about the kind that is compared.
+func (c *comparison) find(file string, line int, rule, path, format string, args ...any) {
+	where := strings.TrimSpace(strings.TrimSpace(c.version.name+" "+c.kind) + " " + path)
+	if c.seen[rule+where] {
+		return
+	}
+	c.seen[rule+where] = true
+	always := rule == "proto-number" || rule == "version-removed" || rule == "kind-removed"
+	c.findings = append(c.findings, Finding{
+		File: file, Line: line, Rule: rule, Where: where, Message: fmt.Sprintf(format, args...),
+		Note: strings.Contains(c.version.version, "alpha") && !always,
+	})
+}
+
+func (c *comparison) versions() {
+	for _, name := range slices.Sorted(maps.Keys(c.was.versions)) {
+		old := c.was.versions[name]
+		c.version, c.kind = old, ""
+		at := c.was.position(old.pkg.Syntax[0].Package)
+		now := c.is.versions[name]
+		if now == nil {
+			if len(old.kinds) == 0 {
+				continue
+			}
+			c.find(at.Filename, 0, "version-removed", "",
+				"the version is gone: its clients get 404, and objects that are stored in it cannot be read; see with SERVER storage stats whether there are any, and keep it, Unserved, until there are none")
+			continue
+		}
+		for _, kind := range old.kinds {
+			c.kind = kind
+			if !slices.Contains(now.kinds, kind) {
+				file := c.is.position(now.pkg.Syntax[0].Package)
+				c.find(file.Filename, file.Line, "kind-removed", "",
+					"the kind is gone: its clients get 404, and objects that are stored as it cannot be read; see with SERVER storage stats whether there are any, and keep it, Unserved, until there are none%s", renamed(old, now))
+				continue
+			}
+			c.kinds(old, now, kind)
+		}
+		c.kind = ""
+		c.protos(old, now)
+	}
+}
+
+// renamed is what a kind may be called now.
+func renamed(old, now *version) string {
+	for _, kind := range now.kinds {
+		if !slices.Contains(old.kinds, kind) {
+			return fmt.Sprintf("; if it is %s now, serve both: AlsoServedAs", kind)
+		}
+	}
+	return ""
+}
+
+func (c *comparison) kinds(old, now *version, kind string) {
+	wasKey, isKey := old.pkg.PkgPath+"."+kind, now.pkg.PkgPath+"."+kind
+	was, is := c.was.types[wasKey], c.is.types[isKey]
+	at := c.is.position(is.spec.Pos())
+	for _, name := range []string{"path", "scope"} {
+		before, after := resourceArgument(was.marks, name), resourceArgument(is.marks, name)
+		ordinary := "Namespaced"
+		if name == "path" {
+			ordinary = strings.ToLower(flect.Pluralize(kind)) // as controller-tools has it
+		}
+		before, after = cmp.Or(before, ordinary), cmp.Or(after, ordinary)
+		if before != after {
+			c.find(at.Filename, at.Line, name+"-changed", "", "+kubebuilder:resource:%s was %q and is %q: no client finds the objects any more; change it back, or make a new kind", name, before, after)
+		}
+	}
+	if is.marks.has("kubebuilder:unservedversion") && !was.marks.has("kubebuilder:unservedversion") {
+		c.find(at.Filename, at.Line, "version-unserved", "", "the version is no longer served: its clients get 404; deprecate it first, and wait")
+	}
+	c.definitions(c.was.served[wasKey], c.is.served[isKey])
+	oldType, ok := was.object.Type().(*types.Named)
+	newType, also := is.object.Type().(*types.Named)
+	if ok && also {
+		c.tighten(at.Filename, at.Line, "", was.marks, is.marks)
+		c.structs("", oldType, newType)
+	}
+}
+
+func resourceArgument(m marks, name string) string {
+	for _, value := range m["kubebuilder:resource"] {
+		for _, argument := range strings.Split(value, ",") {
+			if v, ok := strings.CutPrefix(argument, name+"="); ok {
+				return v
+			}
+		}
+	}
+	return ""
+}
+
+// definitions compares a kind as servers are built with it.
+func (c *comparison) definitions(was, is *served) {
+	if was == nil || is == nil {
+		return
+	}
+	if was.resource != is.resource {
+		c.find(is.pos.Filename, is.pos.Line, "path-changed", "", "the resource was %q and is %q: no client finds the objects any more, nor does the server those that are stored; change it back", was.resource, is.resource)
+	}
+	if was.clusterScoped != is.clusterScoped {
+		c.find(is.pos.Filename, is.pos.Line, "scope-changed", "", "the scope has changed: no client finds the objects any more, nor does the server those that are stored; change it back, or make a new kind")
+	}
+	for _, path := range slices.Sorted(maps.Keys(was.versions)) {
+		if !is.versions[path] && c.is.packages[path] != nil {
+			c.find(is.pos.Filename, is.pos.Line, "version-unserved", c.is.packages[path].Name,
+				"the version is no longer served: its clients get 404; deprecate it first. Objects that are stored in it, which SERVER storage stats counts, need it declared, with Unserved")
+		}
+	}
+}
+
+// structs compares the fields of two struct types.
+func (c *comparison) structs(path string, was, is *types.Named) {
+	// Once for a version: a type may be in many places, and hold itself.
+	pair := c.version.name + " " + typeKey(was) + " " + typeKey(is)
+	if c.compared[pair] {
+		return
+	}
+	c.compared[pair] = true
+	before, after := c.was.fields(was), c.is.fields(is)
+	at := c.typePosition(is)
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		old := before[name]
+		now, ok := after[name]
+		if ok {
+			c.field(path+"."+name, old, now)
+			continue
+		}
+		if other, ok := sameGoName(old, before, after); ok {
+			c.find(other.pos.Filename, other.pos.Line, "field-renamed", path+"."+name, "is called %s now: what clients write there and what is stored is lost; keep the name, or keep both fields", other.name)
+			continue
+		}
+		c.find(at.file, at.line, "field-removed", path+"."+name, "what clients write there and what is stored is lost; keep the field, deprecated, or make a new version")
+	}
+	for _, name := range slices.Sorted(maps.Keys(after)) {
+		now := after[name]
+		if _, ok := before[name]; ok {
+			continue
+		}
+		_, defaulted := now.marks.defaultOf()
+		if now.required && !defaulted {
+			c.find(now.pos.Filename, now.pos.Line, "field-required", path+"."+name, "is new and required: what clients write, and what is stored, has not got it; make it optional, or give it a default")
+		}
+		for _, old := range before {
+			if _, kept := after[old.name]; old.number != "" && old.number == now.number && (!kept || after[old.name].number != old.number) {
+				c.find(now.pos.Filename, now.pos.Line, "proto-number", path+"."+name, "has the protobuf number %s, which was that of %s: objects that are stored as protobuf are read wrongly; give it a new one", now.number, old.name)
+			}
+		}
+	}
+}
+
+type place struct {
+	file string
+	line int
+}
+
+func (c *comparison) typePosition(named *types.Named) place {
+	p := c.is.position(named.Obj().Pos())
+	return place{p.Filename, p.Line}
+}
+
+// sameGoName finds the new field with the Go name of one that is gone.
+func sameGoName(old field, before, after map[string]field) (field, bool) {
+	for _, f := range after {
+		if _, had := before[f.name]; !had && f.goName == old.goName {
+			return f, true
+		}
+	}
+	return field{}, false
+}
+
+func (c *comparison) field(path string, was, is field) {
+	at := is.pos
+	if is.required && !was.required {
+		c.find(at.Filename, at.Line, "field-required", path, "was optional: objects without it are refused; make it optional again, or give it a default")
+	}
+	if was.number != "" && is.number != was.number {
+		c.find(at.Filename, at.Line, "proto-number", path, "had the protobuf number %s and has %q: objects that are stored as protobuf are read wrongly; change it back", was.number, is.number)
+	}
+	oldMarks, newMarks := c.was.allMarks(was), c.is.allMarks(is)
+	before, had := oldMarks.defaultOf()
+	after, has := newMarks.defaultOf()
+	switch {
+	case had && !has:
+		c.find(at.Filename, at.Line, "default-changed", path, "the default was %s and there is none: objects without the field mean something else; keep it", before)
+	case has && !had && !was.required:
+		c.find(at.Filename, at.Line, "default-changed", path, "has the default %s, and had none: objects without the field mean something else; make a new field, or a new version", after)
+	case before != after && had:
+		c.find(at.Filename, at.Line, "default-changed", path, "the default was %s and is %s: objects without the field mean something else; keep it, or make a new version", before, after)
+	}
+	if before, after := oldMarks.listType(), newMarks.listType(); before != after {
+		c.find(at.Filename, at.Line, "list-type-changed", path, "the list type was %q and is %q: patches and server-side apply merge it in another way, and owners of its items are lost; keep it", before, after)
+	}
+	c.tighten(at.Filename, at.Line, path, oldMarks, newMarks)
+	c.types(path, at.Filename, at.Line, was.typ, is.typ)
+}
+
+// allMarks are the markers of a field and of its type.
+func (s *source) allMarks(f field) marks {
+	if named, ok := namedOf(f.typ); ok {
+		if d := s.types[typeKey(named)]; d != nil {
+			return f.marks.with(d.marks)
+		}
+	}
+	return f.marks
+}
+
+func (c *comparison) tighten(file string, line int, path string, was, is marks) {
+	for _, what := range tightened(was, is) {
+		c.find(file, line, "validation-tightened", strings.TrimSpace(path+" ("+what+")"), "objects that were accepted are refused, also when clients only change something else in them; ask for no more than before, or make a new version")
+	}
+	if values, ok := is.enumOf(); ok {
+		old, had := was.enumOf()
+		c.enum(file, line, path, old, values, had)
+	}
+}
+
+func (c *comparison) enum(file string, line int, path string, old, now []string, had bool) {
+	if !had {
+		c.find(file, line, "validation-tightened", path+" (enum)", "took any value and takes %s now: objects with others are refused; make a new version", strings.Join(now, ", "))
+		return
+	}
+	for _, value := range old {
+		if !slices.Contains(now, value) {
+			c.find(file, line, "enum-value-removed", fmt.Sprintf("%s %q", path, value), "the value was accepted: objects with it are refused; keep it")
+		}
+	}
+}
+
+// types compares what a field can hold.
+func (c *comparison) types(path, file string, line int, was, is types.Type) {
+	oldNamed, oldOK := namedOf(was)
+	newNamed, newOK := namedOf(is)
+	if oldOK && newOK {
+		if c.was.own(oldNamed) && c.is.own(newNamed) {
+			old, enum := c.was.constants(oldNamed), c.is.constants(newNamed)
+			if len(enum) > 0 {
+				c.enum(file, line, path, old, enum, len(old) > 0)
+			}
+		}
+		if !c.was.own(oldNamed) && !c.is.own(newNamed) {
+			if typeKey(oldNamed) != typeKey(newNamed) && shape(was) != shape(is) {
+				c.retyped(path, file, line, was, is)
+			}
+			return
+		}
+	}
+	old, now := underlying(was), underlying(is)
+	if shape(was) != shape(is) {
+		c.retyped(path, file, line, was, is)
+		return
+	}
+	switch o := old.(type) {
+	case *types.Struct:
+		if oldOK && newOK && c.was.own(oldNamed) && c.is.own(newNamed) {
+			c.structs(path, oldNamed, newNamed)
+		}
+	case *types.Slice:
+		c.types(path+"[*]", file, line, o.Elem(), now.(*types.Slice).Elem())
+	case *types.Map:
+		c.types(path+"[*]", file, line, o.Elem(), now.(*types.Map).Elem())
+	}
+}
+
+func (c *comparison) retyped(path, file string, line int, was, is types.Type) {
+	c.find(file, line, "field-retyped", path, "was %s and is %s: what clients write and what is stored cannot be read; keep the type, or make a new field", show(was), show(is))
+}
+
+func underlying(t types.Type) types.Type {
+	if p, ok := t.Underlying().(*types.Pointer); ok {
+		return p.Elem().Underlying()
+	}
+	return t.Underlying()
+}
+
+// shape is what JSON holds for a type, one level deep. A type that encodes itself is a
+// shape of its own.
+func shape(t types.Type) string {
+	if named, ok := namedOf(t); ok && encodesItself(named) {
+		return typeKey(named)
+	}
+	switch u := underlying(t).(type) {
+	case *types.Basic:
+		return u.Name()
+	case *types.Struct:
+		return "object"
+	case *types.Slice:
+		if b, ok := u.Elem().Underlying().(*types.Basic); ok && b.Kind() == types.Byte {
+			return "bytes"
+		}
+		return "list"
+	case *types.Map:
+		return "map"
+	}
+	return t.String()
+}
+
+func encodesItself(named *types.Named) bool {
+	for _, method := range []string{"MarshalJSON", "MarshalText"} {
+		if object, _, _ := types.LookupFieldOrMethod(types.NewPointer(named), true, named.Obj().Pkg(), method); object != nil {
+			if f, ok := object.(*types.Func); ok && f != nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func show(t types.Type) string {
+	return types.TypeString(t, func(p *types.Package) string { return p.Name() })
+}
+
+// protos compares the numbers in generated.proto.
+func (c *comparison) protos(old, now *version) {
+	for _, message := range slices.Sorted(maps.Keys(old.proto)) {
+		fields, ok := now.proto[message]
+		if !ok {
+			continue
+		}
+		file := filepath.Join(filepath.Dir(c.is.position(now.pkg.Syntax[0].Package).Filename), "generated.proto")
+		for _, name := range slices.Sorted(maps.Keys(old.proto[message])) {
+			number := old.proto[message][name]
+			if is, ok := fields[name]; ok && is != number {
+				c.find(file, 0, "proto-number", message+"."+name, "had the number %d and has %d: objects that are stored as protobuf are read wrongly; change it back", number, is)
+			}
+			for other, is := range fields {
+				if _, had := old.proto[message][other]; !had && is == number {
+					c.find(file, 0, "proto-number", message+"."+other, "has the number %d, which was that of %s: objects that are stored as protobuf are read wrongly; give it a new one", is, name)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,431 @@
+package lint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/token"
+	"go/types"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"golang.org/x/tools/go/packages"
+)
+
+// source is the API of a tree of packages.
+type source struct {
+	root     string // of the repository, or of its copy
+	fset     *token.FileSet
+	versions map[string]*version // by group/version
+	packages map[string]*packages.Package
+	types    map[string]*declared // by import path and name
+	served   map[string]*served   // by import path and name of the hub's type
+}
+
+// version is an API package.
+type version struct {
+	name, group, version string
+	pkg                  *packages.Package
+	kinds                []string
+	proto                map[string]map[string]int // numbers by message and field
+}
+
+// declared is the declaration of a type.
+type declared struct {
+	pkg    *packages.Package
+	spec   *ast.TypeSpec
+	marks  marks
+	object types.Object
+}
+
+// served is a kind as a server's definition builds it.
+type served struct {
+	pos           token.Position
+	resource      string
+	clusterScoped bool
+	versions      map[string]bool // import paths of the packages of served versions
+}
+
+const mode = packages.NeedName | packages.NeedFiles | packages.NeedSyntax | packages.NeedTypes | packages.NeedTypesInfo |
+	packages.NeedImports | packages.NeedModule | packages.NeedCompiledGoFiles
+
+// read loads what the patterns match, in a folder of a tree.
+func read(ctx context.Context, root, dir string, patterns []string) (*source, error) {
+	s := &source{root: root, fset: token.NewFileSet(), versions: map[string]*version{}, packages: map[string]*packages.Package{}, types: map[string]*declared{}, served: map[string]*served{}}
+	if _, err := os.Stat(dir); err != nil {
+		return s, nil // the folder did not exist
+	}
+	cfg := &packages.Config{Context: ctx, Mode: mode, Dir: dir, Fset: s.fset, Env: append(os.Environ(), "GOPROXY=off", "PWD="+dir)}
+	loaded, err := packages.Load(cfg, patterns...)
+	if err != nil {
+		return nil, fmt.Errorf("load packages: %s", strings.Join(strings.Fields(err.Error()), " "))
+	}
+	for _, p := range loaded {
+		for _, e := range p.Errors {
+			// Generated code may be missing, and the package have been: that is compared.
+			if e.Kind == packages.TypeError || nothingThere.MatchString(e.Msg) {
+				continue
+			}
+			return nil, errors.New(strings.TrimPrefix(s.place(e.Pos)+": "+strings.Join(strings.Fields(e.Msg), " "), ": "))
+		}
+		if len(p.Syntax) == 0 {
+			continue
+		}
+		s.packages[p.PkgPath] = p
+		s.declare(p)
+		if group, ok := groupOf(p); ok {
+			v := &version{name: group + "/" + p.Name, group: group, version: p.Name, pkg: p}
+			s.versions[v.name] = v
+			v.proto = protoNumbers(filepath.Dir(p.GoFiles[0]))
+		}
+	}
+	for _, v := range s.versions {
+		for name, object := range scope(v.pkg) {
+			if isKind(object) {
+				v.kinds = append(v.kinds, name)
+			}
+		}
+		slices.Sort(v.kinds)
+	}
+	for _, p := range s.packages {
+		s.findServed(p)
+	}
+	return s, nil
+}
+
+// nothingThere is what the go command says of a pattern that matches nothing, or of code
+// that it can list but not compile.
+var nothingThere = regexp.MustCompile(`directory not found|no such file or directory|matched no packages|[nN]o (non-test )?Go files|no required module provides|is not in std|does not contain package|build constraints exclude|^# `)
+
+// place is a position as it is printed: relative to the root, empty if it is unknown.
+func (s *source) place(position string) string {
+	file, rest, ok := strings.Cut(position, ":")
+	if !ok {
+		return ""
+	}
+	if rel, err := filepath.Rel(s.root, file); err == nil && filepath.IsLocal(rel) {
+		file = rel
+	}
+	return file + ":" + rest
+}
+
+func scope(p *packages.Package) map[string]types.Object {
+	all := map[string]types.Object{}
+	for _, name := range p.Types.Scope().Names() {
+		if object, ok := p.Types.Scope().Lookup(name).(*types.TypeName); ok && object.Exported() {
+			all[name] = object
+		}
+	}
+	return all
+}
+
+var groupMarker = regexp.MustCompile(`^//\s*\+groupName=(\S*)`)
+
+// groupOf finds the group above a package clause, or anywhere in doc.go.
+func groupOf(p *packages.Package) (string, bool) {
+	for i, f := range p.Syntax {
+		for _, group := range f.Comments {
+			inDoc := i < len(p.CompiledGoFiles) && slices.Contains([]string{"doc.go", "groupversion_info.go"}, filepath.Base(p.CompiledGoFiles[i]))
+			if group.Pos() > f.Package && !inDoc {
+				continue
+			}
+			for _, line := range group.List {
+				if m := groupMarker.FindStringSubmatch(line.Text); m != nil {
+					return m[1], m[1] != ""
+				}
+			}
+		}
+	}
+	return "", false
+}
+
+func (s *source) declare(p *packages.Package) {
+	for _, f := range p.Syntax {
+		for _, d := range f.Decls {
+			general, ok := d.(*ast.GenDecl)
+			if !ok || general.Tok != token.TYPE {
+				continue
+			}
+			for _, spec := range general.Specs {
+				t := spec.(*ast.TypeSpec)
+				doc := t.Doc
+				if doc == nil {
+					doc = general.Doc
+				}
+				s.types[p.PkgPath+"."+t.Name.Name] = &declared{pkg: p, spec: t, marks: marksOf(floating(f, doc, t.Pos()), doc), object: p.Types.Scope().Lookup(t.Name.Name)}
+			}
+		}
+	}
+}
+
+// floating is the comment that ends right above a doc comment: markers there count.
+func floating(f *ast.File, doc *ast.CommentGroup, pos token.Pos) *ast.CommentGroup {
+	if doc != nil {
+		pos = doc.Pos()
+	}
+	for i, group := range f.Comments {
+		if group.End() < pos && (i+1 >= len(f.Comments) || f.Comments[i+1].Pos() >= pos) {
+			for _, d := range f.Decls {
+				if d.Pos() < pos && d.End() > group.Pos() && d.Pos() < group.Pos() {
+					return nil // is within another declaration
+				}
+				if d.Pos() > group.End() && d.End() < pos {
+					return nil // belongs to one before
+				}
+			}
+			if group.Pos() < f.Name.End() {
+				return nil
+			}
+			return group
+		}
+	}
+	return nil
+}
+
+const metaPath = "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+func isKind(object types.Object) bool {
+	structure, ok := object.Type().Underlying().(*types.Struct)
+	if !ok {
+		return false
+	}
+	embedded := map[string]bool{}
+	for i := range structure.NumFields() {
+		f := structure.Field(i)
+		if named, ok := types.Unalias(f.Type()).(*types.Named); ok && f.Embedded() && named.Obj().Pkg() != nil && named.Obj().Pkg().Path() == metaPath {
+			embedded[f.Name()] = true
+		}
+	}
+	return embedded["TypeMeta"] && embedded["ObjectMeta"]
+}
+
+// field is a field of a struct as JSON has it.
+type field struct {
+	name     string
+	goName   string
+	typ      types.Type
+	marks    marks
+	required bool
+	number   string // of the protobuf tag
+	pos      token.Position
+}
+
+// fields returns the fields of a named struct by JSON name, those of inlined ones among
+// them.
+func (s *source) fields(named *types.Named) map[string]field {
+	all := map[string]field{}
+	d := s.types[typeKey(named)]
+	structure, ok := named.Underlying().(*types.Struct)
+	if d == nil || !ok {
+		return all
+	}
+	list, ok := d.spec.Type.(*ast.StructType)
+	if !ok {
+		return all
+	}
+	optionalPackage := slices.ContainsFunc(d.pkg.Syntax, func(f *ast.File) bool {
+		return slices.ContainsFunc(f.Comments, func(g *ast.CommentGroup) bool {
+			return g.End() < f.Package && marksOf(g).has("kubebuilder:validation:Optional")
+		})
+	})
+	n := 0
+	for _, astField := range list.Fields.List {
+		for range max(1, len(astField.Names)) {
+			v, tag := structure.Field(n), reflect.StructTag(structure.Tag(n))
+			n++
+			json := tag.Get("json")
+			name, options, _ := strings.Cut(json, ",")
+			if json == "-" || !v.Exported() {
+				continue
+			}
+			if inner, ok := namedOf(v.Type()); ok && name == "" && v.Embedded() {
+				for innerName, f := range s.fields(inner) {
+					all[innerName] = f
+				}
+				continue
+			}
+			if name == "" {
+				name = v.Name()
+			}
+			m := marksOf(astField.Doc)
+			f := field{name: name, goName: v.Name(), typ: v.Type(), marks: m, pos: s.position(v.Pos())}
+			omitted := strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero")
+			switch {
+			case m.has("optional", "k8s:optional", "kubebuilder:validation:Optional"):
+			case m.has("required", "k8s:required", "kubebuilder:validation:Required"):
+				f.required = true
+			default:
+				f.required = !omitted && !optionalPackage
+			}
+			if parts := strings.Split(tag.Get("protobuf"), ","); len(parts) > 1 {
+				f.number = parts[1]
+			}
+			all[name] = f
+		}
+	}
+	return all
+}
+
+func namedOf(t types.Type) (*types.Named, bool) {
+	if p, ok := types.Unalias(t).(*types.Pointer); ok {
+		t = p.Elem()
+	}
+	named, ok := types.Unalias(t).(*types.Named)
+	return named, ok
+}
+
+func typeKey(named *types.Named) string {
+	if named.Obj().Pkg() == nil {
+		return named.Obj().Name()
+	}
+	return named.Obj().Pkg().Path() + "." + named.Obj().Name()
+}
+
+// own says whether a type is declared in the packages that are compared.
+func (s *source) own(named *types.Named) bool { return s.types[typeKey(named)] != nil }
+
+// constants are the values of an enum's type.
+func (s *source) constants(named *types.Named) []string {
+	d := s.types[typeKey(named)]
+	if d == nil || !d.marks.has("enum", "k8s:enum") {
+		return nil
+	}
+	var all []string
+	for _, name := range d.pkg.Types.Scope().Names() {
+		if c, ok := d.pkg.Types.Scope().Lookup(name).(*types.Const); ok && types.Identical(c.Type(), named) {
+			all = append(all, strings.Trim(c.Val().ExactString(), `"`))
+		}
+	}
+	return all
+}
+
+// position is relative to the root of the tree.
+func (s *source) position(pos token.Pos) token.Position {
+	p := s.fset.Position(pos)
+	if rel, err := filepath.Rel(s.root, p.Filename); err == nil && filepath.IsLocal(rel) {
+		p.Filename = rel
+	}
+	return p
+}
+
+// findServed finds the kinds that a package's code builds with annex.KindOf, as far as
+// it does so in one expression.
+func (s *source) findServed(p *packages.Package) {
+	for _, f := range p.Syntax {
+		inner := map[ast.Expr]bool{}
+		ast.Inspect(f, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok || inner[call] {
+				return true
+			}
+			s.chain(p, call, inner)
+			return true
+		})
+	}
+}
+
+// chain reads KindOf(...).Method(...).Method(...).
+func (s *source) chain(p *packages.Package, call *ast.CallExpr, inner map[ast.Expr]bool) {
+	kind := &served{versions: map[string]bool{}, pos: s.position(call.Pos())}
+	for {
+		method, ok := call.Fun.(*ast.SelectorExpr)
+		if !ok {
+			break
+		}
+		before, ok := method.X.(*ast.CallExpr)
+		if !ok {
+			return
+		}
+		switch method.Sel.Name {
+		case "ClusterScoped":
+			kind.clusterScoped = true
+		case "Versions":
+			for _, argument := range call.Args {
+				if path, unserved := versionPackage(p, argument); path != "" && !unserved {
+					kind.versions[path] = true
+				}
+			}
+		}
+		inner[before] = true
+		call = before
+	}
+	index, ok := call.Fun.(*ast.IndexListExpr)
+	if !ok || len(index.Indices) == 0 || len(call.Args) == 0 {
+		return
+	}
+	if builder, ok := index.X.(*ast.SelectorExpr); !ok || builder.Sel.Name != "KindOf" {
+		return
+	}
+	hub, ok := types.Unalias(p.TypesInfo.TypeOf(index.Indices[0])).(*types.Named)
+	name, isName := call.Args[0].(*ast.BasicLit)
+	if !ok || !isName || hub.Obj().Pkg() == nil {
+		return
+	}
+	kind.resource = strings.Trim(name.Value, "\"`")
+	kind.versions[hub.Obj().Pkg().Path()] = true
+	s.served[typeKey(hub)] = kind
+}
+
+// versionPackage is the package of annex.Version(PACKAGE.API, ...), with its methods.
+func versionPackage(p *packages.Package, e ast.Expr) (path string, unserved bool) {
+	call, ok := e.(*ast.CallExpr)
+	if !ok {
+		return "", false
+	}
+	if method, ok := call.Fun.(*ast.SelectorExpr); ok {
+		if before, ok := method.X.(*ast.CallExpr); ok {
+			path, unserved = versionPackage(p, before)
+			return path, unserved || method.Sel.Name == "Unserved"
+		}
+	}
+	if len(call.Args) == 0 {
+		return "", false
+	}
+	api, ok := call.Args[0].(*ast.SelectorExpr)
+	if !ok {
+		return "", false
+	}
+	if object := p.TypesInfo.ObjectOf(api.Sel); object != nil && object.Pkg() != nil {
+		return object.Pkg().Path(), false
+	}
+	// API is in generated code, which may be missing: the package's name does.
+	if x, ok := api.X.(*ast.Ident); ok {
+		if name, ok := p.TypesInfo.ObjectOf(x).(*types.PkgName); ok {
+			return name.Imported().Path(), false
+		}
+	}
+	return "", false
+}
+
+var (
+	protoMessage = regexp.MustCompile(`^\s*message\s+(\w+)\s*\{`)
+	protoField   = regexp.MustCompile(`^\s*(?:optional|required|repeated)?\s*(?:map\s*<[^>]*>|[\w.]+)\s+(\w+)\s*=\s*(\d+)`)
+)
+
+// protoNumbers reads generated.proto, if there is one.
+func protoNumbers(dir string) map[string]map[string]int {
+	text, err := os.ReadFile(filepath.Join(dir, "generated.proto"))
+	if err != nil {
+		return nil
+	}
+	all := map[string]map[string]int{}
+	message := ""
+	for line := range strings.Lines(string(text)) {
+		if m := protoMessage.FindStringSubmatch(line); m != nil {
+			message = m[1]
+			all[message] = map[string]int{}
+			continue
+		}
+		if m := protoField.FindStringSubmatch(line); m != nil && message != "" {
+			number := 0
+			fmt.Sscan(m[2], &number)
+			all[message][m[1]] = number
+		}
+	}
+	return all
+}
