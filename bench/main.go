@@ -139,6 +139,7 @@ func (s settings) plan() []group {
 	}
 	plan := []group{
 		each("Create", "", s.rounds, "memory", "embedded", "etcd", "etcd+cacher"),
+		each("CreateProtobuf", "", s.rounds, "memory", "embedded", "etcd", "etcd+cacher"),
 		each("Read", "", s.rounds, "embedded", "etcd", "etcd+cacher"),
 		each("Watch", "", s.rounds, "memory", "embedded", "etcd+cacher"),
 		each("WatchOne", "", few, "memory", "embedded", "etcd+cacher"),

@@ -38,14 +38,17 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-// pods describes the resource, without indexes. The codec is that of our servers,
-// JSON, for every backend.
-func pods() store.Resource {
+// pods describes the resource, without indexes, stored as JSON. The codec is that of
+// our servers for every backend.
+func pods() store.Resource { return podsAs(runtime.ContentTypeJSON) }
+
+// podsAs is pods stored in another media type.
+func podsAs(mediaType string) store.Resource {
 	scheme := newScheme()
 	return store.Resource{
 		Resource: examplev1.Resource("pods"),
 		Prefix:   prefix,
-		Codec:    convert.NewStorageCodec(scheme, serializer.NewCodecFactory(scheme), examplev1.SchemeGroupVersion, ""),
+		Codec:    convert.NewStorageCodec(scheme, serializer.NewCodecFactory(scheme), examplev1.SchemeGroupVersion, mediaType),
 		New:      func() runtime.Object { return &example.Pod{} },
 		NewList:  func() runtime.Object { return &example.PodList{} },
 		KeyFunc: func(object runtime.Object) (string, error) {

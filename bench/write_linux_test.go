@@ -3,13 +3,21 @@ package main
 import (
 	"fmt"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // BenchmarkCreate creates objects from a number of writers at once, each waiting until
 // its object is durable. The answer is decoded, as the API needs it.
-func BenchmarkCreate(b *testing.B) {
+func BenchmarkCreate(b *testing.B) { benchmarkCreate(b, runtime.ContentTypeJSON) }
+
+// BenchmarkCreateProtobuf is BenchmarkCreate with the objects stored as protobuf, by
+// every backend.
+func BenchmarkCreateProtobuf(b *testing.B) { benchmarkCreate(b, runtime.ContentTypeProtobuf) }
+
+func benchmarkCreate(b *testing.B, mediaType string) {
 	forEach(b, append([]string{memoryBackend}, durable...), func(b *testing.B, s *system) {
-		opened := s.pods(b, pods())
+		opened := s.pods(b, podsAs(mediaType))
 		first := 0
 		for _, kilobytes := range []int{1, 8} {
 			for _, writers := range []int{1, 16, 64} {
