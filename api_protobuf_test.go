@@ -2,19 +2,25 @@ package annex_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	coordinationv1beta1 "k8s.io/api/coordination/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	selectors "k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/annexapi/annex"
 )
@@ -168,6 +174,95 @@ func TestWatchesOfProtobufGetWhatOthersGet(t *testing.T) {
 		if unknown := open(t, event.Object.Raw, &object); event.Type != "ADDED" || unknown.Kind != "Lease" || object.Name != "a" || *object.Spec.HolderIdentity != "me" || !bytes.Equal(data, first) {
 			t.Errorf("%s %+v %+v", event.Type, unknown, object)
 		}
+	}
+}
+
+// mediaTypes records the content types of answers.
+type mediaTypes struct {
+	next http.RoundTripper
+	mu   sync.Mutex
+	got  map[string]bool
+}
+
+func (m *mediaTypes) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := m.next.RoundTrip(r)
+	if err == nil {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.got[response.Header.Get("Content-Type")] = true
+	}
+	return response, err
+}
+
+func TestInformersSpeakProtobuf(t *testing.T) {
+	t.Parallel()
+	scheme := runtime.NewScheme()
+	if err := zooV1().AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	config := rest.CopyConfig(start(t, zoo()).config)
+	seen := &mediaTypes{got: map[string]bool{}}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { seen.next = next; return seen })
+	config.APIPath, config.GroupVersion = "/apis", &schema.GroupVersion{Group: "zoo.example.com", Version: "v1"}
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	config.ContentType, config.AcceptContentTypes = protobufType, protobufType+","+jsonType
+	c, err := rest.RESTClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	create := func(name string) *coordinationv1.Lease {
+		created := &coordinationv1.Lease{}
+		if err := c.Post().Namespace("default").Resource("leases").Body(lease(name, "me")).Do(ctx).Into(created); err != nil {
+			t.Fatal(err)
+		}
+		return created
+	}
+	first := create("before")
+
+	changes := make(chan *coordinationv1.Lease, 10)
+	informer := cache.NewSharedInformer(cache.NewListWatchFromClient(c, "leases", "default", selectors.Everything()), &coordinationv1.Lease{}, 0)
+	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { changes <- object.(*coordinationv1.Lease) },
+		UpdateFunc: func(_, object any) { changes <- object.(*coordinationv1.Lease) },
+	}); err != nil {
+		t.Fatal(err)
+	}
+	running, stop := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer stop()
+	all.Go(func() { informer.RunWithContext(running) })
+	expect := func(name, holder string) {
+		t.Helper()
+		select {
+		case got := <-changes:
+			if got.Name != name || *got.Spec.HolderIdentity != holder || got.UID == "" {
+				t.Errorf("got %+v, want %s of %s", got, name, holder)
+			}
+		case <-ctx.Done():
+			t.Fatalf("no event for %s", name)
+		}
+	}
+	expect("before", "me")
+	create("after")
+	expect("after", "me")
+	first.Spec.HolderIdentity = new("you")
+	if err := c.Put().Namespace("default").Resource("leases").Name("before").Body(first).Do(ctx).Error(); err != nil {
+		t.Fatal(err)
+	}
+	expect("before", "you")
+
+	seen.mu.Lock()
+	defer seen.mu.Unlock()
+	for mediaType := range seen.got {
+		if mediaType != protobufType && mediaType != protobufType+";stream=watch" {
+			t.Errorf("an answer came as %s", mediaType)
+		}
+	}
+	if !seen.got[protobufType] || !seen.got[protobufType+";stream=watch"] {
+		t.Errorf("answers came as %v", seen.got)
 	}
 }
 

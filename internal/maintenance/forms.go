@@ -48,7 +48,7 @@ type Forms struct {
 }
 
 // forms counts the objects of one resource. What an object is stored as stands at the
-// front of it, so that it need not be decoded; a hundred thousand take 30 ms. Counting
+// front of it, so that it need not be decoded; a hundred thousand take about 0.1 s. Counting
 // when somebody asks costs writers nothing, and holds for every backend and for what
 // other replicas write. What is encrypted is decrypted.
 type forms struct {

@@ -68,8 +68,8 @@ func (o *Options) mediaTypes(definition *define.Server, at placement) (mediaType
 }
 
 // suitable is what objects of a Go type are stored in where nobody says otherwise.
-// Protobuf takes a third of the processor time. Etcd is read by others, too, and files
-// by people.
+// A create takes about a third less processor time as protobuf. Etcd is read by others,
+// too, and files by people.
 func suitable(storage string, t reflect.Type) string {
 	if (storage == "embedded" || storage == "memory") && define.IsProtobuf(t) {
 		return runtime.ContentTypeProtobuf
