@@ -82,10 +82,13 @@ func protobufStub(method func(recv, name, signature string), t *types.Type) {
 		"Reset": "()", "Size": "() int", "Marshal": "() ([]byte, error)", "MarshalTo": "([]byte) (int, error)",
 		"MarshalToSizedBuffer": "([]byte) (int, error)", "Unmarshal": "([]byte) error",
 	}
-	if t.Kind != types.Struct && !hasTag(t, "protobuf.nullable", "true") || hasTag(t, "protobuf", "false") || protobuf.Clash(t) != "" {
+	if t.Kind != types.Struct && !hasTag(t, "protobuf.nullable", "true") || hasTag(t, "protobuf", "false") {
 		return
 	}
+	hidden := protobuf.Hidden(t)
 	for _, name := range protobuf.Methods {
-		method("*"+t.Name.Name, name, signatures[name])
+		if !hidden[name] {
+			method("*"+t.Name.Name, name, signatures[name])
+		}
 	}
 }

@@ -120,6 +120,28 @@ func TestNilAndEmptyDifferWhereTheTypeSaysSo(t *testing.T) {
 	}
 }
 
+// The least that upstream's serializer takes.
+var _ interface {
+	Reset()
+	Marshal() ([]byte, error)
+	Unmarshal([]byte) error
+} = (*shapes.Crate)(nil)
+
+func TestFieldsMayBeNamedAsMethodsAre(t *testing.T) {
+	want := shapes.Crate{Size: "large", Inner: []shapes.Box{{Size: 1, Marshal: "m", Inside: &shapes.Box{Size: 2}}}}
+	data, err := want.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got shapes.Crate
+	if err := got.Unmarshal(data); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
 // schemaOf compiles the generated .proto file, and the files that it imports, as
 // protoc does.
 func schemaOf(t testing.TB) protoreflect.FileDescriptor {

@@ -20,8 +20,9 @@ type coder struct {
 	path    string
 	imports map[string]string // path by name
 	// recursive are the package's types whose Unmarshal counts the depth, and
-	// hidden those whose methods are not exported.
-	recursive, hidden map[string]bool
+	// hidden their methods that are not exported.
+	recursive map[string]bool
+	hidden    map[string]map[string]bool
 }
 
 // part returns a coder of code that goes into c's.
@@ -31,7 +32,7 @@ func (c *coder) part() *coder {
 
 // method returns the name that a method of v has.
 func (c *coder) method(v value, name string) string {
-	if c.hidden[v.local] {
+	if c.hidden[v.local][name] {
 		return "protobuf" + name
 	}
 	return name
@@ -39,7 +40,7 @@ func (c *coder) method(v value, name string) string {
 
 // code returns the methods of all messages and the functions they share.
 func (g *generation) code(messages []*message) (string, map[string]string) {
-	c := &coder{path: g.Path, imports: map[string]string{}, recursive: map[string]bool{}, hidden: map[string]bool{}}
+	c := &coder{path: g.Path, imports: map[string]string{}, recursive: map[string]bool{}, hidden: map[string]map[string]bool{}}
 	for _, m := range messages {
 		m.recursive = m.recursive && !g.Declares(m.name, "Unmarshal")
 		c.recursive[m.name], c.hidden[m.name] = m.recursive, m.hidden
@@ -100,16 +101,19 @@ func (c *coder) message(m *message) {
 	slices.SortStableFunc(fields, func(a, b *field) int { return a.number - b.number })
 
 	name := func(method string) string { return c.method(value{local: m.name}, method) }
-	if !m.hidden {
+	if !m.hidden["Reset"] {
 		c.reset(m)
 	}
 	c.p("// %s returns how many bytes m has in protobuf.", name("Size"))
 	c.p("func (m %s) %s() int {\nif m == nil {\nreturn 0\n}", reader, name("Size"))
 	c.size(fields, whole)
 	c.p("}\n")
-	if !m.hidden {
+	if !m.hidden["Marshal"] {
 		c.p("// Marshal returns m in protobuf.")
-		c.p("func (m %s) Marshal() ([]byte, error) {\ndata := make([]byte, m.Size())\nn, err := m.MarshalToSizedBuffer(data)\nif err != nil {\nreturn nil, err\n}\nreturn data[len(data)-n:], nil\n}\n", reader)
+		c.p("func (m %s) Marshal() ([]byte, error) {\ndata := make([]byte, m.%s())\nn, err := m.%s(data)\nif err != nil {\nreturn nil, err\n}\nreturn data[len(data)-n:], nil\n}\n",
+			reader, name("Size"), name("MarshalToSizedBuffer"))
+	}
+	if !m.hidden["MarshalTo"] {
 		c.p("// MarshalTo writes m to the start of data, which must have room for Size bytes.")
 		c.p("func (m %s) MarshalTo(data []byte) (int, error) {\nreturn m.MarshalToSizedBuffer(data[:m.Size()])\n}\n", reader)
 	}

@@ -29,9 +29,8 @@ type message struct {
 	byHand bool
 	// recursive is true for a type that may hold itself.
 	recursive bool
-	// hidden is true for a type with a field that has the name of a method: its
-	// methods have other names and are for its own package.
-	hidden bool
+	// hidden are the methods that are not exported.
+	hidden map[string]bool
 }
 
 // field is a field of a message.
@@ -144,9 +143,9 @@ func (g *generation) wanted(t *types.Type) bool {
 // describe fills m from the members of t.
 func (g *generation) describe(m *message, t *types.Type, members []types.Member) {
 	m.comments = g.Comments(m.name)
-	if name := Clash(t); name != "" {
-		m.hidden = true
-		if slices.ContainsFunc(t.Members, func(m types.Member) bool { return m.Embedded && m.Type.Name == typeMeta }) {
+	m.hidden = Hidden(t)
+	for _, name := range needed {
+		if m.hidden[name] && slices.ContainsFunc(t.Members, func(m types.Member) bool { return m.Embedded && m.Type.Name == typeMeta }) {
 			g.problem(m.name, name, "field %s.%s: an object with protobuf has a method of that name: rename the field, its name in JSON may stay", m.name, name)
 		}
 	}
@@ -357,8 +356,8 @@ func (g *generation) embedded(t *types.Type) (value, error) {
 		v.proto, v.local = t.Name.Name, t.Name.Name
 		return v, nil
 	}
-	if name := Clash(t); name != "" && g.Elsewhere(t.Name.Package) {
-		return value{}, fmt.Errorf("type %s has a field %s, and so no method of that name for other packages: rename its field, or declare the type in this package%s", goString(t), name, wayOut)
+	if len(Hidden(t)) > 0 && g.Elsewhere(t.Name.Package) {
+		return value{}, fmt.Errorf("type %s has a field of the name of a method, and so no methods for other packages: rename its field (%s), or declare the type in this package%s", goString(t), strings.Join(Methods, ", "), wayOut)
 	}
 	v.proto, v.from = "."+protoPackage(t.Name.Package)+"."+t.Name.Name, t.Name.Package
 	has := func(method string) bool { return t.Methods[method] != nil }
@@ -372,16 +371,23 @@ func (g *generation) embedded(t *types.Type) (value, error) {
 	return v, nil
 }
 
-// Clash returns the name of a field of t that is also the name of a method, or
-// nothing. There cannot be both.
-func Clash(t *types.Type) string {
+// Hidden returns the methods of t that are not exported, because t has a field
+// of the name of one: that one, and those that are of no use without each other.
+// It is empty for other types.
+func Hidden(t *types.Type) map[string]bool {
+	hidden := map[string]bool{}
 	for _, m := range t.Members {
 		if slices.Contains(Methods, m.Name) {
-			return m.Name
+			for _, name := range []string{m.Name, "Size", "MarshalTo", "MarshalToSizedBuffer"} {
+				hidden[name] = true
+			}
 		}
 	}
-	return ""
+	return hidden
 }
+
+// needed are the methods without which no server takes an object.
+var needed = []string{"Reset", "Marshal", "Unmarshal"}
 
 // isList reports whether t is a named slice or map that is a message.
 func isList(t *types.Type) bool {

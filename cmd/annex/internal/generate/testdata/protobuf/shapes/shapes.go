@@ -168,6 +168,14 @@ type Box struct {
 	Inside  *Box   `json:"inside,omitempty"`
 }
 
+// Crate is an object that cannot have the method Size, nor those that need it.
+type Crate struct {
+	metav1.TypeMeta `json:",inline"`
+
+	Size  string `json:"size"`
+	Inner []Box  `json:"inner,omitempty"`
+}
+
 // Twig is how a Tree holds a Tree by way of another type.
 type Twig struct {
 	Trees []*Tree `json:"trees,omitempty"`
