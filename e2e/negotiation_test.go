@@ -5,6 +5,7 @@ import (
 	"errors"
 	"mime"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -25,9 +27,14 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/openapi"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"example.com/wardle/apis/wardle/v1alpha1"
 	"example.com/wardle/apis/wardle/v1beta1"
+
+	"github.com/annexapi/annex/api"
+	theatrev1 "github.com/annexapi/annex/e2e/apis/theatre/v1"
 )
 
 const (
@@ -98,13 +105,18 @@ func bounded(t *testing.T) context.Context {
 // flunderClient is a typed client as client generators write them.
 func flunderClient(t *testing.T, config *rest.Config, accept, contentType string) rest.Interface {
 	t.Helper()
+	return typedClient(t, config, v1beta1.API(), accept, contentType)
+}
+
+func typedClient(t *testing.T, config *rest.Config, of api.Facts, accept, contentType string) rest.Interface {
+	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := v1beta1.API().AddToScheme(scheme); err != nil {
+	if err := of.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
 	config = rest.CopyConfig(config)
 	config.APIPath = "/apis"
-	config.GroupVersion = &schema.GroupVersion{Group: "wardle.example.com", Version: "v1beta1"}
+	config.GroupVersion = &of.GroupVersion
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	config.AcceptContentTypes = accept
 	config.ContentType = contentType
@@ -115,37 +127,113 @@ func flunderClient(t *testing.T, config *rest.Config, accept, contentType string
 	return c
 }
 
-func TestAClientThatPrefersProtobufGetsJSONOfKindsThatHaveNoProtobuf(t *testing.T) {
+// All that a typed client and an informer do, in generated protobuf alone.
+func TestKindsWithGeneratedProtobufAreServedAsProtobuf(t *testing.T) {
 	t.Parallel()
 	config, media := withMedia(startServer(t, "wardle").config(t))
 	ctx := bounded(t)
-	c := flunderClient(t, config, protobufType+","+jsonType, jsonType)
+	c := flunderClient(t, config, protobufType, protobufType)
+	flunders := func(r *rest.Request) *rest.Request { return r.Namespace("default").Resource("flunders") }
 
 	created := &v1beta1.Flunder{}
-	in := &v1beta1.Flunder{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1beta1.FlunderSpec{FlunderReference: "b"}}
-	if err := c.Post().Namespace("default").Resource("flunders").Body(in).Do(ctx).Into(created); err != nil {
+	in := &v1beta1.Flunder{
+		ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"b": "c", "a": "b"}},
+		Spec:       v1beta1.FlunderSpec{FlunderReference: "b"},
+	}
+	if err := flunders(c.Post()).Body(in).Do(ctx).Into(created); err != nil {
 		t.Fatal(err)
 	}
-	if created.Spec.ReferenceType != v1beta1.FlunderReferenceType {
+	if created.Spec.ReferenceType != v1beta1.FlunderReferenceType || created.Spec.FlunderReference != "b" || len(created.Labels) != 2 || created.CreationTimestamp.IsZero() {
 		t.Errorf("created: %+v", created)
 	}
+	seen := make(chan *v1beta1.Flunder, 10)
+	informer := cache.NewSharedIndexInformer(cache.NewListWatchFromClient(c, "flunders", "default", fields.Everything()), &v1beta1.Flunder{}, 0, cache.Indexers{})
+	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { seen <- obj.(*v1beta1.Flunder) },
+		UpdateFunc: func(_, obj any) { seen <- obj.(*v1beta1.Flunder) },
+	}); err != nil {
+		t.Fatal(err)
+	}
+	background(ctx, t, func(ctx context.Context) error {
+		informer.RunWithContext(ctx)
+		return nil
+	})
+	next := func(want string) {
+		t.Helper()
+		select {
+		case got := <-seen:
+			if got.Spec.FlunderReference != want {
+				t.Errorf("the informer saw %+v, want a reference to %s", got, want)
+			}
+		case <-ctx.Done():
+			t.Fatalf("the informer did not see a reference to %s", want)
+		}
+	}
+	next("b")
+	created.Spec.FlunderReference = "c"
+	updated := &v1beta1.Flunder{}
+	if err := flunders(c.Put()).Name("a").Body(created).Do(ctx).Into(updated); err != nil {
+		t.Fatal(err)
+	}
+	next("c")
+	if updated.Generation != 2 {
+		t.Errorf("updated: %+v", updated)
+	}
 	list := &v1beta1.FlunderList{}
-	if err := c.Get().Namespace("default").Resource("flunders").Do(ctx).Into(list); err != nil {
+	if err := flunders(c.Get()).Do(ctx).Into(list); err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Items) != 1 || list.ResourceVersion == "" || !reflect.DeepEqual(list.Items[0].Spec, updated.Spec) {
+		t.Errorf("listed: %+v", list)
+	}
+	err := flunders(c.Get()).Name("missing").Do(ctx).Error()
+	if !apierrors.IsNotFound(err) {
+		t.Errorf("missing: %v", err)
+	}
+	err = flunders(c.Post()).SetHeader("Content-Type", protobufType).Body([]byte("k8s\x00\x0a\xff")).Do(ctx).Error()
+	if !apierrors.IsBadRequest(err) {
+		t.Errorf("a body that is cut short: %v, want 400", err)
+	}
+	media.check(t, protobufType, protobufType)
+	// Another version of the same object is converted as ever.
+	alpha := typedClient(t, config, v1alpha1.API(), protobufType, protobufType)
+	older := &v1alpha1.Flunder{}
+	if err := flunders(alpha.Get()).Name("a").Do(ctx).Into(older); err != nil || older.Spec.Reference != "c" {
+		t.Errorf("as v1alpha1: %+v, %v", older, err)
+	}
+}
+
+func TestAClientThatPrefersProtobufGetsJSONOfKindsThatHaveNoProtobuf(t *testing.T) {
+	t.Parallel()
+	config, media := withMedia(startServer(t, "theatre").config(t))
+	ctx := bounded(t)
+	c := typedClient(t, config, theatrev1.API(), protobufType+","+jsonType, jsonType)
+
+	created := &theatrev1.Guest{}
+	in := &theatrev1.Guest{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Seat: "b"}
+	if err := c.Post().Namespace("default").Resource("guests").Body(in).Do(ctx).Into(created); err != nil {
+		t.Fatal(err)
+	}
+	if created.Seat != "b" {
+		t.Errorf("created: %+v", created)
+	}
+	list := &theatrev1.GuestList{}
+	if err := c.Get().Namespace("default").Resource("guests").Do(ctx).Into(list); err != nil {
 		t.Fatal(err)
 	}
 	if len(list.Items) != 1 {
 		t.Errorf("listed: %+v", list)
 	}
-	w, err := c.Get().Namespace("default").Resource("flunders").Param("watch", "true").Watch(ctx)
+	w, err := c.Get().Namespace("default").Resource("guests").Param("watch", "true").Watch(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Stop()
-	if e := <-w.ResultChan(); e.Type != watch.Added || e.Object.(*v1beta1.Flunder).Name != "a" {
+	if e := <-w.ResultChan(); e.Type != watch.Added || e.Object.(*theatrev1.Guest).Name != "a" {
 		t.Errorf("watched: %+v", e)
 	}
-	err = c.Get().Namespace("default").Resource("flunders").Name("missing").Do(ctx).Error()
-	if !apierrors.IsNotFound(err) || err.Error() != `flunders.wardle.example.com "missing" not found` {
+	err = c.Get().Namespace("default").Resource("guests").Name("missing").Do(ctx).Error()
+	if !apierrors.IsNotFound(err) || err.Error() != `guests.theatre.example.com "missing" not found` {
 		t.Errorf("missing: %v", err)
 	}
 	media.check(t, jsonType, jsonType)
@@ -153,11 +241,11 @@ func TestAClientThatPrefersProtobufGetsJSONOfKindsThatHaveNoProtobuf(t *testing.
 
 func TestAClientOfProtobufAloneIsRefusedWithAStatus(t *testing.T) {
 	t.Parallel()
-	config := startServer(t, "wardle").config(t)
+	config := startServer(t, "theatre").config(t)
 	ctx := bounded(t)
-	sends := flunderClient(t, config, protobufType, jsonType)
-	in := &v1beta1.Flunder{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
-	get := func() *rest.Request { return sends.Get().Namespace("default").Resource("flunders") }
+	sends := typedClient(t, config, theatrev1.API(), protobufType, jsonType)
+	in := &theatrev1.Guest{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	get := func() *rest.Request { return sends.Get().Namespace("default").Resource("guests") }
 	watching := func() error {
 		_, err := get().Param("watch", "true").Watch(ctx)
 		return err
@@ -166,7 +254,7 @@ func TestAClientOfProtobufAloneIsRefusedWithAStatus(t *testing.T) {
 		"get":    get().Name("a").Do(ctx).Error(),
 		"list":   get().Do(ctx).Error(),
 		"watch":  watching(),
-		"create": sends.Post().Namespace("default").Resource("flunders").Body(in).Do(ctx).Error(),
+		"create": sends.Post().Namespace("default").Resource("guests").Body(in).Do(ctx).Error(),
 	} {
 		var status apierrors.APIStatus
 		if !errors.As(err, &status) || status.Status().Code != http.StatusNotAcceptable || status.Status().Reason != metav1.StatusReasonNotAcceptable ||
@@ -174,11 +262,11 @@ func TestAClientOfProtobufAloneIsRefusedWithAStatus(t *testing.T) {
 			t.Errorf("%s: got %v, want 406 with the types that are available", verb, err)
 		}
 	}
-	accepts := flunderClient(t, config, jsonType, jsonType)
-	if err := accepts.Get().Namespace("default").Resource("flunders").Name("a").Do(ctx).Error(); !apierrors.IsNotFound(err) {
+	accepts := typedClient(t, config, theatrev1.API(), jsonType, jsonType)
+	if err := accepts.Get().Namespace("default").Resource("guests").Name("a").Do(ctx).Error(); !apierrors.IsNotFound(err) {
 		t.Errorf("a create whose answer is not acceptable: %v, want nothing created", err)
 	}
-	err := accepts.Post().Namespace("default").Resource("flunders").SetHeader("Content-Type", protobufType).Body([]byte("k8s\x00")).Do(ctx).Error()
+	err := accepts.Post().Namespace("default").Resource("guests").SetHeader("Content-Type", protobufType).Body([]byte("k8s\x00")).Do(ctx).Error()
 	if !apierrors.IsUnsupportedMediaType(err) {
 		t.Errorf("a body of protobuf: %v, want 415", err)
 	}

@@ -2,4 +2,5 @@
 // objects are stored in.
 //
 // +groupName=wardle.example.com
+// +k8s:protobuf-gen=package
 package v1alpha1

@@ -2,4 +2,5 @@
 // can say whatever v1alpha1 can.
 //
 // +groupName=wardle.example.com
+// +k8s:protobuf-gen=package
 package v1beta1
