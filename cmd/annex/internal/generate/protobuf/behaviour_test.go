@@ -316,7 +316,7 @@ func TestUnknownFieldsAreSkipped(t *testing.T) {
 
 // FuzzUnmarshal looks for input that is not answered by an object or an error:
 //
-//	go test ./internal/generate/protobuf -run '^$' -fuzz FuzzUnmarshal -fuzztime 60s
+//	go test ./internal/generate/protobuf -run '^$' -fuzz FuzzUnmarshal -fuzztime 60s -fuzzminimizetime 20x
 //
 // What is decoded must be encoded to something that is decoded to the same, and
 // must be good to a reader that knows the .proto file only.
