@@ -176,7 +176,7 @@ func commentTag(line string) (string, bool) {
 // otherTags are the k8s tags of other generators; what begins with one and a colon is
 // one, too.
 var otherTags = func() []string {
-	tags := []string{"k8s:validation", "k8s:supportsSubresource", "k8s:isSubresource", "k8s:conversion-fn"}
+	tags := []string{"k8s:validation", "k8s:supportsSubresource", "k8s:isSubresource", "k8s:conversion-fn", "k8s:deprecated"}
 	for _, spec := range []apidefinitions.Spec{
 		apidefinitions.Conversion, apidefinitions.Defaulter, apidefinitions.Validation, apidefinitions.PrereleaseLifecycle,
 		apidefinitions.Deepcopy, apidefinitions.Register, apidefinitions.OpenAPI, apidefinitions.Protobuf,
