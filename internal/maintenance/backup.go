@@ -244,15 +244,15 @@ func (r *Reader) Next() (storage int, v store.Value, err error) {
 	if len(payload) < valueFixed {
 		return 0, store.Value{}, unusable("a value of %d bytes after %d objects", len(payload), r.values)
 	}
-	keyLength := int(binary.BigEndian.Uint32(payload[18:]))
+	keyLength := binary.BigEndian.Uint32(payload[18:])
 	storage = int(binary.BigEndian.Uint16(payload))
-	if keyLength > len(payload)-valueFixed || storage >= len(r.Header.Storages) {
+	if uint64(keyLength) > uint64(len(payload)-valueFixed) || storage >= len(r.Header.Storages) {
 		return 0, store.Value{}, unusable("a value that contradicts itself after %d objects", r.values)
 	}
 	v = store.Value{
-		Key:      string(payload[valueFixed : valueFixed+keyLength]),
+		Key:      string(payload[valueFixed:][:keyLength]),
 		Revision: binary.BigEndian.Uint64(payload[2:]),
-		Data:     payload[valueFixed+keyLength:],
+		Data:     payload[valueFixed:][keyLength:],
 	}
 	v.Context = []byte(r.Header.Storages[storage].ContextPrefix + v.Key)
 	if expires := int64(binary.BigEndian.Uint64(payload[10:])); expires != 0 {

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"iter"
 	"os"
@@ -98,6 +99,22 @@ func TestEveryCutAndEveryFlippedBitIsFound(t *testing.T) {
 	}
 }
 
+// A length that is none, in a block whose checksum is right, is the writer's mistake.
+func TestAValueThatContradictsItselfIsRefused(t *testing.T) {
+	for _, length := range []uint32{1 << 31, 1<<32 - 1, 1 << 20} {
+		spoilt := sampleBackup(t)
+		block := spoilt[12+9+binary.BigEndian.Uint32(spoilt[13:]):] // behind the header
+		payload := block[5:][:binary.BigEndian.Uint32(block[1:])]
+		binary.BigEndian.PutUint32(payload[18:], length)
+		crc := crc32.Checksum(block[:5+len(payload)], crc32.MakeTable(crc32.Castagnoli))
+		binary.BigEndian.PutUint32(block[5+len(payload):], crc)
+		_, err := maintenance.Check(bytes.NewReader(spoilt))
+		if !errors.Is(err, maintenance.ErrBackup) || !strings.Contains(err.Error(), "contradicts itself") {
+			t.Errorf("a key of %d bytes: %v", length, err)
+		}
+	}
+}
+
 func TestABackupOfANewerFormatIsRefused(t *testing.T) {
 	newer := sampleBackup(t)
 	binary.BigEndian.PutUint32(newer[8:], 2)
@@ -185,6 +202,42 @@ func TestABackupFileIsWholeOrNotThere(t *testing.T) {
 	}
 	defer f.Close()
 	if _, err := maintenance.Check(f); err != nil {
+		t.Error(err)
+	}
+}
+
+// meanwhile are tools that do something while they write a backup.
+type meanwhile struct {
+	maintenance.Tools
+	do func()
+}
+
+func (m meanwhile) Backup(ctx context.Context, to io.Writer) error {
+	m.do()
+	return m.Tools.Backup(ctx, to)
+}
+
+func TestABackupDoesNotReplaceWhatAppearsMeanwhile(t *testing.T) {
+	c := core(t)
+	put(t, c, objects(10)...)
+	local := &maintenance.Local{Server: "shop", Storages: []maintenance.Storage{{Name: "memory", Backend: c}}}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "backup")
+	appears := meanwhile{local, func() {
+		if err := os.WriteFile(path, []byte("another's"), 0o600); err != nil {
+			t.Error(err)
+		}
+	}}
+	if _, err := maintenance.BackupFile(t.Context(), appears, path, false); !errors.Is(err, maintenance.ErrExists) {
+		t.Errorf("got %v", err)
+	}
+	if content, err := os.ReadFile(path); string(content) != "another's" {
+		t.Errorf("the file is %q, %v", content, err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 1 {
+		t.Errorf("left are %v", left)
+	}
+	if _, err := maintenance.BackupFile(t.Context(), appears, path, true); err != nil {
 		t.Error(err)
 	}
 }

@@ -45,7 +45,7 @@ func BackupFile(ctx context.Context, tools Tools, path string, replace bool) (co
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return Contents{}, err
 	}
-	err = writeFile(path, func(f io.Writer) (err error) {
+	err = writeFile(path, replace, func(f io.Writer) (err error) {
 		contents, err = BackupTo(ctx, tools, f)
 		return err
 	})
@@ -54,7 +54,7 @@ func BackupFile(ctx context.Context, tools Tools, path string, replace bool) (co
 
 // writeFile makes a file out of what write writes, as a whole and durably or not at
 // all.
-func writeFile(path string, write func(io.Writer) error) (err error) {
+func writeFile(path string, replace bool, write func(io.Writer) error) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // 0600
 	if err != nil {
 		return err
@@ -71,10 +71,36 @@ func writeFile(path string, write func(io.Writer) error) (err error) {
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {
 		return err
 	}
+	if !replace {
+		return Place(f.Name(), path)
+	}
 	if err := os.Rename(f.Name(), path); err != nil {
 		return err
 	}
 	return syncDir(filepath.Dir(path))
+}
+
+// Place gives a file its name, durably. If something has that by now, the error matches
+// ErrExists, and the file stays where it is.
+func Place(file, path string) error {
+	err := os.Link(file, path)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		// Not every file system has links. Whoever makes the file has the name.
+		var mine *os.File
+		if mine, err = os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600); err == nil {
+			if err := errors.Join(mine.Close(), os.Rename(file, path)); err != nil {
+				return err
+			}
+			return syncDir(filepath.Dir(path))
+		}
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%s %w", path, ErrExists)
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.Remove(file), syncDir(filepath.Dir(path)))
 }
 
 // syncDir makes the names in a directory durable.

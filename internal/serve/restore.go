@@ -390,7 +390,7 @@ func (c *copier) snapshot(ctx context.Context, source maintenance.Source) (_ Cop
 	if err != nil {
 		return Copied{}, err
 	}
-	if err := os.Rename(temporary, file); err != nil {
+	if err := maintenance.Place(temporary, file); err != nil {
 		return Copied{}, err
 	}
 	return Copied{Storage: "etcd-snapshot", Copied: maintenance.Copied{Objects: count, Written: count, Revision: last}}, nil
