@@ -2,9 +2,13 @@ package encryption
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // Envelope is what a stored value says about its encryption.
@@ -45,6 +49,17 @@ func (e Envelope) String() string {
 		return fmt.Sprintf("provider kms %s %q", e.Version, e.Key)
 	}
 	return fmt.Sprintf("provider %s and key %q", e.Provider, e.Key)
+}
+
+// IsAway tells whether a value could not be decrypted because a key management plugin
+// does not answer, which says nothing about the value.
+func IsAway(err error) bool {
+	var said interface{ GRPCStatus() *status.Status }
+	if !errors.As(err, &said) {
+		return false
+	}
+	code := said.GRPCStatus().Code()
+	return code == codes.Unavailable || code == codes.DeadlineExceeded
 }
 
 // isOf tells whether a provider is the one that a value names.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"net"
@@ -16,6 +17,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/client-go/rest"
 
 	"github.com/annexapi/annex/internal/maintenance"
@@ -96,6 +101,40 @@ func (c cut) Values(ctx context.Context) iter.Seq2[store.Value, error] {
 			if !yield(v, err) {
 				return
 			}
+		}
+	}
+}
+
+func TestARunningServerSaysThatItCannotReadEverything(t *testing.T) {
+	local, remote := serve(t, core(t))
+	local.Readable = func(context.Context) error { return fmt.Errorf("no key: %w", maintenance.ErrUnreadable) }
+	here := local.Rewrite(t.Context(), nil, func(maintenance.Rewritten) {})
+	there := remote.Rewrite(t.Context(), nil, func(maintenance.Rewritten) {})
+	if !errors.Is(there, maintenance.ErrUnreadable) || there.Error() != here.Error() {
+		t.Errorf("got %v, want %v", there, here)
+	}
+}
+
+// away is a transformer whose plugin does not answer.
+type away struct{ value.Transformer }
+
+func (away) TransformFromStorage(context.Context, []byte, value.Context) ([]byte, bool, error) {
+	return nil, false, fmt.Errorf("decrypt: %w", status.Error(codes.DeadlineExceeded, "nobody is there"))
+}
+
+func TestAPluginThatIsAwayIsNoDamage(t *testing.T) {
+	c := core(t)
+	put(t, c, store.Value{Key: "/pods/ns/a", Data: []byte("k8s:enc:kms:v2:vault:something")})
+	local := &maintenance.Local{
+		Server:    "shop",
+		Storages:  []maintenance.Storage{{Name: "memory", Backend: c}},
+		Resources: []maintenance.Resource{{Resource: schema.GroupResource{Resource: "pods"}, Prefix: "/pods", In: "memory", Transformer: away{}}},
+	}
+	for _, records := range []maintenance.Records{nil, c.Scan} {
+		local.Storages[0].Records = records
+		verified, err := local.Verify(t.Context(), func(f maintenance.Finding) { t.Errorf("found %v", f) })
+		if err == nil || !strings.Contains(err.Error(), `/pods/ns/a is encrypted with provider kms v2 "vault", which does not answer: start it`) || verified.Damages != 0 {
+			t.Errorf("got %+v, %v", verified, err)
 		}
 	}
 }

@@ -336,7 +336,14 @@ type rewriteLine struct {
 // ended says how a rewrite ended.
 type ended struct {
 	Error string `json:"error,omitempty"`
+	// Unreadable says that the error matches ErrUnreadable.
+	Unreadable bool `json:"unreadable,omitempty"`
 }
+
+// unreadable is an error of the server's that matches ErrUnreadable.
+type unreadable struct{ error }
+
+func (unreadable) Is(target error) bool { return target == ErrUnreadable }
 
 func serveRewrite(l *Local, w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", "application/json")
@@ -346,7 +353,7 @@ func serveRewrite(l *Local, w http.ResponseWriter, r *http.Request) error {
 		_ = http.NewResponseController(w).Flush()         // or it is sent at the end
 	})
 	if err != nil {
-		last.Error = err.Error()
+		last.Error, last.Unreadable = err.Error(), errors.Is(err, ErrUnreadable)
 	}
 	return encoder.Encode(rewriteLine{Ended: &last})
 }
@@ -365,6 +372,8 @@ func (r *Remote) Rewrite(ctx context.Context, names []string, report func(Rewrit
 			return fmt.Errorf("the server broke off: %w; run it again to do the rest", err)
 		case line.Rewritten != nil:
 			report(*line.Rewritten)
+		case line.Ended != nil && line.Ended.Unreadable:
+			return unreadable{errors.New(line.Ended.Error)}
 		case line.Ended != nil && line.Ended.Error != "":
 			return errors.New(line.Ended.Error)
 		case line.Ended != nil:

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
+	"github.com/annexapi/annex/internal/encryption"
 	"github.com/annexapi/annex/store"
 	"github.com/annexapi/annex/store/journal"
 )
@@ -85,6 +86,7 @@ type verifier struct {
 	storage Storage
 	report  func(Finding)
 	unknown map[string]bool // prefixes that have been reported
+	away    error           // why nothing can be said about what is encrypted
 
 	objects, records int64
 }
@@ -104,7 +106,9 @@ func (v *verifier) run(ctx context.Context) error {
 		}
 		v.objects++
 		v.records++
-		v.value(ctx, stored)
+		if v.value(ctx, stored); v.away != nil {
+			return v.away
+		}
 	}
 	return nil
 }
@@ -128,10 +132,13 @@ func (v *verifier) runRecords(ctx context.Context) error {
 			data := store.Value{Key: r.Key, Revision: r.Revision, Data: r.Value, Context: v.context(r.Key)}
 			v.value(ctx, data)
 		}
-		return ctx.Err()
+		return errors.Join(v.away, ctx.Err())
 	}, func(d *journal.Damage) { damages = append(damages, d) })
 	if ctx.Err() != nil {
 		return ctx.Err()
+	}
+	if v.away != nil {
+		return v.away
 	}
 	if err != nil {
 		damages = append(damages, &journal.Damage{Err: err})
@@ -211,7 +218,12 @@ func (v *verifier) value(ctx context.Context, stored store.Value) {
 		}
 		return
 	}
-	if err := resource.check(ctx, stored); err != nil {
+	err := resource.check(ctx, stored)
+	if encryption.IsAway(err) {
+		v.away = fmt.Errorf("%s is encrypted with %s, which does not answer: start it, and verify again: %w", stored.Key, encryption.ParseEnvelope(stored.Data), err)
+		return
+	}
+	if err != nil {
 		finding.Problem = err.Error()
 		v.report(finding)
 	}
