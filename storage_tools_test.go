@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -25,6 +26,7 @@ import (
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/maintenance"
 	"github.com/annexapi/annex/store/journal"
@@ -492,4 +494,30 @@ func exitCode(err error) int {
 		return exit.ExitCode()
 	}
 	return 0
+}
+
+// TestVerbsSayWhoElseIsThere lets a verb find the data directory in use.
+func TestVerbsSayWhoElseIsThere(t *testing.T) {
+	t.Parallel()
+	about(t, annex.Embedded)
+	options := annex.Options{DataDir: t.TempDir(), Storage: annex.Embedded}
+	t.Run("a server", func(t *testing.T) {
+		startWith(t, shop(), options)
+		if _, err := storageVerb(t, options, "stats"); err != nil {
+			t.Errorf("stats: %v", err)
+		}
+		_, err := storageVerb(t, options, "dump", "--etcd-servers", "http://127.0.0.1:1")
+		if err == nil || !strings.Contains(err.Error(), "--etcd-servers is given, but nothing is kept in etcd") {
+			t.Errorf("with an etcd that is not the server's: %v", err)
+		}
+	})
+	lock, err := vfs.Default.Lock(filepath.Join(options.DataDir, "lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	_, err = storageVerb(t, options, "stats")
+	if err == nil || !strings.Contains(err.Error(), "another storage verb has it open") || strings.Contains(err.Error(), "refused") {
+		t.Errorf("another verb: %v", err)
+	}
 }

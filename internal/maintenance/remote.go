@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -186,6 +187,26 @@ func Dial(config *rest.Config, storage string) (*Remote, error) {
 	}
 	return &Remote{client: client, base: base, storage: storage}, nil
 }
+
+// Address is where the server is asked.
+func (r *Remote) Address() string { return r.base.Host }
+
+// Reach tells why the server cannot be reached.
+func (r *Remote) Reach(ctx context.Context) error {
+	dialer := net.Dialer{Timeout: reachTimeout}
+	address := r.base.Host
+	if r.base.Port() == "" {
+		address = net.JoinHostPort(r.base.Hostname(), r.base.Scheme)
+	}
+	connection, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	return connection.Close()
+}
+
+// reachTimeout bounds how long is waited for a connection.
+const reachTimeout = 5 * time.Second
 
 // Close implements Tools.
 func (r *Remote) Close() error {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -48,18 +49,34 @@ type ToolOptions struct {
 // data directory. Nothing is created.
 func OpenTools(ctx context.Context, definition *define.Server, options Options, tools ToolOptions) (maintenance.Tools, error) {
 	if tools.Kubeconfig != "" {
-		return dial(tools.Kubeconfig, "", tools.Only)
+		remote, err := dial(tools.Kubeconfig, "", tools.Only)
+		if err != nil {
+			return nil, err
+		}
+		return remote, nil
 	}
 	if err := options.Complete(definition); err != nil {
 		return nil, err
 	}
 	lock, err := lockExisting(options.DataDir)
 	if errors.Is(err, journal.ErrLocked) {
+		if len(options.Etcd.Endpoints) > 0 {
+			if _, err := options.place(definition); err != nil {
+				return nil, err
+			}
+		}
 		kubeconfig := options.path("kubeconfig")
 		if _, err := os.Stat(kubeconfig); err != nil {
 			return nil, fmt.Errorf("a server is using %s, but its kubeconfig is not there: name it with --kubeconfig: %w", options.DataDir, err)
 		}
-		return dial(kubeconfig, definition.Name, tools.Only)
+		remote, err := dial(kubeconfig, definition.Name, tools.Only)
+		if err != nil {
+			return nil, err
+		}
+		if err := remote.Reach(ctx); errors.Is(err, syscall.ECONNREFUSED) {
+			return nil, errors.Join(fmt.Errorf("%s is in use, but no server answers at %s: another storage verb has it open, or a server is starting or ending; try again when that has ended", options.DataDir, remote.Address()), remote.Close())
+		}
+		return remote, nil
 	}
 	if err != nil {
 		return nil, err
@@ -81,7 +98,7 @@ func OpenTools(ctx context.Context, definition *define.Server, options Options, 
 	return local, nil
 }
 
-func dial(kubeconfig, name, only string) (maintenance.Tools, error) {
+func dial(kubeconfig, name, only string) (*maintenance.Remote, error) {
 	known, err := clientcmd.LoadFromFile(kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
