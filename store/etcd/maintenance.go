@@ -128,6 +128,7 @@ func (b *Backend) Put(ctx context.Context, v store.Value, seen uint64) (uint64, 
 	defer b.writes.Done()
 	key := b.root() + v.Key
 	var options []clientv3.OpOption
+	unused := func() {}
 	if !v.Expires.IsZero() {
 		left := time.Until(v.Expires) + time.Second - 1
 		lease, err := b.client.Grant(ctx, int64(max(1, left/time.Second)))
@@ -135,6 +136,10 @@ func (b *Backend) Put(ctx context.Context, v store.Value, seen uint64) (uint64, 
 			return 0, fmt.Errorf("put %s: lease: %w", v.Key, err)
 		}
 		options = append(options, clientv3.WithLease(lease.ID))
+		unused = func() {
+			// If it cannot be revoked, it ends by itself.
+			_, _ = b.client.Revoke(context.WithoutCancel(ctx), lease.ID)
+		}
 	}
 	response, err := b.client.Txn(ctx).
 		If(clientv3.Compare(clientv3.ModRevision(key), "=", int64(seen))).
@@ -144,6 +149,7 @@ func (b *Backend) Put(ctx context.Context, v store.Value, seen uint64) (uint64, 
 	case err != nil:
 		return 0, fmt.Errorf("put %s: %w", v.Key, err)
 	case !response.Succeeded:
+		unused()
 		return 0, fmt.Errorf("put %s: %w", v.Key, store.ErrChanged)
 	}
 	b.seen(uint64(response.Header.Revision))

@@ -1,7 +1,9 @@
 package etcdtest_test
 
 import (
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/annexapi/annex/store"
 	"github.com/annexapi/annex/store/etcd"
@@ -13,4 +15,21 @@ func TestMaintenance(t *testing.T) {
 		members := startCluster(t, 1, nil)
 		return open(t, members, func(o *etcd.Options) { o.Prefix = "/some/where" }).(store.Maintenance)
 	})
+}
+
+// A lease that no object has would be kept by etcd until it ends.
+func TestAPutThatIsRefusedLeavesNoLease(t *testing.T) {
+	members := startCluster(t, 1, nil)
+	backend := open(t, members, nil).(store.Maintenance)
+	v := store.Value{Key: "/pods/ns/a", Data: []byte("{}"), Expires: time.Now().Add(time.Hour)}
+	if _, err := backend.Put(t.Context(), v, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := backend.Put(t.Context(), v, 0); !errors.Is(err, store.ErrChanged) {
+		t.Errorf("got %v", err)
+	}
+	leases, err := client(t, members).Leases(t.Context())
+	if err != nil || len(leases.Leases) != 1 {
+		t.Errorf("leases: %v, %v", leases, err)
+	}
 }
