@@ -788,6 +788,7 @@ func TestVirtualRefuses(t *testing.T) {
 		"a poll of nothing": {bare(annex.Source[v1.Widget]{Get: s.get, List: s.list, Poll: 5}), "Poll must be at least a millisecond, not 5ns"},
 		"a grace period":    {bare(s.source()).GracePeriod(time.Second), "GracePeriod: the objects of a virtual kind are deleted at once"},
 		"a storage":         {bare(reads).StoredIn("memory"), `StoredIn("memory"): the objects of a virtual kind are not stored`},
+		"a stored version":  {bare(reads).StoredAs("v1"), `StoredAs("v1"): the objects of a virtual kind are not stored`},
 		"a place":           {bare(reads).StoredUnder("old.example.com", "widgets"), `StoredUnder("old.example.com", "widgets"): the objects of a virtual kind are not stored`},
 		"a scale":           {bare(reads).Scale(".spec.replicas", ".status.replicas", ""), "Scale: the source has no Update"},
 		"a hook":            {bare(reads).Validate(validateWidget), "Validate never runs: the source has no Create or Update"},
@@ -875,11 +876,12 @@ func TestAVirtualKindInTwoGroups(t *testing.T) {
 	c.delete(other+"/w", nil).refused(405, metav1.StatusReasonMethodNotAllowed)
 }
 
-// A conversion runs for every object that the mirror takes in.
+// A conversion that panics for one object is the problem of who asks for that object in
+// that version.
 func TestAConversionThatPanicsIsOneObjectsProblem(t *testing.T) {
 	t.Parallel()
 	s := newSystem("bad", "good")
-	c := startKind(t, annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).StoredAs("v1beta1").
+	c := startKind(t, annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).
 		Versions(annex.Version(v1beta1.API, v1beta1.WidgetToHub, func(hub *v1.Widget, out *v1beta1.Widget) error {
 			if hub.Name == "bad" {
 				panic("a mistake")
@@ -887,13 +889,11 @@ func TestAConversionThatPanicsIsOneObjectsProblem(t *testing.T) {
 			return v1beta1.WidgetFromHub(hub, out)
 		})).
 		Virtual(s.polled()))
-	c.get(widgetsPath+"/bad").refused(500, metav1.StatusReasonInternalError, "default/bad", "a mistake")
-	c.get(widgetsPath).refused(500, metav1.StatusReasonInternalError, "default/bad", "a mistake")
-	if w := c.widget("good"); w.Spec.Size != "small" {
-		t.Errorf("got %+v", w)
+	for _, path := range []string{widgetsBetaPath + "/bad", widgetsBetaPath} {
+		c.get(path).refused(http.StatusInternalServerError, metav1.StatusReasonInternalError, "its log says where")
 	}
-	s.drop("bad")
-	if got := fmt.Sprint(c.get(widgetsPath).want(200).names()); got != "[good]" {
+	c.get(widgetsBetaPath + "/good").want(http.StatusOK)
+	if got := fmt.Sprint(c.get(widgetsPath).want(http.StatusOK).names()); got != "[bad good]" {
 		t.Errorf("got %s", got)
 	}
 }

@@ -267,6 +267,9 @@ func (c *checker) source(where string, k *Kind) {
 	if k.StoredMediaType != "" {
 		c.errorf(where, "StoredMediaType(%q): the objects of a virtual kind are not stored", k.StoredMediaType)
 	}
+	if k.StoredAs != "" {
+		c.errorf(where, "StoredAs(%q): the objects of a virtual kind are not stored", k.StoredAs)
+	}
 	if k.StoredUnder != k.GroupResource() {
 		c.errorf(where, "StoredUnder(%q, %q): the objects of a virtual kind are not stored", k.StoredUnder.Group, k.StoredUnder.Resource)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"strconv"
@@ -22,6 +23,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/store/storetest"
 )
 
 func pod(name string) *example.Pod {
@@ -266,6 +268,37 @@ func TestAReaderWhoGoesDoesNotTakeTheOthersAlong(t *testing.T) {
 	}
 	cancel()
 	all.Wait()
+}
+
+// fragile is a codec that panics for one object.
+type fragile struct{ runtime.Codec }
+
+func (f fragile) Encode(object runtime.Object, w io.Writer) error {
+	if pod, ok := object.(*example.Pod); ok && pod.Name == "bad" {
+		panic("a mistake")
+	}
+	return f.Codec.Encode(object, w)
+}
+
+// Encoding runs users' code for every object that the mirror takes in.
+func TestAnObjectThatCannotBeEncodedIsItsOwnProblem(t *testing.T) {
+	s := newPodSystem()
+	s.mu.Lock()
+	s.put(pod("bad"))
+	s.put(pod("good"))
+	s.mu.Unlock()
+	resource := storetest.Pods("/pods")
+	resource.Codec = fragile{resource.Codec}
+	m := openResource(t, s.source(), resource)
+	get := func(name string) error {
+		return m.Get(t.Context(), key(name), storage.GetOptions{}, &example.Pod{})
+	}
+	if err := get("bad"); err == nil || !strings.Contains(err.Error(), "a mistake") {
+		t.Errorf("got %v", err)
+	}
+	if err := get("good"); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestAFeedThatEndsIsStartedAgain(t *testing.T) {

@@ -152,6 +152,11 @@ func podKind(source *define.Source) *define.Kind {
 // openPods returns the mirror of a system.
 func openPods(t testing.TB, source *define.Source) *Mirror {
 	t.Helper()
+	return openResource(t, source, storetest.Pods("/pods"))
+}
+
+func openResource(t testing.TB, source *define.Source, resource store.Resource) *Mirror {
+	t.Helper()
 	m, err := Open(t.Context(), podKind(source), mvcc.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -161,7 +166,7 @@ func openPods(t testing.TB, source *define.Source) *Mirror {
 			t.Error(err)
 		}
 	})
-	if err := m.openResource(storetest.Pods("/pods")); err != nil {
+	if err := m.openResource(resource); err != nil {
 		t.Fatal(err)
 	}
 	return m
