@@ -565,10 +565,10 @@ func (j *Journal) Trim(compacted uint64, drop []uint64) error {
 		maps.Copy(smaller, j.records)
 		j.records, j.most = smaller, len(smaller)
 	}
-	jump := compacted > j.last
-	if !jump {
-		j.compacted = compacted
-	}
+	// The next record follows at once, also while the jump is being made durable.
+	last, before := j.last, j.compacted
+	jump := compacted > last
+	j.last, j.compacted = max(last, compacted), compacted
 	j.mu.Unlock()
 	if !jump && len(newest) == 0 {
 		return nil
@@ -582,10 +582,14 @@ func (j *Journal) Trim(compacted uint64, drop []uint64) error {
 		}
 		j.mu.Lock()
 		defer j.mu.Unlock()
-		j.last, j.committed, j.compacted = compacted, compacted, compacted
+		j.committed = max(j.committed, compacted)
 		return nil
 	})
 	if err != nil {
+		if j.mu.Lock(); jump && j.last == compacted {
+			j.last, j.compacted = last, before
+		}
+		j.mu.Unlock()
 		return fmt.Errorf("trim files %s: %w", j.root, err)
 	}
 	return nil
