@@ -188,6 +188,7 @@ func TestASubresourceRefuses(t *testing.T) {
 
 	// The hook's own errors.
 	c.post(inspection, `{}`).refused(422, metav1.StatusReasonInvalid, `Inspection.shop.example.com "w" is invalid: phase: Required value: say what shall become of it`)
+	c.post(inspection, `{"phase":"x","remark":"more than twelve"}`).refused(422, metav1.StatusReasonInvalid, `Inspection.shop.example.com "w" is invalid: remark: Too long: may not be more than 12`)
 	c.post(inspection, `{"phase":"Broken"}`).refused(500, metav1.StatusReasonInternalError, "the inspector is ill")
 	if a := c.post(inspection, `{"phase":"Wrapped"}`); a.refused(429, metav1.StatusReasonTooManyRequests, "not now: busy").Details.RetryAfterSeconds != 7 || a.header.Get("Retry-After") != "7" {
 		t.Errorf("%s", a.raw)

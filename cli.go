@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/klog/v2"
 
+	"github.com/annexapi/annex/internal/controllers"
 	"github.com/annexapi/annex/store/etcd"
 )
 
@@ -50,7 +51,7 @@ func rootCommand(server Server) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 	})
-	root.AddCommand(serveCommand(server), storageCommand(server), describeCommand(server), versionCommand())
+	root.AddCommand(serveCommand(server), controllersCommand(server), storageCommand(server), describeCommand(server), versionCommand())
 	return root
 }
 
@@ -131,6 +132,7 @@ lets in nobody but the administrator, unless flags say otherwise.`,
 	flags.Int64Var(&options.HistoryBytes, "history-bytes", 0, "how many bytes of old objects are kept at most (default 268435456)")
 	flags.Var(&objectCache, "object-cache-size", "memory for decoded objects; 0 decodes an object each time it is read")
 	flags.Var(&valueCache, "value-cache-size", "memory for encoded objects; others are read from disk")
+	flags.StringSliceVar(&options.Controllers, "controllers", []string{controllers.All}, controllersUsage)
 	flags.DurationVar(&options.RequestTimeout, "request-timeout", 0, "how long a request other than a watch may take (default 1m)")
 	flags.DurationVar(&options.ShutdownTimeout, "shutdown-timeout", 0, "how long a shutdown waits for requests in progress (default 10s)")
 	flags.IntVarP(&verbosity, "verbosity", "v", 0, "log level; 0 logs warnings and errors only")

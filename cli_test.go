@@ -30,6 +30,7 @@ func TestMain(m *testing.M) {
 		"shop":     func() { annex.Main(shop()) },
 		"other":    func() { annex.Main(other()) },
 		"moved":    func() { annex.Main(moved()) },
+		"factory":  func() { annex.Main(factory()) },
 		"workshop": func() { annex.Main(workshop()) },
 		"zoo":      func() { annex.Main(zoo()) },
 		"broken":   func() { annex.Main(annex.Server{Name: "broken", Groups: []annex.Group{{Name: "Bad"}}}) },

@@ -45,6 +45,13 @@ type description struct {
 	Hooks            []string `json:"hooks,omitempty"`
 }
 
+// wholeDescription is what describe -o json prints.
+type wholeDescription struct {
+	Name        string        `json:"name"`
+	Kinds       []description `json:"kinds"`
+	Controllers []string      `json:"controllers,omitempty"`
+}
+
 // custom is a custom subresource among them.
 type custom struct {
 	Name  string   `json:"name"`
@@ -84,9 +91,9 @@ func describeCommand(server Server) *cobra.Command {
 	options := Options{}
 	cmd := &cobra.Command{
 		Use:   "describe",
-		Short: "Print what the server can do, kind by kind",
+		Short: "Print what the server can do, kind by kind, and its controllers",
 		Long: `Print what the server can do, kind by kind: what it is called, its versions and verbs,
-and how its objects are stored by a server with the same flags.`,
+and how its objects are stored by a server with the same flags. Last are its controllers.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			definition, err := server.define()
@@ -113,13 +120,21 @@ and how its objects are stored by a server with the same flags.`,
 			if err := describeOwn(cmd.Context(), server, definition, all); err != nil {
 				return err
 			}
+			whole := wholeDescription{Name: server.Name, Kinds: all}
+			for _, c := range definition.Controllers {
+				whole.Controllers = append(whole.Controllers, c.Name)
+			}
 			switch output {
 			case "":
-				return printDescriptions(cmd.OutOrStdout(), all)
+				if err := printDescriptions(cmd.OutOrStdout(), all); err != nil || len(whole.Controllers) == 0 {
+					return err
+				}
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "\nControllers: %s\n", strings.Join(whole.Controllers, ", "))
+				return err
 			case "json":
 				encoder := json.NewEncoder(cmd.OutOrStdout())
 				encoder.SetIndent("", "  ")
-				return encoder.Encode(all)
+				return encoder.Encode(whole)
 			default:
 				return usage(fmt.Errorf("--output %q: json is the only format", output))
 			}

@@ -38,7 +38,8 @@ type Lister[T any] struct {
 // ListerFor returns a lister of the kind and version that the Go type T stands for
 // on this server. It is an error if the server serves no such type. Listers of the
 // same type share one cache, which is filled when the server starts: ask for a lister
-// when the hook is made, not when it is called.
+// when the hook is made, not when it is called. It is an error once the server runs,
+// and so in a controller, which has informers of its own.
 func ListerFor[T any, PT object[T]](h *Host) (*Lister[T], error) {
 	t := reflect.TypeFor[T]()
 	for _, k := range h.definition.Kinds() {

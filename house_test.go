@@ -18,10 +18,11 @@ const module = "github.com/annexapi/annex"
 // follow a request from the façade to the disk; the reason stands where it is not
 // plain.
 var rooms = map[string][]string{
-	"":                             {"api", "internal/define", "internal/informer", "internal/maintenance", "internal/serve", "internal/upstream", "store/etcd", "store/journal"}, // etcd's options are part of ours
-	"annextest":                    {"", "internal/convert", "internal/define", "store/etcd"},                                                                                     // whose options are part of the façade's
-	"api":                          {},                                                                                                                                            // clients link it
+	"":                             {"api", "internal/controllers", "internal/define", "internal/informer", "internal/maintenance", "internal/serve", "internal/upstream", "store/etcd", "store/journal"}, // etcd's options are part of ours
+	"annextest":                    {"", "internal/convert", "internal/define", "store/etcd"},                                                                                                             // whose options are part of the façade's
+	"api":                          {},                                                                                                                                                                    // clients link it
 	"internal/define":              {"api"},
+	"internal/controllers":         {"internal/define"},
 	"internal/convert":             {"internal/define"},
 	"internal/convert/metaopenapi": {},
 	"internal/admit":               {"internal/define"},
@@ -50,7 +51,7 @@ var rooms = map[string][]string{
 	"store/etcd":                   {"store"},
 	"store/storetest":              {"internal/mvcc", "store", "store/journal"},
 	"internal/serve": {
-		"internal/admit", "internal/auth", "internal/certs", "internal/convert", "internal/convert/metaopenapi", "internal/coreapi",
+		"internal/admit", "internal/auth", "internal/certs", "internal/controllers", "internal/convert", "internal/convert/metaopenapi", "internal/coreapi",
 		"internal/define", "internal/encryption", "internal/informer", "internal/loopback", "internal/maintenance", "internal/mvcc", "internal/registry", "internal/upstream", "internal/virtual",
 		"store", "store/embedded", "store/etcd", "store/files", "store/journal", "store/memory",
 	},

@@ -110,6 +110,11 @@ type Options struct {
 	// watches, and connections to become idle; 10 seconds if 0.
 	ShutdownTimeout time.Duration
 
+	// Controllers says which of Server.Controllers the server runs itself, as
+	// kube-controller-manager's flag does: * is all, name is that one, -name is all but
+	// that one, if * is there. Nil is all, an empty list is none.
+	Controllers []string
+
 	// UnrestrictedUpdate accepts updates without a resource version, which
 	// overwrite whatever is stored. It is meant for debugging.
 	UnrestrictedUpdate bool

@@ -1,6 +1,10 @@
 package annex
 
-import "github.com/annexapi/annex/internal/define"
+import (
+	"context"
+
+	"github.com/annexapi/annex/internal/define"
+)
 
 // Server defines an API server. It is a description: any number of servers may be
 // made from it.
@@ -10,6 +14,8 @@ type Server struct {
 	// Groups are the API groups served, at least one. The core group, with
 	// namespaces in it, is served besides.
 	Groups []Group
+	// Controllers run beside the requests, or in a process of their own.
+	Controllers []Controller
 }
 
 // Group is an API group.
@@ -28,6 +34,13 @@ type Kind interface {
 // define compiles and checks the definition. The error names every mistake.
 func (s Server) define() (*define.Server, error) {
 	compiled := &define.Server{Name: s.Name}
+	for _, c := range s.Controllers {
+		controller := define.Controller{Name: c.Name}
+		if c.Run != nil {
+			controller.Run = func(ctx context.Context, host any) error { return c.Run(ctx, host.(*Host)) }
+		}
+		compiled.Controllers = append(compiled.Controllers, controller)
+	}
 	for _, g := range s.Groups {
 		group := define.Group{Name: g.Name}
 		for _, k := range g.Kinds {

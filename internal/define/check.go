@@ -28,6 +28,7 @@ func Check(s *Server) error {
 	if len(s.Groups) == 0 {
 		c.errorf("server", "no groups: a server needs at least one annex.Group")
 	}
+	c.controllers(s.Controllers)
 	seen := map[string]bool{}
 	for _, g := range s.Groups {
 		where := fmt.Sprintf("group %q", g.Name)
@@ -51,6 +52,25 @@ func Check(s *Server) error {
 		}
 	}
 	return errors.Join(c.errs...)
+}
+
+func (c *checker) controllers(all []Controller) {
+	seen := map[string]bool{}
+	for i, controller := range all {
+		where := fmt.Sprintf("controller %d", i)
+		if controller.Name != "" {
+			where = fmt.Sprintf("controller %q", controller.Name)
+		}
+		if msgs := validation.IsDNS1123Label(controller.Name); len(msgs) > 0 {
+			c.errorf(where, "name: %s", strings.Join(msgs, "; "))
+		} else if seen[controller.Name] {
+			c.errorf(where, "declared twice")
+		}
+		seen[controller.Name] = true
+		if controller.Run == nil {
+			c.errorf(where, "no Run")
+		}
+	}
 }
 
 type checker struct {

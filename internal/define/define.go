@@ -21,6 +21,15 @@ import (
 type Server struct {
 	Name   string
 	Groups []Group
+	// Controllers run beside the requests.
+	Controllers []Controller
+}
+
+// Controller is a client that works for the server. The host is the façade's handle on
+// it; define does not look inside.
+type Controller struct {
+	Name string
+	Run  func(ctx context.Context, host any) error
 }
 
 // Group is an API group.

@@ -47,6 +47,7 @@ type Kind struct {
 	status     *genericregistry.Store
 	own        map[string]rest.Storage // of a kind that is not served by store
 	hooks      *admit.Hooks
+	validator  Validator // of custom subresources; nil if there is none
 }
 
 // NewKind opens the kind's storage. It is closed by the server that the storage
@@ -76,7 +77,7 @@ func NewKind(k *define.Kind, options Options) (*Kind, error) {
 }
 
 func withStatus(k *define.Kind, store *genericregistry.Store, main strategy, options Options) *Kind {
-	kind := &Kind{Definition: k, store: store, hooks: options.Hooks}
+	kind := &Kind{Definition: k, store: store, hooks: options.Hooks, validator: options.Validator}
 	if k.Status && k.Updatable() {
 		status := *store
 		status.UpdateStrategy = statusStrategy{main}

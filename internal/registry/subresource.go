@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -164,10 +165,8 @@ func (r *requestREST) conflict(name, text string) error {
 // handle hands a request that has been admitted to the user's function.
 func (r *requestREST) handle(ctx context.Context, operation admission.Operation, parent, obj runtime.Object, dryRun []string, unchanged *metav1.Preconditions) (runtime.Object, error) {
 	name := accessor(parent).GetName()
-	if r.sub.Validate != nil {
-		if errs := r.sub.Validate(ctx, obj); len(errs) > 0 {
-			return nil, apierrors.NewInvalid(schema.GroupKind{Group: r.kind.Definition.Group, Kind: r.sub.Object.Name()}, name, errs)
-		}
+	if errs := r.validate(ctx, obj); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(schema.GroupKind{Group: r.kind.Definition.Group, Kind: r.sub.Object.Name()}, name, errs)
 	}
 	call := &define.Call{
 		Operation: operation,
@@ -198,6 +197,18 @@ func (r *requestREST) handle(ctx context.Context, operation admission.Operation,
 		return nil, apierrors.NewInternalError(fmt.Errorf("subresource %s of %s answered with nothing", r.sub.Name, r.kind.Definition.GroupResource()))
 	}
 	return answer, nil
+}
+
+// validate runs the generated validation of the request's Go type, and the user's own.
+func (r *requestREST) validate(ctx context.Context, obj runtime.Object) field.ErrorList {
+	var errs field.ErrorList
+	if v := r.kind.validator; v != nil && v.HasValidationFunc(obj) {
+		errs = v.Validate(ctx, nil, obj)
+	}
+	if r.sub.Validate != nil {
+		errs = append(errs, r.sub.Validate(ctx, obj)...)
+	}
+	return errs
 }
 
 // admit has the validating hooks of the kind see the change of its object; else a

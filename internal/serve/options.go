@@ -15,6 +15,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 
+	"github.com/annexapi/annex/internal/controllers"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/maintenance"
 	"github.com/annexapi/annex/internal/mvcc"
@@ -55,6 +56,7 @@ type Options struct {
 	ValueCacheSize     int64
 	RequestTimeout     time.Duration
 	ShutdownTimeout    time.Duration
+	Controllers        []string
 	UnrestrictedUpdate bool
 }
 
@@ -108,6 +110,12 @@ func (o *Options) Complete(definition *define.Server) error {
 		if port.number < portAny || port.number > 65535 {
 			return fmt.Errorf("%s %d is not between 0 and 65535", port.name, port.number)
 		}
+	}
+	if o.Controllers == nil {
+		o.Controllers = []string{controllers.All}
+	}
+	if _, err := controllers.Select(definition.Controllers, o.Controllers); err != nil {
+		return fmt.Errorf("--controllers: %w", err)
 	}
 	if o.HistoryAge < 0 || o.HistoryRevisions < 0 || o.HistoryBytes < 0 {
 		return fmt.Errorf("history limits cannot be negative")

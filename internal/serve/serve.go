@@ -67,6 +67,7 @@ type Server struct {
 	informers  *informer.Set
 	namespaces *coreapi.Namespaces
 	kinds      []*registry.Kind
+	host       any
 	upstream   *upstream.Server
 
 	secure   net.Listener
@@ -147,6 +148,7 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 	}
 	s.destroyOnClose(s.namespaces.Storage())
 	handle := host(s.loopback.Config(), s.informers)
+	s.host = handle
 	hooks, err := admit.NewHooks(s.definition, handle)
 	if err != nil {
 		return err
@@ -461,7 +463,9 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	if err == nil {
 		err = s.becomeReady(ctx, background)
 	}
+	waitForUsers := func() {}
 	if err == nil {
+		waitForUsers = s.startUsers(controllers)
 		ready()
 		select {
 		case <-ctx.Done():
@@ -474,6 +478,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 		err = nil
 	}
 	stopControllers()
+	waitForUsers()
 	s.shutDown(context.WithoutCancel(ctx), stop)
 	cancel(nil)
 	running.Wait()

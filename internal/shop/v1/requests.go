@@ -15,6 +15,9 @@ type Inspection struct {
 	// inspector is who says so.
 	// +default="anybody"
 	Inspector string `json:"inspector,omitempty"`
+	// +k8s:optional
+	// +k8s:maxLength=12
+	Remark string `json:"remark,omitempty"`
 	// verdict is the answer.
 	Verdict string `json:"verdict,omitempty"`
 }

@@ -3,10 +3,15 @@
 package v1
 
 import (
+	"context"
 	"github.com/annexapi/annex/api"
+	"k8s.io/apimachinery/pkg/api/operation"
+	"k8s.io/apimachinery/pkg/api/safe"
+	"k8s.io/apimachinery/pkg/api/validate"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
@@ -14,10 +19,11 @@ import (
 // API returns the generated facts about this package.
 func API() api.Facts {
 	return api.Facts{
-		GroupVersion: schema.GroupVersion{Group: "shop.example.com", Version: "v1"},
-		AddToScheme:  AddToScheme,
-		AddDefaults:  registerDefaults,
-		OpenAPI:      openAPIDefinitions,
+		GroupVersion:   schema.GroupVersion{Group: "shop.example.com", Version: "v1"},
+		AddToScheme:    AddToScheme,
+		AddDefaults:    registerDefaults,
+		AddValidations: registerValidations,
+		OpenAPI:        openAPIDefinitions,
 	}
 }
 
@@ -45,6 +51,15 @@ func registerDefaults(scheme *runtime.Scheme) error {
 	scheme.AddTypeDefaultingFunc(&LogOptions{}, func(obj any) { SetObjectDefaults_LogOptions(obj.(*LogOptions)) })
 	scheme.AddTypeDefaultingFunc(&Widget{}, func(obj any) { SetObjectDefaults_Widget(obj.(*Widget)) })
 	scheme.AddTypeDefaultingFunc(&WidgetList{}, func(obj any) { SetObjectDefaults_WidgetList(obj.(*WidgetList)) })
+	return nil
+}
+
+// registerValidations registers the declarative validation of this package's objects,
+// for all their subresources.
+func registerValidations(scheme *runtime.Scheme) error {
+	scheme.AddValidationFunc(&Inspection{}, func(ctx context.Context, op operation.Operation, obj, oldObj any) field.ErrorList {
+		return Validate_Inspection(ctx, op, nil, obj.(*Inspection), safe.Cast[*Inspection](oldObj))
+	})
 	return nil
 }
 
@@ -402,6 +417,50 @@ func (in WidgetStatus) OpenAPIModelName() string {
 	return "com.example.shop.v1.WidgetStatus"
 }
 
+// Validate_Inspection validates an instance of Inspection according
+// to declarative validation rules in the API schema.
+func Validate_Inspection(
+	ctx context.Context, op operation.Operation, fldPath *field.Path,
+	obj, oldObj *Inspection) (errs field.ErrorList) {
+
+	// field Inspection.Phase has no validation
+	// field Inspection.Inspector has no validation
+
+	{ // field Inspection.Remark
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *string,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			if e := validate.MaxLength(ctx, op, fldPath, obj, oldObj, 12); len(e) != 0 {
+				errs = append(errs, e...)
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *Inspection) *string {
+				return &oldObj.Remark
+			})
+		errs = append(errs, fn(fldPath.Child("remark"), &obj.Remark, oldVal, oldObj != nil)...)
+	}
+
+	// field Inspection.Verdict has no validation
+	return errs
+}
+
 func openAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	return map[string]common.OpenAPIDefinition{
 		Inspection{}.OpenAPIModelName():   schema_Inspection(ref),
@@ -451,6 +510,12 @@ func schema_Inspection(ref common.ReferenceCallback) common.OpenAPIDefinition {
 							Default:     "anybody",
 							Type:        []string{"string"},
 							Format:      "",
+						},
+					},
+					"remark": {
+						SchemaProps: spec.SchemaProps{
+							Type:   []string{"string"},
+							Format: "",
 						},
 					},
 					"verdict": {

@@ -1,0 +1,116 @@
+// Package controllers runs the controllers that a user declares with a server: which
+// of them, and what becomes of one that fails.
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/annexapi/annex/internal/define"
+)
+
+// All selects all controllers.
+const All = "*"
+
+// Select returns the controllers that a selection names, in the order declared: * is
+// all, a name is that one, and -name is all but that one, if * is there. A name that
+// none has is an error.
+func Select(all []define.Controller, selection []string) ([]define.Controller, error) {
+	for _, s := range selection {
+		name := strings.TrimPrefix(s, "-")
+		if s != All && !slices.ContainsFunc(all, func(c define.Controller) bool { return c.Name == name }) {
+			return nil, fmt.Errorf("there is no controller %q; there %s", name, are(all))
+		}
+	}
+	var selected []define.Controller
+	for _, c := range all {
+		if !slices.Contains(selection, "-"+c.Name) && (slices.Contains(selection, c.Name) || slices.Contains(selection, All)) {
+			selected = append(selected, c)
+		}
+	}
+	return selected, nil
+}
+
+func are(all []define.Controller) string {
+	if len(all) == 0 {
+		return "are none"
+	}
+	names := make([]string, len(all))
+	for i, c := range all {
+		names[i] = c.Name
+	}
+	if len(names) == 1 {
+		return "is only " + names[0]
+	}
+	return "are " + strings.Join(names, ", ")
+}
+
+// Waits before a controller that has failed runs again: the first, the longest, and
+// how long one must have run for the first to be enough again.
+const (
+	firstWait   = time.Second
+	longestWait = time.Minute
+	goodRun     = 5 * time.Minute
+)
+
+// Run runs controllers until the context ends and they have returned. One that fails
+// or panics runs again, after a wait that doubles from a second to a minute; one that
+// returns without an error has done its work. Failures are logged.
+func Run(ctx context.Context, selected []define.Controller, host any, c clock.Clock) {
+	var all sync.WaitGroup
+	for _, controller := range selected {
+		all.Go(func() { keepRunning(ctx, controller, host, c) })
+	}
+	all.Wait()
+}
+
+func keepRunning(ctx context.Context, controller define.Controller, host any, c clock.Clock) {
+	log := klog.FromContext(ctx).WithValues("controller", controller.Name)
+	wait := firstWait
+	for {
+		began := c.Now()
+		err := runOnce(ctx, controller, host)
+		switch {
+		case ctx.Err() != nil:
+			if err != nil && !errors.Is(err, ctx.Err()) {
+				log.Error(err, "Controller ended with an error")
+			}
+			return
+		case err == nil:
+			log.Info("Controller has done its work")
+			return
+		}
+		if c.Since(began) >= goodRun {
+			wait = firstWait
+		}
+		log.Error(err, "Controller failed", "runsAgainAfter", wait)
+		timer := c.NewTimer(wait)
+		select {
+		case <-timer.C():
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+		wait = min(2*wait, longestWait)
+	}
+}
+
+// runOnce makes a panic an error: the requests that the server answers are not to
+// suffer from it.
+func runOnce(ctx context.Context, controller define.Controller, host any) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return controller.Run(ctx, host)
+}

@@ -1,0 +1,209 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/annexapi/annex/internal/controllers"
+	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/informer"
+)
+
+// startUsers starts the controllers that the user has declared and the options select.
+// What is returned waits for them, as long as a shutdown waits for requests.
+func (s *Server) startUsers(ctx context.Context) (wait func()) {
+	selected, err := controllers.Select(s.definition.Controllers, s.options.Controllers)
+	if err != nil || len(selected) == 0 {
+		return func() {} // Complete has seen the error
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		controllers.Run(ctx, selected, s.host, clock.RealClock{})
+	}()
+	return func() {
+		timer := time.NewTimer(s.options.ShutdownTimeout)
+		defer timer.Stop()
+		select {
+		case <-done:
+		case <-timer.C:
+			klog.FromContext(ctx).Error(nil, "Controllers have not returned at the end of their context", "timeout", s.options.ShutdownTimeout)
+		}
+	}
+}
+
+// LeaderElection says by which Lease processes agree on one of them.
+type LeaderElection struct {
+	Enabled                                   bool
+	Namespace, Name                           string
+	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
+}
+
+// Complete fills in the name and finds mistakes.
+func (e *LeaderElection) Complete(server string) error {
+	if e.Name == "" {
+		e.Name = server + "-controllers"
+	}
+	switch {
+	case !e.Enabled:
+	case len(validation.IsDNS1123Label(e.Namespace)) > 0:
+		return fmt.Errorf("--leader-elect-resource-namespace %q: %s", e.Namespace, validation.IsDNS1123Label(e.Namespace)[0])
+	case len(validation.IsDNS1123Subdomain(e.Name)) > 0:
+		return fmt.Errorf("--leader-elect-resource-name %q: %s", e.Name, validation.IsDNS1123Subdomain(e.Name)[0])
+	case e.RetryPeriod <= 0:
+		return fmt.Errorf("--leader-elect-retry-period %s is not positive", e.RetryPeriod)
+	case e.RenewDeadline.Seconds() <= leaderelection.JitterFactor*e.RetryPeriod.Seconds():
+		return fmt.Errorf("--leader-elect-renew-deadline %s must be more than %g times --leader-elect-retry-period %s", e.RenewDeadline, leaderelection.JitterFactor, e.RetryPeriod)
+	case e.LeaseDuration <= e.RenewDeadline || e.LeaseDuration < time.Second:
+		return fmt.Errorf("--leader-elect-lease-duration %s must be more than --leader-elect-renew-deadline %s, and at least a second", e.LeaseDuration, e.RenewDeadline)
+	}
+	return nil
+}
+
+// ErrNoLeases is about a server in which no leader can be elected.
+var ErrNoLeases = errors.New("serves no leases.coordination.k8s.io to elect a leader by: run one process, with --leader-elect=false")
+
+// RunControllers runs controllers for another server until the context ends, or the
+// lead is lost, which is an error. It calls started when they begin.
+func RunControllers(ctx context.Context, definition *define.Server, selected []define.Controller, config *rest.Config, election LeaderElection, host HostFunc, started func()) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// A running set without informers: listers are for hooks.
+	informers := informer.NewSet(config, serializer.CodecFactory{})
+	if err := informers.Run(ctx); err != nil {
+		return err
+	}
+	handle := host(config, informers)
+	run := func(ctx context.Context) {
+		started()
+		controllers.Run(ctx, selected, handle, clock.RealClock{})
+	}
+	if !election.Enabled {
+		run(ctx)
+		return nil
+	}
+	if err := servesLeases(config); err != nil {
+		return err
+	}
+	return elect(ctx, definition.Name, config, election, run)
+}
+
+func servesLeases(config *rest.Config) error {
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return fmt.Errorf("leader election: %w", err)
+	}
+	list, err := client.ServerResourcesForGroupVersion(coordinationv1.SchemeGroupVersion.String())
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("leader election: ask %s what it serves: %w", config.Host, err)
+	}
+	if err != nil || !slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == "leases" }) {
+		return fmt.Errorf("%s %w", config.Host, ErrNoLeases)
+	}
+	return nil
+}
+
+// elect runs what a leader runs. The Lease is given back only when that has returned,
+// so that no two do the work at a time.
+func elect(ctx context.Context, server string, config *rest.Config, election LeaderElection, run func(context.Context)) error {
+	hostname, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("leader election: %w", err)
+	}
+	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, election.Namespace, election.Name,
+		resourcelock.ResourceLockConfig{Identity: hostname + "_" + uuid.NewString()}, config, election.RenewDeadline)
+	if err != nil {
+		return fmt.Errorf("leader election: %w", err)
+	}
+	holding, release := context.WithCancel(context.WithoutCancel(ctx))
+	defer release()
+	var leading turn
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: lock, Name: server, ReleaseOnCancel: true,
+		LeaseDuration: election.LeaseDuration, RenewDeadline: election.RenewDeadline, RetryPeriod: election.RetryPeriod,
+		Callbacks: leaderelection.LeaderCallbacks{
+			// Called in a goroutine of its own, with a context that ends with the lead.
+			OnStartedLeading: func(lead context.Context) {
+				leading.take(func() {
+					defer release()
+					lead, stop := context.WithCancel(lead)
+					defer stop()
+					defer context.AfterFunc(ctx, stop)()
+					run(lead)
+				})
+			},
+			OnStoppedLeading: func() {},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("leader election: %w", err)
+	}
+	// Who only waits for the lead may go at once.
+	defer context.AfterFunc(ctx, func() {
+		if !elector.IsLeader() {
+			release()
+		}
+	})()
+	elector.Run(holding)
+	lost := holding.Err() == nil
+	leading.end(election.LeaseDuration - election.RenewDeadline)
+	if lost {
+		return fmt.Errorf("the lead was lost: the Lease %s/%s could not be renewed", election.Namespace, election.Name)
+	}
+	return nil
+}
+
+// turn is the one time that a process leads.
+type turn struct {
+	mu      sync.Mutex
+	over    bool
+	leading sync.WaitGroup
+}
+
+func (t *turn) take(run func()) {
+	t.mu.Lock()
+	if t.over {
+		t.mu.Unlock()
+		return
+	}
+	t.leading.Add(1)
+	t.mu.Unlock()
+	defer t.leading.Done()
+	run()
+}
+
+// end waits for who leads, but not for ever: another leader may begin.
+func (t *turn) end(timeout time.Duration) {
+	t.mu.Lock()
+	t.over = true
+	t.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		t.leading.Wait()
+	}()
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	}
+}
