@@ -72,12 +72,13 @@ func newRoot(module Module) *cobra.Command {
 			return cmd.Help()
 		},
 	}
-	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
 		newCreate(module),
+		newDescribe(),
 		newGenerate(module),
 		newInit(module),
 		newLint(),
+		newRun(module),
 		newVersion(),
 		newWorker(),
 	)

@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/annexapi/annex/cmd/annex/internal/dev"
+	"github.com/annexapi/annex/cmd/annex/internal/generate"
+)
+
+func newRun(module Module) *cobra.Command {
+	return &cobra.Command{
+		Use:   "run [PACKAGE] [-- FLAG...]",
+		Short: "Build and serve a project here, again after each change",
+		Long: `Builds the project's server and runs its verb serve in the project's folder, with
+the flags after --. When a Go file changes, or go.mod, it is built again, and the
+server starts anew with the data that it had; when an API package changes, what is
+generated of it is brought up to date before. A project that does not build leaves
+the server running that is there, and says file and line.
+
+PACKAGE is the server's main package; the default is the one beside go.mod.
+Packages of other modules that go.mod replaces by folders are not watched. The server
+listens on this machine only. An interrupt ends both.`,
+		Example: `  annex run
+  annex run -- --secure-port 6443 --storage memory
+  annex run ./cmd/server`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			at := cmd.ArgsLenAtDash()
+			if at < 0 {
+				at = len(args)
+			}
+			flags := args[at:]
+			if err := staysHere(flags); err != nil {
+				return usageError{fmt.Errorf("run: %w", err)}
+			}
+			p, err := findServed(cmd.Context(), args[:at])
+			if err != nil {
+				return usageError{fmt.Errorf("run: %w", err)}
+			}
+			self, err := os.Executable()
+			if err != nil {
+				return fmt.Errorf("run: %w", err)
+			}
+			return dev.Run(cmd.Context(), dev.Options{
+				Dir: p.dir, Package: p.main, Args: flags,
+				Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(),
+				Generate: func(ctx context.Context, dirs []string) error {
+					for i, dir := range dirs {
+						dirs[i] = "." + string(filepath.Separator) + dir
+					}
+					_, err := generate.Run(ctx, generate.Options{Dir: p.dir, Args: dirs, Module: module, Worker: []string{self, workerVerb}})
+					return err
+				},
+			})
+		},
+	}
+}
+
+// staysHere refuses to serve others while the server is being written.
+func staysHere(flags []string) error {
+	for i, flag := range flags {
+		address, ok := strings.CutPrefix(flag, "--bind-address=")
+		if flag == "--bind-address" && i+1 < len(flags) {
+			address, ok = flags[i+1], true
+		}
+		if ip := net.ParseIP(address); ok && ip != nil && !ip.IsLoopback() {
+			return fmt.Errorf("--bind-address %s is not of this machine alone, for which run is: build the server and use its verb serve", address)
+		}
+	}
+	return nil
+}
+
+func newDescribe() *cobra.Command {
+	return &cobra.Command{
+		Use:   "describe [PACKAGE] [-- FLAG...]",
+		Short: "Print what a project's server can do",
+		Long: `Builds the project's server and runs its verb describe with the flags after --: its
+kinds with their versions, verbs, subresources and columns, and its controllers.
+
+PACKAGE is the server's main package; the default is the one beside go.mod.`,
+		Example: `  annex describe
+  annex describe -- -o json`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			at := cmd.ArgsLenAtDash()
+			if at < 0 {
+				at = len(args)
+			}
+			p, err := findServed(cmd.Context(), args[:at])
+			if err != nil {
+				return usageError{fmt.Errorf("describe: %w", err)}
+			}
+			err = dev.Once(cmd.Context(), dev.Options{
+				Dir: p.dir, Package: p.main, Args: append([]string{"describe"}, args[at:]...),
+				Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(),
+			})
+			if err != nil {
+				return fmt.Errorf("describe: %w", err)
+			}
+			return nil
+		},
+	}
+}
+
+// served is a Go module with a server in it.
+type served struct {
+	dir  string // its folder
+	main string // the main package, an import path
+}
+
+// findServed finds the project that the current folder is in, and its server.
+func findServed(ctx context.Context, args []string) (served, error) {
+	main := ""
+	switch len(args) {
+	case 0:
+	case 1:
+		main = args[0]
+	default:
+		return served{}, fmt.Errorf("unexpected argument %q: name one package, and flags of the server after --", args[1])
+	}
+	found, err := dev.FindPackage(ctx, main)
+	if err != nil {
+		return served{}, err
+	}
+	if found.Module == "" {
+		return served{}, errors.New("no go.mod here or above: change into a project, or begin one with annex init")
+	}
+	if found.Name != "main" {
+		return served{}, fmt.Errorf("%s is not a main package, but package %s: name the one of the server, such as ./cmd/server", found.Path, found.Name)
+	}
+	return served{found.Module, found.Path}, nil
+}

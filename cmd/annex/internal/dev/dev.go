@@ -1,0 +1,179 @@
+// Package dev runs a project's server while the project is being written: it builds it,
+// runs it, and does both again when the source changes. The data stays.
+package dev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// Options say what to run.
+type Options struct {
+	// Dir is the project's folder, Package the main package in it, such as ".".
+	Dir     string
+	Package string
+	// Args are the server's, after serve.
+	Args []string
+	// Generate brings what is generated of the API packages in these folders, relative to
+	// Dir, up to date.
+	Generate func(ctx context.Context, dirs []string) error
+	// Stdout and Stderr are the server's, too; what Run itself has to say goes to Stderr.
+	Stdout, Stderr io.Writer
+}
+
+// quiet is how long a project must not have changed before it is built: editors and
+// version control write several files.
+const quiet = 200 * time.Millisecond
+
+// Run builds the project, runs its server, and builds and runs it again whenever the
+// source has changed, until the context ends. A project that does not build leaves the
+// server running that is there, and Run says why. When Run returns, so has the server.
+func Run(ctx context.Context, o Options) error {
+	bin, err := os.MkdirTemp("", "annex-run-")
+	if err != nil {
+		return fmt.Errorf("run: %w", err)
+	}
+	defer os.RemoveAll(bin)
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("run: watch the project: %w", err)
+	}
+	defer watcher.Close()
+	if err := watch(watcher, o.Dir); err != nil {
+		return fmt.Errorf("run: watch the project: %w", err)
+	}
+	r := &runner{Options: o, bin: bin}
+	defer r.stop()
+	for {
+		r.refresh(ctx)
+		if err := r.await(ctx, watcher); err != nil || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// await returns when the project may have changed and is quiet again, or the context
+// has ended.
+func (r *runner) await(ctx context.Context, watcher *fsnotify.Watcher) error {
+	var settled <-chan time.Time
+	for {
+		var exited <-chan struct{}
+		if r.server != nil {
+			exited = r.server.exited
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-settled:
+			return nil
+		case <-exited:
+			r.sayf("the server has ended: %v; it runs again when the project changes", r.server.result())
+			r.server = nil
+		case err := <-watcher.Errors:
+			if !errors.Is(err, fsnotify.ErrEventOverflow) {
+				return fmt.Errorf("run: watch the project: %w", err)
+			}
+			settled = time.After(quiet)
+		case event := <-watcher.Events:
+			if info, err := os.Stat(event.Name); err == nil && info.IsDir() && event.Has(fsnotify.Create) {
+				if err := watch(watcher, event.Name); err != nil {
+					return fmt.Errorf("run: watch the project: %w", err)
+				}
+				settled = time.After(quiet)
+			} else if isSource(event.Name) {
+				settled = time.After(quiet)
+			}
+		}
+	}
+}
+
+// runner is the server that runs, and what it was built of.
+type runner struct {
+	Options
+	bin    string
+	builds int
+	server *server
+	source source
+	// generated are the sums of the API packages that generated files are up to date with.
+	generated apis
+}
+
+// refresh builds and runs the server if the source is not what it was built of.
+func (r *runner) refresh(ctx context.Context) {
+	now, err := read(r.Dir)
+	if err != nil {
+		r.sayf("%v", err)
+		return
+	}
+	if now.sum == r.source.sum {
+		return
+	}
+	r.source = now
+	if changed := now.apis.changedSince(r.generated); len(changed) > 0 {
+		if err := r.Generate(ctx, changed); err != nil {
+			if ctx.Err() == nil {
+				r.keep("generate", err.Error())
+			}
+			return
+		}
+		r.generated = now.apis
+	}
+	began := time.Now()
+	r.builds++
+	binary := filepath.Join(r.bin, fmt.Sprintf("server-%d", r.builds))
+	build := exec.CommandContext(ctx, "go", "build", "-o", binary, r.Package)
+	build.Dir = r.Dir
+	if out, err := build.CombinedOutput(); err != nil {
+		if ctx.Err() == nil {
+			r.keep("build", text(out, err))
+		}
+		return
+	}
+	r.stop()
+	r.sayf("built in %s; %s serve %s", time.Since(began).Round(10*time.Millisecond), filepath.Base(r.Dir), strings.Join(r.Args, " "))
+	if r.server, err = start(binary, r.Dir, append([]string{"serve"}, r.Args...), r.Stdout, r.Stderr); err != nil {
+		r.sayf("%v", err)
+	}
+}
+
+func text(out []byte, err error) string {
+	if text := strings.TrimSpace(string(out)); text != "" {
+		return text
+	}
+	return err.Error()
+}
+
+// keep says why there is no new server.
+func (r *runner) keep(step, why string) {
+	state := "no server runs"
+	if r.server != nil {
+		state = "the server before goes on"
+	}
+	fmt.Fprintln(r.Stderr, why)
+	r.sayf("%s failed, %s; waiting for a change", step, state)
+}
+
+func (r *runner) sayf(format string, args ...any) {
+	fmt.Fprintf(r.Stderr, "annex run: "+format+"\n", args...)
+}
+
+// stop ends the server, and removes its program.
+func (r *runner) stop() {
+	if r.server == nil {
+		return
+	}
+	if err := r.server.stop(); err != nil {
+		r.sayf("the server has ended: %v", err)
+	}
+	_ = os.Remove(r.server.cmd.Path) // its folder is removed at the end
+	r.server = nil
+}
