@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/rest"
 
 	"github.com/annexapi/annex"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
@@ -434,5 +435,110 @@ func TestSubresourcesAreInOpenAPI(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+func TestAllGroupsOfAKindHaveItsSubresources(t *testing.T) {
+	t.Parallel()
+	s := moved()
+	kind := s.Groups[0].Kinds[0].(*annex.KindBuilder[v1.Widget])
+	kind.Subresources(annex.Subresource("inspection", inspect), annex.Connect("log", widgetLog))
+	c := start(t, s)
+	c.create("w")
+	const gizmos = "/apis/legacy.example.com/v1/namespaces/default/gizmos"
+	a := c.post(gizmos+"/w/inspection", `{"apiVersion":"legacy.example.com/v1","kind":"Inspection","phase":"Tested"}`).want(201)
+	if a.str("apiVersion") != "legacy.example.com/v1" || a.str("kind") != "Inspection" {
+		t.Errorf("%s", a.raw)
+	}
+	if w := c.widget("w"); w.Status.Phase != "Tested" {
+		t.Errorf("%+v", w.Status)
+	}
+	if a := c.get(gizmos + "/w/log?tailLines=1").want(200); !strings.HasPrefix(string(a.raw), "log of w in v1,") {
+		t.Errorf("%s", a.raw)
+	}
+	c.post(gizmos+"/missing/inspection", `{"phase":"x"}`).refused(404, metav1.StatusReasonNotFound, `gizmos.legacy.example.com "missing" not found`)
+}
+
+func TestClusterScopedAndVirtualKindsHaveSubresources(t *testing.T) {
+	t.Parallel()
+	shelf := v1.Shelf{ObjectMeta: metav1.ObjectMeta{Name: "s"}}
+	c := startKind(t, annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped().
+		Virtual(annex.Source[v1.Shelf]{
+			Get: func(_ context.Context, _, name string) (*v1.Shelf, error) {
+				if name != "s" {
+					return nil, annex.ErrNotFound
+				}
+				return shelf.DeepCopy(), nil
+			},
+			List: func(context.Context) ([]v1.Shelf, error) { return []v1.Shelf{shelf}, nil },
+		}).
+		Subresources(
+			annex.Subresource("inspection", func(_ context.Context, r *annex.SubresourceRequest[v1.Shelf, v1.Inspection]) (*v1.Inspection, error) {
+				r.Object.Verdict = "shelf " + r.Parent.Name
+				return r.Object, nil
+			}),
+			annex.Subresource("resizing", func(ctx context.Context, r *annex.SubresourceRequest[v1.Shelf, v1.Inspection]) (*v1.Shelf, error) {
+				return r.Update(ctx, func(s *v1.Shelf) error { s.Widgets = []string{"w"}; return nil })
+			}),
+			annex.Subresource("repainting", func(ctx context.Context, r *annex.SubresourceRequest[v1.Shelf, v1.Inspection]) (*v1.Shelf, error) {
+				return r.UpdateStatus(ctx, func(*v1.Shelf) error { return nil })
+			}),
+		))
+	if a := c.post(shelvesPath+"/s/inspection", `{}`).want(201); a.str("verdict") != "shelf s" {
+		t.Errorf("%s", a.raw)
+	}
+	c.post(shelvesPath+"/missing/inspection", `{}`).refused(404, metav1.StatusReasonNotFound, `shelves.shop.example.com "missing" not found`)
+	c.post(shelvesPath+"/s/resizing", `{}`).refused(405, metav1.StatusReasonMethodNotAllowed, "update")
+	c.post(shelvesPath+"/s/repainting", `{}`).refused(500, metav1.StatusReasonInternalError, "has no /status to update")
+}
+
+// echo takes the connection over and gives back what it gets until the context ends.
+func echo(ctx context.Context, _ *annex.ConnectRequest[v1.Widget, annex.NoOptions]) (http.Handler, error) {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		defer conn.Close()
+		defer context.AfterFunc(ctx, func() { conn.Close() })()
+		fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		_, _ = io.Copy(conn, buffered)
+	}), nil
+}
+
+func TestAConnectionCanBeTakenOver(t *testing.T) {
+	t.Parallel()
+	s := shop()
+	s.Groups[0].Kinds[0] = widgets().Subresources(annex.Connect("exec", echo))
+	instance, stop := run(t, s, annex.Options{Storage: annex.Memory})
+	c := clientOf(t, instance)
+	c.create("w")
+	config := rest.CopyConfig(c.config)
+	config.NextProtos = []string{"http/1.1"} // HTTP/2 has no upgrades
+	upgrading := connect(t, config)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	response := upgrading.send(ctx, http.MethodGet, widgetsPath+"/w/exec", nil, "Connection", "Upgrade", "Upgrade", "echo")
+	defer response.Body.Close()
+	stream, ok := response.Body.(io.ReadWriter)
+	if response.StatusCode != http.StatusSwitchingProtocols || !ok {
+		raw, _ := io.ReadAll(response.Body)
+		t.Fatalf("%s: %s", response.Status, raw)
+	}
+	lines := bufio.NewReader(stream)
+	for _, line := range []string{"one\n", "two\n"} {
+		if _, err := io.WriteString(stream, line); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := lines.ReadString('\n'); err != nil || got != line {
+			t.Fatalf("got %q, %v", got, err)
+		}
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if rest, err := io.ReadAll(lines); len(rest) > 0 {
+		t.Errorf("%q after the end, %v", rest, err)
 	}
 }
