@@ -17,7 +17,7 @@ import (
 const workerVerb = "generate-worker"
 
 func newGenerate(module Module) *cobra.Command {
-	var check bool
+	var check, anew bool
 	var output string
 	cmd := &cobra.Command{
 		Use:   "generate [DIR|PATTERN...]",
@@ -46,6 +46,7 @@ so is what annex lint api finds.`,
 			packages, err := generate.Run(cmd.Context(), generate.Options{
 				Args:   args,
 				Check:  check,
+				Anew:   anew,
 				Module: module,
 				Worker: []string{self, workerVerb},
 			})
@@ -56,6 +57,7 @@ so is what annex lint api finds.`,
 		},
 	}
 	cmd.Flags().BoolVar(&check, "check", false, "write nothing; fail and name the files that are not up to date")
+	cmd.Flags().BoolVar(&anew, "no-cache", false, "generate even if nothing has changed since the last run")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "format of the result: text or json")
 	return cmd
 }

@@ -22,6 +22,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/annexapi/annex/cmd/annex/internal/generate/protobuf"
 )
@@ -38,6 +39,9 @@ type Options struct {
 
 	// Check asks for the result without writing it.
 	Check bool
+
+	// Anew generates even if nothing has changed since an earlier run.
+	Anew bool
 
 	// Module is the tool's own, with which generators that are programs are built.
 	Module Module
@@ -80,6 +84,15 @@ func Run(ctx context.Context, o Options) ([]Package, error) {
 	var outputs []output
 	for _, r := range requests {
 		r.Module = o.Module
+		start := time.Now()
+		path, workspace := "", ""
+		if !o.Anew {
+			path, workspace = recordOf(ctx, r)
+		}
+		if packages, ok := recall(path, r); ok {
+			outputs = append(outputs, packages...)
+			continue
+		}
 		resp, err := work(ctx, o.Worker, r)
 		if err != nil {
 			return nil, err
@@ -87,6 +100,8 @@ func Run(ctx context.Context, o Options) ([]Package, error) {
 		if len(resp.Problems) > 0 {
 			return nil, relative(resp.Problems, dir)
 		}
+		// Without a record the next run takes longer, and that is all.
+		_ = remember(path, workspace, r, resp, start)
 		outputs = append(outputs, resp.Packages...)
 	}
 	slices.SortFunc(outputs, func(a, b output) int { return strings.Compare(a.Package, b.Package) })
@@ -116,7 +131,7 @@ func Run(ctx context.Context, o Options) ([]Package, error) {
 			continue
 		}
 		for file, text := range out.files() {
-			if err := replace(file, []byte(text)); err != nil {
+			if err := writeWhole(file, []byte(text), 0o644); err != nil {
 				return nil, err
 			}
 		}
@@ -254,24 +269,6 @@ func lastWords(stderr string, err error) Problem {
 		break
 	}
 	return p
-}
-
-// replace writes a file so that it is there either as it was or as it shall be.
-func replace(file string, text []byte) error {
-	tmp, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*")
-	if err != nil {
-		return fmt.Errorf("write generated file: %w", err)
-	}
-	_, err = tmp.Write(text)
-	err = errors.Join(err, tmp.Chmod(0o644), tmp.Close())
-	if err == nil {
-		err = os.Rename(tmp.Name(), file)
-	}
-	if err != nil {
-		os.Remove(tmp.Name())
-		return fmt.Errorf("write generated file: %w", err)
-	}
-	return nil
 }
 
 func relative(ps Problems, dir string) Problems {

@@ -50,7 +50,7 @@ var goldenPackages = []string{
 // generator. go test ./internal/generate -update rewrites them.
 func TestGeneratedFilesAreAsCommitted(t *testing.T) {
 	if *update {
-		if _, err := Run(t.Context(), Options{Args: goldenPackages, Worker: testWorker(), Module: testModule(t)}); err != nil {
+		if _, err := Run(t.Context(), Options{Args: goldenPackages, Worker: testWorker(), Module: testModule(t), Anew: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -124,7 +124,24 @@ func TestKindsAreNamedWithoutTheirLists(t *testing.T) {
 //	go test ./internal/generate -run '^$' -bench .
 func BenchmarkGenerate(b *testing.B) {
 	for b.Loop() {
-		if _, err := Run(b.Context(), Options{Args: goldenPackages, Worker: testWorker(), Module: testModule(b)}); err != nil {
+		if _, err := Run(b.Context(), Options{Args: goldenPackages, Worker: testWorker(), Module: testModule(b), Anew: true}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// The same when nothing has changed since.
+func BenchmarkGenerateAgain(b *testing.B) {
+	b.Setenv("XDG_CACHE_HOME", b.TempDir())
+	o := Options{Args: goldenPackages, Worker: testWorker(), Module: testModule(b)}
+	for range 2 {
+		if _, err := Run(b.Context(), o); err != nil {
+			b.Fatal(err)
+		}
+	}
+	o.Worker = []string{"false"} // is not asked
+	for b.Loop() {
+		if _, err := Run(b.Context(), o); err != nil {
 			b.Fatal(err)
 		}
 	}

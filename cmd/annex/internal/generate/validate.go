@@ -35,7 +35,9 @@ func (l *loaded) validate(s *source) Problems {
 				at(pos, "%s is the name of a function that is generated: rename this one", name)
 			}
 		}
-		if len(findObjects(l.universe[s.path]).kinds) == 0 {
+		problems = append(problems, l.notKinds(s)...)
+		problems = append(problems, l.sameKinds(s)...)
+		if len(problems) == 0 && len(findObjects(l.universe[s.path]).kinds) == 0 {
 			at(s.position(), "package %s has no kinds: a kind is an exported struct that embeds metav1.TypeMeta and metav1.ObjectMeta", s.name)
 		}
 	}
@@ -75,6 +77,61 @@ func (l *loaded) validate(s *source) Problems {
 			}
 			return true
 		})
+	}
+	return problems
+}
+
+// notKinds finds the types that their lists say are kinds, and lists that are none,
+// for what they do not embed.
+func (l *loaded) notKinds(s *source) Problems {
+	var problems Problems
+	add := func(t *types.Type, format string, args ...any) {
+		at := s.declared[t.Name.Name]
+		problems = append(problems, Problem{File: at.Filename, Line: at.Line, Message: fmt.Sprintf(format, args...)})
+	}
+	for _, list := range exportedTypes(l.universe[s.path]) {
+		kind, ok := strings.CutSuffix(list.Name.Name, "List")
+		i := slices.IndexFunc(list.Members, func(m types.Member) bool { return m.Name == "Items" })
+		if !ok || i < 0 || list.Members[i].Type.Kind != types.Slice {
+			continue
+		}
+		item := deref(list.Members[i].Type.Elem)
+		if item.Kind != types.Struct || item.Name != (types.Name{Package: s.path, Name: kind}) {
+			continue
+		}
+		isList, isKind := embeds(list, "TypeMeta") && embeds(list, "ListMeta"), embeds(item, "TypeMeta") && embeds(item, "ObjectMeta")
+		if !isList && !isKind {
+			continue // a list of something else
+		}
+		for _, meta := range []string{"TypeMeta", "ObjectMeta"} {
+			if !embeds(item, meta) {
+				add(item, "type %s has a list, %s, but is no kind: embed metav1.%s in it", kind, list.Name.Name, meta)
+			}
+		}
+		for _, meta := range []string{"TypeMeta", "ListMeta"} {
+			if !embeds(list, meta) {
+				add(list, "type %s is no list of %s: embed metav1.%s in it", list.Name.Name, kind, meta)
+			}
+		}
+	}
+	return problems
+}
+
+// sameKinds finds the kinds of s that another package of the pass has, too.
+func (l *loaded) sameKinds(s *source) Problems {
+	var problems Problems
+	for _, other := range slices.Concat(l.sources, l.neighbours) {
+		if other.path >= s.path || other.group != s.group || other.version != s.version {
+			continue
+		}
+		for _, t := range findObjects(l.universe[s.path]).kinds {
+			if there, ok := other.declared[t.Name.Name]; ok {
+				at := s.declared[t.Name.Name]
+				problems = append(problems, Problem{File: at.Filename, Line: at.Line, Message: fmt.Sprintf(
+					"kind %s of %s/%s is in package %s, too (%s:%d): rename one, or give its package another group or version",
+					t.Name.Name, s.group, s.version, other.path, filepath.Base(there.Filename), there.Line)})
+			}
+		}
 	}
 	return problems
 }

@@ -27,6 +27,9 @@ type request struct {
 type response struct {
 	Packages []output
 	Problems Problems
+	// Read are the files that the packages were made of, but for those of versions
+	// that cannot change.
+	Read []string
 }
 
 // output is one generated package.
@@ -56,8 +59,8 @@ func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err := json.NewDecoder(in).Decode(&req); err != nil {
 		return fmt.Errorf("read request: %w", err)
 	}
-	packages, err := generateAll(ctx, req)
-	resp := response{Packages: packages}
+	packages, read, err := generateAll(ctx, req)
+	resp := response{Packages: packages, Read: read}
 	if err != nil {
 		resp = response{Problems: asProblems(err)}
 	}
@@ -67,10 +70,10 @@ func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 	return nil
 }
 
-func generateAll(ctx context.Context, req request) ([]output, error) {
+func generateAll(ctx context.Context, req request) (outputs []output, read []string, err error) {
 	l, err := load(ctx, req)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer l.validations.stop()
 	stubs := map[string]string{}
@@ -79,16 +82,16 @@ func generateAll(ctx context.Context, req request) ([]output, error) {
 	}
 	problems, err := l.check(stubs)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if len(problems) > 0 {
-		return nil, problems
+		return nil, nil, problems
 	}
 	for _, s := range l.sources {
 		problems = append(problems, l.validate(s)...)
 	}
 	if len(problems) > 0 {
-		return nil, problems
+		return nil, nil, problems
 	}
 
 	for _, s := range l.sources {
@@ -104,9 +107,8 @@ func generateAll(ctx context.Context, req request) ([]output, error) {
 	}
 	validations, err := l.validations.wait()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var outputs []output
 	sources := maps.Clone(stubs)
 	for _, s := range l.sources {
 		fmt.Fprintf(os.Stderr, "%s%s\n", workingOn, s.dir)
@@ -122,16 +124,16 @@ func generateAll(ctx context.Context, req request) ([]output, error) {
 		outputs = append(outputs, o)
 	}
 	if len(problems) > 0 {
-		return nil, problems
+		return nil, nil, problems
 	}
 	problems, err = l.check(sources)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if len(problems) > 0 {
-		return nil, l.explain(problems, sources)
+		return nil, nil, l.explain(problems, sources)
 	}
-	return outputs, nil
+	return outputs, l.read(), nil
 }
 
 // generate runs every generator on one package; validations is what validation-gen
