@@ -18,7 +18,7 @@ const workerVerb = "generate-worker"
 
 func newGenerate(module Module) *cobra.Command {
 	var check, anew bool
-	var output string
+	var output, forPackage, as string
 	cmd := &cobra.Command{
 		Use:   "generate [DIR|PATTERN...]",
 		Short: "Write the code that a server needs of Go API packages",
@@ -34,10 +34,14 @@ With --check nothing is written. Files that are not up to date are a failure the
 so is what annex lint api finds.`,
 		Example: `  annex generate
   annex generate ./apis/...
+  annex generate --for k8s.io/api/apps/v1 --as apps.example.com/v1 ./facts/apps
   annex generate --check ./apis/wardle/v1beta1`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output != "text" && output != "json" {
 				return usageError{fmt.Errorf("--output %q: use text or json", output)}
+			}
+			if as != "" && forPackage == "" {
+				return usageError{errors.New("--as: says what the package of --for is served as: give that, too")}
 			}
 			self, err := os.Executable()
 			if err != nil {
@@ -47,6 +51,8 @@ so is what annex lint api finds.`,
 				Args:   args,
 				Check:  check,
 				Anew:   anew,
+				For:    forPackage,
+				As:     as,
 				Module: module,
 				Worker: []string{self, workerVerb},
 			})
@@ -57,6 +63,8 @@ so is what annex lint api finds.`,
 		},
 	}
 	cmd.Flags().BoolVar(&check, "check", false, "write nothing; fail and name the files that are not up to date")
+	cmd.Flags().StringVar(&forPackage, "for", "", "import path of a package that cannot be edited, whose facts are written into DIR")
+	cmd.Flags().StringVar(&as, "as", "", "group and version that the types of --for are served as, such as apps.example.com/v1")
 	cmd.Flags().BoolVar(&anew, "no-cache", false, "generate even if nothing has changed since the last run")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "format of the result: text or json")
 	return cmd

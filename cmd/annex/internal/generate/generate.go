@@ -40,6 +40,11 @@ type Options struct {
 	// Check asks for the result without writing it.
 	Check bool
 
+	// For is the import path of a package that cannot be edited. Its facts are written
+	// into the package in the one folder of Args, as those of the group and version As,
+	// or of its own if that is empty.
+	For, As string
+
 	// Anew generates even if nothing has changed since an earlier run.
 	Anew bool
 
@@ -77,7 +82,7 @@ func Run(ctx context.Context, o Options) ([]Package, error) {
 	if err != nil {
 		return nil, fmt.Errorf("generate: %w", err)
 	}
-	requests, err := requestsByModule(dir, o.Args)
+	requests, err := requestsOf(dir, o)
 	if err != nil {
 		return nil, err
 	}
@@ -130,6 +135,9 @@ func Run(ctx context.Context, o Options) ([]Package, error) {
 		if !packages[i].Changed {
 			continue
 		}
+		if err := os.MkdirAll(out.Dir, 0o755); err != nil {
+			return nil, fmt.Errorf("generate: %w", err)
+		}
 		for file, text := range out.files() {
 			if err := writeWhole(file, []byte(text), 0o644); err != nil {
 				return nil, err
@@ -154,6 +162,14 @@ func (o output) files() iter.Seq2[string, string] {
 type moduleRequest struct {
 	dir string
 	request
+}
+
+func requestsOf(dir string, o Options) ([]moduleRequest, error) {
+	if o.For == "" {
+		return requestsByModule(dir, o.Args)
+	}
+	r, err := foreignRequest(dir, o)
+	return []moduleRequest{r}, err
 }
 
 // requestsByModule sorts arguments by the Go module that they are in, for the

@@ -55,10 +55,14 @@ func (l *loaded) models(s *source) ([]*generator.File, error) {
 // openapi makes the definitions of the package's API types and of all types
 // that they refer to, but those that the server brings.
 func (l *loaded) openapi(s *source) ([]*generator.File, error) {
-	wanted := definitions(l.roots(s))
+	return l.openapiInto(s, s, definitions(l.roots(s)))
+}
+
+// openapiInto makes the definitions of wanted, which s leads to, for the package target.
+func (l *loaded) openapiInto(s, target *source, wanted map[*types.Type]bool) ([]*generator.File, error) {
 	c, files := l.context(s, openapigen.NameSystems(), openapigen.DefaultNameSystem())
 	args := openapiargs.New()
-	args.OutputDir, args.OutputPkg, args.OutputFile = s.dir, s.path, "openapi.go"
+	args.OutputDir, args.OutputPkg, args.OutputFile = target.dir, target.path, "openapi.go"
 	targets := openapigen.GetOpenAPITargets(c, args, nil)
 	for _, t := range targets {
 		t.(*generator.SimpleTarget).FilterFunc = func(_ *generator.Context, t *types.Type) bool { return wanted[t] }

@@ -21,6 +21,7 @@ type request struct {
 	Patterns []string
 	Explicit []string
 	Module   Module
+	Foreign  *foreign // instead of Patterns
 }
 
 // response is what a worker answers: packages, or problems.
@@ -71,6 +72,9 @@ func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 }
 
 func generateAll(ctx context.Context, req request) (outputs []output, read []string, err error) {
+	if req.Foreign != nil {
+		return generateForeign(ctx, *req.Foreign)
+	}
 	l, err := load(ctx, req)
 	if err != nil {
 		return nil, nil, err

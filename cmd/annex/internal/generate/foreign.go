@@ -1,0 +1,288 @@
+package generate
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	gotypes "go/types"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"text/template"
+
+	"golang.org/x/mod/modfile"
+	"golang.org/x/tools/go/packages"
+)
+
+// foreign asks for the facts of a package that cannot be edited, in a package beside it.
+type foreign struct {
+	// For is the package's import path.
+	For string
+	// Group and Version are what its types are registered as. They may be empty if the
+	// package says +groupName.
+	Group, Version string
+	// Dir is the folder of the package that gets the facts.
+	Dir string
+}
+
+// foreignRequest is the request for o.For, in the module that the facts go into.
+func foreignRequest(dir string, o Options) (moduleRequest, error) {
+	into := dir
+	switch {
+	case len(o.Args) > 1:
+		return moduleRequest{}, Problem{File: o.Args[1], Message: "the facts of one package go into one folder: name only one with --for"}
+	case len(o.Args) == 1 && filepath.IsAbs(o.Args[0]):
+		into = o.Args[0]
+	case len(o.Args) == 1:
+		into = filepath.Join(dir, o.Args[0])
+	}
+	if info, err := os.Stat(into); err == nil && !info.IsDir() {
+		return moduleRequest{}, Problem{File: o.Args[0], Message: "is a file: name the folder of the package that gets the facts"}
+	}
+	group, version, ok := strings.Cut(o.As, "/")
+	if o.As != "" && (!ok || !groupPattern.MatchString(group) || !versionPattern.MatchString(version)) {
+		return moduleRequest{}, Problem{Message: fmt.Sprintf("--as %q: want a group and a version, such as apps.example.com/v1", o.As)}
+	}
+	root, ok := moduleRoot(into)
+	if !ok {
+		return moduleRequest{}, Problem{File: into, Message: "is in no Go module: run go mod init in the folder that should be one"}
+	}
+	return moduleRequest{dir: root, request: request{Foreign: &foreign{For: o.For, Group: group, Version: version, Dir: into}}}, nil
+}
+
+// generateForeign makes the one package of a request for foreign facts.
+func generateForeign(ctx context.Context, f foreign) ([]output, []string, error) {
+	hidden, err := findGenerated()
+	if err != nil {
+		return nil, nil, err
+	}
+	restore, err := hide(hidden)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer restore()
+	target, read, err := f.target()
+	if err != nil {
+		return nil, nil, err
+	}
+	if slices.Contains(supportPackages, f.For) {
+		return nil, nil, noKinds(f.For)
+	}
+	matched, support, err := list(ctx, []string{f.For})
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(matched) != 1 || len(matched[0].GoFiles) == 0 {
+		return nil, nil, Problem{Message: fmt.Sprintf("--for %s: no such package in the module's dependencies: run go get %[1]s", f.For)}
+	}
+	l := &loaded{fset: token.NewFileSet(), listed: map[string]*packages.Package{}}
+	packages.Visit(append(slices.Clone(matched), support...), nil, func(p *packages.Package) { l.listed[p.PkgPath] = p })
+	s, err := scan(l.fset, matched[0])
+	if err != nil {
+		return nil, nil, err
+	}
+	identified, err := s.identify()
+	if err != nil {
+		return nil, nil, err
+	}
+	own := identified && (f.Group == "" || f.Group == s.group && f.Version == s.version)
+	switch {
+	case f.Group != "":
+		s.group, s.version = f.Group, f.Version
+	case !identified:
+		return nil, nil, Problem{Message: fmt.Sprintf("--for %s: the package does not say its group: say which it shall have, as in --as apps.example.com/%s", f.For, s.name)}
+	}
+	if _, named, _ := s.lookup("versionName"); f.Group == "" && !named && !versionElement.MatchString(s.version) {
+		return nil, nil, Problem{Message: fmt.Sprintf("--for %s: the package does not say its version: say which it shall have, as in --as %s/v1", f.For, s.group)}
+	}
+	l.sources = []*source{s}
+	if err := l.parse(); err != nil {
+		return nil, nil, err
+	}
+	o, err := l.foreignFacts(s, target, own)
+	if err != nil {
+		return nil, nil, err
+	}
+	return []output{o}, append(l.read(), read...), nil
+}
+
+func noKinds(path string) Problem {
+	return Problem{Message: fmt.Sprintf("--for %s: the package has no kinds: a kind is an exported struct that embeds metav1.TypeMeta and metav1.ObjectMeta", path)}
+}
+
+// target returns the package that gets the facts, and its files.
+func (f foreign) target() (*source, []string, error) {
+	root, _ := moduleRoot(f.Dir)
+	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		return nil, nil, fmt.Errorf("generate: %w", err)
+	}
+	rel, err := filepath.Rel(root, f.Dir)
+	if err != nil {
+		return nil, nil, fmt.Errorf("generate: %w", err)
+	}
+	t := &source{
+		path: path.Join(modfile.ModulePath(mod), filepath.ToSlash(rel)),
+		name: notIdentifier.ReplaceAllString(strings.ToLower(filepath.Base(f.Dir)), ""),
+		dir:  f.Dir, fset: token.NewFileSet(),
+		declared: map[string]token.Position{}, methods: map[string]map[string]bool{},
+	}
+	file := filepath.Join(f.Dir, FileName)
+	if ours, err := generated(file); err != nil || !ours {
+		return nil, nil, Problem{File: file, Line: 1, Message: "this file was not written by annex generate and would be overwritten: rename or remove it"}
+	}
+	names, err := filepath.Glob(filepath.Join(f.Dir, "*.go"))
+	if err != nil {
+		return nil, nil, fmt.Errorf("generate: %w", err)
+	}
+	var read []string
+	for _, name := range names {
+		if name == file || strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		parsed, err := parser.ParseFile(t.fset, name, nil, parser.ParseComments)
+		if err != nil {
+			return nil, nil, syntaxProblems(err)
+		}
+		t.name = parsed.Name.Name
+		t.files = append(t.files, parsed)
+		t.readNames(parsed)
+		read = append(read, name)
+	}
+	for _, name := range append([]string{"AddToScheme"}, reserved...) {
+		if at, ok := t.declared[name]; ok {
+			return nil, nil, Problem{File: at.Filename, Line: at.Line, Message: fmt.Sprintf("%s is the name of a function that is generated: rename this one", name)}
+		}
+	}
+	if !token.IsIdentifier(t.name) {
+		return nil, nil, Problem{File: f.Dir, Message: "the folder's name cannot be that of a package: put a file with a package clause there"}
+	}
+	return t, read, nil
+}
+
+var foreignTemplate = template.Must(template.New("foreign").Parse(`
+// API returns the facts about the package {{.Path}}.
+func API() api.Facts {
+	return api.Facts{
+		GroupVersion: schema.GroupVersion{Group: {{printf "%q" .Group}}, Version: {{printf "%q" .Version}}},
+		AddToScheme: AddToScheme,
+		{{- if .OwnDefaults}}
+		AddDefaults: foreign.RegisterDefaults,
+		{{- else if .Defaulted}}
+		AddDefaults: registerDefaults,
+		{{- end}}
+		OpenAPI: openAPIDefinitions,
+	}
+}
+
+// AddToScheme registers the types of {{.Path}} under {{.Group}}/{{.Version}}, and the
+// meta types that clients need with them. Calling it again with the same scheme is harmless.
+func AddToScheme(scheme *runtime.Scheme) error {
+	{{- if .Register}}
+	gv := schema.GroupVersion{Group: {{printf "%q" .Group}}, Version: {{printf "%q" .Version}}}
+	scheme.AddKnownTypes(gv,
+		{{- range .Objects}}
+		&foreign.{{.}}{},
+		{{- end}}
+	)
+	metav1.AddToGroupVersion(scheme, gv)
+	return nil
+	{{- else}}
+	return foreign.AddToScheme(scheme)
+	{{- end}}
+}
+{{if and .Defaulted (not .OwnDefaults)}}
+// registerDefaults registers the package's defaulting functions.
+func registerDefaults(scheme *runtime.Scheme) error {
+	{{- range .Defaulted}}
+	scheme.AddTypeDefaultingFunc(&foreign.{{.}}{}, func(obj any) { foreign.SetObjectDefaults_{{.}}(obj.(*foreign.{{.}})) })
+	{{- end}}
+	return nil
+}
+{{end}}`))
+
+// foreignFacts makes the facts of s for the package target. own says that the group
+// and version are the package's own, so that its own AddToScheme is used if there is one.
+func (l *loaded) foreignFacts(s, target *source, own bool) (output, error) {
+	objects := findObjects(l.universe[s.path])
+	for _, t := range slices.Concat(objects.kinds, objects.lists) {
+		if t.Methods["DeepCopyObject"] == nil {
+			return output{}, Problem{Message: fmt.Sprintf(
+				"--for %s: type %s has no method DeepCopyObject, and nobody can give it one from outside: copy the type, or embed it in one of yours", s.path, t.Name.Name)}
+		}
+	}
+	if len(objects.kinds) == 0 {
+		return output{}, noKinds(s.path)
+	}
+	exists := func(name string) bool { return s.declares(name) && l.universe[s.path].Functions[name] != nil }
+	data := struct {
+		facts
+		Path string
+	}{facts{Group: s.group, Version: s.version, Register: !own || !s.declares("AddToScheme"), OwnDefaults: exists("RegisterDefaults")}, s.path}
+	for _, t := range objects.all() {
+		data.Objects = append(data.Objects, t.Name.Name)
+		if exists("SetObjectDefaults_" + t.Name.Name) {
+			data.Defaulted = append(data.Defaulted, t.Name.Name)
+		}
+	}
+	m := newMerger(target)
+	m.ownSchemas = schemaPrefix(s.path)
+	functions := map[string]bool{}
+	files, err := l.openapiInto(s, target, definitions(slices.Concat(objects.all(), l.roots(s))))
+	if err != nil {
+		return output{}, err
+	}
+	for _, file := range files {
+		p, err := partOf(file)
+		if err == nil {
+			err = m.add(p, functions)
+		}
+		if err != nil {
+			return output{}, err
+		}
+	}
+	var b bytes.Buffer
+	if err := foreignTemplate.Execute(&b, data); err != nil {
+		return output{}, err
+	}
+	err = m.add(part{name: "registration", body: b.String(), imports: map[string]string{
+		"api": apiPackage, "metav1": metaPackage, "runtime": runtimePackage, "schema": schemaPackage, "foreign": s.path,
+	}}, functions)
+	if err != nil {
+		return output{}, err
+	}
+	text, err := m.file()
+	if err != nil {
+		return output{}, err
+	}
+	o := output{Package: target.path, Dir: target.dir, Group: s.group, Version: s.version, Kinds: names(objects.kinds), Source: string(text)}
+	return o, l.checkForeign(target, o)
+}
+
+// checkForeign type-checks the result.
+func (l *loaded) checkForeign(target *source, o output) error {
+	f, err := parser.ParseFile(l.fset, filepath.Join(o.Dir, FileName), o.Source, parser.SkipObjectResolution)
+	if err != nil {
+		return fmt.Errorf("parse generated code: %w", err)
+	}
+	parsed := l.parsedPackages()
+	cfg := &gotypes.Config{
+		Importer: importerFunc(func(path string) (*gotypes.Package, error) {
+			if p := parsed[path]; p != nil {
+				return p, nil
+			}
+			return nil, fmt.Errorf("package %s is not loaded", path)
+		}),
+		Sizes: gotypes.SizesFor("gc", runtime.GOARCH),
+	}
+	if _, err := cfg.Check(target.path, l.fset, []*ast.File{f}, nil); err != nil {
+		return fmt.Errorf("the code generated for %s does not compile: %s", l.sources[0].path, oneLine(err.Error()))
+	}
+	return nil
+}
