@@ -36,7 +36,6 @@ func (l *loaded) validate(s *source) Problems {
 			}
 		}
 		problems = append(problems, l.notKinds(s)...)
-		problems = append(problems, l.sameKinds(s)...)
 		if len(problems) == 0 && len(findObjects(l.universe[s.path]).kinds) == 0 {
 			at(s.position(), "package %s has no kinds: a kind is an exported struct that embeds metav1.TypeMeta and metav1.ObjectMeta", s.name)
 		}

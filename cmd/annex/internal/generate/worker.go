@@ -137,6 +137,12 @@ func generateAll(ctx context.Context, req request) (outputs []output, read []str
 	if len(problems) > 0 {
 		return nil, nil, l.explain(problems, sources)
 	}
+	for _, s := range l.sources {
+		problems = append(problems, l.sameKinds(s)...)
+	}
+	if len(problems) > 0 {
+		return nil, nil, problems
+	}
 	return outputs, l.read(), nil
 }
 
