@@ -21,6 +21,7 @@ is new; nothing else that is there changes.`,
 	cmd.AddCommand(
 		newCreateAPI(module),
 		newCreateAdmission(module),
+		newCreateController(module),
 		newCreateSubresource(module),
 		newCreateVersion(module),
 	)
@@ -138,6 +139,29 @@ of the server, where it is registered, and a test that calls it through the API.
 	}
 	kindFlags(cmd, &o.Group, &o.Kind)
 	cmd.Flags().StringVar(&o.Name, "name", "", "name of the subresource, such as feed")
+	s.flags(cmd)
+	return cmd
+}
+
+func newCreateController(module Module) *cobra.Command {
+	var o scaffold.HookOptions
+	s := scaffolding{verb: "create controller", module: module}
+	cmd := &cobra.Command{
+		Use:   "controller",
+		Short: "Add a controller of a kind",
+		Long: `Adds a controller of a kind beside the definition of the server, where it is
+registered, and a test of it. It runs inside the server, or in a process of its own
+with the server's verb controllers.`,
+		Example: `  annex create controller --kind Cat`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return s.run(cmd, func(common scaffold.Options) (*scaffold.Result, error) {
+				o.Options = common
+				return scaffold.Controller(o)
+			})
+		},
+	}
+	kindFlags(cmd, &o.Group, &o.Kind)
 	s.flags(cmd)
 	return cmd
 }

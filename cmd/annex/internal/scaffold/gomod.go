@@ -158,3 +158,35 @@ func mergeSums(existing, sums []byte) []byte {
 	}
 	return out
 }
+
+// direct notes in go.mod that the project now imports a module itself.
+func (p *plan) direct(path string) error {
+	file := filepath.Join(p.root, "go.mod")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("read go.mod: %w", err)
+	}
+	f, err := modfile.Parse("go.mod", text, nil)
+	if err != nil {
+		return generate.Problem{File: "go.mod", Message: err.Error()}
+	}
+	changed := false
+	for _, r := range f.Require {
+		changed = changed || r.Mod.Path == path && r.Indirect
+		r.Indirect = r.Indirect && r.Mod.Path != path
+	}
+	if !changed {
+		return nil
+	}
+	var all []*modfile.Require
+	for _, r := range f.Require {
+		all = append(all, &modfile.Require{Mod: r.Mod, Indirect: r.Indirect})
+	}
+	f.SetRequireSeparateIndirect(all)
+	f.Cleanup()
+	if text, err = f.Format(); err != nil {
+		return fmt.Errorf("write go.mod: %w", err)
+	}
+	p.edit("go.mod", text)
+	return nil
+}

@@ -166,6 +166,9 @@ func Subresource(o SubresourceOptions) (*Result, error) {
 	if err := w.edited(p.server); err != nil {
 		return nil, err
 	}
+	if err := w.direct("k8s.io/client-go"); err != nil {
+		return nil, err
+	}
 	files, err := w.carryOut(o.Options)
 	if err != nil {
 		return nil, err
