@@ -108,14 +108,18 @@ func (s *scaffolding) generate(ctx context.Context, result *scaffold.Result) err
 	}
 	packages, err := generate.Run(ctx, o)
 	for _, p := range packages {
-		state := scaffold.Unchanged
-		switch {
-		case created[p.File]:
-			state = scaffold.Created
-		case p.Changed:
-			state = scaffold.Changed
+		for _, file := range []string{p.Proto, p.File} {
+			state := scaffold.Unchanged
+			switch {
+			case file == "":
+				continue
+			case created[p.File]:
+				state = scaffold.Created
+			case p.Changed:
+				state = scaffold.Changed
+			}
+			result.Files = append(result.Files, scaffold.File{Path: file, State: state})
 		}
-		result.Files = append(result.Files, scaffold.File{Path: p.File, State: state})
 	}
 	return err
 }

@@ -39,6 +39,8 @@ type kindData struct {
 	Pkg string
 	// Import is the path of the version's package, Module that of the project.
 	Import, Module string
+	// Protobuf says that the package shall have it.
+	Protobuf bool
 }
 
 func newKindData(p *project, group, version, kind, resource string) kindData {
@@ -47,6 +49,7 @@ func newKindData(p *project, group, version, kind, resource string) kindData {
 		Kind: kind, Singular: strings.ToLower(kind), Resource: resource, Receiver: strings.ToLower(kind[:1]),
 		Pkg:    importAlias(group, version),
 		Import: path.Join(p.module, groupFolder(group), version), Module: p.module,
+		Protobuf: true,
 	}
 }
 

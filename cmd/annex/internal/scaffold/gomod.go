@@ -17,7 +17,7 @@ import (
 )
 
 // direct are the modules that a project itself imports.
-var direct = []string{library, "k8s.io/apimachinery", "k8s.io/kube-openapi"}
+var direct = []string{library, "google.golang.org/protobuf", "k8s.io/apimachinery", "k8s.io/kube-openapi"}
 
 // ownTests are the modules that only the library's own tests import. All its other
 // requirements are a project's, too: with them, and with the sums beside them, the

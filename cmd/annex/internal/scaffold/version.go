@@ -45,6 +45,7 @@ func Version(o VersionOptions) (*Result, error) {
 	if hubSource == nil {
 		return nil, p.problem(p.server, k.element.Pos(), "the type %s.%s is not declared in %s: write the version by hand", k.pkg, o.Kind, k.hub.dir)
 	}
+	added.Protobuf = slices.ContainsFunc(k.hub.sources, func(s *source) bool { return bytes.Contains(s.text, []byte(protobufTag)) })
 	hubVersion := path.Base(k.hub.dir)
 	old := newKindData(p, k.group, hubVersion, o.Kind, k.resource)
 	types, err := k.copyTypes(added, o.Hub)
@@ -95,6 +96,9 @@ func Version(o VersionOptions) (*Result, error) {
 	result.Next = append(result.Next, "annex generate && go test ./...   # the round-trip test tells what the conversion loses")
 	return result, nil
 }
+
+// protobufTag is what a package says that has protobuf.
+const protobufTag = "+k8s:protobuf-gen=package"
 
 // projectKind is a kind of a project, as it is registered.
 type projectKind struct {
