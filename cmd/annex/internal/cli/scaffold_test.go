@@ -140,6 +140,8 @@ var steps = []struct{ file, command string }{
 	{"create-api", "create api --group animal --version v1alpha1 --kind Cat"},
 	{"create-api-second", "create api --group animal --version v1alpha1 --kind Zoo --namespaced=false"},
 	{"create-admission", "create admission --kind Cat"},
+	{"create-controller", "create controller --kind Cat"},
+	{"create-subresource", "create subresource --kind Cat --name feed"},
 	{"create-version", "create version --kind Cat --version v1beta1"},
 }
 
@@ -161,7 +163,7 @@ func TestTheTreesOfAProject(t *testing.T) {
 				continue
 			}
 			text := after[file]
-			if file == "go.sum" || file == "go.mod" || filepath.Base(file) == generate.FileName {
+			if file == "go.sum" || file == "go.mod" || filepath.Base(file) == generate.FileName || filepath.Ext(file) == ".proto" {
 				text = summary(file, text)
 			}
 			archive.Files = append(archive.Files, txtar.File{Name: file, Data: []byte(text)})
