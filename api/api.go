@@ -41,4 +41,10 @@ type Facts struct {
 	// they refer to, by OpenAPI model name, but for those of apimachinery, which
 	// the server has.
 	OpenAPI common.GetOpenAPIDefinitions
+
+	// CustomResources returns, by kind, the CustomResourceDefinition in JSON that the
+	// package's kubebuilder markers make: with this version alone, and without
+	// descriptions. The version has storage set if the kind is marked
+	// +kubebuilder:storageversion. Nil means that the package has no such markers.
+	CustomResources func() map[string]string
 }

@@ -83,6 +83,7 @@ const (
 	groupValidations
 	groupDefinitions
 	groupProtobuf
+	groupCustomResources
 )
 
 // localNames are the identifiers that generators use for parameters and
@@ -348,6 +349,8 @@ func groupOf(fn *ast.FuncDecl) int {
 		return groupDefinitions
 	case slices.Contains(protobuf.Helpers, name):
 		return groupProtobuf
+	case name == customResourcesFunction:
+		return groupCustomResources
 	}
 	if name == "RegisterConversions" {
 		return groupRegistration

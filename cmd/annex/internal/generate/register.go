@@ -24,6 +24,9 @@ type facts struct {
 
 	Converted bool     // there are conversions to the hub
 	Validated []string // types that have a Validate function
+
+	// CustomResources says that there is a function that returns them.
+	CustomResources bool
 }
 
 // factsOf collects the facts; functions are the names of the functions that
@@ -42,6 +45,7 @@ func factsOf(s *source, o objects, functions map[string]bool) facts {
 		}
 	}
 	slices.Sort(f.Validated)
+	f.CustomResources = functions[customResourcesFunction]
 	switch {
 	case s.declares("RegisterDefaults"):
 		f.Defaults, f.OwnDefaults = "RegisterDefaults", true
@@ -67,6 +71,9 @@ func API() api.Facts {
 		AddValidations: registerValidations,
 		{{- end}}
 		OpenAPI: openAPIDefinitions,
+		{{- if .CustomResources}}
+		CustomResources: customResources,
+		{{- end}}
 	}
 }
 {{if .Register}}

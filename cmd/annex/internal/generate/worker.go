@@ -13,6 +13,8 @@ import (
 
 	"k8s.io/gengo/v2/generator"
 	"k8s.io/gengo/v2/types"
+
+	"github.com/annexapi/annex/cmd/annex/internal/crd/schema"
 )
 
 // request is what a worker is asked: the packages that Patterns match. Folders
@@ -113,10 +115,14 @@ func generateAll(ctx context.Context, req request) (outputs []output, read []str
 	if err != nil {
 		return nil, nil, err
 	}
+	marked, err := l.markers()
+	if err != nil {
+		return nil, nil, err
+	}
 	sources := maps.Clone(stubs)
 	for _, s := range l.sources {
 		fmt.Fprintf(os.Stderr, "%s%s\n", workingOn, s.dir)
-		o, err := l.generate(s, validations[s.path])
+		o, err := l.generate(s, validations[s.path], marked)
 		if err != nil {
 			for _, p := range asProblems(err) {
 				p.File = cmp.Or(p.File, s.dir)
@@ -147,8 +153,8 @@ func generateAll(ctx context.Context, req request) (outputs []output, read []str
 }
 
 // generate runs every generator on one package; validations is what validation-gen
-// made of it.
-func (l *loaded) generate(s *source, validations part) (output, error) {
+// made of it, marked what kubebuilder's parser knows.
+func (l *loaded) generate(s *source, validations part, marked *schema.Packages) (output, error) {
 	generators := []func(*source) ([]*generator.File, error){l.deepcopy, l.models}
 	if s.group != "" {
 		generators = append(generators, l.defaults, l.conversions, l.openapi)
@@ -188,6 +194,15 @@ func (l *loaded) generate(s *source, validations part) (output, error) {
 		o.Proto = proto
 	}
 	if s.group != "" {
+		markers, err := customResources(marked, s)
+		if err != nil {
+			return output{}, err
+		}
+		if markers != nil {
+			if err := m.add(*markers, functions); err != nil {
+				return output{}, err
+			}
+		}
 		objects := findObjects(l.universe[s.path])
 		p, err := factsOf(s, objects, functions).render()
 		if err != nil {

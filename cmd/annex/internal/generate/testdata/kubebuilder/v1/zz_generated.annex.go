@@ -14,9 +14,10 @@ import (
 // API returns the generated facts about this package.
 func API() api.Facts {
 	return api.Facts{
-		GroupVersion: schema.GroupVersion{Group: "kb.example.com", Version: "v1"},
-		AddToScheme:  AddToScheme,
-		OpenAPI:      openAPIDefinitions,
+		GroupVersion:    schema.GroupVersion{Group: "kb.example.com", Version: "v1"},
+		AddToScheme:     AddToScheme,
+		OpenAPI:         openAPIDefinitions,
+		CustomResources: customResources,
 	}
 }
 
@@ -243,5 +244,44 @@ func schema_JobSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
 				Required: []string{"schedule"},
 			},
 		},
+	}
+}
+
+// customResources returns the CustomResourceDefinitions of this package's version, by kind.
+func customResources() map[string]string {
+	return map[string]string{
+		"Job": `{
+	"apiVersion": "apiextensions.k8s.io/v1",
+	"kind": "CustomResourceDefinition",
+	"metadata": {"name":"jobs.kb.example.com"},
+	"spec": {
+		"group": "kb.example.com",
+		"names": {"plural":"jobs","singular":"job","kind":"Job","listKind":"JobList"},
+		"scope": "Namespaced",
+		"versions": [
+			{
+				"name": "v1",
+				"served": true,
+				"storage": false,
+				"schema": {
+					"openAPIV3Schema": {
+						"type": "object",
+						"properties": {
+							"apiVersion": {"type":"string"},
+							"kind": {"type":"string"},
+							"metadata": {"type":"object"},
+							"spec": {
+								"type": "object",
+								"required": ["schedule"],
+								"properties": {"keep":{"type":"integer","format":"int32","default":10},"schedule":{"type":"string","minLength":0}}
+							}
+						}
+					}
+				},
+				"subresources": {"status":{}}
+			}
+		]
+	}
+}`,
 	}
 }

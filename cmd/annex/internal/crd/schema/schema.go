@@ -1,0 +1,243 @@
+// Package schema reads kubebuilder's markers: it makes the CustomResourceDefinitions of
+// Go types with controller-tools' own parser and generator, so that a marker means here
+// what it means there, and finds the markers that controller-tools would overlook.
+package schema
+
+import (
+	"errors"
+	"fmt"
+	"go/token"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/tools/go/packages"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-tools/pkg/crd"
+	crdmarkers "sigs.k8s.io/controller-tools/pkg/crd/markers"
+	"sigs.k8s.io/controller-tools/pkg/loader"
+	"sigs.k8s.io/controller-tools/pkg/markers"
+)
+
+// Problem is one thing that is wrong in the packages.
+type Problem struct {
+	// File, Line and Column say where; zero values mean unknown.
+	File         string
+	Line, Column int
+	// Message says what, on one line.
+	Message string
+}
+
+// Error returns the problem as FILE:LINE:COLUMN: MESSAGE.
+func (p Problem) Error() string {
+	return strings.TrimPrefix(fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Message), ":0:0: ")
+}
+
+// Packages are Go packages as controller-tools loads them: parsed and typed when they
+// are first needed. They are not safe for concurrent use.
+type Packages struct {
+	fset     *token.FileSet
+	roots    []*loader.Package
+	registry *markers.Registry
+}
+
+// Load finds the packages that patterns of the go command match, in the folder dir;
+// empty is the current one. It honours the environment's GOFLAGS.
+func Load(dir string, patterns ...string) (*Packages, error) {
+	fset := token.NewFileSet()
+	roots, err := loader.LoadRootsWithConfig(&packages.Config{Dir: dir, Fset: fset}, patterns...)
+	if err != nil {
+		return nil, fmt.Errorf("load packages: %w", err)
+	}
+	registry := &markers.Registry{}
+	if err := crdmarkers.Register(registry); err != nil {
+		return nil, fmt.Errorf("register markers: %w", err)
+	}
+	return &Packages{fset: fset, roots: roots, registry: registry}, nil
+}
+
+// Paths are the import paths of the packages that were matched.
+func (p *Packages) Paths() []string {
+	paths := make([]string, len(p.roots))
+	for i, root := range p.roots {
+		paths[i] = root.PkgPath
+	}
+	return paths
+}
+
+// Definitions returns the CustomResourceDefinitions of all kinds in the packages, with
+// all their versions and descriptions, sorted by name: what controller-gen's crd
+// generator writes with its default options, without the annotation that names it.
+// Problems of the packages, an overlooked marker among them, are returned joined; each is
+// a Problem.
+func (p *Packages) Definitions() ([]apiextensionsv1.CustomResourceDefinition, error) {
+	problems := p.overlooked()
+	parser := p.parser()
+	for _, root := range p.roots {
+		parser.NeedPackage(root)
+	}
+	var all []apiextensionsv1.CustomResourceDefinition
+	for _, kind := range p.kinds(parser) {
+		parser.NeedCRDFor(kind, nil)
+		if definition, ok := parser.CustomResourceDefinitions[kind]; ok {
+			crd.FixTopLevelMetadata(definition)
+			all = append(all, definition)
+		}
+	}
+	problems = append(problems, p.problems()...)
+	if len(problems) > 0 {
+		return nil, join(problems)
+	}
+	slices.SortFunc(all, func(a, b apiextensionsv1.CustomResourceDefinition) int { return strings.Compare(a.Name, b.Name) })
+	return all, nil
+}
+
+// Version returns, by kind, the CustomResourceDefinitions of one of the packages, which
+// have the package's version only and no descriptions. The version has storage set if,
+// and only if, the kind is marked +kubebuilder:storageversion. A package without markers
+// of kubebuilder's about its kinds has none, and nor has a kind whose version is skipped.
+func (p *Packages) Version(path string) (map[string]apiextensionsv1.CustomResourceDefinition, error) {
+	i := slices.IndexFunc(p.roots, func(root *loader.Package) bool { return root.PkgPath == path })
+	if i < 0 {
+		return nil, fmt.Errorf("package %s is not loaded", path)
+	}
+	root := p.roots[i]
+	root.NeedSyntax()
+	if !p.marked(root) {
+		return nil, join(slices.Concat(p.overlookedIn(root), problemsOf(root)))
+	}
+	problems := p.overlookedIn(root)
+	parser := p.parser()
+	parser.NeedPackage(root)
+	all := map[string]apiextensionsv1.CustomResourceDefinition{}
+	none := 0
+	for _, kind := range p.kinds(parser) {
+		info := parser.LookupType(root, kind.Kind)
+		if info == nil {
+			continue
+		}
+		// Packages that this one imports may be other versions of the kind.
+		maps.DeleteFunc(parser.GroupVersions, func(other *loader.Package, _ schema.GroupVersion) bool { return other != root })
+		parser.NeedCRDFor(kind, &none)
+		definition, ok := parser.CustomResourceDefinitions[kind]
+		if !ok {
+			continue
+		}
+		crd.FixTopLevelMetadata(definition)
+		definition.Spec.Versions[0].Storage = info.Markers.Get("kubebuilder:storageversion") != nil
+		all[kind.Kind] = definition
+	}
+	for _, loaded := range p.reached(root) {
+		problems = append(problems, problemsOf(loaded)...)
+	}
+	if unserved := func(p Problem) bool { return strings.Contains(p.Message, "does not serve any version") }; len(problems) > 0 {
+		// Another version may be served.
+		problems = slices.DeleteFunc(problems, unserved)
+	}
+	if len(problems) > 0 {
+		return nil, join(problems)
+	}
+	return all, nil
+}
+
+func (p *Packages) parser() *crd.Parser {
+	parser := &crd.Parser{
+		Collector: &markers.Collector{Registry: p.registry},
+		Checker:   &loader.TypeChecker{NodeFilters: []loader.NodeFilter{crd.Generator{}.CheckFilter()}},
+		// The two options of controller-gen that only accept more.
+		IgnoreUnexportedFields: true,
+		AllowDangerousTypes:    true,
+	}
+	crd.AddKnownTypes(parser)
+	return parser
+}
+
+func (p *Packages) kinds(parser *crd.Parser) []schema.GroupKind {
+	meta := crd.FindMetav1(p.roots)
+	if meta == nil {
+		return nil
+	}
+	return crd.FindKubeKinds(parser, meta)
+}
+
+// problems are what controller-tools found wrong in the packages and in those that their
+// types come from.
+func (p *Packages) problems() []Problem {
+	var problems []Problem
+	for _, loaded := range p.reached(p.roots...) {
+		problems = append(problems, problemsOf(loaded)...)
+	}
+	return problems
+}
+
+func (p *Packages) reached(from ...*loader.Package) []*loader.Package {
+	var all []*loader.Package
+	seen := map[string]bool{}
+	var visit func(*loader.Package)
+	visit = func(loaded *loader.Package) {
+		if seen[loaded.ID] {
+			return
+		}
+		seen[loaded.ID] = true
+		all = append(all, loaded)
+		imports := loaded.Imports()
+		for _, path := range slices.Sorted(maps.Keys(imports)) {
+			visit(imports[path])
+		}
+	}
+	for _, root := range from {
+		visit(root)
+	}
+	return all
+}
+
+// problemsOf leaves out what does not type-check: that is the compiler's to say, and
+// generated code may be missing.
+func problemsOf(loaded *loader.Package) []Problem {
+	var problems []Problem
+	for _, e := range loaded.Errors {
+		if e.Kind == packages.TypeError {
+			continue
+		}
+		problem := Problem{Message: strings.Join(strings.Fields(e.Msg), " ")}
+		if parts := strings.Split(e.Pos, ":"); len(parts) >= 2 && strings.HasSuffix(parts[0], ".go") {
+			problem.File = parts[0]
+			problem.Line, _ = strconv.Atoi(parts[1])
+			if len(parts) > 2 {
+				problem.Column, _ = strconv.Atoi(parts[2])
+			}
+		}
+		// Each kind that has a broken type in it says so.
+		if !slices.Contains(problems, problem) {
+			problems = append(problems, problem)
+		}
+	}
+	return problems
+}
+
+func join(problems []Problem) error {
+	errs := make([]error, len(problems))
+	for i, p := range problems {
+		errs[i] = p
+	}
+	return errors.Join(errs...)
+}
+
+// ProblemsOf returns the problems in an error of this package, nil if it is another.
+func ProblemsOf(err error) []Problem {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return nil
+	}
+	var problems []Problem
+	for _, e := range joined.Unwrap() {
+		var p Problem
+		if !errors.As(e, &p) {
+			return nil
+		}
+		problems = append(problems, p)
+	}
+	return problems
+}

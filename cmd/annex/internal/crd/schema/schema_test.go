@@ -1,0 +1,135 @@
+package schema_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/annexapi/annex/cmd/annex/internal/crd/schema"
+)
+
+// load writes a package of one file into a folder of this module, which has the
+// libraries that it imports, and loads it.
+func load(t *testing.T, source string) (*schema.Packages, string) {
+	t.Helper()
+	if err := os.MkdirAll("testdata", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("testdata", "tmp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		os.RemoveAll(dir)
+		os.Remove("testdata")
+	})
+	if err := os.WriteFile(filepath.Join(dir, "types.go"), []byte(source), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	packages, err := schema.Load(dir, ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return packages, packages.Paths()[0]
+}
+
+const header = `// +groupName=zoo.example.com
+// +versionName=v1
+package v1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+`
+
+const object = `
+type Cat struct {
+	metav1.TypeMeta   ` + "`json:\",inline\"`" + `
+	metav1.ObjectMeta ` + "`json:\"metadata,omitempty\"`" + `
+	Spec CatSpec ` + "`json:\"spec\"`" + `
+	Status CatStatus ` + "`json:\"status,omitempty\"`" + `
+}
+
+type CatStatus struct{}
+`
+
+func TestTheDefinitionOfOneVersion(t *testing.T) {
+	packages, path := load(t, header+`
+// +kubebuilder:resource:scope=Cluster,shortName=ct
+// +kubebuilder:subresource:status`+object+`
+// CatSpec has a description.
+type CatSpec struct {
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:default=9
+	Lives int32 `+"`json:\"lives,omitempty\"`"+`
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="is for life"
+	Name string `+"`json:\"name\"`"+`
+}
+`)
+	definitions, err := packages.Version(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := json.Marshal(definitions["Cat"].Spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"group":"zoo.example.com","names":{"plural":"cats","singular":"cat","shortNames":["ct"],"kind":"Cat","listKind":"CatList"},"scope":"Cluster",` +
+		`"versions":[{"name":"v1","served":true,"storage":false,"schema":{"openAPIV3Schema":{"type":"object","required":["spec"],` +
+		`"properties":{"apiVersion":{"type":"string"},"kind":{"type":"string"},"metadata":{"type":"object"},` +
+		`"spec":{"type":"object","required":["name"],"properties":{"lives":{"type":"integer","format":"int32","default":9,"minimum":1},` +
+		`"name":{"type":"string","x-kubernetes-validations":[{"rule":"self == oldSelf","message":"is for life"}]}}},` +
+		`"status":{"type":"object"}}}},"subresources":{"status":{}}}]}`
+	if string(got) != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestAPackageWithoutMarkersHasNoDefinitions(t *testing.T) {
+	packages, path := load(t, header+"// +kubebuilder:object:root=true\n// +kubebuilder:rbac:groups=a,verbs=get"+object+"\n\ntype CatSpec struct{}\n")
+	definitions, err := packages.Version(path)
+	if err != nil || len(definitions) > 0 {
+		t.Errorf("got %v, %v", definitions, err)
+	}
+}
+
+func TestAMarkerThatWouldBeOverlookedIsAProblem(t *testing.T) {
+	for name, test := range map[string]struct {
+		spec, want string
+		line       int
+	}{
+		"a typing mistake": {
+			"// +kubebuilder:validation:Minimun=3\n\tLives int32 `json:\"lives\"`",
+			"unknown marker +kubebuilder:validation:Minimun: did you mean +kubebuilder:validation:Minimum?", 19,
+		},
+		"no marker at all": {
+			"// +kubebuilder:colour=red\n\tLives int32 `json:\"lives\"`",
+			"unknown marker +kubebuilder:colour: controller-tools has none of this name, remove it or see its list of markers", 19,
+		},
+		"a type's marker at a field": {
+			"// +kubebuilder:subresource:status\n\tLives int32 `json:\"lives\"`",
+			"+kubebuilder:subresource:status has no effect here: it belongs above a type", 19,
+		},
+		"a value of the wrong type": {
+			"// +kubebuilder:validation:Minimum=few\n\tLives int32 `json:\"lives\"`",
+			"few", 19,
+		},
+		"a rule for another type": {
+			"// +kubebuilder:validation:MaxLength=3\n\tLives int32 `json:\"lives\"`",
+			"must apply maxlength to a textual value", 0,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			packages, path := load(t, header+object+"\n\ntype CatSpec struct {\n\t"+test.spec+"\n}\n")
+			_, err := packages.Version(path)
+			problems := schema.ProblemsOf(err)
+			if len(problems) != 1 || !strings.Contains(problems[0].Message, test.want) {
+				t.Fatalf("got %v, want %q", err, test.want)
+			}
+			if test.line != 0 && problems[0].Line != test.line || filepath.Base(problems[0].File) != "types.go" {
+				t.Errorf("at %s:%d", problems[0].File, problems[0].Line)
+			}
+		})
+	}
+}

@@ -1,0 +1,151 @@
+package generate
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"github.com/annexapi/annex/cmd/annex/internal/crd/schema"
+)
+
+const customResourcesFunction = "customResources"
+
+// markers loads the packages of the pass that have markers of kubebuilder's for the
+// parser of those; nil if none has. The other generators do not understand them.
+func (l *loaded) markers() (*schema.Packages, error) {
+	var paths []string
+	for _, s := range l.sources {
+		if s.group != "" && s.mentions("+kubebuilder:") {
+			paths = append(paths, s.path)
+		}
+	}
+	if len(paths) == 0 {
+		return nil, nil
+	}
+	packages, err := schema.Load("", paths...)
+	if err != nil {
+		return nil, listProblem(err)
+	}
+	return packages, nil
+}
+
+// mentions reports whether a comment of the package has the text in it.
+func (s *source) mentions(text string) bool {
+	for _, f := range s.files {
+		for _, group := range f.Comments {
+			for _, c := range group.List {
+				if strings.Contains(c.Text, text) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// customResources makes the function that returns what the markers of the package say,
+// if it has any.
+func customResources(packages *schema.Packages, s *source) (*part, error) {
+	if packages == nil || !slices.Contains(packages.Paths(), s.path) {
+		return nil, nil
+	}
+	definitions, err := packages.Version(s.path)
+	if problems := schema.ProblemsOf(err); len(problems) > 0 {
+		all := make(Problems, len(problems))
+		for i, p := range problems {
+			all[i] = Problem(p)
+		}
+		return nil, all
+	}
+	if err != nil || len(definitions) == 0 {
+		return nil, err
+	}
+	var b strings.Builder
+	b.WriteString("// customResources returns the CustomResourceDefinitions of this package's version, by kind.\n" +
+		"func " + customResourcesFunction + "() map[string]string {\n\treturn map[string]string{\n")
+	for _, kind := range slices.Sorted(maps.Keys(definitions)) {
+		text, err := definitionText(definitions[kind])
+		if err != nil {
+			return nil, fmt.Errorf("CustomResourceDefinition of %s: %w", kind, err)
+		}
+		fmt.Fprintf(&b, "\t\t%q: %s,\n", kind, literal(text))
+	}
+	b.WriteString("\t}\n}\n")
+	return &part{name: "markers", body: b.String()}, nil
+}
+
+func literal(text string) string {
+	if strconv.CanBackquote(strings.ReplaceAll(text, "\n", "")) {
+		return "`" + text + "`"
+	}
+	return strconv.Quote(text)
+}
+
+// definitionText is a definition in JSON, for reviews: what fits on a line is on one.
+func definitionText(definition apiextensionsv1.CustomResourceDefinition) (string, error) {
+	plain, err := json.Marshal(struct {
+		APIVersion string                                       `json:"apiVersion"`
+		Kind       string                                       `json:"kind"`
+		Metadata   map[string]any                               `json:"metadata"`
+		Spec       apiextensionsv1.CustomResourceDefinitionSpec `json:"spec"`
+	}{definition.APIVersion, definition.Kind, map[string]any{"name": definition.Name}, definition.Spec})
+	if err != nil {
+		return "", err
+	}
+	var b bytes.Buffer
+	if err := layOut(&b, plain, 0); err != nil {
+		return "", err
+	}
+	return b.String(), nil
+}
+
+// lineWidth is how much JSON is put on a line, without indentation.
+const lineWidth = 120
+
+// layOut writes JSON with objects and arrays on one line if they fit.
+func layOut(b *bytes.Buffer, value json.RawMessage, depth int) error {
+	if len(value) <= lineWidth || value[0] != '{' && value[0] != '[' {
+		b.Write(value)
+		return nil
+	}
+	decoder := json.NewDecoder(bytes.NewReader(value))
+	if _, err := decoder.Token(); err != nil {
+		return err
+	}
+	indent := "\n" + strings.Repeat("\t", depth)
+	b.WriteByte(value[0])
+	for first := true; decoder.More(); first = false {
+		if !first {
+			b.WriteByte(',')
+		}
+		b.WriteString(indent + "\t")
+		if value[0] == '{' {
+			key, err := decoder.Token()
+			if err != nil {
+				return err
+			}
+			quoted, err := json.Marshal(key)
+			if err != nil {
+				return err
+			}
+			b.Write(quoted)
+			b.WriteString(": ")
+		}
+		var element json.RawMessage
+		if err := decoder.Decode(&element); err != nil {
+			return err
+		}
+		if err := layOut(b, element, depth+1); err != nil {
+			return err
+		}
+	}
+	b.WriteString(indent)
+	b.WriteByte(value[len(value)-1])
+	return nil
+}
