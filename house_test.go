@@ -18,19 +18,24 @@ const module = "github.com/annexapi/annex"
 // follow a request from the façade to the disk; the reason stands where it is not
 // plain.
 var rooms = map[string][]string{
-	"":                             {"api", "internal/controllers", "internal/define", "internal/informer", "internal/maintenance", "internal/serve", "internal/upstream", "store/etcd", "store/journal"}, // etcd's options are part of ours
-	"annextest":                    {"", "internal/convert", "internal/define", "store/etcd"},                                                                                                             // whose options are part of the façade's
-	"api":                          {},                                                                                                                                                                    // clients link it
-	"internal/define":              {"api"},
+	// The options of etcd are part of ours.
+	"": {
+		"api", "internal/controllers", "internal/define", "internal/informer", "internal/maintenance", "internal/serve", "internal/upstream",
+		"store/etcd", "store/journal",
+	},
+	"annextest":                    {"", "internal/convert", "internal/define", "store/etcd"}, // etcd's options are part of the façade's
+	"api":                          {},                                                        // clients link it
+	"internal/define":              {"api", "internal/structural"},
+	"internal/structural":          {},
 	"internal/controllers":         {"internal/define"},
-	"internal/convert":             {"internal/define"},
+	"internal/convert":             {"internal/define", "internal/structural"},
 	"internal/convert/metaopenapi": {},
 	"internal/admit":               {"internal/define"},
 	"internal/encryption":          {"store"},
 	"internal/encryption/kmstest":  {}, // for tests
 	"internal/informer":            {"internal/define"},
 	"internal/registry":            {"internal/admit", "internal/convert", "internal/define", "store"},
-	"internal/upstream":            {"internal/convert", "internal/define", "internal/registry"},
+	"internal/upstream":            {"internal/convert", "internal/define", "internal/registry", "internal/structural"},
 	"internal/auth":                {},
 	"internal/certs":               {},
 	"internal/loopback":            {},
@@ -40,6 +45,8 @@ var rooms = map[string][]string{
 	"internal/virtual":             {"internal/define", "internal/mvcc", "store", "store/memory"},
 	"internal/shop/v1":             {"api"}, // the tests' own API
 	"internal/shop/v1beta1":        {"api", "internal/shop/v1"},
+	"internal/shop/marked/v1":      {"api"},
+	"internal/shop/marked/v1beta1": {"api", "internal/shop/marked/v1"},
 	"internal/shop/legacy/v1":      {"api", "internal/shop/v1"},
 	"internal/shop/rules/v1":       {"api"}, // rules that are tags
 	"internal/shop/rules/v1beta1":  {"api", "internal/shop/rules/v1"},

@@ -46,7 +46,9 @@ type KindBuilder[T any] struct {
 // the function API that annex generate wrote into T's package.
 //
 // The kind is namespaced and serves all verbs in all its versions, and the
-// subresource /status if T has a field Status.
+// subresource /status if T has a field Status. If its package has kubebuilder markers,
+// they decide about that, the scope, names, columns and whatever else they say, and what
+// is said here adds to it; see docs/reference/markers.md.
 func KindOf[T, L any, PT object[T], PL list[L]](resource string, facts func() api.Facts) *KindBuilder[T] {
 	t := reflect.TypeFor[T]()
 	hub := &define.Version{Facts: facts, Type: t, ListType: reflect.TypeFor[L]()}
@@ -247,7 +249,7 @@ func (k *KindBuilder[T]) Warn(warn func(ctx context.Context, obj *T) []string) *
 // WithoutStatus serves no /status: the field Status is then written with the rest
 // of the object.
 func (k *KindBuilder[T]) WithoutStatus() *KindBuilder[T] {
-	k.kind.Status = false
+	k.kind.Status, k.kind.WithoutStatus = false, true
 	return k
 }
 

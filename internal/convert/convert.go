@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/structural"
 )
 
 // Machinery converts, encodes and decodes the objects of one server. It is
@@ -35,6 +36,8 @@ type Machinery struct {
 	ParameterCodec runtime.ParameterCodec
 
 	groups map[string]*Machinery
+	// structural holds the versions with kubebuilder markers that clients may send.
+	structural map[schema.GroupVersionKind]*structural.Version
 }
 
 // Of returns the machinery for serving a group. Where kinds of several groups share
@@ -70,7 +73,7 @@ func New(server *define.Server, extra ...func(scheme *runtime.Scheme, aliases bo
 // newMachinery registers the kinds of one group first, then those with objects of
 // their own.
 func newMachinery(server *define.Server, first string, extra []func(scheme *runtime.Scheme, aliases bool) error) (*Machinery, error) {
-	m := &Machinery{Scheme: runtime.NewScheme(), Public: runtime.NewScheme()}
+	m := &Machinery{Scheme: runtime.NewScheme(), Public: runtime.NewScheme(), structural: map[schema.GroupVersionKind]*structural.Version{}}
 	for _, scheme := range []*runtime.Scheme{m.Scheme, m.Public} {
 		unversioned := schema.GroupVersion{Version: "v1"}
 		metav1.AddToGroupVersion(scheme, unversioned)
@@ -148,6 +151,9 @@ func (m *Machinery) addKind(k *define.Kind) error {
 		if err := m.addFieldLabels(k, v); err != nil {
 			return err
 		}
+		if v.Structural != nil && k.Owner().Own == nil {
+			m.structural[v.GroupVersion.WithKind(k.Name)] = v.Structural
+		}
 		if v.Same {
 			continue // the Go type is registered by its own version
 		}
@@ -169,7 +175,8 @@ func (m *Machinery) addKind(k *define.Kind) error {
 	return nil
 }
 
-// addDefaults registers the generated defaults followed by the declared ones. A
+// addDefaults registers the defaults of markers followed by the generated and the
+// declared ones. A
 // scheme holds one defaulting function for a type, hence the scheme beside it.
 func (m *Machinery) addDefaults(v *define.Version) error {
 	facts := v.Facts()
@@ -180,6 +187,9 @@ func (m *Machinery) addDefaults(v *define.Version) error {
 		}
 	}
 	m.Scheme.AddTypeDefaultingFunc(v.New(), func(obj any) {
+		if v.Structural != nil {
+			v.Structural.Default(obj.(runtime.Object))
+		}
 		generated.Default(obj.(runtime.Object))
 		if v.Default != nil {
 			v.Default(obj.(runtime.Object))

@@ -90,13 +90,24 @@ func reserved(group string) bool {
 	return group == "k8s.io" || strings.HasSuffix(group, ".k8s.io") && !strings.HasSuffix(group, ".x-k8s.io")
 }
 
+// definedElsewhere says whether the group is one that Kubernetes gives to projects beside
+// it, such as gateway.networking.k8s.io, whose kinds are custom resources.
+func definedElsewhere(g Group) bool {
+	if strings.Count(g.Name, ".") < 3 || strings.HasSuffix(g.Name, ".apiserver.k8s.io") {
+		return false
+	}
+	return !slices.ContainsFunc(g.Kinds, func(k *Kind) bool {
+		return k == nil || k.Hub().Facts == nil || k.Hub().Facts().CustomResources == nil
+	})
+}
+
 func (c *checker) group(where string, g Group) {
 	switch msgs := validation.IsDNS1123Subdomain(g.Name); {
 	case len(msgs) > 0:
 		c.errorf(where, "%s", strings.Join(msgs, "; "))
 	case !strings.Contains(g.Name, "."):
 		c.errorf(where, "a group name has a domain, such as %s.example.com", g.Name)
-	case reserved(g.Name):
+	case reserved(g.Name) && !definedElsewhere(g):
 		c.errorf(where, "*.k8s.io is reserved for Kubernetes")
 	}
 	if len(g.Kinds) == 0 {
@@ -118,6 +129,7 @@ func (c *checker) kind(k *Kind) {
 	hub := k.Hub()
 	k.Name = hub.Type.Name()
 	where := fmt.Sprintf("kind %s (%s.%s)", k.Name, k.Resource, k.Group)
+	c.markers(where, k)
 	c.names(where, k)
 	c.structure(where, hub.Type)
 	c.versions(where, k)
@@ -160,6 +172,7 @@ func (c *checker) shared(k *Kind) {
 		}
 	}
 	c.versions(where, k)
+	sharedMarkers(k)
 	c.paths(where, k)
 }
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 
 	"github.com/annexapi/annex/api"
+	"github.com/annexapi/annex/internal/structural"
 )
 
 // Server is a whole API server.
@@ -70,10 +71,11 @@ type Kind struct {
 	// SharedWith is the kind that this one is in Also of; nil if it is in none.
 	SharedWith *Kind
 
-	// Status says that the kind serves /status.
-	Status bool
-	Scale  *Scale
-	Grace  *Grace
+	// Status says that the kind serves /status; WithoutStatus, that it must not.
+	Status        bool
+	WithoutStatus bool
+	Scale         *Scale
+	Grace         *Grace
 	// CustomSubresources are those beside /status and /scale, as declared.
 	CustomSubresources []*Subresource
 
@@ -128,6 +130,10 @@ type Version struct {
 	Unserved bool
 	// Deprecated is the warning sent with every use of the version.
 	Deprecated string
+
+	// Structural is what kubebuilder markers say of the version; nil if nothing. Check
+	// fills it in.
+	Structural *structural.Version
 
 	// GroupVersion is filled in by Check, but for the version of Same.
 	GroupVersion schema.GroupVersion

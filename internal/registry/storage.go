@@ -57,13 +57,17 @@ func NewKind(k *define.Kind, options Options) (*Kind, error) {
 		return newOwn(k, options)
 	}
 	main := newStrategy(k, options)
+	table, err := tableOf(k, options.Convertor)
+	if err != nil {
+		return nil, err
+	}
 	store := &genericregistry.Store{
 		NewFunc:                   k.Hub().New,
 		NewListFunc:               k.Hub().NewList,
 		PredicateFunc:             predicate(k),
 		DefaultQualifiedResource:  k.GroupResource(),
 		SingularQualifiedResource: singular(k),
-		TableConvertor:            newTable(k.Columns),
+		TableConvertor:            table,
 		// A delete that only begins, or finds it begun, answers with the object; so
 		// does the last one then, as with pods.
 		ReturnDeletedObject: k.Grace != nil,

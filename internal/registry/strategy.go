@@ -113,12 +113,15 @@ func (s strategy) setGeneration(obj, old runtime.Object) {
 // Validate wants a DNS subdomain as the name. On an update the name cannot change,
 // and the rest of the metadata is validated for all strategies alike.
 func (s strategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
-	errs := validation.ValidateObjectMetaAccessor(accessor(obj), s.NamespaceScoped(), validation.NameIsDNSSubdomain, field.NewPath("metadata"))
+	errs := s.validateMarked(ctx, obj, nil, false)
+	if len(errs) == 0 {
+		errs = validation.ValidateObjectMetaAccessor(accessor(obj), s.NamespaceScoped(), validation.NameIsDNSSubdomain, field.NewPath("metadata"))
+	}
 	return append(errs, s.validate(ctx, obj)...)
 }
 
 func (s strategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
-	errs := s.validate(ctx, obj)
+	errs := append(s.validateMarked(ctx, obj, old, false), s.validate(ctx, obj)...)
 	if s.kind.ValidateUpdate != nil {
 		errs = append(errs, s.kind.ValidateUpdate(ctx, obj, old)...)
 	}
@@ -227,10 +230,11 @@ func (s statusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Obj
 }
 
 func (s statusStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
-	if s.kind.ValidateStatus == nil {
-		return nil
+	errs := s.validateMarked(ctx, obj, old, true)
+	if s.kind.ValidateStatus != nil {
+		errs = append(errs, s.kind.ValidateStatus(ctx, obj, old)...)
 	}
-	return s.kind.ValidateStatus(ctx, obj, old)
+	return errs
 }
 
 func (s statusStrategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/structural"
 )
 
 // chain returns the builder of the handler chain. It is upstream's, without the
@@ -28,6 +29,9 @@ func chain(config Config, text textOnly) func(http.Handler, *server.Config) http
 		}
 		if warnings := deprecations(config.Definition); len(warnings) > 0 {
 			handler = withDeprecations(handler, warnings)
+		}
+		if marked := markedResources(config.Definition); len(marked) > 0 {
+			handler = withSent(handler, marked)
 		}
 		handler = withReasons(handler, config.Ready)
 		if connected := connectedOf(config.Definition); len(connected) > 0 {
@@ -81,6 +85,32 @@ func (g watchGroup) Add(delta int) error {
 	default:
 		return g.RequestWaitGroup.Add(delta)
 	}
+}
+
+// markedResources are those with kubebuilder markers.
+func markedResources(s *define.Server) map[schema.GroupVersionResource]bool {
+	marked := map[schema.GroupVersionResource]bool{}
+	for _, k := range s.Kinds() {
+		for _, v := range k.Versions {
+			if v.Structural != nil {
+				marked[v.GroupVersion.WithResource(k.Resource)] = true
+			}
+		}
+	}
+	return marked
+}
+
+// withSent keeps what clients send of kinds whose validation wants to see it.
+func withSent(handler http.Handler, marked map[schema.GroupVersionResource]bool) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, ok := request.RequestInfoFrom(r.Context())
+		if ok && info.IsResourceRequest && (info.Verb == "create" || info.Verb == "update" || info.Verb == "patch") &&
+			(info.Subresource == "" || info.Subresource == "status") &&
+			marked[schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}] {
+			r = structural.Keep(r)
+		}
+		handler.ServeHTTP(w, r)
+	})
 }
 
 // withImpersonation takes the way through the impersonation filter only if the

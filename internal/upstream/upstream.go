@@ -129,6 +129,7 @@ func install(generic *server.GenericAPIServer, c Config) error {
 		machinery := c.Machinery.Of(group.Name)
 		info := server.NewDefaultAPIGroupInfo(group.Name, machinery.Scheme, machinery.ParameterCodec, machinery.Codecs)
 		info.PrioritizedVersions = group.ServedVersions()
+		info.NegotiatedSerializer = machinery.Serializer()
 		if !offersProtobuf(group) {
 			info.NegotiatedSerializer = withoutProtobuf{info.NegotiatedSerializer}
 		}

@@ -1,0 +1,53 @@
+package convert
+
+import (
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/annexapi/annex/internal/structural"
+)
+
+// Serializer is Codecs for what clients send: what they leave out gets the defaults of
+// kubebuilder's markers, and what the markers do not allow is left to validation. Its
+// objects must be validated together with what was sent: see structural.Keep.
+func (m *Machinery) Serializer() runtime.NegotiatedSerializer {
+	if len(m.structural) == 0 {
+		return m.Codecs
+	}
+	return markedSerializer{m.Codecs, m.structural}
+}
+
+type markedSerializer struct {
+	runtime.NegotiatedSerializer
+	versions map[schema.GroupVersionKind]*structural.Version
+}
+
+func (s markedSerializer) DecoderToVersion(decoder runtime.Decoder, gv runtime.GroupVersioner) runtime.Decoder {
+	return s.NegotiatedSerializer.DecoderToVersion(markedDecoder{decoder, s.versions}, gv)
+}
+
+// markedDecoder decodes to the version that the data is in.
+type markedDecoder struct {
+	runtime.Decoder
+	versions map[schema.GroupVersionKind]*structural.Version
+}
+
+// Decode implements runtime.Decoder.
+func (d markedDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	obj, kind, err := d.Decoder.Decode(data, defaults, into)
+	if kind == nil || d.versions[*kind] == nil {
+		return obj, kind, err
+	}
+	if runtime.IsStrictDecodingError(err) {
+		completed, failure := d.versions[*kind].Decode(data, obj, into, nil)
+		if failure != nil {
+			return nil, kind, failure
+		}
+		return completed, kind, err
+	}
+	if err != nil {
+		obj = nil
+	}
+	obj, err = d.versions[*kind].Decode(data, obj, into, err)
+	return obj, kind, err
+}

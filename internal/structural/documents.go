@@ -1,0 +1,294 @@
+package structural
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+)
+
+// Decode completes what a decoder made of the bytes that a client sent, in JSON or YAML:
+// it fills defaults in where the client left a field out. decoded is nil if there was a
+// failure. If that is because of a value that the rules do not allow, they are to say so:
+// then Decode returns an object, in into if that has the type, without such values. The
+// object must be validated together with what was sent.
+func (v *Version) Decode(data []byte, decoded, into runtime.Object, failure error) (runtime.Object, error) {
+	if failure == nil && !v.defaults {
+		return decoded, nil
+	}
+	doc, err := parse(data)
+	if err != nil {
+		return decoded, failure // in another format
+	}
+	metadata, named := doc["metadata"]
+	delete(doc, "metadata")
+	if err := v.complete(doc); err != nil {
+		if failure == nil {
+			failure = err
+		}
+		return decoded, failure
+	}
+	if failure != nil && v.fits(doc) {
+		return decoded, failure
+	}
+	if named {
+		doc["metadata"] = metadata
+	}
+	object, err := v.object(doc)
+	if err != nil {
+		return decoded, failure
+	}
+	target := decoded
+	if target == nil && into != nil && reflect.TypeOf(into) == reflect.PointerTo(v.goType) {
+		target = into
+	}
+	if target == nil {
+		return object, nil
+	}
+	reflect.ValueOf(target).Elem().Set(reflect.ValueOf(object).Elem())
+	return target, nil
+}
+
+func parse(data []byte) (map[string]any, error) {
+	if trimmed := bytes.TrimSpace(data); len(trimmed) == 0 || trimmed[0] != '{' {
+		var err error
+		if data, err = yaml.YAMLToJSON(data); err != nil {
+			return nil, err
+		}
+	}
+	doc := map[string]any{}
+	if err := utiljson.Unmarshal(data, &doc); err != nil {
+		return nil, err
+	}
+	return doc, nil
+}
+
+// complete prunes a document and fills in its defaults.
+func (v *Version) complete(doc map[string]any) error {
+	if err := v.prune(doc); err != nil {
+		return err
+	}
+	defaulting.Default(doc, v.schema)
+	return nil
+}
+
+// object reads a document into an object, without the values that do not fit.
+func (v *Version) object(doc map[string]any) (runtime.Object, error) {
+	fresh := reflect.New(v.goType).Interface().(runtime.Object)
+	return fresh, v.into(fitting(doc, v.goType), fresh)
+}
+
+func (v *Version) into(doc any, obj runtime.Object) error {
+	data, err := json.Marshal(doc)
+	if err != nil {
+		return err
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, obj); err != nil {
+		return fmt.Errorf("%s: %w", v.kind.Kind, err)
+	}
+	return nil
+}
+
+// Document returns an object that a request is about to write as its client sent it, and
+// with what has been changed in the object since. old is the document that it replaces,
+// nil if there is none. If the context does not tell what was sent, or that does not tell
+// which fields of the object are present, the object is all there is to go by: see Read.
+func (v *Version) Document(ctx context.Context, obj runtime.Object, old map[string]any) (map[string]any, error) {
+	kept := sentIn(ctx)
+	if kept == nil {
+		return v.Read(obj)
+	}
+	doc, err := v.sent(kept, old)
+	if err != nil {
+		return v.read(obj, kept, old)
+	}
+	delete(doc, "metadata")
+	if err := v.complete(doc); err != nil {
+		return nil, err
+	}
+	now, err := plain(obj)
+	if err != nil {
+		return nil, err
+	}
+	metadata := now["metadata"]
+	decoded := reflect.New(v.goType).Interface().(runtime.Object)
+	if v.into(doc, decoded) != nil {
+		// The object has a part of it only, and the rules do not allow the rest.
+		return v.named(doc, metadata), nil
+	}
+	v.Default(decoded)
+	then, err := plain(decoded)
+	if err != nil {
+		return nil, err
+	}
+	for _, part := range []map[string]any{doc, then, now} {
+		delete(part, "metadata")
+		delete(part, "apiVersion")
+		delete(part, "kind")
+	}
+	overlaid, _ := overlay(doc, then, now).(map[string]any)
+	if old != nil {
+		// A client sends back what it got, and got fields that it had left out.
+		tidyObject(overlaid, reflect.ValueOf(obj).Elem(), v.schema, false)
+	}
+	return v.named(overlaid, metadata), nil
+}
+
+// sent returns the document that a body makes of the old one.
+func (v *Version) sent(kept *sent, old map[string]any) (map[string]any, error) {
+	body := kept.body.Bytes()
+	switch kind := types.PatchType(kept.media); {
+	case kept.info.Verb != "patch":
+		return parse(body)
+	case kind == types.ApplyYAMLPatchType && old == nil:
+		return parse(body)
+	case kind == types.MergePatchType && old != nil:
+		before, err := json.Marshal(old)
+		if err != nil {
+			return nil, err
+		}
+		after, err := jsonpatch.MergePatch(before, body)
+		if err != nil {
+			return nil, err
+		}
+		return parse(after)
+	case kind == types.JSONPatchType && old != nil:
+		before, err := json.Marshal(old)
+		if err != nil {
+			return nil, err
+		}
+		patch, err := jsonpatch.DecodePatch(body)
+		if err != nil {
+			return nil, err
+		}
+		after, err := patch.Apply(before)
+		if err != nil {
+			return nil, err
+		}
+		return parse(after)
+	}
+	return nil, errUnread
+}
+
+// Read returns an object as a client would have sent it, judged by its value: without
+// empty fields that are optional, always written, and that the rules do not allow to be
+// empty; and with a required field that is left out because it is empty.
+func (v *Version) Read(obj runtime.Object) (map[string]any, error) {
+	doc, err := plain(obj)
+	if err != nil {
+		return nil, err
+	}
+	tidyObject(doc, reflect.ValueOf(obj).Elem(), v.schema, true)
+	return v.named(doc, doc["metadata"]), nil
+}
+
+// read is Read for an object that was applied to an older one: required fields that are
+// empty, and that neither of the two has, are absent.
+func (v *Version) read(obj runtime.Object, kept *sent, old map[string]any) (map[string]any, error) {
+	doc, err := v.Read(obj)
+	if err != nil || types.PatchType(kept.media) != types.ApplyYAMLPatchType {
+		return doc, err
+	}
+	if applied, err := parse(kept.body.Bytes()); err == nil {
+		removeAbsent(doc, reflect.ValueOf(obj).Elem(), v.schema, applied, old)
+	}
+	return v.named(doc, nil), nil
+}
+
+// plain is an object as it is written in JSON.
+func plain(obj runtime.Object) (map[string]any, error) {
+	doc, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		return nil, fmt.Errorf("read %T: %w", obj, err)
+	}
+	if metadata, ok := doc["metadata"].(map[string]any); ok {
+		delete(metadata, "managedFields")
+		if metadata["creationTimestamp"] == nil {
+			delete(metadata, "creationTimestamp")
+		}
+	}
+	return doc, nil
+}
+
+func (v *Version) named(doc map[string]any, metadata any) map[string]any {
+	if doc == nil {
+		doc = map[string]any{}
+	}
+	doc["apiVersion"], doc["kind"] = v.kind.GroupVersion().String(), v.kind.Kind
+	if metadata != nil {
+		doc["metadata"] = metadata
+	}
+	return doc
+}
+
+// overlay returns what was sent with the differences between then, which is what was
+// decoded from it, and now. It may reuse what it is given.
+func overlay(sent, then, now any) any {
+	if reflect.DeepEqual(then, now) {
+		return sent
+	}
+	switch now := now.(type) {
+	case map[string]any:
+		sent, ok := sent.(map[string]any)
+		then, both := then.(map[string]any)
+		if !ok || !both {
+			return withoutNulls(now)
+		}
+		for key, value := range now {
+			before, had := then[key]
+			is, present := sent[key]
+			switch {
+			case had && reflect.DeepEqual(before, value):
+			case present && had:
+				sent[key] = overlay(is, before, value)
+			case value != nil:
+				sent[key] = withoutNulls(value)
+			}
+		}
+		for key := range then {
+			if _, still := now[key]; !still {
+				delete(sent, key)
+			}
+		}
+		return sent
+	case []any:
+		sent, ok := sent.([]any)
+		then, both := then.([]any)
+		if !ok || !both || len(sent) != len(now) || len(then) != len(now) {
+			return withoutNulls(now)
+		}
+		for i := range now {
+			sent[i] = overlay(sent[i], then[i], now[i])
+		}
+		return sent
+	}
+	return now
+}
+
+// withoutNulls removes the nulls that Go writes for what is empty.
+func withoutNulls(value any) any {
+	switch value := value.(type) {
+	case map[string]any:
+		for key, v := range value {
+			if v == nil {
+				delete(value, key)
+			} else {
+				value[key] = withoutNulls(v)
+			}
+		}
+	case []any:
+		for i := range value {
+			value[i] = withoutNulls(value[i])
+		}
+	}
+	return value
+}

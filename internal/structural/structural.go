@@ -1,0 +1,266 @@
+// Package structural makes kinds obey the kubebuilder markers of their Go types, as a
+// server of CustomResourceDefinitions would. The rules themselves are apiextensions'.
+//
+// Such a server works on documents, we on Go values, and a value does not tell a field
+// that is absent from one that is empty. So what a client sent is kept in the request's
+// context, see Keep, and what is validated is that: see Document.
+package structural
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apiextensions-apiserver/pkg/registry/customresource"
+	"k8s.io/apiextensions-apiserver/pkg/registry/customresource/tableconvertor"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/rest"
+)
+
+// Version is what the markers say about one version of a kind. It is safe for
+// concurrent use.
+type Version struct {
+	// Definition has this one version.
+	Definition apiextensionsv1.CustomResourceDefinition
+
+	kind     schema.GroupVersionKind
+	goType   reflect.Type
+	schema   *structuralschema.Structural
+	defaults bool
+	internal *apiextensions.JSONSchemaProps
+	rules    func() (rules, error)
+}
+
+// rules are what objects are validated by. They take a while to compile, which the first
+// object has to wait for.
+type rules struct {
+	document validation.SchemaValidator
+	main     rest.RESTCreateUpdateStrategy
+	status   rest.RESTUpdateStrategy
+}
+
+// New reads the definition that generated code has of a version of a kind, whose Go type
+// is goType.
+func New(kind schema.GroupVersionKind, goType reflect.Type, definition string) (*Version, error) {
+	v := &Version{kind: kind, goType: goType}
+	if err := json.Unmarshal([]byte(definition), &v.Definition); err != nil {
+		return nil, fmt.Errorf("read the definition: %w", err)
+	}
+	if n := len(v.Definition.Spec.Versions); n != 1 || v.Definition.Spec.Versions[0].Name != kind.Version {
+		return nil, fmt.Errorf("the definition is not of version %s alone", kind.Version)
+	}
+	props := v.version().Schema
+	if props == nil || props.OpenAPIV3Schema == nil {
+		return nil, fmt.Errorf("the definition has no schema")
+	}
+	v.internal = &apiextensions.JSONSchemaProps{}
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(props.OpenAPIV3Schema, v.internal, nil); err != nil {
+		return nil, fmt.Errorf("schema: %w", err)
+	}
+	s, err := structuralschema.NewStructural(v.internal)
+	if err != nil {
+		return nil, fmt.Errorf("schema: %w", err)
+	}
+	v.schema = s.DeepCopy()
+	if err := defaulting.PruneDefaults(v.schema); err != nil {
+		return nil, fmt.Errorf("defaults: %w", err)
+	}
+	v.defaults = hasDefaults(v.schema)
+	v.rules = sync.OnceValues(v.compile)
+	return v, nil
+}
+
+func (v *Version) version() *apiextensionsv1.CustomResourceDefinitionVersion {
+	return &v.Definition.Spec.Versions[0]
+}
+
+// WithKind returns the same rules for a kind of another name.
+func (v *Version) WithKind(kind schema.GroupVersionKind) *Version {
+	other := &Version{Definition: *v.Definition.DeepCopy(), kind: kind, goType: v.goType, schema: v.schema, defaults: v.defaults, internal: v.internal}
+	other.rules = sync.OnceValues(other.compile)
+	return other
+}
+
+func hasDefaults(s *structuralschema.Structural) bool {
+	if s == nil {
+		return false
+	}
+	if s.Default.Object != nil || hasDefaults(s.Items) || s.AdditionalProperties != nil && hasDefaults(s.AdditionalProperties.Structural) {
+		return true
+	}
+	for _, property := range s.Properties {
+		if hasDefaults(&property) {
+			return true
+		}
+	}
+	return false
+}
+
+// compile makes the strategies that a server of the definition would.
+func (v *Version) compile() (rules, error) {
+	document, _, err := validation.NewSchemaValidator(v.internal)
+	if err != nil {
+		return rules{}, err
+	}
+	var status *apiextensions.CustomResourceSubresourceStatus
+	var scale *apiextensions.CustomResourceSubresourceScale
+	var statusDocument validation.SchemaValidator
+	if sub := v.version().Subresources; sub != nil {
+		if sub.Status != nil {
+			status = &apiextensions.CustomResourceSubresourceStatus{}
+			if s, ok := v.internal.Properties["status"]; ok {
+				if statusDocument, _, err = validation.NewSchemaValidator(&s); err != nil {
+					return rules{}, err
+				}
+			}
+		}
+		if sub.Scale != nil {
+			scale = &apiextensions.CustomResourceSubresourceScale{}
+			if err := apiextensionsv1.Convert_v1_CustomResourceSubresourceScale_To_apiextensions_CustomResourceSubresourceScale(sub.Scale, scale, nil); err != nil {
+				return rules{}, err
+			}
+		}
+	}
+	main := customresource.NewStrategy(nil, v.Namespaced(), v.kind, document, statusDocument, v.schema, status, scale, nil)
+	return rules{document: document, main: main, status: customresource.NewStatusStrategy(main)}, nil
+}
+
+// Namespaced says whether the kind's objects are in namespaces.
+func (v *Version) Namespaced() bool {
+	return v.Definition.Spec.Scope != apiextensionsv1.ClusterScoped
+}
+
+// Validate checks a document that is to be created, its metadata among the rest. The
+// errors, and their order, are those of a server of the definition.
+func (v *Version) Validate(ctx context.Context, doc map[string]any) field.ErrorList {
+	r, err := v.rules()
+	if err != nil {
+		return field.ErrorList{field.InternalError(nil, err)}
+	}
+	return r.main.Validate(ctx, &unstructured.Unstructured{Object: doc})
+}
+
+// ValidateUpdate checks a document that is to replace old. What has not changed may break
+// rules that are newer than it.
+func (v *Version) ValidateUpdate(ctx context.Context, doc, old map[string]any) field.ErrorList {
+	r, err := v.rules()
+	if err != nil {
+		return field.ErrorList{field.InternalError(nil, err)}
+	}
+	return r.main.ValidateUpdate(ctx, &unstructured.Unstructured{Object: doc}, &unstructured.Unstructured{Object: old})
+}
+
+// ValidateStatusUpdate is ValidateUpdate for a write of /status.
+func (v *Version) ValidateStatusUpdate(ctx context.Context, doc, old map[string]any) field.ErrorList {
+	r, err := v.rules()
+	if err != nil {
+		return field.ErrorList{field.InternalError(nil, err)}
+	}
+	return r.status.ValidateUpdate(ctx, &unstructured.Unstructured{Object: doc}, &unstructured.Unstructured{Object: old})
+}
+
+// fits says whether a document keeps to the schema, rules in CEL apart.
+func (v *Version) fits(doc map[string]any) bool {
+	r, err := v.rules()
+	return err == nil && len(validation.ValidateCustomResource(nil, doc, r.document)) == 0
+}
+
+// prune removes what the schema does not have, and nulls that it does not allow.
+func (v *Version) prune(doc map[string]any) error {
+	pruning.Prune(doc, v.schema, true)
+	defaulting.PruneNonNullableNullsWithoutDefaults(doc, v.schema)
+	// Not to be confused with nil as an error.
+	if err := objectmeta.Coerce(nil, doc, v.schema, false, false); err != nil {
+		return err
+	}
+	return nil
+}
+
+// Default fills the definition's defaults in where an object has no value. A field that
+// cannot tell no value from a zero one, because it is no pointer and omitted when empty,
+// takes its default for zero, too.
+func (v *Version) Default(obj runtime.Object) {
+	if !v.defaults {
+		return
+	}
+	doc, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		return // an object of the kind's Go type can be converted
+	}
+	before := runtime.DeepCopyJSON(doc)
+	defaulting.PruneNonNullableNullsWithoutDefaults(doc, v.schema)
+	defaulting.Default(doc, v.schema)
+	if reflect.DeepEqual(before, doc) {
+		return
+	}
+	filled := reflect.New(v.goType)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(doc, filled.Interface()); err == nil {
+		reflect.ValueOf(obj).Elem().Set(filled.Elem())
+	}
+}
+
+// Columns are the columns of the kind's table, nil if no marker names one.
+func (v *Version) Columns() []apiextensionsv1.CustomResourceColumnDefinition {
+	return v.version().AdditionalPrinterColumns
+}
+
+// Table prints objects of this version in the columns of the markers. It is nil if there
+// are none.
+func (v *Version) Table() (rest.TableConvertor, error) {
+	if len(v.Columns()) == 0 {
+		return nil, nil
+	}
+	return tableconvertor.New(v.Columns())
+}
+
+// SelectableFields are the paths, such as spec.host, that field selectors may name.
+func (v *Version) SelectableFields() []string {
+	var paths []string
+	for _, f := range v.version().SelectableFields {
+		paths = append(paths, f.JSONPath[min(1, len(f.JSONPath)):])
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+// HasStatus says whether /status is served.
+func (v *Version) HasStatus() bool {
+	sub := v.version().Subresources
+	return sub != nil && sub.Status != nil
+}
+
+// Scale returns the paths of /scale, nil if it is not served.
+func (v *Version) Scale() *apiextensionsv1.CustomResourceSubresourceScale {
+	if sub := v.version().Subresources; sub != nil {
+		return sub.Scale
+	}
+	return nil
+}
+
+// Served, Stored and Deprecated are what the markers say of the version. A deprecated
+// one may have a warning of its own.
+func (v *Version) Served() bool { return v.version().Served }
+
+// Stored says whether the version is marked as the one that objects are stored in.
+func (v *Version) Stored() bool { return v.version().Storage }
+
+// Deprecated says whether the version is, and the warning that the marker gives, if any.
+func (v *Version) Deprecated() (deprecated bool, warning string) {
+	if w := v.version().DeprecationWarning; w != nil {
+		warning = *w
+	}
+	return v.version().Deprecated, warning
+}

@@ -1,0 +1,279 @@
+package structural
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	kjson "sigs.k8s.io/json"
+)
+
+var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
+
+// fitting returns the part of a value in JSON that a Go type can hold; nil if there is
+// none.
+func fitting(value any, t reflect.Type) any {
+	if value == nil {
+		return nil
+	}
+	if t.Kind() == reflect.Pointer {
+		return fitting(value, t.Elem())
+	}
+	if !reflect.PointerTo(t).Implements(unmarshaler) {
+		switch t.Kind() {
+		case reflect.Struct:
+			object, ok := value.(map[string]any)
+			if !ok {
+				return nil
+			}
+			out := map[string]any{}
+			for key, v := range object {
+				f, ok := fieldOf(t, key)
+				if !ok {
+					continue
+				}
+				if v := fitting(v, f.Type); v != nil {
+					out[key] = v
+				}
+			}
+			return out
+		case reflect.Map:
+			object, ok := value.(map[string]any)
+			if !ok {
+				return nil
+			}
+			out := map[string]any{}
+			for key, v := range object {
+				if v := fitting(v, t.Elem()); v != nil {
+					out[key] = v
+				}
+			}
+			return out
+		case reflect.Slice:
+			list, ok := value.([]any)
+			if !ok || t.Elem().Kind() == reflect.Uint8 {
+				break
+			}
+			out := make([]any, len(list))
+			for i, v := range list {
+				out[i] = fitting(v, t.Elem())
+			}
+			return out
+		}
+	}
+	data, err := json.Marshal(value)
+	if err != nil || kjson.UnmarshalCaseSensitivePreserveInts(data, reflect.New(t).Interface()) != nil {
+		return nil
+	}
+	return value
+}
+
+// fieldOf finds the field with a JSON name in a struct and in those inlined in it.
+func fieldOf(t reflect.Type, name string) (reflect.StructField, bool) {
+	for f := range t.Fields() {
+		tag, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case tag == "-":
+		case tag == name || tag == "" && !f.Anonymous && f.Name == name:
+			return f, true
+		case f.Anonymous && (tag == "" || strings.Contains(options, "inline")):
+			inner := f.Type
+			if inner.Kind() == reflect.Pointer {
+				inner = inner.Elem()
+			}
+			if inner.Kind() != reflect.Struct {
+				continue
+			}
+			if found, ok := fieldOf(inner, name); ok {
+				found.Index = slices.Concat(f.Index, found.Index)
+				return found, true
+			}
+		}
+	}
+	return reflect.StructField{}, false
+}
+
+// tidyObject makes a document of a value what a client would have sent, as far as the
+// schema tells: see Read. Fill adds what is required and left out because it is empty.
+func tidyObject(doc map[string]any, value reflect.Value, s *structuralschema.Structural, fill bool) {
+	if value.Kind() != reflect.Struct || s == nil {
+		return
+	}
+	var required []string
+	if s.ValueValidation != nil {
+		required = s.ValueValidation.Required
+	}
+	for name, property := range s.Properties {
+		f, ok := fieldOf(value.Type(), name)
+		if !ok {
+			continue
+		}
+		field, err := value.FieldByIndexErr(f.Index)
+		if err != nil {
+			continue // in an inlined pointer that is nil
+		}
+		needed := slices.Contains(required, name)
+		is, written := doc[name]
+		switch {
+		case !written && fill && needed && scalar(field.Kind()) && !property.Nullable:
+			doc[name] = zero(field)
+		case !written:
+		case is == nil:
+			if !property.Nullable {
+				delete(doc, name)
+			}
+		case field.Kind() == reflect.Struct && field.IsZero() && !needed && !property.Nullable:
+			delete(doc, name)
+		case !needed && field.Kind() != reflect.Pointer && field.IsZero() && !property.Nullable && !mayBeEmpty(is, &property):
+			delete(doc, name)
+		default:
+			tidyValue(is, field, &property, fill)
+		}
+	}
+}
+
+func tidyValue(doc any, value reflect.Value, s *structuralschema.Structural, fill bool) {
+	for value.Kind() == reflect.Pointer {
+		if value.IsNil() {
+			return
+		}
+		value = value.Elem()
+	}
+	switch doc := doc.(type) {
+	case map[string]any:
+		if value.Kind() == reflect.Map && s.AdditionalProperties != nil {
+			for key, inner := range doc {
+				if value.Type().Key().Kind() == reflect.String {
+					tidyValue(inner, value.MapIndex(reflect.ValueOf(key).Convert(value.Type().Key())), s.AdditionalProperties.Structural, fill)
+				}
+			}
+			return
+		}
+		tidyObject(doc, value, s, fill)
+	case []any:
+		if value.Kind() != reflect.Slice || value.Len() != len(doc) || s.Items == nil {
+			return
+		}
+		for i, inner := range doc {
+			tidyValue(inner, value.Index(i), s.Items, fill)
+		}
+	}
+}
+
+func scalar(k reflect.Kind) bool {
+	return k == reflect.String || k == reflect.Bool || k >= reflect.Int && k <= reflect.Float64
+}
+
+// zero is the zero value of a scalar field in JSON.
+func zero(v reflect.Value) any {
+	switch {
+	case v.Kind() == reflect.String:
+		return ""
+	case v.Kind() == reflect.Bool:
+		return false
+	case v.CanFloat():
+		return float64(0)
+	}
+	return int64(0)
+}
+
+// mayBeEmpty says whether an empty value keeps to its schema, as far as the usual markers
+// go.
+func mayBeEmpty(value any, s *structuralschema.Structural) bool {
+	rules := s.ValueValidation
+	if rules == nil {
+		return true
+	}
+	if len(rules.Enum) > 0 && !slices.ContainsFunc(rules.Enum, func(e structuralschema.JSON) bool { return reflect.DeepEqual(e.Object, value) }) {
+		return false
+	}
+	switch value.(type) {
+	case string:
+		return (rules.MinLength == nil || *rules.MinLength == 0) && rules.Pattern == "" && rules.Format == ""
+	case int64, float64:
+		return (rules.Minimum == nil || *rules.Minimum < 0 || *rules.Minimum == 0 && !rules.ExclusiveMinimum) &&
+			(rules.Maximum == nil || *rules.Maximum > 0 || *rules.Maximum == 0 && !rules.ExclusiveMaximum)
+	case []any:
+		return rules.MinItems == nil || *rules.MinItems == 0
+	}
+	return true
+}
+
+// removeAbsent removes from a document of a value the empty fields that are required and
+// that neither of two other documents has.
+func removeAbsent(doc map[string]any, value reflect.Value, s *structuralschema.Structural, applied, old map[string]any) {
+	if value.Kind() != reflect.Struct || s == nil {
+		return
+	}
+	for name, property := range s.Properties {
+		f, ok := fieldOf(value.Type(), name)
+		if !ok {
+			continue
+		}
+		field, err := value.FieldByIndexErr(f.Index)
+		if err != nil {
+			continue
+		}
+		_, given := applied[name]
+		_, had := old[name]
+		if !given && !had && scalar(field.Kind()) && field.IsZero() {
+			delete(doc, name)
+			continue
+		}
+		removeAbsentFrom(doc[name], field, &property, applied[name], old[name])
+	}
+}
+
+func removeAbsentFrom(doc any, value reflect.Value, s *structuralschema.Structural, applied, old any) {
+	for value.Kind() == reflect.Pointer {
+		if value.IsNil() {
+			return
+		}
+		value = value.Elem()
+	}
+	switch doc := doc.(type) {
+	case map[string]any:
+		applied, _ := applied.(map[string]any)
+		old, _ := old.(map[string]any)
+		if value.Kind() == reflect.Struct {
+			removeAbsent(doc, value, s, applied, old)
+			return
+		}
+		if value.Kind() != reflect.Map || value.Type().Key().Kind() != reflect.String || s.AdditionalProperties == nil {
+			return
+		}
+		for key, inner := range doc {
+			element := value.MapIndex(reflect.ValueOf(key).Convert(value.Type().Key()))
+			removeAbsentFrom(inner, element, s.AdditionalProperties.Structural, applied[key], old[key])
+		}
+	case []any:
+		if value.Kind() != reflect.Slice || value.Len() != len(doc) || s.Items == nil {
+			return
+		}
+		for i, inner := range doc {
+			removeAbsentFrom(inner, value.Index(i), s.Items, counterpart(applied, inner, i, s), counterpart(old, inner, i, s))
+		}
+	}
+}
+
+// counterpart finds the element of another list that stands for the same thing: by its
+// keys if the list has such, else by its place.
+func counterpart(list, element any, i int, s *structuralschema.Structural) any {
+	others, _ := list.([]any)
+	if s.XListType == nil || *s.XListType != "map" {
+		if i < len(others) {
+			return others[i]
+		}
+		return nil
+	}
+	own, _ := element.(map[string]any)
+	for _, other := range others {
+		candidate, _ := other.(map[string]any)
+		if candidate != nil && !slices.ContainsFunc(s.XListMapKeys, func(key string) bool { return !reflect.DeepEqual(candidate[key], own[key]) }) {
+			return other
+		}
+	}
+	return nil
+}
