@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"go/ast"
+	"go/parser"
 	"go/token"
 	"go/types"
+	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -54,31 +57,36 @@ type served struct {
 const mode = packages.NeedName | packages.NeedFiles | packages.NeedSyntax | packages.NeedTypes | packages.NeedTypesInfo |
 	packages.NeedImports | packages.NeedModule | packages.NeedCompiledGoFiles
 
-// read loads what the patterns match, in a folder of a tree.
+// read loads what the patterns match, in a folder of a tree: the types of API packages, and
+// of others only what they say to annex.KindOf, for those may have much to compile.
 func read(ctx context.Context, root, dir string, patterns []string) (*source, error) {
 	s := &source{root: root, fset: token.NewFileSet(), versions: map[string]*version{}, packages: map[string]*packages.Package{}, types: map[string]*declared{}, served: map[string]*served{}}
 	if _, err := os.Stat(dir); err != nil {
 		return s, nil // the folder did not exist
 	}
-	cfg := &packages.Config{Context: ctx, Mode: mode, Dir: dir, Fset: s.fset, Env: append(os.Environ(), "GOPROXY=off", "PWD="+dir)}
-	loaded, err := packages.Load(cfg, patterns...)
+	listed, err := s.load(ctx, dir, packages.NeedName|packages.NeedFiles|packages.NeedModule, patterns)
 	if err != nil {
-		return nil, fmt.Errorf("load packages: %s", strings.Join(strings.Fields(err.Error()), " "))
+		return nil, err
+	}
+	parsed, err := s.parse(listed)
+	if err != nil {
+		return nil, err
+	}
+	paths := apiPackages(parsed)
+	if len(paths) == 0 {
+		return s, nil
+	}
+	loaded, err := s.load(ctx, dir, mode, paths)
+	if err != nil {
+		return nil, err
 	}
 	for _, p := range loaded {
-		for _, e := range p.Errors {
-			// Generated code may be missing, and the package have been: that is compared.
-			if e.Kind == packages.TypeError || nothingThere.MatchString(e.Msg) {
-				continue
-			}
-			return nil, errors.New(strings.TrimPrefix(s.place(e.Pos)+": "+strings.Join(strings.Fields(e.Msg), " "), ": "))
-		}
 		if len(p.Syntax) == 0 {
 			continue
 		}
 		s.packages[p.PkgPath] = p
 		s.declare(p)
-		if group, ok := groupOf(p); ok {
+		if group, ok := groupOf(p.Syntax, p.CompiledGoFiles); ok {
 			v := &version{name: group + "/" + p.Name, group: group, version: p.Name, pkg: p}
 			s.versions[v.name] = v
 			v.proto = protoNumbers(filepath.Dir(p.GoFiles[0]))
@@ -92,10 +100,87 @@ func read(ctx context.Context, root, dir string, patterns []string) (*source, er
 		}
 		slices.Sort(v.kinds)
 	}
-	for _, p := range s.packages {
-		s.findServed(p)
+	for _, p := range parsed {
+		for _, f := range p.files {
+			s.findServed(f)
+		}
 	}
 	return s, nil
+}
+
+func (s *source) load(ctx context.Context, dir string, mode packages.LoadMode, patterns []string) ([]*packages.Package, error) {
+	cfg := &packages.Config{Context: ctx, Mode: mode, Dir: dir, Fset: s.fset, Env: append(os.Environ(), "GOPROXY=off", "PWD="+dir)}
+	loaded, err := packages.Load(cfg, patterns...)
+	if err != nil {
+		return nil, fmt.Errorf("load packages: %s", strings.Join(strings.Fields(err.Error()), " "))
+	}
+	for _, p := range loaded {
+		for _, e := range p.Errors {
+			// Generated code may be missing, and the package have been: that is compared.
+			if e.Kind == packages.TypeError || nothingThere.MatchString(e.Msg) {
+				continue
+			}
+			return nil, errors.New(strings.TrimPrefix(s.place(e.Pos)+": "+strings.Join(strings.Fields(e.Msg), " "), ": "))
+		}
+	}
+	return loaded, nil
+}
+
+// parsed is a package as its files alone have it.
+type parsed struct {
+	path  string
+	names []string // of the files
+	files []*ast.File
+}
+
+func (s *source) parse(listed []*packages.Package) ([]parsed, error) {
+	var all []parsed
+	for _, p := range listed {
+		one := parsed{path: p.PkgPath, names: p.GoFiles}
+		for _, name := range p.GoFiles {
+			f, err := parser.ParseFile(s.fset, name, nil, parser.ParseComments|parser.SkipObjectResolution)
+			if err != nil {
+				message := err.Error()
+				if rel, relErr := filepath.Rel(s.root, name); relErr == nil {
+					message = strings.ReplaceAll(message, name, rel)
+				}
+				return nil, errors.New(message)
+			}
+			one.files = append(one.files, f)
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// apiPackages are the import paths of the packages with a group, and of those among the
+// parsed that they import: types are shared in them.
+func apiPackages(all []parsed) []string {
+	byPath := map[string]parsed{}
+	for _, p := range all {
+		byPath[p.path] = p
+	}
+	found := map[string]bool{}
+	var add func(p parsed)
+	add = func(p parsed) {
+		if found[p.path] {
+			return
+		}
+		found[p.path] = true
+		for _, f := range p.files {
+			for _, spec := range f.Imports {
+				if imported, ok := byPath[strings.Trim(spec.Path.Value, "\"`")]; ok {
+					add(imported)
+				}
+			}
+		}
+	}
+	for _, p := range all {
+		if _, ok := groupOf(p.files, p.names); ok {
+			add(p)
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
 }
 
 // nothingThere is what the go command says of a pattern that matches nothing, or of code
@@ -127,10 +212,10 @@ func scope(p *packages.Package) map[string]types.Object {
 var groupMarker = regexp.MustCompile(`^//\s*\+groupName=(\S*)`)
 
 // groupOf finds the group above a package clause, or anywhere in doc.go.
-func groupOf(p *packages.Package) (string, bool) {
-	for i, f := range p.Syntax {
+func groupOf(files []*ast.File, names []string) (string, bool) {
+	for i, f := range files {
+		inDoc := i < len(names) && slices.Contains([]string{"doc.go", "groupversion_info.go"}, filepath.Base(names[i]))
 		for _, group := range f.Comments {
-			inDoc := i < len(p.CompiledGoFiles) && slices.Contains([]string{"doc.go", "groupversion_info.go"}, filepath.Base(p.CompiledGoFiles[i]))
 			if group.Pos() > f.Package && !inDoc {
 				continue
 			}
@@ -313,24 +398,46 @@ func (s *source) position(pos token.Pos) token.Position {
 	return p
 }
 
-// findServed finds the kinds that a package's code builds with annex.KindOf, as far as
-// it does so in one expression.
-func (s *source) findServed(p *packages.Package) {
-	for _, f := range p.Syntax {
-		inner := map[ast.Expr]bool{}
-		ast.Inspect(f, func(n ast.Node) bool {
-			call, ok := n.(*ast.CallExpr)
-			if !ok || inner[call] {
-				return true
-			}
-			s.chain(p, call, inner)
-			return true
-		})
+// findServed finds the kinds that a file builds with annex.KindOf, as far as it does so
+// in one expression.
+func (s *source) findServed(f *ast.File) {
+	imports := map[string]string{}
+	for _, spec := range f.Imports {
+		importPath := strings.Trim(spec.Path.Value, "\"`")
+		name := path.Base(importPath)
+		if p := s.packages[importPath]; p != nil {
+			name = p.Name
+		}
+		if spec.Name != nil {
+			name = spec.Name.Name
+		}
+		imports[name] = importPath
 	}
+	inner := map[ast.Expr]bool{}
+	ast.Inspect(f, func(n ast.Node) bool {
+		if call, ok := n.(*ast.CallExpr); ok && !inner[call] {
+			s.chain(imports, call, inner)
+		}
+		return true
+	})
+}
+
+// qualified is a name of an imported package: its path, and the name.
+func qualified(imports map[string]string, e ast.Expr) (importPath, name string, ok bool) {
+	selector, ok := e.(*ast.SelectorExpr)
+	if !ok {
+		return "", "", false
+	}
+	x, ok := selector.X.(*ast.Ident)
+	if !ok {
+		return "", "", false
+	}
+	importPath, ok = imports[x.Name]
+	return importPath, selector.Sel.Name, ok
 }
 
 // chain reads KindOf(...).Method(...).Method(...).
-func (s *source) chain(p *packages.Package, call *ast.CallExpr, inner map[ast.Expr]bool) {
+func (s *source) chain(imports map[string]string, call *ast.CallExpr, inner map[ast.Expr]bool) {
 	kind := &served{versions: map[string]bool{}, pos: s.position(call.Pos())}
 	for {
 		method, ok := call.Fun.(*ast.SelectorExpr)
@@ -346,8 +453,8 @@ func (s *source) chain(p *packages.Package, call *ast.CallExpr, inner map[ast.Ex
 			kind.clusterScoped = true
 		case "Versions":
 			for _, argument := range call.Args {
-				if path, unserved := versionPackage(p, argument); path != "" && !unserved {
-					kind.versions[path] = true
+				if importPath, unserved := versionPackage(imports, argument); importPath != "" && !unserved {
+					kind.versions[importPath] = true
 				}
 			}
 		}
@@ -358,48 +465,36 @@ func (s *source) chain(p *packages.Package, call *ast.CallExpr, inner map[ast.Ex
 	if !ok || len(index.Indices) == 0 || len(call.Args) == 0 {
 		return
 	}
-	if builder, ok := index.X.(*ast.SelectorExpr); !ok || builder.Sel.Name != "KindOf" {
+	if _, name, ok := qualified(imports, index.X); !ok || name != "KindOf" {
 		return
 	}
-	hub, ok := types.Unalias(p.TypesInfo.TypeOf(index.Indices[0])).(*types.Named)
-	name, isName := call.Args[0].(*ast.BasicLit)
-	if !ok || !isName || hub.Obj().Pkg() == nil {
+	hubPath, hub, isHub := qualified(imports, index.Indices[0])
+	resource, isName := call.Args[0].(*ast.BasicLit)
+	if !isHub || !isName {
 		return
 	}
-	kind.resource = strings.Trim(name.Value, "\"`")
-	kind.versions[hub.Obj().Pkg().Path()] = true
-	s.served[typeKey(hub)] = kind
+	kind.resource = strings.Trim(resource.Value, "\"`")
+	kind.versions[hubPath] = true
+	s.served[hubPath+"."+hub] = kind
 }
 
 // versionPackage is the package of annex.Version(PACKAGE.API, ...), with its methods.
-func versionPackage(p *packages.Package, e ast.Expr) (path string, unserved bool) {
+func versionPackage(imports map[string]string, e ast.Expr) (importPath string, unserved bool) {
 	call, ok := e.(*ast.CallExpr)
 	if !ok {
 		return "", false
 	}
 	if method, ok := call.Fun.(*ast.SelectorExpr); ok {
 		if before, ok := method.X.(*ast.CallExpr); ok {
-			path, unserved = versionPackage(p, before)
-			return path, unserved || method.Sel.Name == "Unserved"
+			importPath, unserved = versionPackage(imports, before)
+			return importPath, unserved || method.Sel.Name == "Unserved"
 		}
 	}
 	if len(call.Args) == 0 {
 		return "", false
 	}
-	api, ok := call.Args[0].(*ast.SelectorExpr)
-	if !ok {
-		return "", false
-	}
-	if object := p.TypesInfo.ObjectOf(api.Sel); object != nil && object.Pkg() != nil {
-		return object.Pkg().Path(), false
-	}
-	// API is in generated code, which may be missing: the package's name does.
-	if x, ok := api.X.(*ast.Ident); ok {
-		if name, ok := p.TypesInfo.ObjectOf(x).(*types.PkgName); ok {
-			return name.Imported().Path(), false
-		}
-	}
-	return "", false
+	importPath, _, _ = qualified(imports, call.Args[0])
+	return importPath, false
 }
 
 var (
