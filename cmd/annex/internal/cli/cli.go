@@ -75,7 +75,9 @@ func newRoot(module Module) *cobra.Command {
 	root.AddCommand(
 		newCreate(module),
 		newDescribe(),
+		newExport(),
 		newGenerate(module),
+		newImport(),
 		newInit(module),
 		newLint(),
 		newRun(module),

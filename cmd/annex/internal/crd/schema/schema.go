@@ -73,6 +73,14 @@ func (p *Packages) Paths() []string {
 // Problems of the packages, an overlooked marker among them, are returned joined; each is
 // a Problem.
 func (p *Packages) Definitions() ([]apiextensionsv1.CustomResourceDefinition, error) {
+	all, problems := p.definitions()
+	if len(problems) > 0 {
+		return nil, join(problems)
+	}
+	return all, nil
+}
+
+func (p *Packages) definitions() ([]apiextensionsv1.CustomResourceDefinition, []Problem) {
 	problems := p.overlooked()
 	parser := p.parser()
 	for _, root := range p.roots {
@@ -86,12 +94,8 @@ func (p *Packages) Definitions() ([]apiextensionsv1.CustomResourceDefinition, er
 			all = append(all, definition)
 		}
 	}
-	problems = append(problems, p.problems()...)
-	if len(problems) > 0 {
-		return nil, join(problems)
-	}
 	slices.SortFunc(all, func(a, b apiextensionsv1.CustomResourceDefinition) int { return strings.Compare(a.Name, b.Name) })
-	return all, nil
+	return all, append(problems, p.problems()...)
 }
 
 // Version returns, by kind, the CustomResourceDefinitions of one of the packages, which

@@ -1,0 +1,142 @@
+// Package gotypes writes Go types with kubebuilder's markers from
+// CustomResourceDefinitions, so that the definitions which controller-tools makes of the
+// types are the same again.
+package gotypes
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+)
+
+// Read returns the CustomResourceDefinitions in a file of YAML or JSON documents. Other
+// objects in it are left out, and named in the second result; a file without any
+// definition is an error. Each error is one line that begins with the file's name.
+func Read(file string, r io.Reader) ([]*apiextensionsv1.CustomResourceDefinition, []string, error) {
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(r))
+	var definitions []*apiextensionsv1.CustomResourceDefinition
+	var others []string
+	for n := 1; ; n++ {
+		document, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", file, err)
+		}
+		var meta struct {
+			metav1.TypeMeta `json:",inline"`
+			Metadata        struct {
+				Name string `json:"name"`
+			} `json:"metadata"`
+		}
+		if err := yaml.Unmarshal(document, &meta); err != nil {
+			return nil, nil, fmt.Errorf("%s: document %d is no YAML: %s", file, n, oneLine(err))
+		}
+		if len(bytes.TrimSpace(withoutComments(document))) == 0 {
+			continue
+		}
+		if meta.Kind != "CustomResourceDefinition" {
+			others = append(others, strings.TrimSpace(meta.Kind+" "+meta.Metadata.Name))
+			continue
+		}
+		where := fmt.Sprintf("%s: CustomResourceDefinition %s", file, meta.Metadata.Name)
+		definition, err := decode(meta.APIVersion, document)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", where, err)
+		}
+		if err := check(definition); err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", where, err)
+		}
+		definitions = append(definitions, definition)
+	}
+	switch {
+	case len(definitions) == 0 && len(others) == 0:
+		return nil, nil, fmt.Errorf("%s: is empty: give a CustomResourceDefinition", file)
+	case len(definitions) == 0:
+		return nil, nil, fmt.Errorf("%s: holds no CustomResourceDefinition, only: %s", file, strings.Join(others, ", "))
+	}
+	return definitions, others, nil
+}
+
+func withoutComments(document []byte) []byte {
+	var kept []byte
+	for line := range bytes.Lines(document) {
+		if trimmed := bytes.TrimSpace(line); !bytes.HasPrefix(trimmed, []byte("#")) && !bytes.HasPrefix(trimmed, []byte("---")) {
+			kept = append(kept, trimmed...)
+		}
+	}
+	return kept
+}
+
+func decode(apiVersion string, document []byte) (*apiextensionsv1.CustomResourceDefinition, error) {
+	switch apiVersion {
+	case "apiextensions.k8s.io/v1":
+	case "apiextensions.k8s.io/v1beta1":
+		return nil, errors.New("is in apiextensions.k8s.io/v1beta1, which clusters have not served since 1.22: get it in v1, from its project or by kubectl convert")
+	default:
+		return nil, fmt.Errorf("has apiVersion %q: only apiextensions.k8s.io/v1 is known", apiVersion)
+	}
+	definition := &apiextensionsv1.CustomResourceDefinition{}
+	if err := yaml.UnmarshalStrict(document, definition); err != nil {
+		return nil, errors.New(oneLine(err) + ": correct the document, kubectl apply --dry-run=server says more")
+	}
+	return definition, nil
+}
+
+// check finds what no Go types can be written from.
+func check(d *apiextensionsv1.CustomResourceDefinition) error {
+	s := d.Spec
+	switch {
+	case len(validation.IsDNS1123Subdomain(s.Group)) > 0:
+		return fmt.Errorf("spec.group %q is no DNS name", s.Group)
+	case !isExported(s.Names.Kind):
+		return fmt.Errorf("spec.names.kind %q is no name for a Go type: it must begin with a capital letter and hold only letters and digits", s.Names.Kind)
+	case s.Names.Plural == "":
+		return errors.New("spec.names.plural is empty")
+	case len(s.Versions) == 0:
+		return errors.New("has no versions")
+	}
+	for _, v := range s.Versions {
+		if len(validation.IsDNS1035Label(v.Name)) > 0 || strings.Contains(v.Name, "-") {
+			return fmt.Errorf("version %q is no name for a Go package", v.Name)
+		}
+		if v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {
+			return fmt.Errorf("version %s has no schema: write one, or types by hand", v.Name)
+		}
+		if err := structural(v.Schema.OpenAPIV3Schema); err != nil {
+			return fmt.Errorf("version %s: the schema is not structural: %w: a cluster refuses it, too", v.Name, err)
+		}
+	}
+	return nil
+}
+
+func structural(schema *apiextensionsv1.JSONSchemaProps) error {
+	internal := &apiextensions.JSONSchemaProps{}
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(schema, internal, nil); err != nil {
+		return errors.New(oneLine(err))
+	}
+	s, err := structuralschema.NewStructural(internal)
+	if err != nil {
+		return errors.New(oneLine(err))
+	}
+	if problems := structuralschema.ValidateStructural(nil, s); len(problems) > 0 {
+		return errors.New(oneLine(problems[0]))
+	}
+	return nil
+}
+
+func oneLine(err error) string {
+	return strings.Join(strings.Fields(err.Error()), " ")
+}

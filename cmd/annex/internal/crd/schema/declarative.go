@@ -1,0 +1,132 @@
+package schema
+
+import (
+	"fmt"
+	"go/ast"
+	"regexp"
+	"slices"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/version"
+	crdmarkers "sigs.k8s.io/controller-tools/pkg/crd/markers"
+	"sigs.k8s.io/controller-tools/pkg/loader"
+	"sigs.k8s.io/controller-tools/pkg/markers"
+)
+
+// declarative are the tags of declarative validation that a CustomResourceDefinition has
+// a word for, beside those that controller-tools knows.
+var declarative = map[string]any{
+	"k8s:maxLength":     crdmarkers.MaxLength(0),
+	"k8s:minLength":     crdmarkers.MinLength(0),
+	"k8s:minItems":      crdmarkers.MinItems(0),
+	"k8s:maxItems":      crdmarkers.MaxItems(0),
+	"k8s:minimum":       crdmarkers.Minimum(0),
+	"k8s:maximum":       crdmarkers.Maximum(0),
+	"k8s:minProperties": crdmarkers.MinProperties(0),
+	"k8s:maxProperties": crdmarkers.MaxProperties(0),
+	"k8s:format":        crdmarkers.Format(""),
+}
+
+// neither are tags that ask nothing of values.
+var neither = []string{
+	"deepcopy-gen", "defaulter-gen", "openapi-gen", "openapi-model-package", "conversion-gen", "validation-gen",
+	"protobuf-gen", "register-gen", "informers", "client-gen", "prerelease-lifecycle-gen", "supportsSubresource", "isSubresource",
+}
+
+// Export is Definitions, and reads declarative validation, too, in packages that have no
+// markers of kubebuilder's. The problems are the tags that no CustomResourceDefinition
+// can say, for what they refuse, a cluster would accept; and kinds without a version that
+// is marked as stored.
+func (p *Packages) Export() ([]apiextensionsv1.CustomResourceDefinition, []Problem, error) {
+	marked := false
+	for _, root := range p.roots {
+		root.NeedSyntax()
+		marked = marked || p.marked(root)
+	}
+	if !marked {
+		if err := p.registerDeclarative(); err != nil {
+			return nil, nil, err
+		}
+	}
+	definitions, problems := p.definitions()
+	problems = slices.DeleteFunc(problems, func(p Problem) bool { return strings.HasSuffix(p.Message, "has no storage version") })
+	if len(problems) > 0 {
+		return nil, nil, join(problems)
+	}
+	for i := range definitions {
+		problems = append(problems, storeNewest(&definitions[i])...)
+	}
+	for _, root := range p.roots {
+		problems = append(problems, p.unsaid(root)...)
+	}
+	return definitions, problems, nil
+}
+
+// storeNewest has the newest version stored if none is marked, as it is in packages that
+// were written for a server: there, the program says it.
+func storeNewest(d *apiextensionsv1.CustomResourceDefinition) []Problem {
+	var newest *apiextensionsv1.CustomResourceDefinitionVersion
+	for i := range d.Spec.Versions {
+		v := &d.Spec.Versions[i]
+		if v.Storage {
+			return nil
+		}
+		if newest == nil || version.CompareKubeAwareVersionStrings(v.Name, newest.Name) > 0 {
+			newest = v
+		}
+	}
+	if newest == nil {
+		return nil
+	}
+	newest.Storage = true
+	return []Problem{{Message: fmt.Sprintf("%s: no version is marked +kubebuilder:storageversion: %s, the newest, is written as stored", d.Name, newest.Name)}}
+}
+
+func (p *Packages) registerDeclarative() error {
+	for name, marker := range declarative {
+		for _, target := range []markers.TargetType{markers.DescribesField, markers.DescribesType} {
+			if p.registry.Lookup("+"+name+"=1", target) != nil {
+				continue
+			}
+			definition, err := markers.MakeDefinition(name, target, marker)
+			if err == nil {
+				err = p.registry.Register(definition)
+			}
+			if err != nil {
+				return fmt.Errorf("register +%s: %w", name, err)
+			}
+		}
+	}
+	return nil
+}
+
+var tagName = regexp.MustCompile(`^k8s:([A-Za-z-]+)`)
+
+// unsaid finds the tags of declarative validation that are not known where they stand.
+func (p *Packages) unsaid(root *loader.Package) []Problem {
+	var problems []Problem
+	for _, f := range root.Syntax {
+		fields := fieldLists(f)
+		for _, group := range f.Comments {
+			for _, line := range group.List {
+				text, ok := strings.CutPrefix(strings.TrimSpace(strings.TrimPrefix(line.Text, "//")), "+")
+				tag := tagName.FindStringSubmatch(text)
+				if !ok || tag == nil || slices.Contains(neither, tag[1]) {
+					continue
+				}
+				target := markers.DescribesType
+				if slices.ContainsFunc(fields, func(list *ast.FieldList) bool { return list.Pos() < line.Pos() && line.Pos() < list.End() }) {
+					target = markers.DescribesField
+				}
+				if p.registry.Lookup("+"+text, target) != nil {
+					continue
+				}
+				at := p.fset.Position(line.Pos())
+				problems = append(problems, Problem{File: at.Filename, Line: at.Line, Column: at.Column,
+					Message: "+" + tag[0] + " is left out: there is no word for it in a CustomResourceDefinition; say it as a CEL rule, +kubebuilder:validation:XValidation"})
+			}
+		}
+	}
+	return problems
+}
