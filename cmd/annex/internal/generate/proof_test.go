@@ -166,6 +166,7 @@ func sameProto(t *testing.T, original, generated string) {
 		}
 		_, body, _ = strings.Cut(body, "\n")
 		body = regexp.MustCompile(`(// items, if empty, .*\n)\n`).ReplaceAllString(body, "$1") // a blank line too many
+		body = regexp.MustCompile(`(?m)^//\n(message )`).ReplaceAllString(body, "$1")          // above a tag that was left out
 		return []byte(strings.TrimSpace(body) + "\n")
 	}
 	if d := diff.Diff("go-to-protobuf", messages(original), "annex", messages(generated)); d != nil {
