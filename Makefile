@@ -90,6 +90,12 @@ faults: ## thousands of injected faults, histories and recoveries over each jour
 e2e: ## kubectl, controller-runtime and informers against the sample
 	go -C e2e test -count=1 ./...
 
+# The module is not in go.work, for it would raise the libraries of the others to those
+# of three large projects. Building it anew takes minutes.
+.PHONY: compat
+compat: ## serve types of cert-manager, gateway-api and cluster-api, compared with a CRD server
+	GOWORK=off go -C compat test -count=1 -v . | grep -aE '^(ok|FAIL|panic)|--- FAIL|examples accepted'
+
 .PHONY: soak
 soak: ## informers and a manager against a minute of writes and restarts
 	go -C e2e test -count=1 -v -run Informers . -soak 60s
