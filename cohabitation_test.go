@@ -100,7 +100,12 @@ func TestAKindMovesToAnotherGroupAndBack(t *testing.T) {
 
 			if storedAs == "v1" {
 				// No way back: the server of before cannot read what it finds.
-				instance, stop = run(t, legacy(), options)
+				if _, err := annex.New(t.Context(), legacy(), options); err == nil || !strings.Contains(err.Error(), "2 gizmos.legacy.example.com as shop.example.com/v1 Widget") {
+					t.Errorf("going back: %v", err)
+				}
+				unreadable := options
+				unreadable.AllowUnreadable = true
+				instance, stop = run(t, legacy(), unreadable)
 				clientOf(t, instance).get(gizmosPath + "/new").want(http.StatusInternalServerError)
 				stop()
 				instance, _ = run(t, only(movedWidgets().StoredAs(storedAs)), options)
