@@ -7,6 +7,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/metadata"
@@ -14,7 +16,10 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"example.com/wardle/apis/wardle/v1alpha1"
 	"example.com/wardle/apis/wardle/v1beta1"
+
+	"github.com/annexapi/annex/api"
 )
 
 // clients are informers of all kinds on the flunders of one server.
@@ -22,6 +27,8 @@ type clients struct {
 	observers []*observer
 	traffic   []*traffic
 	manager   *manager
+	// inProtobuf are what the informers of protobuf were sent.
+	inProtobuf []*media
 }
 
 // startClients returns when all informers have synced.
@@ -53,6 +60,17 @@ func startClients(ctx context.Context, t *testing.T, config *rest.Config, l *led
 		factory := metadatainformer.NewSharedInformerFactory(metadata.NewForConfigOrDie(config), 0)
 		return factory.ForResource(flundersBeta).Informer()
 	})
+	inProtobuf := func(version api.Facts, example runtime.Object) {
+		watching("informer of protobuf on "+version.GroupVersion.Version, func(config *rest.Config) cache.SharedIndexInformer {
+			config, media := withMedia(config)
+			c.inProtobuf = append(c.inProtobuf, media)
+			client := typedClient(t, config, version, protobufType, protobufType)
+			flunders := cache.NewListWatchFromClient(client, flundersBeta.Resource, metav1.NamespaceAll, fields.Everything())
+			return cache.NewSharedIndexInformer(flunders, example, 0, cache.Indexers{})
+		})
+	}
+	inProtobuf(v1beta1.API(), &v1beta1.Flunder{})
+	inProtobuf(v1alpha1.API(), &v1alpha1.Flunder{})
 	counted, traffic := countingTraffic(config, flundersBeta.Resource)
 	c.manager = startManager(ctx, t, counted, l)
 	i, err := c.manager.GetCache().GetInformer(ctx, &v1beta1.Flunder{})
@@ -125,6 +143,9 @@ func TestInformersAndControllersSeeEveryWriteOnce(t *testing.T) {
 	c.manager.awaitIdle(ctx, t)
 	c.awaitVersion(ctx, t, mark(ctx, t, config, l))
 	c.check(ctx, t, config, l)
+	for _, media := range c.inProtobuf {
+		media.check(t, "", protobufType)
+	}
 	t.Logf("%s in %s: %s", l, took.Round(time.Millisecond), c.manager)
 }
 

@@ -45,12 +45,17 @@ const (
 // media are the types of the bodies that a client sent and got, in order and
 // without repetitions.
 type media struct {
+	// resource is the one whose requests count, or "" for all.
+	resource string
+
 	mu        sync.Mutex
 	sent, got []string
 }
 
-func withMedia(config *rest.Config) (*rest.Config, *media) {
-	m := &media{}
+func withMedia(config *rest.Config) (*rest.Config, *media) { return withMediaOf(config, "") }
+
+func withMediaOf(config *rest.Config, resource string) (*rest.Config, *media) {
+	m := &media{resource: resource}
 	config = rest.CopyConfig(config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return mediaRecorder{m, next} })
 	return config, m
@@ -63,7 +68,7 @@ type mediaRecorder struct {
 
 func (r mediaRecorder) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := r.next.RoundTrip(request)
-	if err == nil {
+	if err == nil && (r.media.resource == "" || slices.Contains(strings.Split(request.URL.Path, "/"), r.media.resource)) {
 		r.media.mu.Lock()
 		defer r.media.mu.Unlock()
 		if request.Body != nil {
@@ -108,6 +113,9 @@ func flunderClient(t *testing.T, config *rest.Config, accept, contentType string
 	return typedClient(t, config, v1beta1.API(), accept, contentType)
 }
 
+// flunders makes a request one of the flunders of the namespace default.
+func flunders(r *rest.Request) *rest.Request { return r.Namespace("default").Resource("flunders") }
+
 func typedClient(t *testing.T, config *rest.Config, of api.Facts, accept, contentType string) rest.Interface {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -133,7 +141,6 @@ func TestKindsWithGeneratedProtobufAreServedAsProtobuf(t *testing.T) {
 	config, media := withMedia(startServer(t, "wardle").config(t))
 	ctx := bounded(t)
 	c := flunderClient(t, config, protobufType, protobufType)
-	flunders := func(r *rest.Request) *rest.Request { return r.Namespace("default").Resource("flunders") }
 
 	created := &v1beta1.Flunder{}
 	in := &v1beta1.Flunder{
