@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
@@ -10,7 +11,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/apply"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -259,6 +260,38 @@ func TestControllerRuntimesClientSpeaksProtobufIfItsConfigurationSaysSo(t *testi
 	media.check(t, "", jsonType)
 }
 
+// The types are added for the whole process: v1alpha1, which no other test gives to controller-runtime.
+func TestControllerRuntimesClientSpeaksProtobufOfTheTypesItIsTold(t *testing.T) {
+	t.Parallel()
+	if err := apiutil.AddToProtobufScheme(v1alpha1.API().AddToScheme); err != nil {
+		t.Fatal(err)
+	}
+	config := startServer(t, "wardle").config(t)
+	ctx := bounded(t)
+	scheme := runtime.NewScheme()
+	if err := errors.Join(v1alpha1.API().AddToScheme(scheme), v1beta1.API().AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	meta := metav1.ObjectMeta{GenerateName: "a-", Namespace: "default"}
+	for want, object := range map[string]client.Object{
+		protobufType: &v1alpha1.Flunder{ObjectMeta: meta},
+		jsonType:     &v1beta1.Flunder{ObjectMeta: meta},
+	} {
+		recorded, media := withMediaOf(config, "flunders")
+		c, err := client.New(recorded, client.Options{Scheme: scheme})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Create(ctx, object); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Get(ctx, client.ObjectKeyFromObject(object), object); err != nil {
+			t.Error(err)
+		}
+		media.check(t, want, want)
+	}
+}
+
 func TestAManagerAndItsCacheSpeakProtobuf(t *testing.T) {
 	t.Parallel()
 	config := startServer(t, "wardle").config(t)
@@ -381,7 +414,7 @@ EOF`, "flunder.wardle.example.com/b configured\n"},
 		}
 	}
 	list := &v1beta1.FlunderList{}
-	if err := flunders(binary.Get()).Do(ctx).Into(list); err != nil || meta.LenList(list) != 2 {
+	if err := flunders(binary.Get()).Do(ctx).Into(list); err != nil || len(list.Items) != 2 {
 		t.Errorf("listed: %+v, %v", list, err)
 	}
 }
