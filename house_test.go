@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -157,6 +158,36 @@ func TestTheModuleGraphStaysLean(t *testing.T) {
 	t.Logf("modules in the root's graph: %d, at most %d", n, maxModules)
 	if n > maxModules {
 		t.Errorf("%d modules in the root's graph, more than %d", n, maxModules)
+	}
+}
+
+// The workspace hides requirements that a module's own files lack, and users have no
+// workspace: what they copy of a sample would not build.
+func TestModulesBuildOutsideTheWorkspace(t *testing.T) {
+	if testing.Short() {
+		t.Skip("lists the packages of all modules")
+	}
+	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && (entry.Name() == "testdata" || entry.Name() == ".git"):
+			return fs.SkipDir
+		case entry.Name() != "go.mod":
+			return nil
+		}
+		cmd := exec.CommandContext(t.Context(), "go", "list", "-mod=readonly", "-deps", "-test", "./...")
+		cmd.Dir = filepath.Dir(path)
+		cmd.Env = append(cmd.Environ(), "GOWORK=off")
+		var said strings.Builder
+		cmd.Stderr = &said
+		if err := cmd.Run(); err != nil {
+			t.Errorf("%s: %v; go -C %s mod tidy\n%s", path, err, cmd.Dir, said.String())
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
