@@ -118,6 +118,7 @@ func (r *runner) refresh(ctx context.Context) {
 		return
 	}
 	r.source = now
+	r.sayf("building") // which may take a while
 	if changed := now.apis.changedSince(r.generated); len(changed) > 0 {
 		if err := r.Generate(ctx, changed); err != nil {
 			if ctx.Err() == nil {
