@@ -18,7 +18,7 @@ const workerVerb = "generate-worker"
 
 func newGenerate(module Module) *cobra.Command {
 	var check, anew bool
-	var output, forPackage, as string
+	var output, forPackage, as, clients string
 	cmd := &cobra.Command{
 		Use:   "generate [DIR|PATTERN...]",
 		Short: "Write the code that a server needs of Go API packages",
@@ -30,11 +30,16 @@ An API package is one with a comment // +groupName=GROUP above its package
 clause; its version is the package's name. Without arguments all API packages
 below the current folder are meant.
 
+With --clients a typed clientset, listers, informers and apply configurations of
+all kinds are written into a folder, too, as packages clientset, listers,
+informers and applyconfiguration.
+
 With --check nothing is written. Files that are not up to date are a failure then, and
 so is what annex lint api finds.`,
 		Example: `  annex generate
   annex generate ./apis/...
   annex generate --for k8s.io/api/apps/v1 --as apps.example.com/v1 ./facts/apps
+  annex generate --clients client
   annex generate --check ./apis/wardle/v1beta1`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output != "text" && output != "json" {
@@ -47,16 +52,23 @@ so is what annex lint api finds.`,
 			if err != nil {
 				return fmt.Errorf("generate: %w", err)
 			}
-			packages, err := generate.Run(cmd.Context(), generate.Options{
-				Args:   args,
-				Check:  check,
-				Anew:   anew,
-				For:    forPackage,
-				As:     as,
-				Module: module,
-				Worker: []string{self, workerVerb},
+			if clients != "" && forPackage != "" {
+				return usageError{errors.New("--clients: clients are made of API packages, and --for names one that is not: make them in a run without --for")}
+			}
+			if cmd.Flags().Changed("clients") && clients == "" {
+				return usageError{errors.New("--clients: name the folder that gets the clients, such as client")}
+			}
+			made, err := generate.Run(cmd.Context(), generate.Options{
+				Args:    args,
+				Check:   check,
+				Anew:    anew,
+				For:     forPackage,
+				As:      as,
+				Clients: clients,
+				Module:  module,
+				Worker:  []string{self, workerVerb},
 			})
-			if err := report(cmd.OutOrStdout(), cmd.ErrOrStderr(), packages, err, check, output == "json"); err != nil || !check {
+			if err := report(cmd.OutOrStdout(), cmd.ErrOrStderr(), made, err, check, output == "json"); err != nil || !check {
 				return err
 			}
 			if forPackage != "" {
@@ -68,6 +80,7 @@ so is what annex lint api finds.`,
 	cmd.Flags().BoolVar(&check, "check", false, "write nothing; fail and name the files that are not up to date")
 	cmd.Flags().StringVar(&forPackage, "for", "", "import path of a package that cannot be edited, whose facts are written into DIR")
 	cmd.Flags().StringVar(&as, "as", "", "group and version that the types of --for are served as, such as apps.example.com/v1")
+	cmd.Flags().StringVar(&clients, "clients", "", "folder that gets typed clients of all kinds: a clientset, listers, informers and apply configurations")
 	cmd.Flags().BoolVar(&anew, "no-cache", false, "generate even if nothing has changed since the last run")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "format of the result: text or json")
 	return cmd
@@ -86,18 +99,25 @@ func newWorker() *cobra.Command {
 
 // result is what --output json prints.
 type result struct {
-	Packages []generate.Package `json:"packages"`
-	Errors   generate.Problems  `json:"errors,omitempty"`
+	Packages []generate.Package    `json:"packages"`
+	Clients  []generate.ClientFile `json:"clients,omitempty"`
+	Errors   generate.Problems     `json:"errors,omitempty"`
 }
 
-func report(stdout, stderr io.Writer, packages []generate.Package, err error, check, asJSON bool) error {
+func report(stdout, stderr io.Writer, made generate.Result, err error, check, asJSON bool) error {
 	problems := problemsOf(err)
 	if err != nil && problems == nil {
 		return err
 	}
+	packages := made.Packages
 	stale := 0
 	for _, p := range packages {
 		if check && p.Changed {
+			stale++
+		}
+	}
+	for _, f := range made.Clients {
+		if check && f.Changed {
 			stale++
 		}
 	}
@@ -107,19 +127,20 @@ func report(stdout, stderr io.Writer, packages []generate.Package, err error, ch
 		}
 		e := json.NewEncoder(stdout)
 		e.SetIndent("", "  ")
-		if err := e.Encode(result{packages, problems}); err != nil {
+		if err := e.Encode(result{packages, made.Clients, problems}); err != nil {
 			return fmt.Errorf("generate: %w", err)
 		}
 	} else {
 		for _, p := range packages {
 			printPackage(stdout, p, check)
 		}
+		printClients(stdout, made.Clients, check)
 	}
 	for _, p := range problems {
 		fmt.Fprintln(stderr, p.Error())
 	}
 	if stale > 0 {
-		fmt.Fprintf(stderr, "not up to date: %d of %d files: run annex generate\n", stale, len(packages))
+		fmt.Fprintf(stderr, "not up to date: %d of %d files: run annex generate\n", stale, len(packages)+len(made.Clients))
 	}
 	if stale > 0 || len(problems) > 0 {
 		return errReported
@@ -137,6 +158,26 @@ func problemsOf(err error) generate.Problems {
 		return generate.Problems{one}
 	}
 	return nil
+}
+
+// printClients prints the files of the clients that change, and how many do not.
+func printClients(w io.Writer, files []generate.ClientFile, check bool) {
+	unchanged := 0
+	for _, f := range files {
+		switch {
+		case !f.Changed:
+			unchanged++
+		case check:
+			fmt.Fprintf(w, "%s\tstale\n", f.File)
+		case f.Removed:
+			fmt.Fprintf(w, "%s\tremoved\n", f.File)
+		default:
+			fmt.Fprintf(w, "%s\twritten\n", f.File)
+		}
+	}
+	if unchanged > 0 {
+		fmt.Fprintf(w, "%d files of clients\tunchanged\n", unchanged)
+	}
 }
 
 func printPackage(w io.Writer, p generate.Package, check bool) {

@@ -106,8 +106,8 @@ func (s *scaffolding) generate(ctx context.Context, result *scaffold.Result) err
 		_, err := os.Stat(filepath.Join(dir, generate.FileName))
 		created[filepath.Join(dir, generate.FileName)] = errors.Is(err, fs.ErrNotExist)
 	}
-	packages, err := generate.Run(ctx, o)
-	for _, p := range packages {
+	made, err := generate.Run(ctx, o)
+	for _, p := range made.Packages {
 		for _, file := range []string{p.Proto, p.File} {
 			state := scaffold.Unchanged
 			switch {

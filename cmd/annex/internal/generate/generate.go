@@ -45,6 +45,10 @@ type Options struct {
 	// or of its own if that is empty.
 	For, As string
 
+	// Clients is the folder that gets typed clients of the packages' kinds, in packages
+	// below it. Empty means none.
+	Clients string
+
 	// Anew generates even if nothing has changed since an earlier run.
 	Anew bool
 
@@ -73,41 +77,62 @@ type Package struct {
 	Changed bool `json:"changed"`
 }
 
+// Result is what a run made: its packages, sorted by import path, and the files of the
+// clients, sorted by path.
+type Result struct {
+	Packages []Package
+	Clients  []ClientFile
+}
+
 // Run generates the packages that match, writes the files that differ and
-// returns all, sorted by import path. Every file is replaced as a whole or not
-// at all, and none is if anything is wrong. The error is Problems if it is the
-// packages' fault.
-func Run(ctx context.Context, o Options) ([]Package, error) {
+// returns all. Every file is replaced as a whole or not at all, and none is if anything
+// is wrong. The error is Problems if it is the packages' fault.
+func Run(ctx context.Context, o Options) (Result, error) {
+	packages, clients, err := run(ctx, o)
+	if err != nil {
+		return Result{}, err
+	}
+	return Result{packages, clients}, nil
+}
+
+func run(ctx context.Context, o Options) ([]Package, []ClientFile, error) {
 	dir, err := filepath.Abs(o.Dir)
 	if err != nil {
-		return nil, fmt.Errorf("generate: %w", err)
+		return nil, nil, fmt.Errorf("generate: %w", err)
 	}
 	requests, err := requestsOf(dir, o)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	into := ""
+	if o.Clients != "" {
+		if into, err = clientsDir(dir, o, requests); err != nil {
+			return nil, nil, err
+		}
 	}
 	var outputs []output
+	var made []clientFile
 	for _, r := range requests {
-		r.Module = o.Module
+		r.Module, r.Clients = o.Module, into
 		start := time.Now()
 		path, workspace := "", ""
 		if !o.Anew {
 			path, workspace = recordOf(ctx, r)
 		}
-		if packages, ok := recall(path, r); ok {
-			outputs = append(outputs, packages...)
+		if packages, clients, ok := recall(path, r); ok {
+			outputs, made = append(outputs, packages...), append(made, clients...)
 			continue
 		}
 		resp, err := work(ctx, o.Worker, r)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if len(resp.Problems) > 0 {
-			return nil, relative(resp.Problems, dir)
+			return nil, nil, relative(resp.Problems, dir)
 		}
 		// Without a record the next run takes longer, and that is all.
 		_ = remember(path, workspace, r, resp, start)
-		outputs = append(outputs, resp.Packages...)
+		outputs, made = append(outputs, resp.Packages...), append(made, resp.Clients...)
 	}
 	slices.SortFunc(outputs, func(a, b output) int { return strings.Compare(a.Package, b.Package) })
 
@@ -117,7 +142,7 @@ func Run(ctx context.Context, o Options) ([]Package, error) {
 		for file, text := range out.files() {
 			before, err := os.ReadFile(file)
 			if err != nil && !errors.Is(err, os.ErrNotExist) {
-				return nil, fmt.Errorf("generate: %w", err)
+				return nil, nil, fmt.Errorf("generate: %w", err)
 			}
 			if filepath.Base(file) == FileName {
 				p.File = shorten(file, dir)
@@ -128,23 +153,30 @@ func Run(ctx context.Context, o Options) ([]Package, error) {
 		}
 		packages[i] = p
 	}
+	clients, err := compareClients(into, dir, made)
+	if err != nil {
+		return nil, nil, err
+	}
 	if o.Check {
-		return packages, nil
+		return packages, clients, nil
 	}
 	for i, out := range outputs {
 		if !packages[i].Changed {
 			continue
 		}
 		if err := os.MkdirAll(out.Dir, 0o755); err != nil {
-			return nil, fmt.Errorf("generate: %w", err)
+			return nil, nil, fmt.Errorf("generate: %w", err)
 		}
 		for file, text := range out.files() {
 			if err := writeWhole(file, []byte(text), 0o644); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 		}
 	}
-	return packages, nil
+	if err := writeClients(into, made); err != nil {
+		return nil, nil, err
+	}
+	return packages, clients, nil
 }
 
 // files returns what is written for a package, by name. The .proto file comes

@@ -33,6 +33,7 @@ type record struct {
 	// Names has the Go files of every folder that was looked at. New ones count.
 	Names    map[string][]string
 	Packages []output
+	Clients  []clientFile
 }
 
 // recordAge is how long a record is kept that nobody asks for.
@@ -71,30 +72,30 @@ func recordOf(ctx context.Context, r moduleRequest) (path, work string) {
 }
 
 // recall returns the packages of a record if nothing has changed since.
-func recall(path string, r moduleRequest) ([]output, bool) {
+func recall(path string, r moduleRequest) ([]output, []clientFile, bool) {
 	if path == "" {
-		return nil, false
+		return nil, nil, false
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, false
+		return nil, nil, false
 	}
 	var rec record
 	if json.Unmarshal(text, &rec) != nil {
-		return nil, false
+		return nil, nil, false
 	}
 	for file, want := range rec.Files {
 		if sum, _, err := sumOf(file); err != nil || sum != want {
-			return nil, false
+			return nil, nil, false
 		}
 	}
-	names, err := namesOf(folders(r, sortedKeys(rec.Names)), rec.Packages)
+	names, err := namesOf(folders(r, sortedKeys(rec.Names)), rec.Packages, r.Clients)
 	if err != nil || !reflect.DeepEqual(names, rec.Names) {
-		return nil, false
+		return nil, nil, false
 	}
 	now := time.Now()
 	_ = os.Chtimes(path, now, now) // still in use
-	return rec.Packages, true
+	return rec.Packages, rec.Clients, true
 }
 
 // remember keeps the result of a request that began at start. It keeps nothing if
@@ -103,12 +104,16 @@ func remember(path, work string, r moduleRequest, resp response, start time.Time
 	if path == "" {
 		return nil
 	}
-	rec := record{Files: map[string]string{}, Packages: resp.Packages}
+	rec := record{Files: map[string]string{}, Packages: resp.Packages, Clients: resp.Clients}
 	for _, out := range resp.Packages {
 		if before, err := os.ReadFile(filepath.Join(out.Dir, protobuf.FileName)); out.Proto != "" && (err != nil || string(before) != out.Proto) {
 			return nil // the next run reads other numbers than this one
 		}
 	}
+	resp.Read = slices.DeleteFunc(slices.Clone(resp.Read), func(file string) bool {
+		ours, err := generated(file)
+		return r.Clients != "" && isBelow(filepath.Dir(file), r.Clients) && err == nil && ours
+	})
 	var dirs []string
 	for _, file := range resp.Read {
 		dirs = append(dirs, filepath.Dir(file))
@@ -131,7 +136,7 @@ func remember(path, work string, r moduleRequest, resp response, start time.Time
 		rec.Files[file] = sum
 	}
 	var err error
-	if rec.Names, err = namesOf(folders(r, dirs), rec.Packages); err != nil {
+	if rec.Names, err = namesOf(folders(r, dirs), rec.Packages, r.Clients); err != nil {
 		return err
 	}
 	text, err := json.Marshal(rec)
@@ -194,8 +199,9 @@ func folders(r moduleRequest, dirs []string) []string {
 }
 
 // namesOf returns the Go files in folders, without those that the packages' generation
-// writes.
-func namesOf(folders []string, written []output) (map[string][]string, error) {
+// writes. Folders in which there is nothing else do not count below that of the clients,
+// for they come and go with them.
+func namesOf(folders []string, written []output, clients string) (map[string][]string, error) {
 	names := map[string][]string{}
 	for _, dir := range folders {
 		entries, err := os.ReadDir(dir)
@@ -208,7 +214,7 @@ func namesOf(folders []string, written []output) (map[string][]string, error) {
 			if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
 				continue
 			}
-			own := name == FileName && slices.ContainsFunc(written, func(o output) bool { return o.Dir == dir })
+			own := clients != "" && isBelow(dir, clients) || name == FileName && slices.ContainsFunc(written, func(o output) bool { return o.Dir == dir })
 			if own {
 				if ours, err := generated(filepath.Join(dir, name)); err != nil || ours {
 					continue
@@ -216,9 +222,17 @@ func namesOf(folders []string, written []output) (map[string][]string, error) {
 			}
 			found = append(found, name)
 		}
+		if clients != "" && isBelow(dir, clients) && len(found) == 0 {
+			continue
+		}
 		names[dir] = found
 	}
 	return names, nil
+}
+
+// isBelow reports whether a folder is root or below it.
+func isBelow(dir, root string) bool {
+	return dir == root || strings.HasPrefix(dir, root+string(filepath.Separator))
 }
 
 // moduleFiles returns the files that choose the versions of dependencies: of the

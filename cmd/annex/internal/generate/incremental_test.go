@@ -59,7 +59,8 @@ type Thing struct {
 	backdate(t, dir)
 
 	o := Options{Dir: filepath.Join(dir, "m"), Worker: testWorker(), Module: module}
-	first, err := Run(t.Context(), o)
+	made, err := Run(t.Context(), o)
+	first := made.Packages
 	if err != nil || len(first) != 1 || !first[0].Changed {
 		t.Fatalf("%+v, %v", first, err)
 	}
@@ -71,7 +72,8 @@ type Thing struct {
 	o.Worker = []string{filepath.Join(dir, "no-worker")}
 	again := func() bool {
 		t.Helper()
-		packages, err := Run(t.Context(), o)
+		made, err := Run(t.Context(), o)
+		packages := made.Packages
 		if err == nil && len(packages) == 1 {
 			got, err := os.ReadFile(generated)
 			if err != nil || !bytes.Equal(got, want) {

@@ -35,10 +35,14 @@ func (l *loaded) markOpenAPI(s *source) {
 	if _, found, _ := s.lookup(modelPackageTag); found || s.group == "" {
 		return
 	}
+	pkg := l.universe[s.path]
+	pkg.Comments = append(pkg.Comments, "+"+modelPackageTag+"="+defaultModelPackage(s))
+}
+
+func defaultModelPackage(s *source) string {
 	labels := strings.Split(s.group, ".")
 	slices.Reverse(labels)
-	pkg := l.universe[s.path]
-	pkg.Comments = append(pkg.Comments, "+"+modelPackageTag+"="+strings.Join(append(labels, s.version), "."))
+	return strings.Join(append(labels, s.version), ".")
 }
 
 // models makes the OpenAPIModelName methods of the package's types.

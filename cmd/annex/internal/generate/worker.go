@@ -24,11 +24,13 @@ type request struct {
 	Explicit []string
 	Module   Module
 	Foreign  *foreign // instead of Patterns
+	Clients  string   // the folder of the clients, empty for none
 }
 
 // response is what a worker answers: packages, or problems.
 type response struct {
 	Packages []output
+	Clients  []clientFile
 	Problems Problems
 	// Read are the files that the packages were made of, but for those of versions
 	// that cannot change.
@@ -62,8 +64,7 @@ func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err := json.NewDecoder(in).Decode(&req); err != nil {
 		return fmt.Errorf("read request: %w", err)
 	}
-	packages, read, err := generateAll(ctx, req)
-	resp := response{Packages: packages, Read: read}
+	resp, err := generateAll(ctx, req)
 	if err != nil {
 		resp = response{Problems: asProblems(err)}
 	}
@@ -73,13 +74,19 @@ func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 	return nil
 }
 
-func generateAll(ctx context.Context, req request) (outputs []output, read []string, err error) {
+func generateAll(ctx context.Context, req request) (response, error) {
 	if req.Foreign != nil {
-		return generateForeign(ctx, *req.Foreign)
+		packages, read, err := generateForeign(ctx, *req.Foreign)
+		return response{Packages: packages, Read: read}, err
+	}
+	if req.Clients != "" {
+		if err := checkClientPackages(ctx); err != nil {
+			return response{}, err
+		}
 	}
 	l, err := load(ctx, req)
 	if err != nil {
-		return nil, nil, err
+		return response{}, err
 	}
 	defer l.validations.stop()
 	stubs := map[string]string{}
@@ -88,16 +95,16 @@ func generateAll(ctx context.Context, req request) (outputs []output, read []str
 	}
 	problems, err := l.check(stubs)
 	if err != nil {
-		return nil, nil, err
+		return response{}, err
 	}
 	if len(problems) > 0 {
-		return nil, nil, problems
+		return response{}, problems
 	}
 	for _, s := range l.sources {
 		problems = append(problems, l.validate(s)...)
 	}
 	if len(problems) > 0 {
-		return nil, nil, problems
+		return response{}, problems
 	}
 
 	for _, s := range l.sources {
@@ -113,12 +120,13 @@ func generateAll(ctx context.Context, req request) (outputs []output, read []str
 	}
 	validations, err := l.validations.wait()
 	if err != nil {
-		return nil, nil, err
+		return response{}, err
 	}
 	marked, err := l.markers()
 	if err != nil {
-		return nil, nil, err
+		return response{}, err
 	}
+	var outputs []output
 	sources := maps.Clone(stubs)
 	for _, s := range l.sources {
 		fmt.Fprintf(os.Stderr, "%s%s\n", workingOn, s.dir)
@@ -134,22 +142,29 @@ func generateAll(ctx context.Context, req request) (outputs []output, read []str
 		outputs = append(outputs, o)
 	}
 	if len(problems) > 0 {
-		return nil, nil, problems
+		return response{}, problems
 	}
 	problems, err = l.check(sources)
 	if err != nil {
-		return nil, nil, err
+		return response{}, err
 	}
 	if len(problems) > 0 {
-		return nil, nil, l.explain(problems, sources)
+		return response{}, l.explain(problems, sources)
 	}
 	for _, s := range l.sources {
 		problems = append(problems, l.sameKinds(s)...)
 	}
 	if len(problems) > 0 {
-		return nil, nil, problems
+		return response{}, problems
 	}
-	return outputs, l.read(), nil
+	resp := response{Packages: outputs, Read: l.read()}
+	if req.Clients != "" {
+		fmt.Fprintf(os.Stderr, "%s%s\n", workingOn, req.Clients)
+		if resp.Clients, err = l.clients(req.Clients, marked); err != nil {
+			return response{}, err
+		}
+	}
+	return resp, nil
 }
 
 // generate runs every generator on one package; validations is what validation-gen

@@ -1,0 +1,115 @@
+package generate
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// ClientFile is the result for one file of the clients.
+type ClientFile struct {
+	// File is relative to Options.Dir.
+	File string `json:"file"`
+	// Changed tells whether it was, or with Check would be, written or removed.
+	Changed bool `json:"changed"`
+	// Removed tells that it is one of an earlier run, which this one did not make.
+	Removed bool `json:"removed,omitempty"`
+}
+
+// compareClients compares what was made for the folder into with what is there. It
+// refuses a file that generate did not write.
+func compareClients(into, dir string, made []clientFile) ([]ClientFile, error) {
+	var all []ClientFile
+	var problems Problems
+	for _, f := range made {
+		file := filepath.Join(into, filepath.FromSlash(f.Name))
+		before, err := os.ReadFile(file)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("generate clients: %w", err)
+		}
+		if err == nil && !strings.HasPrefix(string(before), marker) {
+			problems = append(problems, Problem{File: shorten(file, dir), Line: 1, Message: "this file was not written by annex generate and would be overwritten: rename or remove it"})
+		}
+		all = append(all, ClientFile{File: shorten(file, dir), Changed: err != nil || string(before) != f.Source})
+	}
+	if len(problems) > 0 {
+		return nil, problems
+	}
+	old, err := formerClients(into, made)
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range old {
+		all = append(all, ClientFile{File: shorten(file, dir), Changed: true, Removed: true})
+	}
+	slices.SortFunc(all, func(a, b ClientFile) int { return strings.Compare(a.File, b.File) })
+	return all, nil
+}
+
+// formerClients returns the files in the clients' folders that generate wrote, and this
+// run did not make.
+func formerClients(into string, made []clientFile) ([]string, error) {
+	if len(made) == 0 {
+		return nil, nil
+	}
+	current := map[string]bool{}
+	for _, f := range made {
+		current[filepath.Join(into, filepath.FromSlash(f.Name))] = true
+	}
+	var old []string
+	for _, folder := range clientFolders {
+		err := filepath.WalkDir(filepath.Join(into, folder), func(file string, d fs.DirEntry, err error) error {
+			switch {
+			case errors.Is(err, fs.ErrNotExist):
+				return nil
+			case err != nil:
+				return err
+			case d.IsDir() || current[file] || filepath.Ext(file) != ".go" || filepath.Base(file) == FileName:
+				return nil
+			}
+			ours, err := generated(file)
+			if ours {
+				old = append(old, file)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("generate clients: %w", err)
+		}
+	}
+	return old, nil
+}
+
+// writeClients writes the files that differ, and removes those of an earlier run with
+// the folders that they leave empty.
+func writeClients(into string, made []clientFile) error {
+	old, err := formerClients(into, made)
+	if err != nil {
+		return err
+	}
+	for _, f := range made {
+		file := filepath.Join(into, filepath.FromSlash(f.Name))
+		if before, err := os.ReadFile(file); err == nil && string(before) == f.Source {
+			continue
+		}
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			return fmt.Errorf("generate clients: %w", err)
+		}
+		if err := writeWhole(file, []byte(f.Source), 0o644); err != nil {
+			return err
+		}
+	}
+	for _, file := range old {
+		if err := os.Remove(file); err != nil {
+			return fmt.Errorf("generate clients: %w", err)
+		}
+		// A folder with something else in it stays.
+		for dir := filepath.Dir(file); dir != into && os.Remove(dir) == nil; dir = filepath.Dir(dir) {
+		}
+	}
+	return nil
+}
