@@ -51,7 +51,7 @@ func TestGeneratedClientsWorkWithAServer(t *testing.T) {
 			t.Errorf("annex generate %s: %v, want %s\n%s", args, err, want, out)
 		}
 	}
-	fails("^apis/shop/v1: is an API package: clients go into a folder of their own", "--clients", "apis/shop/v1", ".")
+	fails("^apis/shop/v1: is an API package: clients go into a folder of their own", "--clients", "apis/shop/v1", "./apis/shop/v1")
 	fails("^client: there are no kinds to make clients of", "--clients", "client", "./bare")
 	fails("the clients of a version are named after its folder: rename the folder bare to v1", "--clients", "client", "./misnamed/bare")
 	fails("misnamed/v1/types.go:7: clients list Lonely, and there is no type LonelyList", "--clients", "client", "./misnamed/v1")
