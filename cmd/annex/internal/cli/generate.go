@@ -140,7 +140,11 @@ func report(stdout, stderr io.Writer, made generate.Result, err error, check, as
 		fmt.Fprintln(stderr, p.Error())
 	}
 	if stale > 0 {
-		fmt.Fprintf(stderr, "not up to date: %d of %d files: run annex generate\n", stale, len(packages)+len(made.Clients))
+		again := "annex generate"
+		if len(made.Clients) > 0 {
+			again += " with the same --clients"
+		}
+		fmt.Fprintf(stderr, "not up to date: %d of %d files: run %s\n", stale, len(packages)+len(made.Clients), again)
 	}
 	if stale > 0 || len(problems) > 0 {
 		return errReported

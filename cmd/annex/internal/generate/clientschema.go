@@ -65,8 +65,10 @@ func clientModel(importPath, name string) string {
 func ownDefinition(name types.Name) map[string]any {
 	switch name.String() {
 	case metaPackage + ".Time", metaPackage + ".MicroTime", metaPackage + ".Duration",
-		"k8s.io/apimachinery/pkg/api/resource.Quantity", "k8s.io/apimachinery/pkg/util/intstr.IntOrString":
+		"k8s.io/apimachinery/pkg/api/resource.Quantity":
 		return map[string]any{"type": "string"}
+	case "k8s.io/apimachinery/pkg/util/intstr.IntOrString":
+		return map[string]any{"type": "string", "format": "int-or-string"}
 	case metaPackage + ".FieldsV1", runtimePackage + ".RawExtension":
 		return map[string]any{"type": "object"}
 	}
@@ -147,7 +149,7 @@ func (r schemaReader) model(e ast.Expr) string {
 // Those of an empty name have theirs in the place of the field.
 var schemaFields = map[string]string{
 	"SchemaProps": "", "VendorExtensible": "", "Extensions": "", "Schema": "",
-	"Type": "type", "Properties": "properties", "Items": "items", "AdditionalProperties": "additionalProperties",
+	"Type": "type", "Format": "format", "Properties": "properties", "Items": "items", "AdditionalProperties": "additionalProperties",
 	"Ref": "$ref", "AllOf": "allOf",
 }
 
