@@ -100,7 +100,7 @@ func TestAKindMovesToAnotherGroupAndBack(t *testing.T) {
 
 			if storedAs == "v1" {
 				// No way back: the server of before cannot read what it finds.
-				if _, err := annex.New(t.Context(), legacy(), options); err == nil || !strings.Contains(err.Error(), "2 gizmos.legacy.example.com as shop.example.com/v1 Widget") {
+				if _, err := annex.New(t.Context(), legacy(), placed(t, options)); err == nil || !strings.Contains(err.Error(), "2 gizmos.legacy.example.com as shop.example.com/v1 Widget") {
 					t.Errorf("going back: %v", err)
 				}
 				unreadable := options
