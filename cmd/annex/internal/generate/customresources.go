@@ -70,7 +70,11 @@ func customResources(packages *schema.Packages, s *source) (*part, error) {
 	b.WriteString("// customResources returns the CustomResourceDefinitions of this package's version, by kind.\n" +
 		"func " + customResourcesFunction + "() map[string]string {\n\treturn map[string]string{\n")
 	for _, kind := range slices.Sorted(maps.Keys(definitions)) {
-		text, err := definitionText(definitions[kind])
+		definition := definitions[kind]
+		// The package may be served as another group than its own.
+		definition.Name = definition.Spec.Names.Plural + "." + s.group
+		definition.Spec.Group, definition.Spec.Versions[0].Name = s.group, s.version
+		text, err := definitionText(definition)
 		if err != nil {
 			return nil, fmt.Errorf("CustomResourceDefinition of %s: %w", kind, err)
 		}

@@ -178,6 +178,9 @@ func API() api.Facts {
 		AddDefaults: registerDefaults,
 		{{- end}}
 		OpenAPI: openAPIDefinitions,
+		{{- if .CustomResources}}
+		CustomResources: customResources,
+		{{- end}}
 	}
 }
 
@@ -244,6 +247,20 @@ func (l *loaded) foreignFacts(s, target *source, own bool) (output, error) {
 			err = m.add(p, functions)
 		}
 		if err != nil {
+			return output{}, err
+		}
+	}
+	marked, err := l.markers()
+	if err != nil {
+		return output{}, err
+	}
+	rules, err := customResources(marked, s)
+	if err != nil {
+		return output{}, err
+	}
+	if rules != nil {
+		data.CustomResources = true
+		if err := m.add(*rules, functions); err != nil {
 			return output{}, err
 		}
 	}
