@@ -20,6 +20,8 @@ import (
 	"k8s.io/gengo/v2/generator"
 	"k8s.io/gengo/v2/namer"
 	"k8s.io/gengo/v2/types"
+
+	"github.com/annexapi/annex/cmd/annex/internal/typo"
 )
 
 // validationRequest and validationResponse are spoken with validation-gen, see
@@ -266,7 +268,7 @@ func likeliest(name string) string {
 		if tag == "" {
 			continue
 		}
-		if d := distance(strings.ToLower(name), strings.ToLower(tag)); d < most {
+		if d := typo.Distance(strings.ToLower(name), strings.ToLower(tag)); d < most {
 			best, most = tag, d
 		}
 	}
@@ -282,26 +284,6 @@ var validationTagNames = sync.OnceValue(func() []string {
 	}
 	return all
 })
-
-// distance is the number of letters to add, drop or replace.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			next := diagonal
-			if a[i] != b[j] {
-				next = 1 + min(diagonal, row[j], row[j+1])
-			}
-			diagonal, row[j+1] = row[j+1], next
-		}
-	}
-	return row[len(b)]
-}
 
 var (
 	validationPath = regexp.MustCompile(`(?:^|[\s(])((?:[\w.-]+/)*[\w.-]+?)\.([A-Z]\w*)(?:\.(\w+))?(?:\[\w+\])?(?: \([^()]*\))?: `)

@@ -9,6 +9,8 @@ import (
 
 	"sigs.k8s.io/controller-tools/pkg/loader"
 	"sigs.k8s.io/controller-tools/pkg/markers"
+
+	"github.com/annexapi/annex/cmd/annex/internal/typo"
 )
 
 const prefix = "kubebuilder:"
@@ -132,30 +134,9 @@ func (p *Packages) nearest(name string, target markers.TargetType) string {
 		if def.Target != target {
 			continue
 		}
-		if d := edits(name, def.Name); d < distance || d == distance && def.Name < best {
+		if d := typo.Distance(name, def.Name); d < distance || d == distance && def.Name < best {
 			best, distance = def.Name, d
 		}
 	}
 	return best
-}
-
-// edits is the number of letters to insert, remove or replace between a and b.
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
