@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/api"
 	markedv1 "github.com/annexapi/annex/internal/shop/marked/v1"
 	markedv1beta1 "github.com/annexapi/annex/internal/shop/marked/v1beta1"
 )
@@ -316,7 +317,14 @@ func TestMarkersDecideWhatIsServed(t *testing.T) {
 
 func TestADeclarationThatContradictsItsMarkersIsRefused(t *testing.T) {
 	t.Parallel()
+	skipped := func() api.Facts {
+		facts := markedv1beta1.API()
+		facts.CustomResources = func() map[string]string { return map[string]string{"Crate": ""} }
+		return facts
+	}
 	for want, k := range map[string]annex.Kind{
+		`version v1beta1: its Go type is marked +kubebuilder:skipversion, or its package +kubebuilder:skip: do not serve it`: annex.KindOf[markedv1.Crate, markedv1.CrateList]("crates", markedv1.API).
+			Versions(annex.Version(skipped, markedv1beta1.ToHub, markedv1beta1.FromHub)),
 		`resource "boxes": by the markers it is "crates": use that, or say +kubebuilder:resource:path=boxes`: annex.KindOf[markedv1.Crate, markedv1.CrateList]("boxes", markedv1.API),
 		`ClusterScoped: by the markers it is in namespaces: say +kubebuilder:resource:scope=Cluster`:         markedCrates().ClusterScoped(),
 		`WithoutStatus: the markers say +kubebuilder:subresource:status`:                                     markedCrates().WithoutStatus(),

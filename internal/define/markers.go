@@ -29,6 +29,10 @@ func (c *checker) markers(where string, k *Kind) {
 		if !ok {
 			continue
 		}
+		if definition == "" {
+			c.errorf(where, "version %s: its Go type is marked +kubebuilder:skipversion, or its package +kubebuilder:skip: do not serve it, or remove the marker and run annex generate", facts.GroupVersion.Version)
+			continue
+		}
 		s, err := structural.New(facts.GroupVersion.WithKind(v.Type.Name()), v.Type, definition)
 		if err != nil {
 			c.errorf(where, "markers of version %s: %v; run annex generate", facts.GroupVersion.Version, err)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -49,9 +48,9 @@ func (s *source) mentions(text string) bool {
 	return false
 }
 
-// customResources makes the function that returns what the markers of the package say,
-// if it has any.
-func customResources(packages *schema.Packages, s *source) (*part, error) {
+// customResources makes the function that returns what the markers of the package say of
+// its kinds, if it has any.
+func customResources(packages *schema.Packages, s *source, kinds []string) (*part, error) {
 	if packages == nil || !slices.Contains(packages.Paths(), s.path) {
 		return nil, nil
 	}
@@ -63,14 +62,18 @@ func customResources(packages *schema.Packages, s *source) (*part, error) {
 		}
 		return nil, all
 	}
-	if err != nil || len(definitions) == 0 {
+	if err != nil || definitions == nil {
 		return nil, err
 	}
 	var b strings.Builder
 	b.WriteString("// customResources returns the CustomResourceDefinitions of this package's version, by kind.\n" +
 		"func " + customResourcesFunction + "() map[string]string {\n\treturn map[string]string{\n")
-	for _, kind := range slices.Sorted(maps.Keys(definitions)) {
-		definition := definitions[kind]
+	for _, kind := range kinds {
+		definition, ok := definitions[kind]
+		if !ok {
+			fmt.Fprintf(&b, "\t\t%q: \"\", // skipped, by its markers\n", kind)
+			continue
+		}
 		// The package may be served as another group than its own.
 		definition.Name = definition.Spec.Names.Plural + "." + s.group
 		definition.Spec.Group, definition.Spec.Versions[0].Name = s.group, s.version

@@ -254,7 +254,7 @@ func (l *loaded) foreignFacts(s, target *source, own bool) (output, error) {
 	if err != nil {
 		return output{}, err
 	}
-	rules, err := customResources(marked, s)
+	rules, err := customResources(marked, s, names(objects.kinds))
 	if err != nil {
 		return output{}, err
 	}

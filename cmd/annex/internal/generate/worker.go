@@ -209,7 +209,8 @@ func (l *loaded) generate(s *source, validations part, marked *schema.Packages) 
 		o.Proto = proto
 	}
 	if s.group != "" {
-		markers, err := customResources(marked, s)
+		objects := findObjects(l.universe[s.path])
+		markers, err := customResources(marked, s, names(objects.kinds))
 		if err != nil {
 			return output{}, err
 		}
@@ -218,7 +219,6 @@ func (l *loaded) generate(s *source, validations part, marked *schema.Packages) 
 				return output{}, err
 			}
 		}
-		objects := findObjects(l.universe[s.path])
 		p, err := factsOf(s, objects, functions).render()
 		if err != nil {
 			return output{}, err

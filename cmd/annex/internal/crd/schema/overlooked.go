@@ -37,6 +37,11 @@ func (c comment) name() string {
 }
 
 func commentsIn(f *ast.File) []comment {
+	return slices.DeleteFunc(markersIn(f), func(c comment) bool { return !strings.HasPrefix(c.text, prefix) })
+}
+
+// markersIn is commentsIn for the markers of other families, too, such as +listType.
+func markersIn(f *ast.File) []comment {
 	var all []comment
 	for _, group := range f.Comments {
 		for _, line := range group.List {
@@ -44,7 +49,7 @@ func commentsIn(f *ast.File) []comment {
 			if !ok {
 				continue
 			}
-			if text, ok = strings.CutPrefix(strings.TrimSpace(text), "+"); ok && strings.HasPrefix(text, prefix) {
+			if text, ok = strings.CutPrefix(strings.TrimSpace(text), "+"); ok {
 				all = append(all, comment{text, line.Pos()})
 			}
 		}

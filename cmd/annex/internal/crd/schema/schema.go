@@ -4,6 +4,7 @@
 package schema
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"go/token"
@@ -101,7 +102,9 @@ func (p *Packages) definitions() ([]apiextensionsv1.CustomResourceDefinition, []
 // Version returns, by kind, the CustomResourceDefinitions of one of the packages, which
 // have the package's version only and no descriptions. The version has storage set if,
 // and only if, the kind is marked +kubebuilder:storageversion. A package without markers
-// of kubebuilder's about its kinds has none, and nor has a kind whose version is skipped.
+// of kubebuilder's about its kinds has no map, and a kind whose version is skipped is not
+// in it.
+// What a cluster would refuse in one of them is a Problem, too.
 func (p *Packages) Version(path string) (map[string]apiextensionsv1.CustomResourceDefinition, error) {
 	i := slices.IndexFunc(p.roots, func(root *loader.Package) bool { return root.PkgPath == path })
 	if i < 0 {
@@ -136,12 +139,21 @@ func (p *Packages) Version(path string) (map[string]apiextensionsv1.CustomResour
 	for _, loaded := range p.reached(root) {
 		problems = append(problems, problemsOf(loaded)...)
 	}
-	if unserved := func(p Problem) bool { return strings.Contains(p.Message, "does not serve any version") }; len(problems) > 0 {
-		// Another version may be served.
-		problems = slices.DeleteFunc(problems, unserved)
-	}
+	// Another version may be served.
+	problems = slices.DeleteFunc(problems, func(p Problem) bool { return strings.Contains(p.Message, "does not serve any version") })
 	if len(problems) > 0 {
 		return nil, join(problems)
+	}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		found, err := p.invalid(parser, crd.TypeIdent{Package: root, Name: name}, all[name])
+		if err != nil {
+			return nil, err
+		}
+		problems = append(problems, found...)
+	}
+	if len(problems) > 0 {
+		slices.SortStableFunc(problems, func(a, b Problem) int { return cmp.Or(strings.Compare(a.File, b.File), a.Line-b.Line) })
+		return nil, join(slices.Compact(problems))
 	}
 	return all, nil
 }

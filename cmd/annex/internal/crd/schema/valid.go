@@ -1,0 +1,286 @@
+package schema
+
+import (
+	"context"
+	"fmt"
+	"go/types"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-tools/pkg/crd"
+)
+
+// judged are the parts of a definition that markers say. The rest is a server's own: an
+// aggregated API may have a group that a CustomResourceDefinition may not.
+var judged = []string{"spec.validation", "spec.subresources", "spec.additionalPrinterColumns", "spec.selectableFields", "spec.names", "spec.versions[0].deprecationWarning"}
+
+// invalid finds what a cluster would refuse in the definition of one version of a kind,
+// and fields that are to keep what their Go types cannot hold.
+func (p *Packages) invalid(parser *crd.Parser, kind crd.TypeIdent, definition apiextensionsv1.CustomResourceDefinition) ([]Problem, error) {
+	definition = *definition.DeepCopy()
+	definition.Spec.Versions[0].Storage, definition.Spec.Versions[0].Served = true, true
+	apiextensionsv1.SetDefaults_CustomResourceDefinition(&definition)
+	internal := &apiextensions.CustomResourceDefinition{}
+	if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(&definition, internal, nil); err != nil {
+		return nil, fmt.Errorf("read the definition of %s: %w", kind.Name, err)
+	}
+	finder := &finder{packages: p, parser: parser, kind: kind}
+	var problems []Problem
+	for _, e := range validation.ValidateCustomResourceDefinition(context.Background(), internal) {
+		if slices.ContainsFunc(judged, func(part string) bool { return strings.HasPrefix(e.Field, part) }) {
+			problems = append(problems, finder.problem(e, definition.Spec.Versions[0].Schema.OpenAPIV3Schema))
+		}
+	}
+	if len(problems) > 0 {
+		return withoutTotals(problems), nil
+	}
+	return finder.unpreserved(definition.Spec.Versions[0].Schema.OpenAPIV3Schema, nil), nil
+}
+
+const schemaRoot = "spec.validation.openAPIV3Schema"
+
+// withoutTotals leaves out that all rules together cost too much where one of them does.
+func withoutTotals(problems []Problem) []Problem {
+	mentions := func(text string) func(Problem) bool {
+		return func(p Problem) bool { return strings.Contains(p.Message, text) }
+	}
+	if !slices.ContainsFunc(problems, mentions("estimated rule cost exceeds")) {
+		return problems
+	}
+	problems = slices.DeleteFunc(problems, mentions("contributed to estimated rule cost total"))
+	return slices.DeleteFunc(problems, mentions("estimated rule cost total for entire"))
+}
+
+// problem says what is wrong with a definition as what is wrong with its markers.
+func (f *finder) problem(e *field.Error, root *apiextensionsv1.JSONSchemaProps) Problem {
+	rest, inSchema := strings.CutPrefix(e.Field, schemaRoot)
+	if !inSchema {
+		return f.ofKind(e)
+	}
+	steps := stepsOf(rest)
+	place := f.place(steps)
+	keyword := ""
+	if place.steps < len(steps) {
+		keyword = steps[place.steps].name
+	}
+	node := schemaAt(root, steps[:place.steps])
+	rule := ""
+	if keyword == "x-kubernetes-validations" && node != nil {
+		if i := steps[place.steps].index; i < len(node.XValidations) {
+			rule = node.XValidations[i].Rule
+		}
+	}
+	where, marker := place.marker(f.packages, keyword, rule)
+	what := pathOf(steps[:place.steps])
+	if marker != "" {
+		what = "+" + marker + " of " + what
+	}
+	detail := e.Detail
+	switch {
+	case rule != "":
+		detail = fmt.Sprintf("rule %q: %s", rule, ruleProblem(detail))
+		if part := steps[len(steps)-1].name; part != "rule" && part != keyword {
+			detail = part + " of " + detail
+		}
+	case detail == "" || e.Type == field.ErrorTypeInvalid && keyword == "default" || e.Type == field.ErrorTypeNotSupported:
+		detail = e.ErrorBody()
+	}
+	at := f.packages.fset.Position(where)
+	return Problem{File: at.Filename, Line: at.Line, Column: at.Column, Message: what + ": " + inMarkers(detail)}
+}
+
+// ofKind is problem for what is said of the kind as a whole.
+func (f *finder) ofKind(e *field.Error) Problem {
+	keywords := map[string]string{
+		"names": "resource", "additionalPrinterColumns": "printcolumn", "selectableFields": "selectablefield",
+		"subresources": "subresource", "versions": "deprecatedversion",
+	}
+	steps := stepsOf(strings.TrimPrefix(e.Field, "spec"))
+	place := f.place(nil)
+	where, marker := place.nth(f.packages, keywords[steps[0].name], steps[0].index)
+	at := f.packages.fset.Position(where)
+	what := f.kind.Name
+	if marker != "" {
+		what = "+" + marker + " of " + what
+	}
+	return Problem{File: at.Filename, Line: at.Line, Column: at.Column, Message: what + ": " + inMarkers(strings.TrimPrefix(e.Field, "spec.")+": "+e.ErrorBody())}
+}
+
+var (
+	pointer  = regexp.MustCompile(`(?m)^ \|.*$`)
+	position = regexp.MustCompile(`ERROR: <input>:\d+:\d+: `)
+	property = regexp.MustCompile(`properties\[([^\]]*)\]`)
+)
+
+// ruleProblem takes the drawings out of what CEL's compiler says.
+func ruleProblem(detail string) string {
+	detail = position.ReplaceAllString(pointer.ReplaceAllString(detail, ""), "")
+	detail = strings.Replace(detail, "compilation failed: ", "does not compile: ", 1)
+	return strings.TrimSpace(detail)
+}
+
+// inMarkers puts what is said in words of a schema in those of markers, on one line.
+func inMarkers(text string) string {
+	text = strings.NewReplacer(
+		"x-kubernetes-list-map-keys", "+listMapKey", "x-kubernetes-list-type", "+listType", "x-kubernetes-map-type", "+mapType",
+		"it must have a default or be a required property", "it must be required or have a default: say +required, or +kubebuilder:default",
+		schemaRoot+".", "",
+	).Replace(property.ReplaceAllString(text, "$1"))
+	return strings.Join(strings.Fields(text), " ")
+}
+
+// step is an element of a path: a name, and what stands in brackets behind it.
+type step struct {
+	name, key string
+	index     int
+}
+
+var stepPattern = regexp.MustCompile(`\.?([^.\[\]]+)(?:\[([^\]]*)\])?`)
+
+func stepsOf(path string) []step {
+	var steps []step
+	for _, m := range stepPattern.FindAllStringSubmatch(path, -1) {
+		s := step{name: m[1], key: m[2]}
+		// A key that is no number leaves it 0.
+		_, _ = fmt.Sscan(m[2], &s.index)
+		steps = append(steps, s)
+	}
+	return steps
+}
+
+// pathOf is the path to a field as people write it.
+func pathOf(steps []step) string {
+	var b strings.Builder
+	for _, s := range steps {
+		switch s.name {
+		case "properties":
+			b.WriteString("." + s.key)
+		case "items":
+			b.WriteString("[]")
+		case "additionalProperties":
+			b.WriteString("[*]")
+		}
+	}
+	if b.Len() == 0 {
+		return "the object"
+	}
+	return strings.TrimPrefix(b.String(), ".")
+}
+
+func schemaAt(s *apiextensionsv1.JSONSchemaProps, steps []step) *apiextensionsv1.JSONSchemaProps {
+	for _, step := range steps {
+		switch {
+		case s == nil:
+			return nil
+		case step.name == "properties":
+			property, ok := s.Properties[step.key]
+			if !ok {
+				return nil
+			}
+			s = &property
+		case step.name == "items" && s.Items != nil:
+			s = s.Items.Schema
+		case step.name == "additionalProperties" && s.AdditionalProperties != nil:
+			s = s.AdditionalProperties.Schema
+		default:
+			return nil
+		}
+	}
+	return s
+}
+
+// unpreserved finds the fields marked +kubebuilder:pruning:PreserveUnknownFields whose Go
+// types are structs, which lose what they do not know. A struct that is made of itself is
+// no such: there is no other way to give it a schema.
+func (f *finder) unpreserved(s *apiextensionsv1.JSONSchemaProps, steps []step) []Problem {
+	if s == nil {
+		return nil
+	}
+	var problems []Problem
+	if s.XPreserveUnknownFields != nil && *s.XPreserveUnknownFields {
+		place := f.place(steps)
+		if t := losing(place.goType); t != nil {
+			where, marker := place.marker(f.packages, "x-kubernetes-preserve-unknown-fields", "")
+			at := f.packages.fset.Position(where)
+			what := pathOf(steps)
+			if marker != "" {
+				what = "+" + marker + " of " + what
+			}
+			problems = append(problems, Problem{File: at.Filename, Line: at.Line, Column: at.Column, Message: fmt.Sprintf(
+				"%s: the Go type %s has no room for unknown fields and would lose them: use runtime.RawExtension or apiextensionsv1.JSON, or remove the marker",
+				what, t.Obj().Name())})
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+		property := s.Properties[name]
+		problems = append(problems, f.unpreserved(&property, append(slices.Clip(steps), step{name: "properties", key: name}))...)
+	}
+	if s.Items != nil {
+		problems = append(problems, f.unpreserved(s.Items.Schema, append(slices.Clip(steps), step{name: "items"}))...)
+	}
+	if s.AdditionalProperties != nil {
+		problems = append(problems, f.unpreserved(s.AdditionalProperties.Schema, append(slices.Clip(steps), step{name: "additionalProperties"}))...)
+	}
+	return problems
+}
+
+// losing returns the struct in a type that loses unknown fields, nil if there is none.
+func losing(t types.Type) *types.Named {
+	for t != nil {
+		t = types.Unalias(t)
+		switch in := t.Underlying().(type) {
+		case *types.Pointer:
+			t = in.Elem()
+			continue
+		case *types.Slice:
+			t = in.Elem()
+			continue
+		case *types.Map:
+			t = in.Elem()
+			continue
+		case *types.Struct:
+			named, ok := t.(*types.Named)
+			if !ok {
+				return nil
+			}
+			own, _, _ := types.LookupFieldOrMethod(types.NewPointer(t), true, named.Obj().Pkg(), "UnmarshalJSON")
+			if own != nil || madeOf(t, named, map[types.Type]bool{}) {
+				return nil
+			}
+			return named
+		}
+		return nil
+	}
+	return nil
+}
+
+// madeOf says whether a type has a field, however deep, of the type part.
+func madeOf(t types.Type, part *types.Named, seen map[types.Type]bool) bool {
+	if seen[t] {
+		return false
+	}
+	seen[t] = true
+	switch in := t.Underlying().(type) {
+	case *types.Pointer:
+		return is(in.Elem(), part) || madeOf(in.Elem(), part, seen)
+	case *types.Slice:
+		return is(in.Elem(), part) || madeOf(in.Elem(), part, seen)
+	case *types.Map:
+		return is(in.Elem(), part) || madeOf(in.Elem(), part, seen)
+	case *types.Struct:
+		for v := range in.Fields() {
+			if is(v.Type(), part) || madeOf(v.Type(), part, seen) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func is(t types.Type, named *types.Named) bool { return types.Identical(types.Unalias(t), named) }
