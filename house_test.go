@@ -21,7 +21,7 @@ const module = "github.com/annexapi/annex"
 var rooms = map[string][]string{
 	// The options of etcd are part of ours.
 	"": {
-		"api", "internal/controllers", "internal/define", "internal/informer", "internal/maintenance", "internal/serve", "internal/upstream",
+		"api", "internal/controllers", "internal/define", "internal/informer", "internal/maintenance", "internal/manifests", "internal/serve", "internal/upstream",
 		"store/etcd", "store/journal",
 	},
 	"annextest":                    {"", "internal/convert", "internal/define", "store/etcd"}, // etcd's options are part of the façade's
@@ -29,6 +29,7 @@ var rooms = map[string][]string{
 	"internal/define":              {"api", "internal/structural"},
 	"internal/structural":          {},
 	"internal/controllers":         {"internal/define"},
+	"internal/manifests":           {"internal/define"},
 	"internal/convert":             {"internal/define", "internal/structural"},
 	"internal/convert/metaopenapi": {},
 	"internal/admit":               {"internal/define"},

@@ -1,0 +1,274 @@
+// Package manifests writes what a cluster has to be told so that a server can be
+// aggregated into it: who the server is there and what it may do, what runs it, and which
+// APIs it serves. It asks nobody: all of it follows from the definition and the choices
+// of whoever deploys.
+package manifests
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/annexapi/annex/internal/define"
+)
+
+// Where serving certificates come from.
+const (
+	// SelfCertified servers make them, and tell the host of their authority.
+	SelfCertified = "self"
+	// CertManager makes them, and its CA injector tells the host.
+	CertManager = "cert-manager"
+	// SecretPrefix is followed by the name of a Secret of type kubernetes.io/tls that
+	// somebody else keeps up to date, and the APIServices with it.
+	SecretPrefix = "secret="
+)
+
+// Config says how a server is deployed. Complete fills in its defaults.
+type Config struct {
+	Definition *define.Server
+	// Name is the server's in the cluster, a DNS label that other objects are named
+	// after; that of the definition if empty.
+	Name string
+	// Namespace is where it runs; Name if empty.
+	Namespace string
+	// Image is the reference of its container image.
+	Image string
+	// Replicas is how many of it run: if 0, two above etcd, and else one, which is all
+	// that the other storages allow.
+	Replicas int
+	// Storage is embedded, files, memory or etcd; embedded if empty.
+	Storage string
+	// StorageSize is that of the volume of embedded and files, or of the example of etcd;
+	// 1Gi if zero. StorageClass is the volume's class; the cluster's default if empty.
+	StorageSize  resource.Quantity
+	StorageClass string
+	// EtcdServers are URLs. With WithEtcd, an etcd of one member is deployed besides, and
+	// they are its. EtcdSecret is the name of a Secret with tls.crt, tls.key and ca.crt for
+	// it; NAME-etcd if empty and WithEtcd is set, and else the system's authorities are
+	// asked.
+	EtcdServers []string
+	EtcdSecret  string
+	WithEtcd    bool
+	EtcdImage   string
+	// Certificates is SelfCertified, the default, CertManager, or SecretPrefix and a name.
+	Certificates string
+	// CABundle is the authority of the certificate in a Secret (PEM). Without it, whoever
+	// keeps that up to date also writes it into the APIServices.
+	CABundle []byte
+	// DisablePlugins are admission plugins of the host that the server leaves out.
+	DisablePlugins []string
+	// WithoutFlowControl leaves out priority and fairness.
+	WithoutFlowControl bool
+	// GroupPriority is the groupPriorityMinimum of the APIServices; 1000 if 0.
+	GroupPriority int
+	// UserRoles adds the kinds to the host's roles view, edit and admin.
+	UserRoles bool
+	// ServiceMonitor adds one, for the Prometheus operator.
+	ServiceMonitor bool
+	// Args are arguments for serve, after all others.
+	Args []string
+}
+
+// Complete fills in defaults and returns every mistake.
+func (c *Config) Complete() error {
+	if c.Name == "" {
+		c.Name = c.Definition.Name
+	}
+	if c.Namespace == "" {
+		c.Namespace = c.Name
+	}
+	if c.Storage == "" {
+		c.Storage = "embedded"
+	}
+	if c.Replicas == 0 {
+		c.Replicas = 1
+		if c.Storage == "etcd" {
+			c.Replicas = 2
+		}
+	}
+	if c.StorageSize.IsZero() {
+		c.StorageSize = resource.MustParse("1Gi")
+	}
+	if c.Certificates == "" {
+		c.Certificates = SelfCertified
+	}
+	if c.GroupPriority == 0 {
+		c.GroupPriority = 1000
+	}
+	if c.EtcdImage == "" {
+		c.EtcdImage = "quay.io/coreos/etcd:v3.7.0"
+	}
+	if c.WithEtcd {
+		if len(c.EtcdServers) > 0 {
+			return errors.New("--with-etcd deploys an etcd, and --etcd-servers names another: give one of them")
+		}
+		c.EtcdServers = []string{"https://" + c.etcdName() + "." + c.Namespace + ".svc:2379"}
+		if c.EtcdSecret == "" {
+			c.EtcdSecret = c.etcdName()
+		}
+	}
+	return c.check()
+}
+
+func (c *Config) check() error {
+	var problems []error
+	add := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+	// A Service is named after the server, and its names are stricter than those of others.
+	if mistakes := validation.IsDNS1035Label(c.Name); len(mistakes) > 0 {
+		add("--name %q: %s", c.Name, mistakes[0])
+	}
+	if mistakes := validation.IsDNS1123Label(c.Namespace); len(mistakes) > 0 {
+		add("--namespace %q: %s", c.Namespace, mistakes[0])
+	}
+	if c.Image == "" {
+		add("--image is missing: the container image of the server, such as registry.example.com/%s:v1", c.Name)
+	} else if strings.ContainsAny(c.Image, " \t\n\"'") {
+		add("--image %q is no reference of an image", c.Image)
+	}
+	switch c.Storage {
+	case "etcd":
+		if len(c.EtcdServers) == 0 {
+			add("--storage etcd needs --etcd-servers, or --with-etcd for an example of one")
+		}
+	case "embedded", "files", "memory":
+		if c.WithEtcd || len(c.EtcdServers) > 0 || c.EtcdSecret != "" {
+			add("--storage %s uses no etcd: leave out --with-etcd, --etcd-servers and --etcd-secret, or choose --storage etcd", c.Storage)
+		}
+		if c.Replicas > 1 {
+			add("--replicas %d: replicas share their objects by --storage etcd only; with %s each would have its own", c.Replicas, c.Storage)
+		}
+	default:
+		add("--storage %q: choose embedded, files, memory or etcd", c.Storage)
+	}
+	if c.Replicas < 0 {
+		add("--replicas %d is negative", c.Replicas)
+	}
+	if c.StorageSize.Sign() < 0 {
+		add("--storage-size %s is negative", &c.StorageSize)
+	}
+	for _, server := range c.EtcdServers {
+		if u, err := url.Parse(server); err != nil || u.Host == "" || u.Scheme != "https" {
+			add("--etcd-servers %q: want https://HOST:PORT; plain HTTP is for etcd on the same machine", server)
+		}
+	}
+	secret, isSecret := strings.CutPrefix(c.Certificates, SecretPrefix)
+	switch {
+	case isSecret:
+		if mistakes := validation.IsDNS1123Subdomain(secret); len(mistakes) > 0 {
+			add("--certificates %q: %s", c.Certificates, mistakes[0])
+		}
+	case c.Certificates != SelfCertified && c.Certificates != CertManager:
+		add("--certificates %q: choose %s, %s, or %sNAME", c.Certificates, SelfCertified, CertManager, SecretPrefix)
+	}
+	if len(c.CABundle) > 0 && !isSecret {
+		add("--ca-file is for --certificates %sNAME: with %s the authority is written by whoever makes it", SecretPrefix, c.Certificates)
+	}
+	for _, plugin := range c.DisablePlugins {
+		if !slices.ContainsFunc(hostPlugins, func(p hostPlugin) bool { return p.name == plugin }) {
+			add("--disable-admission-plugins %q: choose of %s", plugin, strings.Join(pluginNames(), ", "))
+		}
+	}
+	if c.GroupPriority < 1 || c.GroupPriority > 20000 {
+		add("--group-priority %d is not between 1 and 20000", c.GroupPriority)
+	}
+	return errors.Join(problems...)
+}
+
+// Objects returns everything, in the order in which it is to be made: what is refused
+// without the other comes after it, and the APIs come last.
+func (c *Config) Objects() ([]*unstructured.Unstructured, error) {
+	var b builder
+	b.add(c.namespace(), c.serviceAccount())
+	b.add(c.permissions()...)
+	b.add(c.certificates()...)
+	if c.WithEtcd {
+		b.add(c.etcd()...)
+	}
+	b.add(c.service(), c.networkPolicy())
+	b.add(c.workload()...)
+	if c.ServiceMonitor {
+		b.add(c.serviceMonitor()...)
+	}
+	b.add(c.apiServices()...)
+	return b.objects, b.err
+}
+
+// builder collects objects of Go types and of none.
+type builder struct {
+	objects []*unstructured.Unstructured
+	err     error
+}
+
+func (b *builder) add(objects ...runtime.Object) {
+	for _, object := range objects {
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+		if err != nil {
+			b.err = errors.Join(b.err, fmt.Errorf("write the manifest of a %s: %w", object.GetObjectKind().GroupVersionKind().Kind, err))
+			continue
+		}
+		prune(content)
+		b.objects = append(b.objects, &unstructured.Unstructured{Object: content})
+	}
+}
+
+// unset are fields that Go's encoder writes although nothing is in them.
+var unset = []string{"spec", "status", "resources", "strategy", "updateStrategy"}
+
+// prune removes what is not set.
+func prune(value any) {
+	switch v := value.(type) {
+	case map[string]any:
+		for key, inner := range v {
+			prune(inner)
+			if fields, ok := inner.(map[string]any); inner == nil || ok && len(fields) == 0 && slices.Contains(unset, key) {
+				delete(v, key)
+			}
+		}
+	case []any:
+		for _, inner := range v {
+			prune(inner)
+		}
+	}
+}
+
+const (
+	nameLabel      = "app.kubernetes.io/name"
+	componentLabel = "app.kubernetes.io/component"
+	component      = "apiserver"
+)
+
+// selector is what the server's pods are known by.
+func (c *Config) selector() map[string]string {
+	return map[string]string{nameLabel: c.Name, componentLabel: component}
+}
+
+func (c *Config) meta(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: name, Namespace: c.Namespace, Labels: c.selector()}
+}
+
+// clusterMeta is of objects outside namespaces, and of those in a namespace of the host's.
+// They carry the namespace in their name, for two servers of one name may be deployed.
+func (c *Config) clusterMeta(namespace, what string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: c.Name + "." + c.Namespace + ":" + what, Namespace: namespace, Labels: c.selector()}
+}
+
+func (c *Config) etcdName() string { return c.Name + "-etcd" }
+
+// servingSecret is where the serving certificate is.
+func (c *Config) servingSecret() string {
+	if name, ok := strings.CutPrefix(c.Certificates, SecretPrefix); ok {
+		return name
+	}
+	return c.Name + "-serving"
+}
+
+// serviceDNS is the name that the host wants in the certificate.
+func (c *Config) serviceDNS() string { return c.Name + "." + c.Namespace + ".svc" }

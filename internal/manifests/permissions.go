@@ -1,0 +1,176 @@
+package manifests
+
+import (
+	"slices"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// hostPlugin is an admission plugin that asks the host, with what it has to read there.
+type hostPlugin struct {
+	name      string
+	group     string
+	resources []string
+	verbs     []string
+}
+
+var watched = []string{"get", "list", "watch"}
+
+// hostPlugins are those of an aggregated server, as k8s.io/apiserver recommends them.
+var hostPlugins = []hostPlugin{
+	{"NamespaceLifecycle", "", []string{"namespaces"}, watched},
+	{"MutatingAdmissionPolicy", "admissionregistration.k8s.io", []string{"mutatingadmissionpolicies", "mutatingadmissionpolicybindings"}, watched},
+	{"MutatingAdmissionWebhook", "admissionregistration.k8s.io", []string{"mutatingwebhookconfigurations"}, watched},
+	{"ValidatingAdmissionPolicy", "admissionregistration.k8s.io", []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"}, watched},
+	{"ValidatingAdmissionWebhook", "admissionregistration.k8s.io", []string{"validatingwebhookconfigurations"}, watched},
+}
+
+func pluginNames() []string {
+	names := make([]string, len(hostPlugins))
+	for i, p := range hostPlugins {
+		names[i] = p.name
+	}
+	return names
+}
+
+func (c *Config) namespace() runtime.Object {
+	namespace := &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
+	namespace.Name, namespace.Labels = c.Namespace, map[string]string{
+		"pod-security.kubernetes.io/enforce": "restricted",
+	}
+	return namespace
+}
+
+func (c *Config) serviceAccount() runtime.Object {
+	return &corev1.ServiceAccount{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"}, ObjectMeta: c.meta(c.Name)}
+}
+
+// hostRules are what a server reads of its host on its own account: nothing in the lean
+// profile, which leaves out the plugins and flow control.
+func (c *Config) hostRules() []rbacv1.PolicyRule {
+	var rules []rbacv1.PolicyRule
+	for _, p := range hostPlugins {
+		if slices.Contains(c.DisablePlugins, p.name) {
+			continue
+		}
+		// Namespaces also are what policies and webhooks select by.
+		if n := len(rules); n > 0 && rules[n-1].APIGroups[0] == p.group {
+			rules[n-1].Resources = append(rules[n-1].Resources, p.resources...)
+			continue
+		}
+		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{p.group}, Resources: slices.Clone(p.resources), Verbs: p.verbs})
+	}
+	if len(rules) > 0 && rules[0].APIGroups[0] != "" {
+		rules = slices.Insert(rules, 0, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: watched})
+	}
+	if !c.WithoutFlowControl {
+		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{"flowcontrol.apiserver.k8s.io"}, Resources: []string{"flowschemas", "prioritylevelconfigurations"}, Verbs: watched})
+	}
+	if c.Certificates == SelfCertified {
+		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{apiRegistration}, Resources: []string{"apiservices"}, ResourceNames: c.apiServiceNames(), Verbs: []string{"get", "patch"}})
+	}
+	return rules
+}
+
+// permissions are the roles and bindings of the service account.
+func (c *Config) permissions() []runtime.Object {
+	objects := []runtime.Object{
+		// What the host's front proxy is known by is in a ConfigMap that only this role may read.
+		&rbacv1.RoleBinding{TypeMeta: rbac("RoleBinding"), ObjectMeta: c.clusterMeta(metav1.NamespaceSystem, "extension-apiserver-authentication-reader"),
+			RoleRef: roleRef("Role", "extension-apiserver-authentication-reader"), Subjects: c.subjects()},
+		&rbacv1.ClusterRoleBinding{TypeMeta: rbac("ClusterRoleBinding"), ObjectMeta: c.clusterMeta("", "system:auth-delegator"),
+			RoleRef: roleRef("ClusterRole", "system:auth-delegator"), Subjects: c.subjects()},
+	}
+	if rules := c.hostRules(); len(rules) > 0 {
+		role := &rbacv1.ClusterRole{TypeMeta: rbac("ClusterRole"), ObjectMeta: c.clusterMeta("", "host"), Rules: rules}
+		objects = append(objects, role, &rbacv1.ClusterRoleBinding{TypeMeta: rbac("ClusterRoleBinding"), ObjectMeta: c.clusterMeta("", "host"),
+			RoleRef: roleRef("ClusterRole", role.Name), Subjects: c.subjects()})
+	}
+	if rules, named := c.ownRules(); len(rules) > 0 {
+		objects = append(objects, named...)
+		role := &rbacv1.Role{TypeMeta: rbac("Role"), ObjectMeta: c.meta(c.Name), Rules: rules}
+		objects = append(objects, role, &rbacv1.RoleBinding{TypeMeta: rbac("RoleBinding"), ObjectMeta: c.meta(c.Name),
+			RoleRef: roleRef("Role", role.Name), Subjects: c.subjects()})
+	}
+	if c.UserRoles {
+		objects = append(objects, c.userRoles()...)
+	}
+	return objects
+}
+
+// ownRules are what a server may do in its namespace, and the objects that the rules
+// name. Those are made beforehand, for a permission to create cannot be bound to a name.
+func (c *Config) ownRules() (rules []rbacv1.PolicyRule, named []runtime.Object) {
+	lease := func(name string) {
+		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{coordinationv1.GroupName}, Resources: []string{"leases"}, ResourceNames: []string{name}, Verbs: []string{"get", "update", "patch"}})
+		named = append(named, &coordinationv1.Lease{TypeMeta: metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"}, ObjectMeta: c.meta(name)})
+	}
+	if c.Certificates == SelfCertified {
+		name := c.servingSecret()
+		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{name}, Verbs: []string{"get", "list", "watch", "update", "patch"}})
+		named = append(named, &corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: c.meta(name), Type: corev1.SecretTypeOpaque})
+		lease(name)
+	}
+	if len(c.Definition.Controllers) > 0 {
+		lease(c.Definition.Name + "-controllers")
+	}
+	return rules, named
+}
+
+// userRoles add the kinds to what the host's roles of the same names aggregate.
+func (c *Config) userRoles() []runtime.Object {
+	var objects []runtime.Object
+	for _, to := range []struct {
+		role  string
+		verbs []string
+		adds  []string
+	}{
+		{"view", watched, []string{"view", "edit", "admin"}},
+		{"edit", []string{"create", "update", "patch", "delete", "deletecollection"}, []string{"edit", "admin"}},
+	} {
+		role := &rbacv1.ClusterRole{TypeMeta: rbac("ClusterRole"), ObjectMeta: c.clusterMeta("", to.role)}
+		for _, add := range to.adds {
+			role.Labels["rbac.authorization.k8s.io/aggregate-to-"+add] = "true"
+		}
+		for _, g := range c.Definition.Groups {
+			rule := rbacv1.PolicyRule{APIGroups: []string{g.Name}, Verbs: to.verbs}
+			for _, k := range g.Kinds {
+				// What is outside namespaces is the administrators' of the cluster, and so is
+				// whatever a custom subresource does.
+				if k.ClusterScoped {
+					continue
+				}
+				rule.Resources = append(rule.Resources, k.Resource)
+				if to.role == "view" && k.Status {
+					rule.Resources = append(rule.Resources, k.Resource+"/status")
+				}
+				if k.Scale != nil {
+					rule.Resources = append(rule.Resources, k.Resource+"/scale")
+				}
+			}
+			if len(rule.Resources) > 0 {
+				role.Rules = append(role.Rules, rule)
+			}
+		}
+		if len(role.Rules) > 0 {
+			objects = append(objects, role)
+		}
+	}
+	return objects
+}
+
+func (c *Config) subjects() []rbacv1.Subject {
+	return []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: c.Name, Namespace: c.Namespace}}
+}
+
+func rbac(kind string) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: kind}
+}
+
+func roleRef(kind, name string) rbacv1.RoleRef {
+	return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: name}
+}

@@ -1,0 +1,288 @@
+package manifests
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+const (
+	// securePort is where the server listens in its pod.
+	securePort = 8443
+	// nonRoot is the user and group of distroless images.
+	nonRoot = 65532
+
+	dataDir    = "/var/lib/annex"
+	servingDir = "/etc/annex/serving"
+	etcdDir    = "/etc/annex/etcd"
+)
+
+// What a server gets. The caches are bounded to what the memory limit leaves room for.
+var (
+	requests    = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("128Mi")}
+	limits      = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}
+	cacheFlags  = []string{"--object-cache-size=256Mi", "--value-cache-size=256Mi"}
+	goMemory    = "900MiB"
+	gracePeriod = int64(30)
+)
+
+func (c *Config) service() runtime.Object {
+	return &corev1.Service{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, ObjectMeta: c.meta(c.Name),
+		Spec: corev1.ServiceSpec{
+			Selector: c.selector(),
+			Ports:    []corev1.ServicePort{{Name: "https", Port: 443, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromString("https")}},
+		},
+	}
+}
+
+// networkPolicy lets in nothing but HTTPS. Where the host's control plane connects from
+// is not to be selected by labels, and every request is authenticated. What goes out is
+// left alone: webhooks may be anywhere.
+func (c *Config) networkPolicy() runtime.Object {
+	port := intstr.FromInt32(securePort)
+	return &networkingv1.NetworkPolicy{
+		TypeMeta: metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "NetworkPolicy"}, ObjectMeta: c.meta(c.Name),
+		Spec: networkingv1.NetworkPolicySpec{
+			PodSelector: metav1.LabelSelector{MatchLabels: c.selector()},
+			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
+			Ingress:     []networkingv1.NetworkPolicyIngressRule{{Ports: []networkingv1.NetworkPolicyPort{{Protocol: new(corev1.ProtocolTCP), Port: &port}}}},
+		},
+	}
+}
+
+// workload is a Deployment of replicas that share etcd, or a StatefulSet of one that has
+// a volume.
+func (c *Config) workload() []runtime.Object {
+	replicas := int32(c.Replicas)
+	selector := &metav1.LabelSelector{MatchLabels: c.selector()}
+	pod := c.pod()
+	if c.Storage == "embedded" || c.Storage == "files" {
+		return []runtime.Object{&appsv1.StatefulSet{
+			TypeMeta: apps("StatefulSet"), ObjectMeta: c.meta(c.Name),
+			Spec: appsv1.StatefulSetSpec{ServiceName: c.Name, Replicas: &replicas, Selector: selector, Template: pod,
+				VolumeClaimTemplates: []corev1.PersistentVolumeClaim{c.volumeClaim("data")}},
+		}}
+	}
+	deployment := &appsv1.Deployment{
+		TypeMeta: apps("Deployment"), ObjectMeta: c.meta(c.Name),
+		Spec: appsv1.DeploymentSpec{Replicas: &replicas, Selector: selector, Template: pod, Strategy: appsv1.DeploymentStrategy{
+			Type: appsv1.RollingUpdateDeploymentStrategyType,
+			// The API is never served by fewer than before.
+			RollingUpdate: &appsv1.RollingUpdateDeployment{MaxUnavailable: new(intstr.FromInt32(0)), MaxSurge: new(intstr.FromInt32(1))},
+		}},
+	}
+	if c.Storage == "memory" {
+		// Two of them at a time would have different objects.
+		deployment.Spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}
+	}
+	if c.Replicas < 2 {
+		return []runtime.Object{deployment}
+	}
+	return []runtime.Object{deployment, &policyv1.PodDisruptionBudget{
+		TypeMeta: metav1.TypeMeta{APIVersion: policyv1.SchemeGroupVersion.String(), Kind: "PodDisruptionBudget"}, ObjectMeta: c.meta(c.Name),
+		Spec: policyv1.PodDisruptionBudgetSpec{Selector: selector, MaxUnavailable: new(intstr.FromInt32(1))},
+	}}
+}
+
+func (c *Config) volumeClaim(name string) corev1.PersistentVolumeClaim {
+	claim := corev1.PersistentVolumeClaim{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: c.StorageSize}},
+		},
+	}
+	if c.StorageClass != "" {
+		claim.Spec.StorageClassName = &c.StorageClass
+	}
+	return claim
+}
+
+// args are those of the server in its container.
+func (c *Config) args() []string {
+	args := []string{"serve", "--aggregated", "--bind-address=0.0.0.0", fmt.Sprintf("--secure-port=%d", securePort), "--data-dir=" + dataDir, "--storage=" + c.Storage}
+	if c.Storage == "etcd" {
+		args = append(args, "--etcd-servers="+strings.Join(c.EtcdServers, ","))
+		if c.EtcdSecret != "" {
+			args = append(args, "--etcd-cafile="+etcdDir+"/ca.crt", "--etcd-certfile="+etcdDir+"/tls.crt", "--etcd-keyfile="+etcdDir+"/tls.key")
+		}
+	} else {
+		args = append(args, cacheFlags...)
+	}
+	if c.Certificates == SelfCertified {
+		args = append(args, "--self-certify", "--service-name="+c.Name, "--service-namespace=$(POD_NAMESPACE)")
+	} else {
+		args = append(args, "--tls-cert-file="+servingDir+"/tls.crt", "--tls-private-key-file="+servingDir+"/tls.key")
+	}
+	if len(c.DisablePlugins) > 0 {
+		args = append(args, "--disable-admission-plugins="+strings.Join(c.DisablePlugins, ","))
+	}
+	if c.WithoutFlowControl {
+		args = append(args, "--enable-priority-and-fairness=false")
+	}
+	return append(args, c.Args...)
+}
+
+func (c *Config) pod() corev1.PodTemplateSpec {
+	container := corev1.Container{
+		Name: "server", Image: c.Image, Args: c.args(),
+		Ports: []corev1.ContainerPort{{Name: "https", ContainerPort: securePort, Protocol: corev1.ProtocolTCP}},
+		Env: []corev1.EnvVar{
+			{Name: "POD_NAMESPACE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.namespace"}}},
+			{Name: "GOMEMLIMIT", Value: goMemory},
+		},
+		Resources: corev1.ResourceRequirements{Requests: requests, Limits: limits},
+		// A server that cannot reach its storage or its host lives on, unready: a restart
+		// would mend nothing.
+		StartupProbe:    probe("/livez", 2, 150),
+		LivenessProbe:   probe("/livez", 10, 6),
+		ReadinessProbe:  probe("/readyz", 5, 2),
+		SecurityContext: containerSecurity(),
+		VolumeMounts:    []corev1.VolumeMount{{Name: "data", MountPath: dataDir}},
+	}
+	spec := corev1.PodSpec{
+		ServiceAccountName:            c.Name,
+		SecurityContext:               podSecurity(),
+		TerminationGracePeriodSeconds: &gracePeriod,
+	}
+	if c.Storage == "etcd" { // else there is one of it
+		spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{
+			spread(corev1.LabelTopologyZone, c.selector()), spread(corev1.LabelHostname, c.selector()),
+		}
+	}
+	if c.Storage != "embedded" && c.Storage != "files" { // whose volume is claimed
+		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+	}
+	mount := func(name, secret, path string) {
+		spec.Volumes = append(spec.Volumes, secretVolume(name, secret))
+		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: path, ReadOnly: true})
+	}
+	if c.Certificates != SelfCertified {
+		mount("serving", c.servingSecret(), servingDir)
+	}
+	if c.EtcdSecret != "" {
+		mount("etcd", c.EtcdSecret, etcdDir)
+	}
+	spec.Containers = []corev1.Container{container}
+	return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: c.selector()}, Spec: spec}
+}
+
+func secretVolume(name, secret string) corev1.Volume {
+	// The group of fsGroup may read it, and nobody else.
+	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret, DefaultMode: new(int32(0o440))}}}
+}
+
+func probe(path string, period, failures int32) *corev1.Probe {
+	return &corev1.Probe{
+		ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromString("https"), Scheme: corev1.URISchemeHTTPS}},
+		PeriodSeconds: period, FailureThreshold: failures, TimeoutSeconds: 5,
+	}
+}
+
+func spread(key string, labels map[string]string) corev1.TopologySpreadConstraint {
+	return corev1.TopologySpreadConstraint{
+		MaxSkew: 1, TopologyKey: key, WhenUnsatisfiable: corev1.ScheduleAnyway,
+		LabelSelector: &metav1.LabelSelector{MatchLabels: labels},
+	}
+}
+
+func podSecurity() *corev1.PodSecurityContext {
+	return &corev1.PodSecurityContext{
+		RunAsNonRoot: new(true), RunAsUser: new(int64(nonRoot)), RunAsGroup: new(int64(nonRoot)), FSGroup: new(int64(nonRoot)),
+		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+	}
+}
+
+func containerSecurity() *corev1.SecurityContext {
+	return &corev1.SecurityContext{
+		AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true),
+		Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+	}
+}
+
+func apps(kind string) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: kind}
+}
+
+// serviceMonitor scrapes /metrics, which the host must let the scraper read.
+func (c *Config) serviceMonitor() []runtime.Object {
+	tls := map[string]any{"serverName": c.serviceDNS()}
+	switch {
+	case c.Certificates == SelfCertified, c.Certificates == CertManager, len(c.CABundle) > 0:
+		tls["ca"] = map[string]any{"secret": map[string]any{"name": c.servingSecret(), "key": "ca.crt"}}
+	}
+	return []runtime.Object{&unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "monitoring.coreos.com/v1", "kind": "ServiceMonitor",
+		"metadata": map[string]any{"name": c.Name, "namespace": c.Namespace, "labels": labels(c.selector())},
+		"spec": map[string]any{
+			"selector": map[string]any{"matchLabels": labels(c.selector())},
+			"endpoints": []any{map[string]any{
+				"port": "https", "scheme": "https", "tlsConfig": tls,
+				"bearerTokenFile": "/var/run/secrets/kubernetes.io/serviceaccount/token",
+			}},
+		},
+	}}}
+}
+
+// etcd is one member, for a try: what holds the objects of a cluster wants more of them,
+// and backups.
+func (c *Config) etcd() []runtime.Object {
+	selector := map[string]string{nameLabel: c.Name, componentLabel: "etcd"}
+	meta := metav1.ObjectMeta{Name: c.etcdName(), Namespace: c.Namespace, Labels: selector}
+	own := "https://" + c.etcdName() + "." + c.Namespace + ".svc"
+	tls := func(kind string) []string {
+		return []string{
+			"--" + kind + "trusted-ca-file=" + etcdDir + "/ca.crt", "--" + kind + "cert-file=" + etcdDir + "/tls.crt",
+			"--" + kind + "key-file=" + etcdDir + "/tls.key", "--" + kind + "client-cert-auth",
+		}
+	}
+	container := corev1.Container{
+		Name: "etcd", Image: c.EtcdImage, Command: []string{"etcd"},
+		Args: slices.Concat([]string{
+			"--name=" + c.etcdName(), "--data-dir=/var/lib/etcd",
+			"--listen-client-urls=https://0.0.0.0:2379", "--advertise-client-urls=" + own + ":2379",
+			"--listen-peer-urls=https://127.0.0.1:2380", "--initial-advertise-peer-urls=https://127.0.0.1:2380", "--initial-cluster=" + c.etcdName() + "=https://127.0.0.1:2380",
+			"--listen-metrics-urls=http://0.0.0.0:2381",
+		}, tls(""), tls("peer-")),
+		Ports: []corev1.ContainerPort{{Name: "client", ContainerPort: 2379, Protocol: corev1.ProtocolTCP}, {Name: "metrics", ContainerPort: 2381, Protocol: corev1.ProtocolTCP}},
+		ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/readyz", Port: intstr.FromString("metrics"), Scheme: corev1.URISchemeHTTP}},
+			PeriodSeconds: 5, FailureThreshold: 3, TimeoutSeconds: 5},
+		Resources:       corev1.ResourceRequirements{Requests: requests, Limits: limits},
+		SecurityContext: containerSecurity(),
+		VolumeMounts:    []corev1.VolumeMount{{Name: "data", MountPath: "/var/lib/etcd"}, {Name: "etcd", MountPath: etcdDir, ReadOnly: true}},
+	}
+	client, metrics := intstr.FromInt32(2379), intstr.FromInt32(2381)
+	return []runtime.Object{
+		&corev1.Service{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, ObjectMeta: meta, Spec: corev1.ServiceSpec{
+			Selector: selector, ClusterIP: corev1.ClusterIPNone,
+			Ports: []corev1.ServicePort{{Name: "client", Port: 2379, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromString("client")}},
+		}},
+		&networkingv1.NetworkPolicy{TypeMeta: metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "NetworkPolicy"}, ObjectMeta: meta, Spec: networkingv1.NetworkPolicySpec{
+			PodSelector: metav1.LabelSelector{MatchLabels: selector}, PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
+			Ingress: []networkingv1.NetworkPolicyIngressRule{
+				{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: c.selector()}}}, Ports: []networkingv1.NetworkPolicyPort{{Protocol: new(corev1.ProtocolTCP), Port: &client}}},
+				{Ports: []networkingv1.NetworkPolicyPort{{Protocol: new(corev1.ProtocolTCP), Port: &metrics}}}, // the kubelet's probe
+			},
+		}},
+		&appsv1.StatefulSet{TypeMeta: apps("StatefulSet"), ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{
+			ServiceName: c.etcdName(), Replicas: new(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: selector},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: selector}, Spec: corev1.PodSpec{
+				AutomountServiceAccountToken: new(false), SecurityContext: podSecurity(),
+				Containers: []corev1.Container{container}, Volumes: []corev1.Volume{secretVolume("etcd", c.EtcdSecret)},
+			}},
+			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{c.volumeClaim("data")},
+		}},
+	}
+}
