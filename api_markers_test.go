@@ -315,6 +315,43 @@ func TestMarkersDecideWhatIsServed(t *testing.T) {
 	}
 }
 
+func TestOpenAPIHasWhatMarkersSay(t *testing.T) {
+	t.Parallel()
+	c := startMarked(t, markedCrates())
+	v3 := c.get("/openapi/v3/apis/marked.shop.example.com/v1").want(200).object()["components"].(map[string]any)
+	for document, schemas := range map[string]any{
+		"v2": c.get("/openapi/v2").want(200).object()["definitions"],
+		"v3": v3["schemas"],
+	} {
+		s := schemas.(map[string]any)
+		// Upstream leaves defaults out of version 2, for old clients' sake.
+		omitted := func(text string) string {
+			if document == "v2" {
+				return ""
+			}
+			return text
+		}
+		crate := s["com.example.shop.marked.v1.CrateSpec"].(map[string]any)
+		if got := fmt.Sprint(crate["required"]); got != "[owner]" {
+			t.Errorf("%s: required: %s", document, got)
+		}
+		properties := crate["properties"].(map[string]any)
+		for name, want := range map[string]string{
+			"size":  `{` + omitted(`"default":"small",`) + `"enum":["small","large"],"type":"string"}`,
+			"boxes": `{` + omitted(`"default":3,`) + `"format":"int32","maximum":9,"minimum":1,"type":"integer"}`,
+			"label": `{"maxLength":8,"minLength":2,"pattern":"^[a-z]+$","type":"string"}`,
+		} {
+			if got, err := json.Marshal(properties[name]); err != nil || string(got) != want {
+				t.Errorf("%s: %s: %s, want %s", document, name, got, want)
+			}
+		}
+		good := s["com.example.shop.marked.v1.Good"].(map[string]any)["properties"].(map[string]any)
+		if got := fmt.Sprint(good["count"]); got != "map["+omitted("default:1 ")+"format:int32 type:integer]" {
+			t.Errorf("%s: count of goods: %s", document, got)
+		}
+	}
+}
+
 func TestADeclarationThatContradictsItsMarkersIsRefused(t *testing.T) {
 	t.Parallel()
 	skipped := func() api.Facts {

@@ -8,7 +8,8 @@ import (
 )
 
 // Definitions merges the OpenAPI definitions of all served packages. Packages
-// repeat the definitions of types that they share; those are equal.
+// repeat the definitions of types that they share; those are equal. They gain what the
+// kinds' kubebuilder markers say.
 func Definitions(server *define.Server, extra ...common.GetOpenAPIDefinitions) common.GetOpenAPIDefinitions {
 	sources := extra
 	for _, k := range server.Kinds() {
@@ -23,6 +24,14 @@ func Definitions(server *define.Server, extra ...common.GetOpenAPIDefinitions) c
 		for _, definitions := range sources {
 			for name, definition := range definitions(ref) {
 				merged[name] = definition
+			}
+		}
+		marked := describe(merged, ref)
+		for _, k := range server.Kinds() {
+			for _, v := range k.Versions {
+				if v.Structural != nil {
+					marked.kind(v.Type, v.Structural.Definition.Spec.Versions[0].Schema.OpenAPIV3Schema)
+				}
 			}
 		}
 		return merged
