@@ -63,6 +63,42 @@ func (k *KindBuilder[T]) AdmitWith(make func(host *Host) (AdmitFunc[T], error)) 
 	return k.admission(false, make)
 }
 
+// AdmitCreate adds a hook that decides whether an object may be created beside those
+// that exist: whether there are fewer than ten, say, or none with the same host.
+// existing are all objects of the kind, in all namespaces, without the one in question,
+// and in no order that means something. An error refuses the create, as that of an
+// AdmitFunc does.
+//
+// The decision is exact, whatever happens at the same time: the hook looks and the
+// object is written in one step. If another object is created in between, by this
+// server or by a replica with the same storage, nothing is written, and the hook is asked
+// again; so it must have no effects. Objects may go in between, or change. To be asked
+// again is the only price of concurrency; there is nothing to lock or to clean up.
+//
+// The hook comes last, after validation and all other admission, for creates by
+// whatever verb, also for dry runs. It is not asked about a name that is taken, which is
+// answered with 409. Each create reads all objects of the kind, and creates of one
+// process wait for each other: it is for kinds of which there are hundreds or a few
+// thousand. What the hook is given is shared and must not be changed.
+//
+// It is not for virtual kinds and those with a storage of their own. With the storage
+// etcd it needs etcd's range comparisons, which kine does not have. Files that people
+// put into the storage Files pass it, as they pass all hooks.
+func (k *KindBuilder[T]) AdmitCreate(admit func(ctx context.Context, request Request[T], existing []*T) error) *KindBuilder[T] {
+	if admit == nil {
+		k.kind.CreateAdmissions = append(k.kind.CreateAdmissions, nil)
+		return k
+	}
+	k.kind.CreateAdmissions = append(k.kind.CreateAdmissions, func(ctx context.Context, a admission.Attributes, existing []runtime.Object) error {
+		others := make([]*T, len(existing))
+		for i, other := range existing {
+			others[i] = typed[T](other)
+		}
+		return admit(ctx, requestOf[T](a), others)
+	})
+	return k
+}
+
 // Mutate adds a hook that may change the object of a create or update, through the
 // main endpoint or /status, before it is validated. It sees the object as the client
 // wrote it: what the endpoint ignores, such as the status at the main endpoint, is
@@ -84,25 +120,29 @@ func (k *KindBuilder[T]) admission(mutating bool, make func(host *Host) (AdmitFu
 			return define.Admission{}, err
 		}
 		return define.Admission{Mutating: mutating, Review: func(ctx context.Context, a admission.Attributes) error {
-			name := a.GetName()
-			if old, err := meta.Accessor(a.GetOldObject()); err == nil {
-				// The deletion of a collection has no name, the objects in it have.
-				name = old.GetName()
-			}
-			return admit(ctx, Request[T]{
-				Operation:   Operation(a.GetOperation()),
-				Resource:    a.GetResource(),
-				Namespace:   a.GetNamespace(),
-				Name:        name,
-				Subresource: a.GetSubresource(),
-				Object:      typed[T](a.GetObject()),
-				Old:         typed[T](a.GetOldObject()),
-				User:        a.GetUserInfo(),
-				DryRun:      a.IsDryRun(),
-			})
+			return admit(ctx, requestOf[T](a))
 		}}, nil
 	})
 	return k
+}
+
+func requestOf[T any](a admission.Attributes) Request[T] {
+	name := a.GetName()
+	if old, err := meta.Accessor(a.GetOldObject()); err == nil {
+		// The deletion of a collection has no name, the objects in it have.
+		name = old.GetName()
+	}
+	return Request[T]{
+		Operation:   Operation(a.GetOperation()),
+		Resource:    a.GetResource(),
+		Namespace:   a.GetNamespace(),
+		Name:        name,
+		Subresource: a.GetSubresource(),
+		Object:      typed[T](a.GetObject()),
+		Old:         typed[T](a.GetOldObject()),
+		User:        a.GetUserInfo(),
+		DryRun:      a.IsDryRun(),
+	}
 }
 
 func typed[T any](obj runtime.Object) *T {

@@ -8,6 +8,9 @@
 package store
 
 import (
+	"context"
+	"errors"
+
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
@@ -67,4 +70,21 @@ type Backend interface {
 	// Close ends all watches, waits for writes in progress and releases the
 	// backend's resources.
 	Close() error
+}
+
+// ErrNotAlone is what CreateAlone returns when another object was created before.
+var ErrNotAlone = errors.New("another object has been created meanwhile")
+
+// LoneCreator is a storage.Interface whose creates can depend on those of others:
+// whoever decides upon a list whether there is room for one more object creates it
+// provided that the list has stayed complete.
+type LoneCreator interface {
+	storage.Interface
+
+	// CreateAlone is Create, without a time to live, in one step with a look at the
+	// other objects of the resource: if one has been created after the revision since,
+	// by whatever process, nothing is written and the error matches ErrNotAlone. That
+	// may also be so if it has been deleted since then. Since is the resource version
+	// of a consistent list, not one of the future.
+	CreateAlone(ctx context.Context, key string, obj, out runtime.Object, since uint64) error
 }

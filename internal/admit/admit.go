@@ -91,16 +91,16 @@ func (h *Hooks) Validate(ctx context.Context, a admission.Attributes, _ admissio
 func review(ctx context.Context, a admission.Attributes, hooks []define.Admission) error {
 	for _, hook := range hooks {
 		if err := hook.Review(ctx, a); err != nil {
-			return refusal(a, err)
+			return Refusal(a, err)
 		}
 	}
 	return nil
 }
 
-// refusal makes a hook's error a 403, unless it is or wraps an API status. The
+// Refusal makes a hook's error a 403, unless it is or wraps an API status. The
 // status is taken out of what wraps it, because upstream looks no deeper than the
 // error it gets.
-func refusal(a admission.Attributes, err error) error {
+func Refusal(a admission.Attributes, err error) error {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return admission.NewForbidden(a, err)

@@ -140,6 +140,12 @@ func (c *checker) kind(k *Kind) {
 	c.capabilities(where, k)
 	c.paths(where, k)
 	c.subresources(where, k)
+	if slices.ContainsFunc(k.CreateAdmissions, func(review CreateAdmission) bool { return review == nil }) {
+		c.errorf(where, "AdmitCreate: the function is nil")
+	}
+	if len(k.CreateAdmissions) > 0 && (k.Source != nil || k.Own != nil) {
+		c.errorf(where, "AdmitCreate: the server does not store the objects, so others may create some at the same time")
+	}
 	switch {
 	case k.Source != nil && k.Own != nil:
 		c.errorf(where, "Virtual and ServedBy exclude each other")

@@ -98,6 +98,9 @@ type Kind struct {
 	// Admissions run in order on every write; each constructor is called once
 	// for a server.
 	Admissions []AdmissionConstructor
+	// CreateAdmissions decide, when an object is created, whether it may be there beside
+	// those that exist.
+	CreateAdmissions []CreateAdmission
 
 	// Source is where the objects of a virtual kind are; nil for all others.
 	Source *Source
@@ -214,6 +217,9 @@ type Admission struct {
 	Mutating bool
 	Review   func(ctx context.Context, a admission.Attributes) error
 }
+
+// CreateAdmission decides about a create, given all other objects of the kind.
+type CreateAdmission func(ctx context.Context, a admission.Attributes, existing []runtime.Object) error
 
 // Owner is the kind that decides about the objects: itself, or the one that it
 // shares them with.
@@ -363,6 +369,7 @@ func (k *Kind) Hooks() []string {
 		{"validate status", k.ValidateStatus != nil},
 		{"warn", k.Warn != nil},
 		{"admission", len(k.Admissions) > 0},
+		{"admission of creates", len(k.CreateAdmissions) > 0},
 	} {
 		if hook.set {
 			names = append(names, hook.name)

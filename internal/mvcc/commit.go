@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/annexapi/annex/store"
 	"github.com/annexapi/annex/store/journal"
 )
 
@@ -25,6 +27,10 @@ type change struct {
 	value  []byte
 	// ttl is in seconds, 0 for ever; nil keeps the object's expiry as it is.
 	ttl *uint64
+	// alone, unless it is nil, is the resource in which nothing may have been created
+	// after the revision since.
+	alone *shard
+	since uint64
 }
 
 // write is an appended change that is not yet visible.
@@ -89,6 +95,11 @@ func (c *Core) tryAppend(ctx context.Context, ch change) (_ *write, conflicting 
 	default:
 		return nil, nil, errConflict
 	}
+	if ch.alone != nil {
+		if conflicting, err := c.alone(ch.alone, ch.since); conflicting != nil || err != nil {
+			return nil, conflicting, err
+		}
+	}
 
 	record := c.record(ch, c.assigned+1, latest)
 	if guarded, ok := c.journal.(journal.Guarded); ok {
@@ -110,6 +121,23 @@ func (c *Core) tryAppend(ctx context.Context, ch change) (_ *write, conflicting 
 	c.queue = append(c.queue, w)
 	c.writers.Add(1)
 	return w, nil, nil
+}
+
+// alone finds out whether nothing was created in a resource after a revision. If that
+// depends on an unpublished write, it returns a channel that is closed when that has
+// been settled. It needs writing.
+func (c *Core) alone(s *shard, since uint64) (conflicting <-chan struct{}, _ error) {
+	for key, w := range c.pending {
+		if w.created() && strings.HasPrefix(key, s.prefix) {
+			return w.settled(), nil
+		}
+	}
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if s.created > since {
+		return nil, store.ErrNotAlone
+	}
+	return nil, nil
 }
 
 // newest returns the latest version of a key, published or not, and the write

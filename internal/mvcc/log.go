@@ -14,7 +14,8 @@ type shard struct {
 
 	// Guarded by the core's mu.
 	objects int64
-	bytes   int64 // encoded
+	bytes   int64  // encoded
+	created uint64 // revision of the newest create since the shard was made
 	indexes []*indexes
 }
 
@@ -39,6 +40,9 @@ func newShard(prefix string, latest *tree, events []*version) *shard {
 func (s *shard) add(v, replaced *version) {
 	s.count(replaced, -1)
 	s.count(v, +1)
+	if v.created() {
+		s.created = v.revision
+	}
 	s.log.append(v)
 }
 

@@ -18,10 +18,20 @@ import (
 
 // Create implements storage.Interface.
 func (s *view) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
-	key, err := s.key(key, false)
+	return s.create(ctx, change{key: key, ttl: &ttl}, obj, out)
+}
+
+// CreateAlone implements store.LoneCreator.
+func (s *view) CreateAlone(ctx context.Context, key string, obj, out runtime.Object, since uint64) error {
+	return s.create(ctx, change{key: key, ttl: new(uint64), alone: s.shard, since: since}, obj, out)
+}
+
+func (s *view) create(ctx context.Context, ch change, obj, out runtime.Object) error {
+	key, err := s.key(ch.key, false)
 	if err != nil {
 		return err
 	}
+	ch.key = key
 	if version, err := versioner.ObjectResourceVersion(obj); err == nil && version != 0 {
 		return storage.ErrResourceVersionSetOnCreate
 	}
@@ -29,7 +39,7 @@ func (s *view) Create(ctx context.Context, key string, obj, out runtime.Object, 
 	if err != nil {
 		return err
 	}
-	err = s.put(ctx, change{key: key, ttl: &ttl}, data, out)
+	err = s.put(ctx, ch, data, out)
 	if errors.Is(err, errConflict) {
 		return storage.NewKeyExistsError(key, 0)
 	}

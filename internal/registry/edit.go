@@ -101,7 +101,7 @@ func EditorOf(editors []*Editor, document []byte) *Editor {
 // Do carries an edit out. It writes nothing, and returns nil, if the object is like
 // that already.
 func (e *Editor) Do(ctx context.Context, edit Edit) error {
-	ctx = request.WithNamespace(ctx, edit.Namespace)
+	ctx = withEdit(request.WithNamespace(ctx, edit.Namespace))
 	ctx = request.WithUser(ctx, &user.DefaultInfo{Name: "system:files"})
 	if edit.Document == nil {
 		return e.delete(ctx, edit)

@@ -41,6 +41,7 @@ type Stores struct {
 	decoded   map[schema.GroupResource]map[schema.GroupVersionKind]reflect.Type
 	under     map[schema.GroupResource]schema.GroupResource
 	opened    map[schema.GroupResource]storage.Interface
+	ruled     map[schema.GroupResource]*define.Kind // those with hooks of AdmitCreate
 }
 
 var _ generic.RESTOptionsGetter = (*Stores)(nil)
@@ -54,6 +55,7 @@ func NewStores(backend func(schema.GroupResource) store.Backend, machinery *conv
 		decoded: map[schema.GroupResource]map[schema.GroupVersionKind]reflect.Type{},
 		under:   map[schema.GroupResource]schema.GroupResource{},
 		opened:  map[schema.GroupResource]storage.Interface{},
+		ruled:   map[schema.GroupResource]*define.Kind{},
 	}
 	for resource, kind := range extra {
 		s.stored[resource] = kind
@@ -63,6 +65,9 @@ func NewStores(backend func(schema.GroupResource) store.Backend, machinery *conv
 		s.under[k.GroupResource()] = k.Owner().StoredUnder
 		if k.SharedWith == nil {
 			s.stored[k.GroupResource()] = k.Stored().GroupVersionKind()
+			if len(k.CreateAdmissions) > 0 {
+				s.ruled[k.GroupResource()] = k
+			}
 			s.decoded[k.GroupResource()] = map[schema.GroupVersionKind]reflect.Type{}
 			for _, v := range k.AllVersions() {
 				s.decoded[k.GroupResource()][v.GroupVersionKind()] = v.Type
@@ -196,6 +201,11 @@ func (s *Stores) open(
 		return nil, nil, fmt.Errorf("open storage of %s: %w", config.GroupResource, err)
 	}
 	s.opened[config.GroupResource] = opened
+	if k, ok := s.ruled[config.GroupResource]; ok {
+		if opened, err = newRuledStorage(opened, createRules{k, prefix}); err != nil {
+			return nil, nil, err
+		}
+	}
 	// The backend is closed as a whole, after the last request.
 	return opened, func() {}, nil
 }

@@ -154,7 +154,7 @@ var (
 
 // Update tells clients when it is they who wrote what cannot be converted.
 func (r *mainREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, allowCreate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
-	obj, created, err := r.Store.Update(ctx, name, info, create, update, allowCreate, options)
+	obj, created, err := r.Store.Update(ctx, name, info, r.rehearsed(create, options.DryRun), update, allowCreate, options)
 	return obj, created, convert.BadRequest(err)
 }
 

@@ -136,7 +136,7 @@ func (b *Backend) Open(resource store.Resource) (storage.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &resourceStorage{Interface: opened, backend: b}, nil
+	return &resourceStorage{Interface: opened, backend: b, resource: resource}, nil
 }
 
 // openLater opens a resource once etcd has answered.
@@ -169,7 +169,7 @@ func (b *Backend) openLater(resource store.Resource) (storage.Interface, error) 
 			}
 		}
 	})
-	return &resourceStorage{Interface: later, backend: b}, nil
+	return &resourceStorage{Interface: later, backend: b, resource: resource}, nil
 }
 
 func (b *Backend) openNow(resource store.Resource) (storage.Interface, error) {

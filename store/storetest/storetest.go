@@ -62,6 +62,8 @@ type Traits struct {
 	NoBookmarks bool
 	// NoSizes says that Stats does not know how large objects are.
 	NoSizes bool
+	// NoLoneCreates says that CreateAlone fails, and writes nothing.
+	NoLoneCreates bool
 	// CompactionRaises says that Compact raises the revision by one.
 	CompactionRaises bool
 }

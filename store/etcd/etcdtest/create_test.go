@@ -1,0 +1,214 @@
+package etcdtest_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/annextest"
+	v1 "github.com/annexapi/annex/internal/shop/v1"
+	"github.com/annexapi/annex/store/etcd"
+)
+
+// most is how many widgets limited replicas admit.
+const most = 10
+
+// limitedReplica starts a server that admits a limited number of widgets. looked, which
+// may be nil, is called when a create has counted the others, and before it writes.
+func limitedReplica(t *testing.T, members []*member, looked func(existing int)) dynamic.ResourceInterface {
+	t.Helper()
+	server := annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
+		annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).AdmitCreate(
+			func(_ context.Context, _ annex.Request[v1.Widget], existing []*v1.Widget) error {
+				if looked != nil {
+					looked(len(existing))
+				}
+				if len(existing) >= most {
+					return fmt.Errorf("no more than %d widgets may be", most)
+				}
+				return nil
+			}),
+	}}}}
+	config := annextest.StartWith(t, server, annex.Options{Storage: annex.Etcd, Etcd: etcd.Options{Endpoints: endpoints(members)}})
+	return dynamic.NewForConfigOrDie(config).Resource(widgets).Namespace("default")
+}
+
+func isFull(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "no more than 10 widgets may be")
+}
+
+func TestAdmitCreateIsExactAcrossReplicas(t *testing.T) {
+	members := startCluster(t, 1, nil)
+	replicas := []dynamic.ResourceInterface{limitedReplica(t, members, nil), limitedReplica(t, members, nil)}
+	var made atomic.Int32
+	var all sync.WaitGroup
+	for i := range 50 {
+		all.Go(func() {
+			_, err := replicas[i%2].Create(t.Context(), newWidget(fmt.Sprint("w", i)), metav1.CreateOptions{})
+			switch {
+			case err == nil:
+				made.Add(1)
+			case !isFull(err):
+				t.Errorf("create %d: %v", i, err)
+			}
+		})
+	}
+	all.Wait()
+	list, err := replicas[0].List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Items) != most || made.Load() != most {
+		t.Errorf("%d widgets, %d creates acknowledged; want %d each", len(list.Items), made.Load(), most)
+	}
+}
+
+// Sixteen writers want ten places and give them up again. At no revision are there
+// more than ten widgets, and everybody gets a place in the end.
+func TestAdmitCreateAcrossReplicasWithDeletesRacing(t *testing.T) {
+	const writers, rounds = 16, 5
+	members := startCluster(t, 1, nil)
+	replicas := []dynamic.ResourceInterface{limitedReplica(t, members, nil), limitedReplica(t, members, nil)}
+	ctx := t.Context()
+	w, err := replicas[0].Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	var all sync.WaitGroup
+	for i := range writers {
+		all.Go(func() {
+			name := fmt.Sprint("w", i)
+			for round := range rounds {
+				for {
+					_, err := replicas[(i+round)%2].Create(ctx, newWidget(name), metav1.CreateOptions{})
+					if err == nil {
+						break
+					}
+					if !isFull(err) {
+						t.Errorf("create %s: %v", name, err)
+						return
+					}
+				}
+				if err := replicas[i%2].Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+					t.Errorf("delete %s: %v", name, err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	for live, created := 0, 0; created < writers*rounds || live > 0; {
+		switch e := <-w.ResultChan(); e.Type {
+		case watch.Added:
+			live++
+			created++
+		case watch.Deleted:
+			live--
+		default:
+			t.Fatalf("%v", e)
+		}
+		if live > most {
+			t.Fatalf("%d widgets at a time", live)
+		}
+	}
+}
+
+// A replica that has counted nine others, and does not come to write before another
+// replica makes the tenth, counts again.
+func TestAdmitCreateCountsAgainWhenAnotherReplicaWasFaster(t *testing.T) {
+	members := startCluster(t, 1, nil)
+	counted, proceed := make(chan int), make(chan struct{})
+	var slow atomic.Bool
+	var seen []int
+	one := limitedReplica(t, members, func(existing int) {
+		if slow.Load() {
+			seen = append(seen, existing)
+			counted <- existing
+			<-proceed
+		}
+	})
+	other := limitedReplica(t, members, nil)
+	ctx := t.Context()
+	for i := range most - 1 {
+		if _, err := one.Create(ctx, newWidget(fmt.Sprint("w", i)), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slow.Store(true)
+	late := make(chan error, 1)
+	go func() {
+		_, err := one.Create(ctx, newWidget("late"), metav1.CreateOptions{})
+		late <- err
+	}()
+	<-counted
+	if _, err := other.Create(ctx, newWidget("faster"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	proceed <- struct{}{}
+	<-counted
+	proceed <- struct{}{}
+	if err := <-late; !isFull(err) {
+		t.Errorf("the create that came too late: %v", err)
+	}
+	if !slices.Equal(seen, []int{9, 10}) {
+		t.Errorf("it counted %v others", seen)
+	}
+}
+
+// Whoever dies between counting and writing leaves nothing behind that would have to
+// be cleaned up: the place is free for others.
+func TestAdmitCreateLeavesNothingBehindWhenItNeverWrites(t *testing.T) {
+	members := startCluster(t, 1, nil)
+	counted, proceed := make(chan struct{}), make(chan struct{})
+	var dying atomic.Bool
+	one := limitedReplica(t, members, func(int) {
+		if dying.Load() {
+			counted <- struct{}{}
+			<-proceed
+		}
+	})
+	other := limitedReplica(t, members, nil)
+	ctx := t.Context()
+	for i := range most - 1 {
+		if _, err := one.Create(ctx, newWidget(fmt.Sprint("w", i)), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dying.Store(true)
+	request, die := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := one.Create(request, newWidget("dead"), metav1.CreateOptions{})
+		ended <- err
+	}()
+	<-counted
+	die()
+	if err := <-ended; err == nil {
+		t.Error("the request that was cut off succeeded")
+	}
+	if _, err := other.Create(ctx, newWidget("tenth"), metav1.CreateOptions{}); err != nil {
+		t.Errorf("the place is not free: %v", err)
+	}
+	dying.Store(false)
+	close(proceed)
+	if _, err := other.Get(ctx, "dead", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the request that was cut off has written: %v", err)
+	}
+	if err := other.Delete(ctx, "w0", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := one.Create(ctx, newWidget("after"), metav1.CreateOptions{}); err != nil {
+		t.Errorf("after the request that was cut off: %v", err)
+	}
+}
