@@ -36,6 +36,7 @@ race: ## run the storage tests under the race detector
 lint: ## gofmt, vet and staticcheck on all modules
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo "run gofmt -w on the files above"; exit 1; }
 	@for m in $(MODULES); do echo "lint $$m"; (cd $$m && go vet ./... && go run $(STATICCHECK) ./...) || exit 1; done
+	@echo "lint e2e/cluster"; cd e2e/cluster && export GOWORK=off && go vet ./... && go run $(STATICCHECK) ./...
 
 .PHONY: vuln
 vuln: ## look for known vulnerabilities (needs the vulnerability database)
@@ -95,6 +96,26 @@ e2e: ## kubectl, controller-runtime and informers against the sample
 .PHONY: compat
 compat: ## serve types of cert-manager, gateway-api and cluster-api, compared with a CRD server
 	GOWORK=off go -C compat test -count=1 -v . | grep -aE '^(ok|FAIL|panic)|--- FAIL|examples accepted'
+
+# Its module and those that pin the programs are not in go.work either. Building the
+# programs takes minutes, once for each version.
+CLUSTER := bin/etcd bin/kube-apiserver bin/kube-controller-manager bin/sample-apiserver
+
+.PHONY: cluster
+cluster: $(CLUSTER) bin/kubectl ## join a real kube-apiserver, beside upstream's sample API server (not in CI)
+	GOWORK=off go -C e2e/cluster test -count=1 -v -timeout 30m ./... | grep -aE '^(ok|FAIL|panic|cluster:|logs,)|^ *--- |_test\.go:'
+
+bin/etcd: e2e/cluster/etcd/go.mod
+	GOWORK=off nice -n 5 go -C $(<D) build -ldflags '-s -w' -o $(CURDIR)/$@ go.etcd.io/etcd/server/v3
+
+bin/sample-apiserver: e2e/cluster/sample/go.mod
+	GOWORK=off nice -n 5 go -C $(<D) build -ldflags '-s -w' -o $(CURDIR)/$@ k8s.io/sample-apiserver
+
+# The version is that of the pin.
+bin/kube-apiserver bin/kube-controller-manager: bin/%: e2e/cluster/kubernetes/go.mod
+	v=$$(GOWORK=off go -C $(<D) list -m -f '{{.Version}}' k8s.io/kubernetes); GOWORK=off nice -n 5 go -C $(<D) build -ldflags "-s -w \
+		-X k8s.io/component-base/version.gitVersion=$$v -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=37" \
+		-o $(CURDIR)/$@ k8s.io/kubernetes/cmd/$*
 
 .PHONY: soak
 soak: ## informers and a manager against a minute of writes and restarts

@@ -1,0 +1,11 @@
+//go:build unix && !linux
+
+package kube
+
+import "syscall"
+
+// attributes give a process a group of its own. Without Linux nothing ends it when
+// the program that started it is killed.
+func attributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true}
+}

@@ -1,0 +1,83 @@
+package cluster
+
+import (
+	"context"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+)
+
+// The host says whether the server can be asked, and clients go on where they were.
+func restarts(t *testing.T, w *wardle) {
+	ns := namespace(t)
+	client := flunders(t, host.Admin(), ns)
+	write(t, client, "before", 20)
+	f := follow(t, host.Admin(), alphaFlunders, ns)
+	goesOn := func(prefix string) {
+		t.Helper()
+		if err := w.Start(ending(t)); err != nil {
+			t.Fatal(err)
+		}
+		awaitAvailable(t, apiregistrationv1.ConditionTrue)
+		if w.upstream {
+			// For a moment it listens without the authority of the front proxy, and takes
+			// those who connect then for anonymous.
+			eventually(t, "the server believes the front proxy", func(ctx context.Context) error {
+				_, err := client.List(ctx, metav1.ListOptions{})
+				return err
+			})
+		}
+		write(t, client, prefix, 10)
+		f.catchesUp(t)
+	}
+	w.Kill()
+	awaitAvailable(t, apiregistrationv1.ConditionFalse)
+	if _, err := client.List(ending(t), metav1.ListOptions{}); !apierrors.IsServiceUnavailable(err) {
+		t.Errorf("list of a server that does not run: %v", err)
+	}
+	goesOn("after-a-kill")
+	if w.upstream {
+		w.Kill() // it does not end while clients watch
+	} else if err := w.Stop(); err != nil {
+		t.Error(err)
+	}
+	goesOn("after-a-stop")
+	f.toldOnce(t)
+}
+
+// awaitAvailable waits for what the host says of both versions.
+func awaitAvailable(t *testing.T, status apiregistrationv1.ConditionStatus) {
+	t.Helper()
+	for _, version := range []string{"v1alpha1.", "v1beta1."} {
+		if err := host.AwaitAvailable(ending(t), version+group, status); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func hostRestarts(t *testing.T, w *wardle) {
+	ns := namespace(t)
+	client := flunders(t, host.Admin(), ns)
+	write(t, client, "before", 20)
+	f := follow(t, host.Admin(), alphaFlunders, ns)
+	direct := follow(t, w.direct(user(t, "admin", "system:masters")), alphaFlunders, ns)
+	host.APIServer.Kill()
+	// The server has nobody to ask, but its watches go on and it serves those who need no
+	// permission of the host.
+	write(t, flunders(t, w.direct(user(t, "admin", "system:masters")), ns), "meanwhile", 10)
+	direct.catchesUp(t)
+	if err := host.APIServer.Start(ending(t)); err != nil {
+		t.Fatal(err)
+	}
+	awaitAvailable(t, apiregistrationv1.ConditionTrue)
+	write(t, client, "after", 10)
+	f.catchesUp(t)
+	direct.catchesUp(t)
+	f.toldOnce(t)
+	direct.toldOnce(t)
+	if q := direct.queries(); len(q) != 1 {
+		t.Errorf("the watch of the server did not go on: %q", q)
+	}
+}

@@ -1,0 +1,79 @@
+// Package cluster drives servers that have joined a Kubernetes cluster: kubectl and
+// client-go talk to a real kube-apiserver, which asks them.
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/annexapi/annex/e2e/cluster/kube"
+)
+
+// patience bounds every wait. It is only reached by a failure: the controllers of
+// kube-controller-manager look for new resources every half minute.
+const patience = 2 * time.Minute
+
+var (
+	// host is the cluster of all tests.
+	host *kube.Cluster
+	// bin is the directory of the programs under test, and run that of everything that
+	// they write. It is kept if a test fails.
+	bin, run string
+)
+
+func TestMain(m *testing.M) {
+	code, err := runTests(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	if code == 0 {
+		_ = os.RemoveAll(run)
+	} else {
+		fmt.Fprintln(os.Stderr, "logs, data and keys are kept in", run)
+	}
+	os.Exit(code)
+}
+
+func runTests(m *testing.M) (int, error) {
+	var err error
+	if bin, err = filepath.Abs("../../bin"); err != nil {
+		return 0, err
+	}
+	if run, err = os.MkdirTemp("", "annex-cluster-"); err != nil {
+		return 0, err
+	}
+	if err := buildWardle(); err != nil {
+		return 0, err
+	}
+	dir := filepath.Join(run, "host")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	began := time.Now()
+	if host, err = kube.Start(ctx, kube.Options{Bin: bin, Dir: dir}); err != nil {
+		return 0, err
+	}
+	fmt.Printf("cluster: serves after %s\n", time.Since(began).Round(time.Millisecond))
+	code := m.Run()
+	return code, host.Stop()
+}
+
+// buildWardle leaves the sample in the repository's bin, built as the e2e module does:
+// in the workspace, which this module is not a part of.
+func buildWardle() error {
+	cmd := exec.Command("go", "build", "-o", filepath.Join(bin, "wardle"), ".")
+	cmd.Dir = "../../samples/wardle"
+	cmd.Env = append(os.Environ(), "GOWORK=", "PWD=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", cmd, err, out)
+	}
+	return nil
+}
