@@ -39,7 +39,9 @@ func pluginNames() []string {
 
 func (c *Config) namespace() runtime.Object {
 	namespace := &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
+	// The label says that this server made it, and so may take it away.
 	namespace.Name, namespace.Labels = c.Namespace, map[string]string{
+		nameLabel:                            c.Name,
 		"pod-security.kubernetes.io/enforce": "restricted",
 	}
 	return namespace

@@ -74,13 +74,16 @@ func newRoot(module Module) *cobra.Command {
 	}
 	root.AddCommand(
 		newCreate(module),
+		newDeploy(),
 		newDescribe(),
 		newExport(),
 		newGenerate(module),
+		newImage(),
 		newImport(),
 		newInit(module),
 		newLint(),
 		newRun(module),
+		newUninstall(),
 		newVersion(),
 		newWorker(),
 	)
