@@ -6,7 +6,7 @@ SHELL := /bin/bash
 KUBECTL := $(or $(shell command -v kubectl),bin/kubectl)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@latest
-MODULES := . cmd/annex samples/animal samples/wardle samples/sqltable e2e store/etcd/etcdtest bench
+MODULES := . cmd/annex samples/animal samples/wardle samples/sqltable samples/cicd e2e store/etcd/etcdtest bench
 
 # kubectl version parses the version that a release build sets.
 KUBECTL_VERSION := -s -w -X k8s.io/component-base/version.gitVersion=v1.37.2 -X k8s.io/client-go/pkg/version.gitVersion=v1.37.2 \
@@ -27,6 +27,7 @@ test: ## run all tests but the long ones
 	go -C samples/animal test ./...
 	go -C samples/wardle test ./...
 	go -C samples/sqltable test ./...
+	go -C samples/cicd test ./...
 
 .PHONY: race
 race: ## run the storage tests under the race detector
@@ -44,7 +45,7 @@ vuln: ## look for known vulnerabilities (needs the vulnerability database)
 
 .PHONY: generate
 generate: ## write all generated files anew
-	go -C cmd/annex run . generate ../../internal/shop/... ../../samples/wardle/apis/... ../../samples/sqltable/apis/... ../../e2e/apis/...
+	go -C cmd/annex run . generate ../../internal/shop/... ../../samples/wardle/apis/... ../../samples/sqltable/apis/... ../../samples/cicd/apis/... ../../e2e/apis/...
 	go -C cmd/annex run . generate --for k8s.io/api/apps/v1 --as apps.example.com/v1 ../../e2e/facts/apps
 	go generate ./internal/convert/...
 	UPDATE=1 go -C cmd/annex test -count=1 -run SampleAnimal ./internal/cli

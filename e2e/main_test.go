@@ -49,6 +49,7 @@ func build() error {
 		{"-ldflags", kubectlFlags, "-o", bin + "/kubectl", "./cmd/kubectl"},
 		{"-o", bin + "/theatre", "./cmd/theatre"},
 		{"-o", bin + "/wardle", "example.com/wardle"},
+		{"-o", bin + "/cicd", "example.com/cicd"},
 		{"-o", bin + "/annex", "github.com/annexapi/annex/cmd/annex"},
 	} {
 		cmd := exec.Command("go", append([]string{"build"}, args...)...)

@@ -19,6 +19,7 @@ func TestFilesAndLinesOfAKind(t *testing.T) {
 		{"wardle", "Flunder", "flunders", "apis/wardle/v1beta1/flunder.go"},
 		{"wardle", "Fischer", "fischers", "apis/wardle/v1alpha1/fischer.go"},
 		{"animal", "Cat", "cats", "apis/animal/v1alpha1/cat.go"},
+		{"cicd", "JenkinsService", "jenkinsservices", "apis/autobusi/v1alpha/jenkinsservice.go"},
 		{"sqltable", "Order", "orders", "apis/orders/v1/order.go"},
 		{"sqltable", "Customer", "customers", "apis/orders/v1/order.go"},
 	} {

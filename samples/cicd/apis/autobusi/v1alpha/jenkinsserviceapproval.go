@@ -1,0 +1,25 @@
+package v1alpha
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// JenkinsServiceApproval is what clients send to the subresource approval of a JenkinsService.
+//
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+type JenkinsServiceApproval struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// decision is what becomes of the JenkinsService.
+	// +k8s:required
+	Decision Decision `json:"decision"`
+}
+
+// Decision is a decision about a JenkinsService.
+// +k8s:enum
+type Decision string
+
+const (
+	// Approve lets the instances run.
+	Approve Decision = "Approved"
+	// Reject keeps them from it.
+	Reject Decision = "Rejected"
+)

@@ -1,0 +1,44 @@
+// Command cicd serves API groups under group.cicd.
+//
+// +annex:domain=group.cicd
+package main
+
+import (
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/annexapi/annex"
+
+	autobusiv1alpha "example.com/cicd/apis/autobusi/v1alpha"
+)
+
+func main() {
+	ctrl.SetLogger(klog.Background())
+	annex.Main(server())
+}
+
+// server is the definition of the server, for the program and its tests. annex create
+// api adds a line to it for each kind.
+func server() annex.Server {
+	return annex.Server{
+		Name: "cicd",
+		Groups: []annex.Group{
+			{
+				Name: "autobusi.group.cicd",
+				Kinds: []annex.Kind{
+					annex.KindOf[autobusiv1alpha.JenkinsService, autobusiv1alpha.JenkinsServiceList]("jenkinsservices", autobusiv1alpha.API).
+						ShortNames("js").
+						Columns(jenkinsServiceColumns...).
+						PrepareForCreate(prepareJenkinsServiceForCreate).
+						PrepareForUpdate(prepareJenkinsServiceForUpdate).
+						Subresources(annex.Subresource("approval", approvalJenkinsService)).
+						Admit(admitJenkinsService).
+						AdmitCreate(admitJenkinsServiceCreate),
+				},
+			},
+		},
+		Controllers: []annex.Controller{
+			{Name: "jenkinsservice", Run: runJenkinsServiceController},
+		},
+	}
+}
