@@ -72,6 +72,11 @@ type Options struct {
 	// changes.
 	ClientCAFile string
 
+	// ServingOnly makes nothing for an administrator, and no authority either if the
+	// serving certificate is the user's: callers are somebody else's to know.
+	// ClientConfig and kubeconfigs are not to be asked for then.
+	ServingOnly bool
+
 	// Clock is used for validity and renewal; nil is the real one.
 	Clock clock.Clock
 }
@@ -82,6 +87,7 @@ type Certs struct {
 	files   files
 	hosts   hosts
 	own     bool // the serving certificate is ours
+	alone   bool // so is the administrator
 	serving *servingContent
 	clients *clientCAs
 	runners []dynamiccertificates.ControllerRunner
@@ -101,6 +107,7 @@ func Open(ctx context.Context, options Options) (*Certs, error) {
 		clock:   options.Clock,
 		files:   memory{},
 		own:     options.CertFile == "" && options.KeyFile == "",
+		alone:   !options.ServingOnly,
 		changed: make(chan struct{}, 1),
 	}
 	if c.clock == nil {
@@ -110,7 +117,7 @@ func Open(ctx context.Context, options Options) (*Certs, error) {
 	if c.hosts, err = parseHosts(options.Hosts); err != nil {
 		return nil, err
 	}
-	if options.Dir != "" {
+	if options.Dir != "" && (c.own || c.alone) {
 		if err := os.MkdirAll(options.Dir, 0o700); err != nil {
 			return nil, fmt.Errorf("make certificate folder: %w", err)
 		}
@@ -122,7 +129,9 @@ func Open(ctx context.Context, options Options) (*Certs, error) {
 	if err := c.openServing(ctx, options.CertFile, options.KeyFile); err != nil {
 		return nil, err
 	}
-	if err := c.openClientCA(options.ClientCAFile); err != nil {
+	if !c.alone {
+		c.clients = &clientCAs{name: "client-ca"} // of nobody
+	} else if err := c.openClientCA(options.ClientCAFile); err != nil {
 		c.Close()
 		return nil, err
 	}
@@ -192,7 +201,9 @@ func (c *Certs) Run(ctx context.Context) {
 		if renewed {
 			logger.Info("Certificates renewed")
 			c.serving.Enqueue()
-			c.clients.Enqueue()
+			if c.alone {
+				c.clients.Enqueue()
+			}
 		}
 		if err := c.rewriteKubeconfigs(); err != nil {
 			logger.Error(err, "Kubeconfig was not brought up to date")
@@ -222,13 +233,18 @@ func (c *Certs) renew() (renewed bool, err error) {
 	defer c.mu.Unlock()
 	now := c.clock.Now()
 
+	if !c.own && !c.alone {
+		return false, nil
+	}
 	authority, err := c.ensure(now, "ca", authorityTemplate(), nil, c.authority)
 	if err != nil {
 		return false, err
 	}
-	admin, err := c.ensure(now, "admin", adminTemplate(), authority, c.admin)
-	if err != nil {
-		return false, err
+	admin := c.admin
+	if c.alone {
+		if admin, err = c.ensure(now, "admin", adminTemplate(), authority, c.admin); err != nil {
+			return false, err
+		}
 	}
 	server := c.server
 	if c.own {

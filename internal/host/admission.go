@@ -1,0 +1,95 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/initializer"
+	admissionmetrics "k8s.io/apiserver/pkg/admission/metrics"
+	"k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	mutatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
+	validatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/restmapper"
+)
+
+// The names of our plugins in metrics.
+const (
+	gateName  = "Host"
+	hooksName = "Hooks"
+)
+
+// Admission returns the whole admission of a server: nothing passes while the host does
+// not give what the server needs; then come the host's plugins, and last the server's own
+// hooks, which so see what is going to be stored. A mutation that asks for it is followed
+// by a second round through all of them. It is called once, before Run.
+func (h *Host) Admission(hooks admission.Interface) (admission.Interface, error) {
+	plugins := admission.NewPlugins()
+	lifecycle.Register(plugins)
+	mutating.Register(plugins)
+	mutatingwebhook.Register(plugins)
+	validating.Register(plugins)
+	validatingwebhook.Register(plugins)
+	plugins.Register(gateName, func(io.Reader) (admission.Interface, error) { return gate{h}, nil })
+	plugins.Register(hooksName, func(io.Reader) (admission.Interface, error) { return hooks, nil })
+
+	enabled, _ := Enabled(h.config.Options)
+	names := append(append([]string{gateName}, enabled...), hooksName)
+	none, err := admission.ReadAdmissionConfiguration(names, "", runtime.NewScheme())
+	if err != nil {
+		return nil, fmt.Errorf("admission: %w", err)
+	}
+	if len(enabled) > 0 {
+		h.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(h.core.Discovery()))
+	}
+	initialize := initializer.New(h.core, h.dynamic, h.informers, h.all, utilfeature.DefaultFeatureGate, h.config.Version, h.stopped, h.mapper)
+	chain, err := plugins.NewFromPlugins(names, none, initialize, admission.Decorators{admission.DecoratorFunc(admissionmetrics.WithControllerMetrics)})
+	if err != nil {
+		return nil, fmt.Errorf("admission by the host: %w", err)
+	}
+	return admissionmetrics.WithStepMetrics(chain), nil
+}
+
+// gate refuses everything while a check could not be made.
+type gate struct{ host *Host }
+
+var _ admission.MutationInterface = gate{}
+
+func (gate) Handles(admission.Operation) bool { return true }
+
+// Admit changes nothing. It is in the mutating phase because that comes first.
+func (g gate) Admit(context.Context, admission.Attributes, admission.ObjectInterfaces) error {
+	if err := g.host.Problem(); err != nil {
+		return apierrors.NewServiceUnavailable(err.Error())
+	}
+	return nil
+}
+
+// HasNamespace returns nil if the host has the namespace and does not delete it, for
+// objects that come in beside requests. If namespaces are not looked after, all exist.
+func (h *Host) HasNamespace(ctx context.Context, name string) error {
+	if in, _ := Enabled(h.config.Options); !slices.Contains(in, lifecycle.PluginName) {
+		return nil
+	}
+	if err := h.Problem(); err != nil {
+		return err
+	}
+	ns, err := h.core.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("namespace %s of the host: %w", name, err)
+	}
+	if ns.Status.Phase == corev1.NamespaceTerminating {
+		return fmt.Errorf("the host is deleting the namespace %s", name)
+	}
+	return nil
+}

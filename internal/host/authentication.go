@@ -1,0 +1,182 @@
+package host
+
+import (
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
+	"k8s.io/apiserver/pkg/authentication/request/union"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+)
+
+// reviewTimeout bounds one TokenReview or SubjectAccessReview.
+const reviewTimeout = 10 * time.Second
+
+// reviewBackoff is how often reviews are tried, upstream's figures.
+func reviewBackoff() *wait.Backoff {
+	return &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
+}
+
+// openAuthentication makes what tells who sends a request: the host on behalf of others,
+// by headers; the owner of a client certificate or of a token that the host knows; or
+// anybody. Which of these are authorized to what is the host's business.
+func (h *Host) openAuthentication() error {
+	o := h.config.Options
+	config := authenticatorfactory.DelegatingAuthenticatorConfig{
+		Anonymous:                &apiserver.AnonymousAuthConfig{Enabled: true},
+		TokenAccessReviewClient:  h.authentication.AuthenticationV1(),
+		TokenAccessReviewTimeout: reviewTimeout,
+		WebhookRetryBackoff:      reviewBackoff(),
+		CacheTTL:                 lifetime(o.TokenCacheTTL),
+	}
+	var err error
+	var authorities []dynamiccertificates.CAContentProvider
+	if config.ClientCertificateCAContentProvider, err = h.authorities("client-ca", "--client-ca-file", h.config.ClientCAFile, "client-ca-file"); err != nil {
+		return err
+	}
+	if ca := config.ClientCertificateCAContentProvider; ca != nil {
+		authorities = append(authorities, ca)
+	}
+	if h.requestHeaders, err = h.openRequestHeaders(); err != nil {
+		return err
+	}
+	if h.requestHeaders != nil {
+		config.RequestHeaderConfig = h.requestHeaders
+		authorities = append(authorities, h.requestHeaders.CAContentProvider)
+	}
+	if len(authorities) > 0 {
+		all := &clientCAs{CAContentProvider: dynamiccertificates.NewUnionCAContentProvider(authorities...)}
+		all.CAContentProvider.AddListener(all)
+		h.clientCA = all
+	}
+	delegated, _, err := config.New()
+	if err != nil {
+		return fmt.Errorf("authentication by the host: %w", err)
+	}
+	h.authenticator = delegated
+	if h.config.Own != nil {
+		h.authenticator = union.New(h.config.Own, delegated)
+	}
+	return nil
+}
+
+// authorities returns those in a file, or else those that the host names; nil if it is
+// not to be asked.
+func (h *Host) authorities(purpose, flag, file, key string) (dynamiccertificates.CAContentProvider, error) {
+	if file != "" {
+		provider, err := dynamiccertificates.NewDynamicCAContentFromFile(purpose, file)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", flag, err)
+		}
+		h.runners = append(h.runners, provider)
+		return provider, nil
+	}
+	if h.config.Options.SkipLookup {
+		return nil, nil
+	}
+	provider, err := dynamiccertificates.NewDynamicCAFromConfigMapController(purpose, configNamespace, configName, key, h.authentication)
+	if err != nil {
+		return nil, fmt.Errorf("authorities from the host: %w", err)
+	}
+	h.runners = append(h.runners, provider)
+	return provider, nil
+}
+
+// openRequestHeaders makes the settings by which the host's headers are believed; nil
+// if none are.
+func (h *Host) openRequestHeaders() (*authenticatorfactory.RequestHeaderConfig, error) {
+	o := h.config.Options
+	authorities, err := h.authorities("request-header", "--requestheader-client-ca-file", o.RequestHeaderClientCAFile, requestHeaderCAKey)
+	if err != nil || authorities == nil {
+		return nil, err
+	}
+	if o.RequestHeaderClientCAFile != "" {
+		return &authenticatorfactory.RequestHeaderConfig{
+			CAContentProvider:   authorities,
+			AllowedClientNames:  headerrequest.StaticStringSlice(o.RequestHeaderAllowedNames),
+			UsernameHeaders:     headers(o.RequestHeaderUsernameHeaders, "x-remote-user"),
+			UIDHeaders:          headers(o.RequestHeaderUIDHeaders, "x-remote-uid"),
+			GroupHeaders:        headers(o.RequestHeaderGroupHeaders, "x-remote-group"),
+			ExtraHeaderPrefixes: headers(o.RequestHeaderExtraHeadersPrefix, "x-remote-extra-"),
+		}, nil
+	}
+	settings := headerrequest.NewRequestHeaderAuthRequestController(configName, configNamespace, h.authentication,
+		"requestheader-username-headers", "requestheader-uid-headers", "requestheader-group-headers",
+		"requestheader-extra-headers-prefix", "requestheader-allowed-names")
+	h.runners = append(h.runners, settings)
+	return &authenticatorfactory.RequestHeaderConfig{
+		CAContentProvider:   authorities,
+		AllowedClientNames:  headerrequest.StringSliceProviderFunc(settings.AllowedClientNames),
+		UsernameHeaders:     headerrequest.StringSliceProviderFunc(settings.UsernameHeaders),
+		UIDHeaders:          headerrequest.StringSliceProviderFunc(settings.UIDHeaders),
+		GroupHeaders:        headerrequest.StringSliceProviderFunc(settings.GroupHeaders),
+		ExtraHeaderPrefixes: headerrequest.StringSliceProviderFunc(settings.ExtraHeaderPrefixes),
+	}, nil
+}
+
+// requestHeaderCAKey is where the host says whose certificate its own requests carry.
+const requestHeaderCAKey = "requestheader-client-ca-file"
+
+func headers(given []string, usual string) headerrequest.StaticStringSlice {
+	if len(given) > 0 {
+		return given
+	}
+	return headerrequest.StaticStringSlice{usual}
+}
+
+// headersProblem is that the host's own requests would not be known as such.
+func (h *Host) headersProblem() error {
+	if h.requestHeaders == nil || h.config.Options.TolerateLookupFailure {
+		return nil
+	}
+	_, read := h.requestHeaders.CAContentProvider.VerifyOptions()
+	if read && len(h.requestHeaders.UsernameHeaders.Value()) > 0 {
+		return nil
+	}
+	return &unwell{fmt.Sprintf("the ConfigMap %s in %s of the host has no %s: the host does not aggregate servers", configName, configNamespace, requestHeaderCAKey)}
+}
+
+// AuthenticateRequest tells who sends a request.
+func (h *Host) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
+	return h.authenticator.AuthenticateRequest(r)
+}
+
+// RequestHeaders are the headers by which the host says on whose behalf it sends a
+// request, nil if there are none. They stay current while Run runs.
+func (h *Host) RequestHeaders() *authenticatorfactory.RequestHeaderConfig { return h.requestHeaders }
+
+// ClientCA are the authorities of all client certificates, nil if none are believed. It
+// stays current while Run runs.
+func (h *Host) ClientCA() dynamiccertificates.CAContentProvider { return h.clientCA }
+
+// clientCAs are all authorities of client certificates. Unlike upstream's union they take
+// listeners at any time, and are not run by the server that they are given to, but by
+// Run.
+type clientCAs struct {
+	dynamiccertificates.CAContentProvider
+
+	mu        sync.Mutex
+	listeners []dynamiccertificates.Listener
+}
+
+// AddListener implements dynamiccertificates.Notifier.
+func (c *clientCAs) AddListener(l dynamiccertificates.Listener) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.listeners = append(c.listeners, l)
+}
+
+// Enqueue implements dynamiccertificates.Listener.
+func (c *clientCAs) Enqueue() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, l := range c.listeners {
+		l.Enqueue()
+	}
+}

@@ -1,0 +1,58 @@
+package host
+
+import (
+	"fmt"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/apiserver/pkg/authorization/path"
+	"k8s.io/apiserver/pkg/authorization/union"
+)
+
+// OpenPaths are those that everybody may read unless options say otherwise: health, with
+// a path for each check, and the version.
+func OpenPaths() []string {
+	return []string{"/healthz", "/healthz/*", "/livez", "/livez/*", "/readyz", "/readyz/*", "/version"}
+}
+
+// openAuthorization makes what tells what a caller may do: members of system:masters
+// everything, everybody the open paths, and of the rest the host is asked.
+func (h *Host) openAuthorization() error {
+	o := h.config.Options
+	paths := o.AlwaysAllowPaths
+	if paths == nil {
+		paths = OpenPaths()
+	}
+	open := []union.NamedAuthorizer{{AuthorizerName: "kubernetes.io/always-allow-groups", Authorizer: authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)}}
+	if len(paths) > 0 {
+		allowed, err := path.NewAuthorizer(paths)
+		if err != nil {
+			return fmt.Errorf("--authorization-always-allow-paths: %w", err)
+		}
+		open = append(open, union.NamedAuthorizer{AuthorizerName: "kubernetes.io/always-allow-paths", Authorizer: allowed})
+	}
+	delegated, err := authorizerfactory.DelegatingAuthorizerConfig{
+		SubjectAccessReviewClient: h.authorization.AuthorizationV1(),
+		AllowCacheTTL:             lifetime(o.AuthorizedCacheTTL),
+		DenyCacheTTL:              lifetime(o.UnauthorizedCacheTTL),
+		WebhookRetryBackoff:       reviewBackoff(),
+	}.New()
+	if err != nil {
+		return fmt.Errorf("authorization by the host: %w", err)
+	}
+	if h.open, err = union.New(open...); err != nil {
+		return fmt.Errorf("authorization: %w", err)
+	}
+	h.all, err = union.New(append(open, union.NamedAuthorizer{AuthorizerName: "kubernetes.io/webhook", Authorizer: delegated})...)
+	if err != nil {
+		return fmt.Errorf("authorization: %w", err)
+	}
+	return nil
+}
+
+// Authorizer tells what callers may do.
+func (h *Host) Authorizer() authorizer.Authorizer { return h.all }
+
+// Open tells what callers may do without the host being asked.
+func (h *Host) Open() authorizer.Authorizer { return h.open }

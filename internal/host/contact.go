@@ -1,0 +1,246 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// patience is how long a host that has answered before may fail to, before the
+	// server says so: kube-apiservers are restarted one after another, and what was read
+	// from them stays true meanwhile.
+	patience = time.Minute
+	// Requests that fail are repeated after firstRetry, and then after up to lastRetry.
+	firstRetry, lastRetry = 250 * time.Millisecond, 5 * time.Second
+)
+
+// contact is how asking the host for one need goes.
+type contact struct {
+	need Need
+	// synced is whether all of it has been read, set before use; nil is yes.
+	synced func() bool
+	// changed is called with every failure and every change.
+	changed func()
+	// failed wakes the one that asks again.
+	failed chan struct{}
+
+	mu       sync.Mutex
+	answered bool // it has been well at some time
+	problem  error
+	since    time.Time
+}
+
+// lacking is the problem that a permission is missing.
+type lacking struct{ need Need }
+
+func (e *lacking) Error() string { return e.need.String() }
+
+// unreachable is the problem that the host does not answer.
+type unreachable struct {
+	host string
+	err  error
+}
+
+func (e *unreachable) Error() string {
+	return fmt.Sprintf("the host %s cannot be reached: %v", e.host, e.err)
+}
+func (e *unreachable) Unwrap() error { return e.err }
+
+// unwell is the problem that the host answers, but not as it should.
+type unwell struct{ text string }
+
+func (e *unwell) Error() string { return e.text }
+
+var errNotAsked = &unwell{"the host has not answered yet"}
+
+func (c *contact) set(problem error) {
+	c.mu.Lock()
+	first := !c.answered
+	was := c.problem
+	c.problem = problem
+	if problem == nil {
+		c.answered, c.since = true, time.Time{}
+	} else if c.since.IsZero() {
+		c.since = time.Now()
+	}
+	c.mu.Unlock()
+	if problem == nil && was == nil && !first {
+		return
+	}
+	c.changed()
+	if problem != nil {
+		select {
+		case c.failed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// err is what keeps the server from relying on the host: nothing if all is well, and
+// nothing for a while if a host that was well does not answer.
+func (c *contact) err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.problem == nil && !c.answered:
+		return errNotAsked
+	case c.problem == nil:
+		if c.synced != nil && !c.synced() {
+			return &unwell{"reading " + c.need.GroupResource().String() + " of the host"}
+		}
+		return nil
+	}
+	if _, ok := c.problem.(*lacking); !ok && c.answered && time.Since(c.since) < patience {
+		return nil
+	}
+	return c.problem
+}
+
+// well says whether the last answer was.
+func (c *contact) well() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.answered && c.problem == nil
+}
+
+// observer is a transport to the host that sees how requests go, and repeats reads
+// until they succeed. What reads would only wait and log the same once more.
+type observer struct {
+	http.RoundTripper
+	of *Host
+}
+
+func (o observer) RoundTrip(r *http.Request) (*http.Response, error) {
+	c := o.of.contactOf(r)
+	hold := c != nil && c.need.watched() || isSchema(r)
+	for delay := firstRetry; ; delay = min(2*delay, lastRetry) {
+		sent := time.Now()
+		response, err := o.RoundTripper.RoundTrip(r)
+		if err == nil {
+			o.of.clock.observe(response.Header.Get("Date"), sent, time.Now())
+		}
+		problem, known := o.problem(r, c, response, err)
+		if known && c != nil {
+			c.set(problem)
+		}
+		if problem == nil || !hold || r.Context().Err() != nil {
+			return response, err
+		}
+		if response != nil {
+			_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 1<<16))
+			_ = response.Body.Close()
+		}
+		// Many servers, and many reads of each, do not ask in step.
+		wait := time.NewTimer(delay/2 + rand.N(delay/2))
+		select {
+		case <-wait.C:
+		case <-r.Context().Done():
+			wait.Stop()
+			return nil, context.Cause(r.Context())
+		}
+	}
+}
+
+// problem is what an answer says of the host; known is false if it says nothing.
+func (o observer) problem(r *http.Request, c *contact, response *http.Response, err error) (problem error, known bool) {
+	host := r.URL.Scheme + "://" + r.URL.Host
+	switch {
+	case err != nil && errors.Is(r.Context().Err(), context.Canceled):
+		return nil, false // the client went
+	case err != nil:
+		var inner *url.Error
+		if errors.As(err, &inner) {
+			err = inner.Err
+		}
+		return &unreachable{host, err}, true
+	case c == nil: // schemas
+		return nil, false
+	case response.StatusCode == http.StatusForbidden:
+		return &lacking{c.need}, true
+	case response.StatusCode == http.StatusUnauthorized:
+		return &unwell{"the host " + host + " does not accept the server's credentials: 401"}, true
+	case response.StatusCode == http.StatusNotFound:
+		text := "the host serves no " + c.need.GroupResource().String() + " in " + c.need.Version
+		if plugin := c.need.For; admissionResources[plugin] != nil {
+			text += "; --disable-admission-plugins=" + plugin + " does without"
+		}
+		return &unwell{text}, true
+	case response.StatusCode == http.StatusTooManyRequests,
+		response.StatusCode == http.StatusInternalServerError, response.StatusCode == http.StatusBadGateway, response.StatusCode == http.StatusServiceUnavailable:
+		// Not 504, by which a read learns that its revision is from the future.
+		return &unwell{fmt.Sprintf("the host %s answers %d to %s", host, response.StatusCode, r.URL.Path)}, true
+	}
+	return nil, true
+}
+
+// contactOf returns what a request is for, nil if for nothing that is looked after: single
+// namespaces, which are looked up when a cache may be behind, say nothing of lists.
+func (h *Host) contactOf(r *http.Request) *contact {
+	for _, c := range h.contacts {
+		if c.need.watched() == (r.Method == http.MethodGet) && isCollection(r, c.need) && (c.need.Name == "" || strings.Contains(r.URL.RawQuery, c.need.Name)) {
+			return c
+		}
+	}
+	return nil
+}
+
+func isCollection(r *http.Request, n Need) bool { return strings.HasSuffix(r.URL.Path, n.path()) }
+
+// isSchema is for the reads of MutatingAdmissionPolicy, which come every few seconds.
+func isSchema(r *http.Request) bool {
+	return r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/openapi/v3")
+}
+
+// clock compares the host's clock with this machine's: certificates are valid by both.
+type clock struct {
+	mu   sync.Mutex
+	skew time.Duration
+	told bool
+	tell func(skew time.Duration)
+}
+
+// tolerance is how far clocks may be apart before it is worth a line.
+const tolerance = time.Minute
+
+func (c *clock) observe(date string, sent, received time.Time) {
+	host, err := http.ParseTime(date)
+	if err != nil {
+		return
+	}
+	// The header has whole seconds, and was written between the two.
+	skew := time.Duration(0)
+	switch {
+	case host.Before(sent.Add(-time.Second)):
+		skew = host.Sub(sent)
+	case host.After(received):
+		skew = host.Sub(received)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.skew = skew
+	if far := skew.Abs() > tolerance; far != c.told {
+		c.told = far
+		if far {
+			c.tell(skew)
+		}
+	}
+}
+
+func (c *clock) current() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.skew
+}
+
+// observe wraps a transport to the host.
+func (h *Host) observe(inner http.RoundTripper) http.RoundTripper {
+	return observer{inner, h}
+}

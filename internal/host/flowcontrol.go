@@ -1,0 +1,36 @@
+package host
+
+import (
+	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
+)
+
+// FlowControl queues requests by the host's flow schemas and priority levels, nil if that
+// is off.
+func (h *Host) FlowControl() utilflowcontrol.Interface { return h.flowControl }
+
+// FlowControlled says whether the host's flow schemas and priority levels are known. As
+// long as they are not, requests are only counted.
+func (h *Host) FlowControlled() bool {
+	if h.flowControl == nil {
+		return false
+	}
+	for _, c := range h.contacts {
+		if (c.need.GroupVersionResource == flowSchemas || c.need.GroupVersionResource == priorityLevels) && c.err() != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// flowTroubled says whether the host refuses them.
+func (h *Host) flowTroubled() bool {
+	for _, c := range h.contacts {
+		if c.need.GroupVersionResource != flowSchemas && c.need.GroupVersionResource != priorityLevels {
+			continue
+		}
+		if _, ok := c.err().(*lacking); ok {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,367 @@
+// Package host is what an aggregated server reads from the kube-apiserver in front of
+// it, its host, and asks of it: who sends a request, what the sender may do, whether
+// namespaces live, which webhooks and policies a write has to pass, and how requests
+// share the server.
+//
+// The parts are upstream's. What is ours is that nothing of it is taken for granted: the
+// server starts when the host cannot be reached or does not permit something, and finds
+// out by the answers. Until all that it needs is there, it is not ready and refuses
+// writes, and says which permission is missing; no check is ever skipped, and nothing has
+// to be restarted when the permission comes.
+//
+// Reads are repeated below client-go, in the transport (observer): the caches wait
+// instead of failing, and what is wrong is logged once instead of by each of them.
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/component-base/compatibility"
+	"k8s.io/klog/v2"
+)
+
+// Config is what a Host is made of.
+type Config struct {
+	Options Options
+	// Server names the server in what it says: "NAME manifests" prints bindings.
+	Server string
+	// ClientCAFile holds authorities of client certificates. It replaces the host's.
+	ClientCAFile string
+	// Version is the Kubernetes version that admission plugins see.
+	Version compatibility.EffectiveVersion
+	// Own knows the server's own clients.
+	Own authenticator.Request
+	// InFlight is how many requests the server handles at once.
+	InFlight int
+}
+
+// Host is a server's host. Its methods may be called concurrently.
+type Host struct {
+	config   Config
+	url      string
+	contacts []*contact
+	clock    clock
+
+	core, authentication, authorization *clientset
+	dynamic                             dynamic.Interface
+	informers                           *factory
+	mapper                              *restmapper.DeferredDiscoveryRESTMapper
+
+	authenticator  authenticator.Request
+	requestHeaders *authenticatorfactory.RequestHeaderConfig
+	clientCA       dynamiccertificates.CAContentProvider
+	open, all      authorizer.Authorizer
+	flowControl    utilflowcontrol.Interface
+
+	// runners read certificates and request headers.
+	runners []runner
+	// stopped ends what plugins do in the background.
+	stopped   chan struct{}
+	stopOnce  sync.Once
+	failures  atomic.Int64 // counts what may change Problem
+	wellSince atomic.Int64 // one more than failures when there was none
+	wake      chan struct{}
+	ran       atomic.Bool
+}
+
+type runner interface {
+	Run(ctx context.Context, workers int)
+}
+
+// Open reads the kubeconfigs and files, and asks the host nothing yet. Close must be
+// called, after Run if that was called.
+func Open(c Config) (*Host, error) {
+	if err := Check(c.Options); err != nil {
+		return nil, err
+	}
+	ways, err := loadConfigs(c.Options)
+	if err != nil {
+		return nil, err
+	}
+	h := &Host{config: c, url: ways.core.Host, stopped: make(chan struct{}), wake: make(chan struct{}, 1)}
+	h.clock.tell = func(skew time.Duration) {
+		klog.Background().Error(nil, "The host's clock and this one are far apart: certificates that are new or about to expire are refused", "skew", skew.Round(time.Second))
+	}
+	for _, need := range Needs(c.Options, c.ClientCAFile) {
+		h.contacts = append(h.contacts, &contact{need: need, changed: h.change, failed: make(chan struct{}, 1)})
+	}
+	h.failures.Add(1) // nothing has been asked
+	if err := h.connect(ways); err != nil {
+		return nil, err
+	}
+	if err := h.openAuthentication(); err != nil {
+		h.Close()
+		return nil, err
+	}
+	if err := h.openAuthorization(); err != nil {
+		h.Close()
+		return nil, err
+	}
+	if !c.Options.DisablePriorityAndFairness {
+		h.flowControl = utilflowcontrol.New(h.informers, h.core.FlowcontrolV1(), c.InFlight)
+	}
+	for _, contact := range h.contacts {
+		if !contact.need.watched() || contact.need.GroupVersionResource == configMaps {
+			continue
+		}
+		contact.synced = h.informers.synced(contact.need.GroupVersionResource)
+	}
+	return h, nil
+}
+
+// connect makes the clients. They do not limit themselves: the server answers no faster
+// than its host does.
+func (h *Host) connect(ways configs) error {
+	for _, way := range []*rest.Config{ways.core, ways.authentication, ways.authorization} {
+		way.QPS = -1
+		way.Wrap(h.observe)
+	}
+	ways.authorization.Timeout = reviewTimeout
+	var err error
+	for _, client := range []struct {
+		to  **clientset
+		way *rest.Config
+	}{{&h.core, ways.core}, {&h.authentication, ways.authentication}, {&h.authorization, ways.authorization}} {
+		if *client.to, err = newClientset(client.way); err != nil {
+			return fmt.Errorf("client for the host %s: %w", client.way.Host, err)
+		}
+	}
+	if h.dynamic, err = dynamic.NewForConfig(ways.core); err != nil {
+		return fmt.Errorf("client for the host %s: %w", ways.core.Host, err)
+	}
+	h.informers = newFactory(h.core)
+	return nil
+}
+
+// Close ends what Open started.
+func (h *Host) Close() {
+	h.stopOnce.Do(func() { close(h.stopped) })
+	if h.ran.Load() {
+		return
+	}
+	// Upstream's controllers hold queues from the beginning, and release them at the
+	// end of their run.
+	ended, end := context.WithCancel(klog.NewContext(context.Background(), logr.Discard()))
+	end()
+	for _, r := range h.runners {
+		r.Run(ended, 1)
+	}
+}
+
+// Run keeps what was read of the host current until the context ends.
+func (h *Host) Run(ctx context.Context) {
+	h.ran.Store(true)
+	var all sync.WaitGroup
+	defer all.Wait()
+	// They would call it an error to be stopped before the host has answered.
+	silent := klog.NewContext(ctx, logr.Discard())
+	for _, r := range h.runners {
+		all.Go(func() { r.Run(silent, 1) })
+	}
+	all.Go(func() { h.informers.run(ctx) })
+	for _, c := range h.contacts {
+		switch c.need.GroupVersionResource {
+		case tokenReviews:
+			// It has no token: that it is refused as invalid proves the permission.
+			all.Go(func() {
+				c.ask(ctx, func(ctx context.Context) {
+					_, _ = h.authentication.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{}, metav1.CreateOptions{})
+				})
+			})
+		case accessReviews:
+			all.Go(func() {
+				c.ask(ctx, func(ctx context.Context) {
+					_, _ = h.authorization.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{}, metav1.CreateOptions{})
+				})
+			})
+		}
+	}
+	if h.mapper != nil {
+		all.Go(func() { wait.UntilWithContext(ctx, func(context.Context) { h.mapper.Reset() }, 30*time.Second) })
+	}
+	h.report(ctx)
+}
+
+// ask asks for a review until the host answers, and again whenever it did not.
+func (c *contact) ask(ctx context.Context, review func(context.Context)) {
+	for delay := firstRetry; ; {
+		asking, cancel := context.WithTimeout(ctx, reviewTimeout)
+		review(asking)
+		cancel()
+		if c.well() {
+			delay = firstRetry
+			select {
+			case <-c.failed:
+			case <-ctx.Done():
+				return
+			}
+		}
+		pause := time.NewTimer(delay)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return
+		}
+		delay = min(2*delay, lastRetry)
+	}
+}
+
+// change notes that Problem may have another answer.
+func (h *Host) change() {
+	h.failures.Add(1)
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}
+
+// report logs what is wrong, once for each thing, and when all is well again.
+func (h *Host) report(ctx context.Context) {
+	logger := klog.FromContext(ctx)
+	last, flow := "", true
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-h.wake:
+		}
+		// Several answers come together.
+		pause := time.NewTimer(time.Second)
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return
+		case <-pause.C:
+		}
+		problem := h.Problem()
+		switch kind := kindOf(problem); {
+		case kind == last:
+		case problem == nil:
+			logger.Info("The host gives all that the server needs", "host", h.url)
+			last = kind
+		default:
+			logger.Error(problem, "Not ready: the host does not give what the server needs; trying again", "host", h.url)
+			last = kind
+		}
+		if ok := !h.flowTroubled(); ok != flow {
+			if flow = ok; !ok {
+				logger.Error(nil, "Priority and fairness is left out: the host does not permit list and watch on "+flowSchemas.GroupResource().String()+" and "+priorityLevels.Resource, "host", h.url)
+			}
+		}
+		if errors.As(problem, new(*unwell)) {
+			h.change() // reading ends without a request
+		}
+	}
+}
+
+// kindOf is the problem without what differs from one try to the next.
+func kindOf(problem error) string {
+	if u := (*unreachable)(nil); errors.As(problem, &u) {
+		return "unreachable " + u.host
+	}
+	if problem == nil {
+		return ""
+	}
+	return problem.Error()
+}
+
+// Problem is nil if the server has all that it needs of its host. If not, it may not
+// write, and the error says, for everybody, what is missing.
+func (h *Host) Problem() error {
+	at := h.failures.Load()
+	if h.wellSince.Load() == at {
+		return nil
+	}
+	var lacks []Need
+	var others []error
+	for _, c := range h.contacts {
+		if c.need.Optional {
+			continue
+		}
+		err := c.err()
+		if missing := (*lacking)(nil); errors.As(err, &missing) {
+			lacks = append(lacks, missing.need)
+		} else if err != nil {
+			others = append(others, err)
+		}
+	}
+	for _, err := range others {
+		if errors.As(err, new(*unreachable)) {
+			return err
+		}
+	}
+	switch {
+	case len(lacks) > 0:
+		return h.lacking(lacks)
+	case len(others) > 0:
+		return others[0]
+	}
+	if err := h.headersProblem(); err != nil {
+		return err
+	}
+	h.wellSince.Store(at)
+	return nil
+}
+
+// lacking names the permissions that are missing, and what gives them.
+func (h *Host) lacking(needs []Need) error {
+	var given, others []string
+	for _, n := range needs {
+		switch {
+		case n.Binding == "":
+			others = append(others, n.String())
+		case !slices.Contains(given, n.Binding):
+			given = append(given, n.Binding)
+		}
+	}
+	var parts []string
+	if len(given) > 0 {
+		parts = append(parts, "a binding to the "+strings.Join(given, " and to the "))
+	}
+	parts = append(parts, others...)
+	return fmt.Errorf("the host does not permit what the server needs; missing: %s; `%s manifests` prints the bindings", strings.Join(parts, ", "), h.config.Server)
+}
+
+// Unanswerable is nil if the host can be asked what callers may do. If not, only what
+// Open allows may pass.
+func (h *Host) Unanswerable() error {
+	for _, c := range h.contacts {
+		if c.need.GroupVersionResource != accessReviews {
+			continue
+		}
+		err := c.err()
+		if missing := (*lacking)(nil); errors.As(err, &missing) {
+			return h.lacking([]Need{missing.need})
+		}
+		return err
+	}
+	return nil
+}
+
+// ClockSkew is by how much the host's clock is ahead of this one, by the answers, or 0 if
+// it cannot be told apart.
+func (h *Host) ClockSkew() time.Duration { return h.clock.current() }
+
+// URL is where the host is.
+func (h *Host) URL() string { return h.url }

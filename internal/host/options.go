@@ -1,0 +1,200 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	mutatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
+	validatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Options are the façade's HostOptions, which document them. The type has no name,
+// so that the façade need not import this package.
+type Options = struct {
+	Kubeconfig               string
+	AuthenticationKubeconfig string
+	AuthorizationKubeconfig  string
+
+	SkipLookup            bool
+	TolerateLookupFailure bool
+
+	RequestHeaderClientCAFile       string
+	RequestHeaderAllowedNames       []string
+	RequestHeaderUsernameHeaders    []string
+	RequestHeaderUIDHeaders         []string
+	RequestHeaderGroupHeaders       []string
+	RequestHeaderExtraHeadersPrefix []string
+	TokenCacheTTL                   time.Duration
+	AuthorizedCacheTTL              time.Duration
+	UnauthorizedCacheTTL            time.Duration
+	AlwaysAllowPaths                []string
+	EnableAdmissionPlugins          []string
+	DisableAdmissionPlugins         []string
+	DisablePriorityAndFairness      bool
+}
+
+// Plugins are the admission plugins that take the host's objects, in the order in which
+// upstream's aggregated servers run them.
+func Plugins() []string {
+	return []string{lifecycle.PluginName, mutating.PluginName, mutatingwebhook.PluginName, validating.PluginName, validatingwebhook.PluginName}
+}
+
+// Enabled returns the plugins that the options leave in, in order, and those that they
+// leave out. As upstream has it, one that is enabled by name is not left out.
+func Enabled(o Options) (in, out []string) {
+	for _, name := range Plugins() {
+		if slices.Contains(o.DisableAdmissionPlugins, name) && !slices.Contains(o.EnableAdmissionPlugins, name) {
+			out = append(out, name)
+		} else {
+			in = append(in, name)
+		}
+	}
+	return in, out
+}
+
+// Check returns the first mistake in options that shows without opening a file.
+func Check(o Options) error {
+	for _, list := range []struct {
+		flag  string
+		names []string
+	}{{"--enable-admission-plugins", o.EnableAdmissionPlugins}, {"--disable-admission-plugins", o.DisableAdmissionPlugins}} {
+		for _, name := range list.names {
+			if !slices.Contains(Plugins(), name) {
+				return fmt.Errorf("%s: there is no plugin %q; there are %s", list.flag, name, strings.Join(Plugins(), ", "))
+			}
+		}
+	}
+	for _, name := range o.EnableAdmissionPlugins {
+		if slices.Contains(o.DisableAdmissionPlugins, name) {
+			return fmt.Errorf("the plugin %s is both in --enable-admission-plugins and in --disable-admission-plugins", name)
+		}
+	}
+	for _, header := range []struct {
+		flag   string
+		values []string
+	}{
+		{"--requestheader-allowed-names", o.RequestHeaderAllowedNames},
+		{"--requestheader-username-headers", o.RequestHeaderUsernameHeaders},
+		{"--requestheader-uid-headers", o.RequestHeaderUIDHeaders},
+		{"--requestheader-group-headers", o.RequestHeaderGroupHeaders},
+		{"--requestheader-extra-headers-prefix", o.RequestHeaderExtraHeadersPrefix},
+	} {
+		if len(header.values) > 0 && o.RequestHeaderClientCAFile == "" {
+			return fmt.Errorf("%s is given without --requestheader-client-ca-file: without that file the host says all about request headers", header.flag)
+		}
+		for _, value := range header.values {
+			if strings.TrimSpace(value) == "" {
+				return fmt.Errorf("%s has an empty value", header.flag)
+			}
+		}
+	}
+	if uids := o.RequestHeaderUIDHeaders; len(uids) > 0 && !slices.ContainsFunc(uids, func(h string) bool { return strings.EqualFold(h, "X-Remote-Uid") }) {
+		return errors.New("--requestheader-uid-headers lacks X-Remote-Uid, which is what the host sends")
+	}
+	for _, ttl := range []struct {
+		flag  string
+		value time.Duration
+	}{
+		{"--authentication-token-webhook-cache-ttl", o.TokenCacheTTL},
+		{"--authorization-webhook-cache-authorized-ttl", o.AuthorizedCacheTTL},
+		{"--authorization-webhook-cache-unauthorized-ttl", o.UnauthorizedCacheTTL},
+	} {
+		if ttl.value < 0 && ttl.value != NoCache {
+			return fmt.Errorf("%s %v is negative", ttl.flag, ttl.value)
+		}
+	}
+	return nil
+}
+
+// NoCache as the lifetime of a cached answer keeps none.
+const NoCache time.Duration = -1
+
+// lifetime is how long an answer is cached.
+func lifetime(ttl time.Duration) time.Duration {
+	switch ttl {
+	case 0:
+		return 10 * time.Second // upstream's default
+	case NoCache:
+		return 0
+	}
+	return ttl
+}
+
+// InPod says whether this process runs in a pod that may talk to its cluster.
+func InPod() bool {
+	return inPod(os.Getenv, "/var/run/secrets/kubernetes.io/serviceaccount/token")
+}
+
+func inPod(env func(string) string, token string) bool {
+	if env("KUBERNETES_SERVICE_HOST") == "" || env("KUBERNETES_SERVICE_PORT") == "" {
+		return false
+	}
+	info, err := os.Stat(token)
+	return err == nil && !info.IsDir()
+}
+
+// The flags that name kubeconfigs.
+const (
+	kubeconfigFlag     = "--kubeconfig"
+	authenticationFlag = "--authentication-kubeconfig"
+	authorizationFlag  = "--authorization-kubeconfig"
+)
+
+// configs are the ways to the host, by what they are used for.
+type configs struct {
+	core, authentication, authorization *rest.Config
+}
+
+// loadConfigs reads the kubeconfigs. Where there is none for authentication or
+// authorization, the general one is taken, and where there is none at all, what a pod has.
+func loadConfigs(o Options) (configs, error) {
+	var c configs
+	for _, way := range []struct {
+		to   **rest.Config
+		flag string
+		path string
+	}{
+		{&c.core, kubeconfigFlag, o.Kubeconfig},
+		{&c.authentication, authenticationFlag, o.AuthenticationKubeconfig},
+		{&c.authorization, authorizationFlag, o.AuthorizationKubeconfig},
+	} {
+		if way.path == "" {
+			way.flag, way.path = kubeconfigFlag, o.Kubeconfig
+		}
+		config, err := loadConfig(way.flag, way.path)
+		if err != nil {
+			return configs{}, err
+		}
+		config.UserAgent = rest.DefaultKubernetesUserAgent()
+		*way.to = config
+	}
+	return c, nil
+}
+
+func loadConfig(flag, path string) (*rest.Config, error) {
+	if path == "" {
+		config, err := rest.InClusterConfig()
+		if errors.Is(err, rest.ErrNotInCluster) {
+			return nil, errors.New("the server is to be aggregated, but this is no pod and there is no --kubeconfig: how is the cluster to be reached?")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("the pod's way to its cluster: %w", err)
+		}
+		return config, nil
+	}
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: path}
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", flag, path, err)
+	}
+	return config, nil
+}
