@@ -75,13 +75,20 @@ func serveCommand(server Server) *cobra.Command {
 
 The first start makes certificates and an administrator's kubeconfig in the data
 directory; later starts keep them. The server listens on 127.0.0.1 with TLS and
-lets in nobody but the administrator, unless flags say otherwise.`,
+lets in nobody but the administrator, unless flags say otherwise.
+
+With --aggregated, which a pod need not be told, it is a part of a cluster instead:
+kube-apiserver sends it requests, and is asked who callers are, what they may do, and
+which namespaces, webhooks and policies there are.`,
 		Example: fmt.Sprintf(`  # serve from ./data, then ask what there is
   %[1]s serve
   kubectl --kubeconfig data/kubeconfig api-resources
 
   # a throw-away server on a free port
-  %[1]s serve --storage memory --secure-port 0 --data-dir $(mktemp -d)`, server.Name),
+  %[1]s serve --storage memory --secure-port 0 --data-dir $(mktemp -d)
+
+  # a part of a cluster, with its objects in etcd
+  %[1]s serve --aggregated --kubeconfig ~/.kube/config --etcd-servers https://etcd:2379`, server.Name),
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, port := range []string{"secure-port", "insecure-port"} {
@@ -104,6 +111,9 @@ lets in nobody but the administrator, unless flags say otherwise.`,
 					*cache.set = -1 // none at all
 				}
 			}
+			if err := hostOptions(cmd.Flags(), &options); err != nil {
+				return err
+			}
 			// A server outlives whoever reads what it prints.
 			signal.Ignore(syscall.SIGPIPE)
 			logTo(cmd.ErrOrStderr(), verbosity)
@@ -115,15 +125,17 @@ lets in nobody but the administrator, unless flags say otherwise.`,
 	}
 	flags := cmd.Flags()
 	storageFlags(flags, &options)
+	hostFlags(flags, &options)
 	flags.DurationVar(&options.Etcd.CompactionInterval, "etcd-compaction-interval", 5*time.Minute, "how much of etcd's history is kept at least; 0 leaves compaction to others")
 	flags.DurationVar(&options.Etcd.HealthcheckTimeout, "etcd-healthcheck-timeout", 2*time.Second, "how long etcd may take to answer before the server is not ready")
 	flags.DurationVar(&options.Etcd.StartTimeout, "etcd-start-timeout", 0, "exit if etcd does not answer for this long at start; 0 waits, not ready, as long as it takes")
-	flags.StringVar(&options.BindAddress, "bind-address", "127.0.0.1", "IP address to listen on; 0.0.0.0 is all")
+	flags.StringVar(&options.BindAddress, "bind-address", "", "IP address to listen on; 0.0.0.0 is all (default 127.0.0.1; all in a cluster's pod)")
 	flags.IntVar(&options.SecurePort, "secure-port", 8443, "HTTPS port; 0 picks a free one")
 	flags.IntVar(&options.InsecurePort, "insecure-port", 0, "plain HTTP port; 0 listens on none")
 	flags.StringVar(&options.TLSCertFile, "tls-cert-file", "", "serving certificate to use instead of the server's own (PEM)")
 	flags.StringVar(&options.TLSPrivateKeyFile, "tls-private-key-file", "", "key of --tls-cert-file (PEM)")
-	flags.StringVar(&options.ClientCAFile, "client-ca-file", "", "authorities whose client certificates are accepted besides the server's own (PEM)")
+	flags.StringVar(&options.CertDir, "cert-dir", "", "directory of the certificates that the server makes, or of apiserver.crt and apiserver.key (default: cert in the data directory)")
+	flags.StringVar(&options.ClientCAFile, "client-ca-file", "", "authorities whose client certificates are accepted, besides the server's own or instead of the cluster's (PEM)")
 	flags.StringVar(&options.TokenAuthFile, "token-auth-file", "", `CSV file of bearer tokens: token,user,uid,"group1,group2"`)
 	flags.BoolVar(&options.EncryptionConfigReload, "encryption-provider-config-automatic-reload", false, "read that file again when it changes")
 	flags.BoolVar(&options.AllowUnreadable, "allow-unreadable-objects", false, "serve although stored objects cannot be decrypted or decoded, so that they can be deleted")
@@ -136,6 +148,9 @@ lets in nobody but the administrator, unless flags say otherwise.`,
 	flags.DurationVar(&options.RequestTimeout, "request-timeout", 0, "how long a request other than a watch may take (default 1m)")
 	flags.DurationVar(&options.ShutdownTimeout, "shutdown-timeout", 0, "how long a shutdown waits for requests in progress (default 10s)")
 	flags.IntVarP(&verbosity, "verbosity", "v", 0, "log level; 0 logs warnings and errors only")
+	flags.IntVar(&verbosity, "v", 0, "")
+	_ = flags.MarkHidden("v") // it is there: upstream writes it with two dashes
+	groupFlags(cmd)
 	return cmd
 }
 
@@ -160,10 +175,18 @@ func runServer(ctx context.Context, server Server, options Options, out io.Write
 	if err != nil {
 		return err
 	}
+	host := instance.server.HostOf()
+	if host != "" {
+		fmt.Fprintf(out, "%s is aggregated by %s\n", server.Name, host)
+	}
 	return instance.Run(ctx, func() {
 		urls := instance.URL()
 		if plain := instance.InsecureURL(); plain != "" {
 			urls += " and " + plain
+		}
+		if host != "" {
+			fmt.Fprintf(out, "%s is ready at %s\n", server.Name, urls)
+			return
 		}
 		kubeconfig := shortPath(instance.Kubeconfig())
 		fmt.Fprintf(out, "%s listens on %s\nkubeconfig: %s\ntry: %s --kubeconfig %s api-resources\n", server.Name, urls, kubeconfig, kubectl(), shellWord(kubeconfig))

@@ -50,6 +50,7 @@ type wholeDescription struct {
 	Name        string        `json:"name"`
 	Kinds       []description `json:"kinds"`
 	Controllers []string      `json:"controllers,omitempty"`
+	Aggregated  *aggregated   `json:"aggregated,omitempty"`
 }
 
 // custom is a custom subresource among them.
@@ -93,11 +94,15 @@ func describeCommand(server Server) *cobra.Command {
 		Use:   "describe",
 		Short: "Print what the server can do, kind by kind, and its controllers",
 		Long: `Print what the server can do, kind by kind: what it is called, its versions and verbs,
-and how its objects are stored by a server with the same flags. Last are its controllers.`,
+and how its objects are stored by a server with the same flags. Last are its controllers,
+and with --aggregated what it asks of its cluster.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			definition, err := server.define()
 			if err != nil {
+				return err
+			}
+			if err := hostOptions(cmd.Flags(), &options); err != nil {
 				return err
 			}
 			encryptedWith, err := serve.EncryptionOf(options.EncryptionConfigFile)
@@ -124,13 +129,10 @@ and how its objects are stored by a server with the same flags. Last are its con
 			for _, c := range definition.Controllers {
 				whole.Controllers = append(whole.Controllers, c.Name)
 			}
+			whole.Aggregated = describeAggregated(options)
 			switch output {
 			case "":
-				if err := printDescriptions(cmd.OutOrStdout(), all); err != nil || len(whole.Controllers) == 0 {
-					return err
-				}
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "\nControllers: %s\n", strings.Join(whole.Controllers, ", "))
-				return err
+				return whole.print(cmd.OutOrStdout())
 			case "json":
 				encoder := json.NewEncoder(cmd.OutOrStdout())
 				encoder.SetIndent("", "  ")
@@ -142,7 +144,19 @@ and how its objects are stored by a server with the same flags. Last are its con
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "json prints for machines")
 	storageFlags(cmd.Flags(), &options)
+	hostFlags(cmd.Flags(), &options)
 	return cmd
+}
+
+func (d wholeDescription) print(out io.Writer) error {
+	err := printDescriptions(out, d.Kinds)
+	if err == nil && len(d.Controllers) > 0 {
+		_, err = fmt.Fprintf(out, "\nControllers: %s\n", strings.Join(d.Controllers, ", "))
+	}
+	if err == nil && d.Aggregated != nil {
+		err = d.Aggregated.print(out)
+	}
+	return err
 }
 
 func describe(k *define.Kind) description {

@@ -39,6 +39,8 @@ var rooms = map[string][]string{
 	"internal/registry":            {"internal/admit", "internal/convert", "internal/define", "store"},
 	"internal/upstream":            {"internal/convert", "internal/define", "internal/registry", "internal/structural"},
 	"internal/auth":                {},
+	"internal/host":                {},
+	"internal/host/hosttest":       {}, // for tests
 	"internal/certs":               {},
 	"internal/loopback":            {},
 	"internal/coreapi":             {},
@@ -61,7 +63,7 @@ var rooms = map[string][]string{
 	"store/storetest":              {"internal/mvcc", "store", "store/journal"},
 	"internal/serve": {
 		"internal/admit", "internal/auth", "internal/certs", "internal/controllers", "internal/convert", "internal/convert/metaopenapi", "internal/coreapi",
-		"internal/define", "internal/encryption", "internal/informer", "internal/loopback", "internal/maintenance", "internal/mvcc", "internal/registry", "internal/upstream", "internal/virtual",
+		"internal/define", "internal/encryption", "internal/host", "internal/informer", "internal/loopback", "internal/maintenance", "internal/mvcc", "internal/registry", "internal/upstream", "internal/virtual",
 		"store", "store/embedded", "store/etcd", "store/files", "store/journal", "store/memory",
 	},
 }
@@ -192,8 +194,9 @@ func TestModulesBuildOutsideTheWorkspace(t *testing.T) {
 	}
 }
 
-// maxBinary bounds the stripped sample, in bytes.
-const maxBinary = 75 << 20
+// maxBinary bounds the stripped sample, in bytes. Upstream's admission plugins, for
+// servers in a cluster, are 8 MiB of it: their types name the clients of all groups.
+const maxBinary = 82 << 20
 
 func TestTheSampleStaysSmall(t *testing.T) {
 	if testing.Short() {

@@ -55,7 +55,8 @@ type Options struct {
 	// alive, but not ready, until etcd can be reached.
 	Etcd etcd.Options
 
-	// BindAddress is the IP address to listen on; 127.0.0.1 by default.
+	// BindAddress is the IP address to listen on; by default 127.0.0.1, or 0.0.0.0 if the
+	// server is Aggregated and runs in a pod.
 	BindAddress string
 	// SecurePort is the HTTPS port. 0 and PortAny pick a free one, PortOff listens
 	// on none.
@@ -118,4 +119,75 @@ type Options struct {
 	// UnrestrictedUpdate accepts updates without a resource version, which
 	// overwrite whatever is stored. It is meant for debugging.
 	UnrestrictedUpdate bool
+
+	// Aggregated makes the server a part of a cluster, whose kube-apiserver sends it the
+	// requests for its groups. That is the server's host: it is asked who callers are and
+	// what they may do, which namespaces there are, and which webhooks and policies writes
+	// have to pass. The server then keeps no namespaces of its own, and has no
+	// administrator: DataDir gets no kubeconfig, and ClientConfig is that of the process.
+	// TokenAuthFile cannot be used, and ClientCAFile replaces what the host says.
+	//
+	// A host that cannot be reached, or does not permit something, ends nothing: the
+	// server is alive but not ready, says at /readyz what is missing, and refuses writes
+	// with 503 until it is there.
+	Aggregated bool
+	// Host says how the cluster is reached and what is taken from it, if Aggregated.
+	Host HostOptions
+	// CertDir keeps the certificates that the server makes, instead of cert in DataDir. A
+	// pair apiserver.crt and apiserver.key in it is used as if TLSCertFile and
+	// TLSPrivateKeyFile named it.
+	CertDir string
+}
+
+// HostOptions say how an aggregated server reaches its cluster and what it takes from
+// there. The zero value is for a pod with a service account. They are those of upstream's
+// aggregated servers.
+type HostOptions = struct {
+	// Kubeconfig is the way to the cluster; in a pod, it is found if this is empty.
+	Kubeconfig string
+	// AuthenticationKubeconfig and AuthorizationKubeconfig are used instead for
+	// authentication, that is TokenReviews and the ConfigMap
+	// extension-apiserver-authentication, and for SubjectAccessReviews.
+	AuthenticationKubeconfig string
+	AuthorizationKubeconfig  string
+
+	// SkipLookup does not read that ConfigMap: client certificates are believed by
+	// Options.ClientCAFile alone, and request headers by RequestHeaderClientCAFile.
+	SkipLookup bool
+	// TolerateLookupFailure is ready, and takes writes, although the ConfigMap cannot be
+	// read: callers whom only it would make known are anonymous or refused meanwhile.
+	TolerateLookupFailure bool
+
+	// RequestHeaderClientCAFile holds the authorities of the certificate with which the
+	// cluster says, in headers, on whose behalf it sends a request. It replaces what the
+	// ConfigMap says about request headers, and the other fields are about it:
+	// certificates with other names than the allowed are not believed, if there are any,
+	// and the headers are X-Remote-User, X-Remote-Uid, X-Remote-Group and X-Remote-Extra-
+	// if not given.
+	RequestHeaderClientCAFile       string
+	RequestHeaderAllowedNames       []string
+	RequestHeaderUsernameHeaders    []string
+	RequestHeaderUIDHeaders         []string
+	RequestHeaderGroupHeaders       []string
+	RequestHeaderExtraHeadersPrefix []string
+
+	// TokenCacheTTL, AuthorizedCacheTTL and UnauthorizedCacheTTL say how long answers of
+	// the cluster are used again: about a token, and about a caller's permission; 10
+	// seconds if 0, not at all if -1.
+	TokenCacheTTL        time.Duration
+	AuthorizedCacheTTL   time.Duration
+	UnauthorizedCacheTTL time.Duration
+	// AlwaysAllowPaths are open to everybody; one that ends in * stands for all that begin
+	// so. Nil is health and version, an empty list is none.
+	AlwaysAllowPaths []string
+
+	// EnableAdmissionPlugins and DisableAdmissionPlugins name plugins that take the
+	// cluster's objects: NamespaceLifecycle, MutatingAdmissionPolicy,
+	// MutatingAdmissionWebhook, ValidatingAdmissionPolicy and ValidatingAdmissionWebhook.
+	// All of them run unless disabled, and then the objects are not asked for.
+	EnableAdmissionPlugins  []string
+	DisableAdmissionPlugins []string
+	// DisablePriorityAndFairness counts requests in flight, instead of queueing them by
+	// the cluster's flow schemas and priority levels.
+	DisablePriorityAndFairness bool
 }

@@ -74,6 +74,9 @@ func filesLayout(definition *define.Server, at placement) []files.Resource {
 // editors carry edits out. There are several for objects that are of several groups,
 // by the beginning of the keys.
 func (s *Server) editors() map[string][]*registry.Editor {
+	if s.hosted != nil {
+		return s.editorsOf(s.hosted.HasNamespace)
+	}
 	namespaces := s.namespaces.Storage()["namespaces"].(registry.Editable)
 	ensure := func(ctx context.Context, name string) error {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -83,7 +86,8 @@ func (s *Server) editors() map[string][]*registry.Editor {
 		}
 		return err
 	}
-	all := map[string][]*registry.Editor{registry.KeyPrefix(coreapi.Resource): {{
+	all := s.editorsOf(ensure)
+	all[registry.KeyPrefix(coreapi.Resource)] = []*registry.Editor{{
 		Resource:  coreapi.Resource,
 		Kind:      "Namespace",
 		Served:    []string{corev1.SchemeGroupVersion.Version},
@@ -92,7 +96,14 @@ func (s *Server) editors() map[string][]*registry.Editor {
 		Machinery: s.machinery,
 		// The API does not let it be deleted either.
 		Keep: func(name string) bool { return name == metav1.NamespaceDefault },
-	}}}
+	}}
+	return all
+}
+
+// editorsOf are the editors of the kinds. Ensure is called before an object is created
+// in a namespace.
+func (s *Server) editorsOf(ensure func(ctx context.Context, namespace string) error) map[string][]*registry.Editor {
+	all := map[string][]*registry.Editor{}
 	for _, k := range s.kinds {
 		if !k.Definition.IsStored() {
 			continue

@@ -22,8 +22,11 @@ type mediaTypes map[schema.GroupResource]string
 // says, else what the developer says, else what suits the storage. The error names
 // every mistake in that.
 func (o *Options) mediaTypes(definition *define.Server, at placement) (mediaTypes, error) {
-	all := mediaTypes{coreapi.Resource: suitable(at[coreapi.Resource], reflect.TypeFor[corev1.Namespace]())}
-	types := map[schema.GroupResource]reflect.Type{coreapi.Resource: reflect.TypeFor[corev1.Namespace]()}
+	all, types := mediaTypes{}, map[schema.GroupResource]reflect.Type{}
+	if in, ok := at[coreapi.Resource]; ok {
+		types[coreapi.Resource] = reflect.TypeFor[corev1.Namespace]()
+		all[coreapi.Resource] = suitable(in, types[coreapi.Resource])
+	}
 	because := map[schema.GroupResource]string{}
 	for _, k := range definition.Kinds() {
 		if k.SharedWith != nil || k.Own != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/annexapi/annex/internal/controllers"
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/host"
 	"github.com/annexapi/annex/internal/maintenance"
 	"github.com/annexapi/annex/internal/mvcc"
 	"github.com/annexapi/annex/store"
@@ -58,6 +59,10 @@ type Options struct {
 	ShutdownTimeout    time.Duration
 	Controllers        []string
 	UnrestrictedUpdate bool
+
+	Aggregated bool
+	Host       host.Options
+	CertDir    string
 }
 
 // Ports that are not numbers, as the façade documents them.
@@ -91,8 +96,14 @@ func (o *Options) Complete(definition *define.Server) error {
 	if o.FilesDir != "" && !slices.Contains(at.names(), "files") {
 		return fmt.Errorf("--files-dir is given, but nothing is kept in files: the storage is %s", o.Storage)
 	}
+	if err := o.completeLife(); err != nil {
+		return err
+	}
 	if o.BindAddress == "" {
 		o.BindAddress = "127.0.0.1"
+		if o.Aggregated && host.InPod() {
+			o.BindAddress = "0.0.0.0"
+		}
 	}
 	if net.ParseIP(o.BindAddress) == nil {
 		return fmt.Errorf("bind address %q is not an IP address", o.BindAddress)

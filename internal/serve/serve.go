@@ -18,7 +18,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/registry/generic"
 	registryrest "k8s.io/apiserver/pkg/registry/rest"
@@ -31,10 +30,10 @@ import (
 	"github.com/annexapi/annex/internal/auth"
 	"github.com/annexapi/annex/internal/certs"
 	"github.com/annexapi/annex/internal/convert"
-	"github.com/annexapi/annex/internal/convert/metaopenapi"
 	"github.com/annexapi/annex/internal/coreapi"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/encryption"
+	"github.com/annexapi/annex/internal/host"
 	"github.com/annexapi/annex/internal/informer"
 	"github.com/annexapi/annex/internal/loopback"
 	"github.com/annexapi/annex/internal/maintenance"
@@ -68,6 +67,8 @@ type Server struct {
 	namespaces *coreapi.Namespaces
 	kinds      []*registry.Kind
 	host       any
+	hosted     *host.Host // nil if the server stands alone; then there are namespaces
+	own        authenticator.Request
 	upstream   *upstream.Server
 
 	secure   net.Listener
@@ -124,7 +125,10 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 	if s.media, err = s.options.mediaTypes(s.definition, at); err != nil {
 		return err
 	}
-	machinery, err := convert.New(s.definition, coreapi.AddToScheme)
+	if err := s.openHost(); err != nil {
+		return err
+	}
+	machinery, err := convert.New(s.definition, s.ownTypes()...)
 	if err != nil {
 		return err
 	}
@@ -143,10 +147,12 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 	if err := s.checkReadable(ctx); err != nil {
 		return err
 	}
-	if s.namespaces, err = coreapi.NewNamespaces(machinery.Scheme, stores); err != nil {
-		return err
+	if s.hosted == nil {
+		if s.namespaces, err = coreapi.NewNamespaces(machinery.Scheme, stores); err != nil {
+			return err
+		}
+		s.destroyOnClose(s.namespaces.Storage())
 	}
-	s.destroyOnClose(s.namespaces.Storage())
 	handle := host(s.loopback.Config(), s.informers)
 	s.host = handle
 	hooks, err := admit.NewHooks(s.definition, handle)
@@ -167,7 +173,7 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 				Typer:               scheme,
 				Convertor:           scheme,
 				Validator:           scheme,
-				RESTOptions:         s.namespaces.Guard(storage),
+				RESTOptions:         s.guard(storage),
 				UnconditionalUpdate: s.options.UnrestrictedUpdate,
 				Host:                handle,
 				Hooks:               hooks,
@@ -183,20 +189,11 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 			s.kinds = append(s.kinds, kind.Share(also, options(also)))
 		}
 	}
-	authorizer, err := auth.NewAuthorizer()
-	if err != nil {
-		return fmt.Errorf("authorization: %w", err)
-	}
-	s.upstream, err = upstream.New(upstream.Config{
+	config := upstream.Config{
 		Definition:     s.definition,
 		Machinery:      machinery,
 		Stores:         stores,
 		Kinds:          s.kinds,
-		Core:           s.namespaces.Storage(),
-		OpenAPI:        convert.Definitions(s.definition, metaopenapi.GetOpenAPIDefinitions, coreapi.OpenAPI),
-		Authenticator:  s.authenticator(),
-		Authorizer:     authorizer,
-		Admission:      admission.NewChainHandler(s.namespaces.Admission(), hooks),
 		Loopback:       s.loopback.Config(),
 		Address:        s.address(),
 		Ready:          s.readyChecks(),
@@ -204,8 +201,11 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 		LongRunning:    maintenance.Handlers(s.tools),
 		RequestTimeout: s.options.RequestTimeout,
 		Stopping:       s.stopping,
-	})
-	if err != nil {
+	}
+	if err := s.configureLife(&config, hooks); err != nil {
+		return err
+	}
+	if s.upstream, err = upstream.New(config); err != nil {
 		return err
 	}
 	s.onClose(func() error { s.upstream.Destroy(); return nil })
@@ -254,11 +254,12 @@ func (s *Server) openFiles(ctx context.Context) error {
 		s.onClose(lock.Close)
 	}
 	s.certs, err = certs.Open(ctx, certs.Options{
-		Dir:          s.options.path("cert"),
+		Dir:          s.options.certDir(),
 		Hosts:        []string{s.options.BindAddress},
 		CertFile:     s.options.TLSCertFile,
 		KeyFile:      s.options.TLSPrivateKeyFile,
-		ClientCAFile: s.options.ClientCAFile,
+		ClientCAFile: s.options.ownClientCAFile(),
+		ServingOnly:  s.options.Aggregated,
 	})
 	if err != nil {
 		return err
@@ -327,17 +328,6 @@ func (s *Server) close() error {
 	return errors.Join(errs...)
 }
 
-func (s *Server) authenticator() authenticator.Request {
-	credentials := auth.Credentials{
-		ClientCA: s.certs.ClientCA(),
-		Tokens:   []authenticator.Token{auth.LoopbackTokens(s.loopback.Token())},
-	}
-	if s.tokens != nil {
-		credentials.Tokens = append(credentials.Tokens, s.tokens)
-	}
-	return auth.NewAuthenticator(credentials)
-}
-
 func (s *Server) readyChecks() []healthz.HealthChecker {
 	checks := append(s.encryption.HealthChecks(), s.filesChecks()...)
 	for _, storage := range s.storages {
@@ -347,15 +337,7 @@ func (s *Server) readyChecks() []healthz.HealthChecker {
 		}
 		checks = append(checks, healthz.NamedCheck(name, func(*http.Request) error { return storage.health() }))
 	}
-	return append(checks,
-		healthz.NamedCheck("default-namespace", func(*http.Request) error {
-			select {
-			case <-s.settled:
-				return nil
-			default:
-				return errors.New("the namespace default does not exist yet")
-			}
-		}),
+	return append(append(checks, s.lifeChecks()...),
 		healthz.NamedCheck("stopping", func(*http.Request) error {
 			select {
 			case <-s.stopping:
@@ -370,6 +352,9 @@ func (s *Server) readyChecks() []healthz.HealthChecker {
 // metrics are the server's own; etcd has its own.
 func (s *Server) metrics() []prometheus.Collector {
 	all := []prometheus.Collector{encryptionMetrics{s.encryption, s.storages}, formsMetrics{s.forms}}
+	if s.hosted != nil {
+		all = append(all, hostMetrics{s.hosted})
+	}
 	for _, storage := range s.storages {
 		if core, ok := storage.Backend.(*mvcc.Core); ok {
 			all = append(all, newMetrics(storage.Name, core))
@@ -424,7 +409,7 @@ func (s *Server) address() string {
 // ClientConfig is the administrator's configuration over HTTPS, or over the
 // loopback if the server does not listen.
 func (s *Server) ClientConfig() (*rest.Config, error) {
-	if s.secure == nil {
+	if s.secure == nil || s.hosted != nil {
 		return s.loopback.Config(), nil
 	}
 	return s.certs.ClientConfig(s.URL())
@@ -433,7 +418,7 @@ func (s *Server) ClientConfig() (*rest.Config, error) {
 // Kubeconfig is the path of the administrator's kubeconfig, empty if the server
 // writes none.
 func (s *Server) Kubeconfig() string {
-	if s.options.DataDir == "" || s.secure == nil {
+	if s.options.DataDir == "" || s.secure == nil || s.hosted != nil {
 		return ""
 	}
 	path, err := filepath.Abs(s.options.path("kubeconfig"))
@@ -511,6 +496,9 @@ func (s *Server) startBackground(ctx context.Context, running *sync.WaitGroup) {
 	if s.tokens != nil {
 		running.Go(func() { s.tokens.Run(ctx) })
 	}
+	if s.hosted != nil {
+		running.Go(func() { s.hosted.Run(ctx) })
+	}
 }
 
 // startControllers starts the clients that the server is of itself. One that
@@ -530,6 +518,9 @@ func (s *Server) startControllers(ctx context.Context, running *sync.WaitGroup, 
 	}
 	must(s.informers.Run)
 	must(s.runFiles)
+	if s.namespaces == nil {
+		return
+	}
 	must(func(ctx context.Context) error {
 		return s.namespaces.RunDeletion(ctx, s.loopback.Config(), func() []schema.GroupVersionResource {
 			return upstream.NamespacedResources(s.kinds)
@@ -555,7 +546,9 @@ func (s *Server) becomeReady(ctx, background context.Context) error {
 	}
 	if err == nil {
 		limit.Go(func() { s.limitStart(ctx, cancel) })
-		err = coreapi.EnsureDefault(ctx, s.loopback.Config())
+		if s.namespaces != nil {
+			err = coreapi.EnsureDefault(ctx, s.loopback.Config())
+		}
 	}
 	if err == nil {
 		s.awaitCaches(ctx)
@@ -609,7 +602,7 @@ func (s *Server) limitStart(ctx context.Context, fail context.CancelCauseFunc) {
 			return
 		case <-timer.C:
 		}
-		if s.storages.health() == nil {
+		if s.storages.health() == nil && (s.hosted == nil || s.hosted.Problem() == nil) {
 			fail(fmt.Errorf("not ready after %s; ask /readyz?verbose for the reason", readyTimeout))
 			return
 		}
@@ -630,7 +623,7 @@ func (s *Server) serve() (stop func(context.Context), err error) {
 	}
 	grace := s.options.ShutdownTimeout
 	if s.secure != nil {
-		l, err := upstream.ServeTLS(s.secure, s.upstream.Handler, s.certs.Serving(), s.certs.ClientCA(), grace)
+		l, err := upstream.ServeTLS(s.secure, s.upstream.Handler, s.certs.Serving(), s.clientCA(), grace)
 		if err != nil {
 			return stop, err
 		}
@@ -652,11 +645,13 @@ const readyTimeout = 2 * time.Minute
 // untilReady returns nil when /readyz answers 200. Its reasons come from many
 // hooks, which is why it asks again and again.
 func (s *Server) untilReady(ctx context.Context) error {
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !s.isReady(ctx) {
+	const often, seldom = time.Millisecond, 100 * time.Millisecond
+	pause := time.NewTimer(often)
+	defer pause.Stop()
+	for wait := often; !s.isReady(ctx); wait = min(wait*5/4+often, seldom) {
 		select {
-		case <-tick.C:
+		case <-pause.C:
+			pause.Reset(wait)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -180,7 +180,10 @@ type placement map[schema.GroupResource]string
 // else where the developer says, else in the server's storage. The error names every
 // mistake in that.
 func (o *Options) place(definition *define.Server) (placement, error) {
-	at := placement{coreapi.Resource: o.Storage}
+	at := placement{}
+	if !o.Aggregated {
+		at[coreapi.Resource] = o.Storage
+	}
 	because := map[schema.GroupResource]string{}
 	for _, k := range definition.Kinds() {
 		if k.SharedWith != nil || !k.IsStored() {
@@ -197,6 +200,10 @@ func (o *Options) place(definition *define.Server) (placement, error) {
 		resource := schema.ParseGroupResource(name)
 		if owner := definition.Owner(resource); owner != resource {
 			errs = append(errs, fmt.Errorf("--storage-of %s: its objects are those of %s: name that", name, owner))
+			continue
+		}
+		if resource == coreapi.Resource && o.Aggregated {
+			errs = append(errs, fmt.Errorf("--storage-of %s: namespaces are the cluster's when the server is aggregated", name))
 			continue
 		}
 		if _, ok := at[resource]; !ok {
@@ -252,7 +259,10 @@ func (p placement) list() string {
 
 // names are the storages in use, that of the namespaces first.
 func (p placement) names() []string {
-	all := []string{p[coreapi.Resource]}
+	var all []string
+	if first, ok := p[coreapi.Resource]; ok {
+		all = []string{first}
+	}
 	for _, resource := range p.sorted() {
 		if !slices.Contains(all, p[resource]) {
 			all = append(all, p[resource])

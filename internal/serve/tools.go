@@ -259,7 +259,7 @@ func newLocal(definition *define.Server, at placement, media mediaTypes, keys va
 	for _, k := range definition.Kinds() {
 		empty[k.GroupResource()] = k.Hub().New
 	}
-	local := &maintenance.Local{Server: definition.Name, Version: upstream.Version(), Default: at[coreapi.Resource], JSON: machinery.StoredJSON}
+	local := &maintenance.Local{Server: definition.Name, Version: upstream.Version(), Default: at.home(), JSON: machinery.StoredJSON}
 	for _, resource := range at.sorted() {
 		options, err := stores.GetRESTOptions(resource, nil)
 		if err != nil {
@@ -277,6 +277,14 @@ func newLocal(definition *define.Server, at placement, media mediaTypes, keys va
 		})
 	}
 	return local, nil
+}
+
+// home is the storage of what belongs to no resource.
+func (p placement) home() string {
+	if names := p.names(); len(names) > 0 {
+		return names[0]
+	}
+	return ""
 }
 
 // everything says that all resources of a definition are kept in one storage.

@@ -39,9 +39,12 @@ func chain(config Config, text textOnly) func(http.Handler, *server.Config) http
 			handler = withUpgradePermission(handler, connected, c)
 		}
 		handler = filters.WithAuthorization(handler, c.Authorization.Authorizer, c.Serializer)
-		handler = serverfilters.WithMaxInFlightLimit(handler, c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight, c.LongRunningFunc)
+		if config.Host != nil {
+			handler = withAnswers(handler, config.Host, c)
+		}
+		handler = withLimits(handler, config.Host, c)
 		handler = withImpersonation(handler, c)
-		handler = filters.WithAuthentication(handler, c.Authentication.Authenticator, filters.Unauthorized(c.Serializer), authenticator.Audiences(nil), nil)
+		handler = filters.WithAuthentication(handler, c.Authentication.Authenticator, filters.Unauthorized(c.Serializer), authenticator.Audiences(nil), c.Authentication.RequestHeaderConfig)
 		handler = filters.WithWarningRecorder(handler)
 		handler = withConnectionDeadline(handler)
 		handler = filters.WithRequestDeadline(handler, nil, nil, c.LongRunningFunc, c.Serializer, c.RequestTimeout)

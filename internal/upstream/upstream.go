@@ -14,10 +14,12 @@ import (
 	utilwaitgroup "k8s.io/apimachinery/pkg/util/waitgroup"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/healthz"
+	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/kube-openapi/pkg/common"
 
@@ -59,7 +61,30 @@ type Config struct {
 	RequestTimeout time.Duration
 	// Stopping is closed when watches have to end.
 	Stopping <-chan struct{}
+	// Host is who is asked about callers and their requests; nil for a server that
+	// stands alone.
+	Host Host
 }
+
+// Host is what the chain wants to know of a cluster that the server is a part of.
+type Host interface {
+	// RequestHeaders are taken off requests.
+	RequestHeaders() *authenticatorfactory.RequestHeaderConfig
+	// Unanswerable is nil if the host can be asked what callers may do. If not, only what
+	// Open allows passes.
+	Unanswerable() error
+	Open() authorizer.Authorizer
+	// FlowControl queues requests while FlowControlled; nil is for never.
+	FlowControl() utilflowcontrol.Interface
+	FlowControlled() bool
+}
+
+// How many requests are handled at once, upstream's figures.
+const (
+	maxReading, maxMutating = 400, 200
+	// MaxInFlight is that of all requests but watches.
+	MaxInFlight = maxReading + maxMutating
+)
 
 // Server is a built server that does not listen yet.
 type Server struct {
@@ -72,7 +97,8 @@ type Server struct {
 // New builds the server. All API groups are installed when it returns.
 func New(c Config) (*Server, error) {
 	config := server.NewConfig(c.Machinery.Codecs)
-	config.EffectiveVersion = newVersion()
+	config.EffectiveVersion = EffectiveVersion()
+	config.MaxRequestsInFlight, config.MaxMutatingRequestsInFlight = maxReading, maxMutating
 	config.ExternalAddress = c.Address
 	config.LoopbackClientConfig = c.Loopback
 	config.Authentication.Authenticator = c.Authenticator
@@ -82,6 +108,10 @@ func New(c Config) (*Server, error) {
 	config.EnableProfiling = false
 	config.EnableMetrics = false // installMetrics serves them
 	config.RequestTimeout = c.RequestTimeout
+	if c.Host != nil {
+		config.Authentication.RequestHeaderConfig = c.Host.RequestHeaders()
+		config.FlowControl = c.Host.FlowControl()
+	}
 	config.ReadyzChecks = append(config.ReadyzChecks, c.Ready...)
 	text := newTextOnly(c.Definition.Groups, c.Kinds)
 	config.BuildHandlerChainFunc = chain(c, text)

@@ -16,7 +16,8 @@ type serverVersion struct {
 	basecompatibility.MutableEffectiveVersion
 }
 
-func newVersion() basecompatibility.EffectiveVersion {
+// EffectiveVersion is the version that a server has and shows.
+func EffectiveVersion() basecompatibility.EffectiveVersion {
 	return serverVersion{compatibility.DefaultBuildEffectiveVersion()}
 }
 

@@ -1,0 +1,195 @@
+package annex
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/annexapi/annex/internal/serve"
+)
+
+// aggregatedFlag is the switch between a server's two lives.
+const aggregatedFlag = "aggregated"
+
+// hostFlags say what an aggregated server has to do with its cluster. They have
+// upstream's names.
+func hostFlags(flags *pflag.FlagSet, options *Options) {
+	host := &options.Host
+	flags.BoolVar(&options.Aggregated, aggregatedFlag, false, "be a part of a cluster: kube-apiserver sends requests, and is asked about callers, namespaces and policies (default: true in a pod that has a service account)")
+	flags.StringVar(&host.Kubeconfig, "kubeconfig", "", "the cluster that the server is a part of (default: the pod's)")
+	flags.StringVar(&host.AuthenticationKubeconfig, "authentication-kubeconfig", "", "the cluster that is asked who callers are (default: that of --kubeconfig)")
+	flags.StringVar(&host.AuthorizationKubeconfig, "authorization-kubeconfig", "", "the cluster that is asked what callers may do (default: that of --kubeconfig)")
+	flags.BoolVar(&host.SkipLookup, "authentication-skip-lookup", false, "believe the certificates of files only, not those that the cluster's ConfigMap extension-apiserver-authentication names")
+	flags.BoolVar(&host.TolerateLookupFailure, "authentication-tolerate-lookup-failure", false, "be ready although that ConfigMap cannot be read; callers known by it only are anonymous or refused then")
+	flags.StringVar(&host.RequestHeaderClientCAFile, "requestheader-client-ca-file", "", "authorities of the certificate with which request headers name the caller (PEM; default: the cluster's)")
+	flags.StringSliceVar(&host.RequestHeaderAllowedNames, "requestheader-allowed-names", nil, "common names that this certificate may have (default: any)")
+	flags.StringSliceVar(&host.RequestHeaderUsernameHeaders, "requestheader-username-headers", nil, "headers that hold the caller's name (default: X-Remote-User)")
+	flags.StringSliceVar(&host.RequestHeaderUIDHeaders, "requestheader-uid-headers", nil, "headers that hold the caller's UID (default: X-Remote-Uid)")
+	flags.StringSliceVar(&host.RequestHeaderGroupHeaders, "requestheader-group-headers", nil, "headers that hold the caller's groups (default: X-Remote-Group)")
+	flags.StringSliceVar(&host.RequestHeaderExtraHeadersPrefix, "requestheader-extra-headers-prefix", nil, "beginning of headers with more about the caller (default: X-Remote-Extra-)")
+	flags.DurationVar(&host.TokenCacheTTL, "authentication-token-webhook-cache-ttl", 10*time.Second, "how long it is remembered whose a token is; 0 asks each time")
+	flags.DurationVar(&host.AuthorizedCacheTTL, "authorization-webhook-cache-authorized-ttl", 10*time.Second, "how long it is remembered that a caller may do something; 0 asks each time")
+	flags.DurationVar(&host.UnauthorizedCacheTTL, "authorization-webhook-cache-unauthorized-ttl", 10*time.Second, "how long it is remembered that a caller may not; 0 asks each time")
+	flags.StringSliceVar(&host.AlwaysAllowPaths, "authorization-always-allow-paths", serve.OpenPaths(), "paths that are open to everybody; * at the end stands for all that begin so")
+	flags.StringSliceVar(&host.EnableAdmissionPlugins, "enable-admission-plugins", nil, "admission plugins to run in addition to those that run anyway, which are all: "+strings.Join(serve.HostPlugins(), ", "))
+	flags.StringSliceVar(&host.DisableAdmissionPlugins, "disable-admission-plugins", nil, "admission plugins to leave out; what they read of the cluster need not be permitted then")
+	flags.Bool(fairnessFlag, true, "queue requests by the cluster's flow schemas and priority levels, if they may be read; else they are only counted")
+}
+
+const fairnessFlag = "enable-priority-and-fairness"
+
+// hostOptions completes the options of serve by what was given and where it runs.
+func hostOptions(flags *pflag.FlagSet, options *Options) error {
+	if !flags.Changed(aggregatedFlag) {
+		options.Aggregated = serve.InPod()
+	}
+	fair, err := flags.GetBool(fairnessFlag)
+	if err != nil {
+		return err
+	}
+	options.Host.DisablePriorityAndFairness = !fair
+	if !options.Aggregated {
+		for _, name := range hostOnlyFlags {
+			if flags.Changed(name) {
+				return usage(fmt.Errorf("--%s is for a server in a cluster: add --%s", name, aggregatedFlag))
+			}
+		}
+		return nil
+	}
+	for name, ttl := range map[string]*time.Duration{
+		"authentication-token-webhook-cache-ttl":       &options.Host.TokenCacheTTL,
+		"authorization-webhook-cache-authorized-ttl":   &options.Host.AuthorizedCacheTTL,
+		"authorization-webhook-cache-unauthorized-ttl": &options.Host.UnauthorizedCacheTTL,
+	} {
+		if *ttl < 0 {
+			return usage(fmt.Errorf("--%s %v is negative", name, *ttl))
+		}
+		if *ttl == 0 {
+			*ttl = -1 // none at all
+		}
+	}
+	if options.Host.AlwaysAllowPaths == nil {
+		options.Host.AlwaysAllowPaths = []string{}
+	}
+	// As with upstream's servers, etcd is where objects are as soon as it is named.
+	if len(options.Etcd.Endpoints) > 0 && !flags.Changed("storage") {
+		options.Storage = Etcd
+	}
+	if !flags.Changed("data-dir") && serve.KeepsNothing(serve.Options(*options)) {
+		options.DataDir = ""
+	}
+	return nil
+}
+
+// hostOnlyFlags mean nothing to a server that stands alone.
+var hostOnlyFlags = []string{
+	"authentication-kubeconfig", "authentication-skip-lookup", "authentication-token-webhook-cache-ttl", "authentication-tolerate-lookup-failure",
+	"authorization-always-allow-paths", "authorization-kubeconfig", "authorization-webhook-cache-authorized-ttl", "authorization-webhook-cache-unauthorized-ttl",
+	"disable-admission-plugins", "enable-admission-plugins", fairnessFlag, "kubeconfig",
+	"requestheader-allowed-names", "requestheader-client-ca-file", "requestheader-extra-headers-prefix", "requestheader-group-headers",
+	"requestheader-uid-headers", "requestheader-username-headers",
+}
+
+// flagGroups are the parts of serve's help, by the beginnings of flags' names; what fits
+// nowhere comes first.
+var flagGroups = []struct {
+	title string
+	has   func(name string) bool
+}{
+	{"Flags", nil},
+	{"Where objects are kept", func(name string) bool {
+		return hasPrefix(name, "storage", "etcd-", "files-", "history-", "encryption-", "object-cache-", "value-cache-", "allow-unreadable-")
+	}},
+	{"Listening and certificates", func(name string) bool {
+		return hasPrefix(name, "bind-", "secure-", "insecure-", "tls-", "cert-", "client-ca-", "token-auth-")
+	}},
+	{"A part of a cluster", func(name string) bool {
+		return name == aggregatedFlag || slices.Contains(hostOnlyFlags, name)
+	}},
+}
+
+func hasPrefix(name string, prefixes ...string) bool {
+	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+}
+
+// groupFlags has the help of a command list its flags in groups.
+func groupFlags(cmd *cobra.Command) {
+	cmd.SetUsageFunc(func(cmd *cobra.Command) error {
+		groups := make([]*pflag.FlagSet, len(flagGroups))
+		for i := range groups {
+			groups[i] = pflag.NewFlagSet("", pflag.ContinueOnError)
+		}
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			at := 0
+			for i, group := range flagGroups {
+				if group.has != nil && group.has(f.Name) {
+					at = i
+				}
+			}
+			groups[at].AddFlag(f)
+		})
+		text := fmt.Sprintf("Usage:\n  %s\n\nExamples:\n%s\n", cmd.UseLine(), cmd.Example)
+		for i, group := range flagGroups {
+			text += fmt.Sprintf("\n%s:\n%s", group.title, groups[i].FlagUsages())
+		}
+		_, err := io.WriteString(cmd.OutOrStderr(), text)
+		return err
+	})
+}
+
+// aggregated is what describe prints of a server's place in a cluster.
+type aggregated struct {
+	Asks    []asked  `json:"asks"`
+	LeftOut []string `json:"leftOut,omitempty"`
+}
+
+// asked is what the server reads from its cluster or asks of it.
+type asked struct {
+	Verbs     []string `json:"verbs"`
+	Group     string   `json:"group,omitempty"`
+	Resource  string   `json:"resource"`
+	Namespace string   `json:"namespace,omitempty"`
+	Name      string   `json:"name,omitempty"`
+	For       string   `json:"for"`
+	Binding   string   `json:"binding,omitempty"`
+	Optional  bool     `json:"optional,omitempty"`
+
+	text string
+}
+
+// describeAggregated is nil for a server that stands alone.
+func describeAggregated(options Options) *aggregated {
+	o := serve.Options(options)
+	needs, leftOut := o.AsksOfHost()
+	if needs == nil {
+		return nil
+	}
+	d := &aggregated{LeftOut: leftOut}
+	for _, n := range needs {
+		d.Asks = append(d.Asks, asked{n.Verbs, n.Group, n.Resource, n.Namespace, n.Name, n.For, n.Binding, n.Optional, n.String()})
+	}
+	return d
+}
+
+func (d *aggregated) print(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "\nAggregated, with what the cluster permits by a binding:\n")
+	for _, a := range d.Asks {
+		binding := a.Binding
+		if a.Optional {
+			binding = strings.TrimPrefix(binding+", may be missing", ", ")
+		}
+		line := fmt.Sprintf("  %s\t%s\t%s", a.text, a.For, binding)
+		fmt.Fprintln(w, strings.TrimRight(line, "\t"))
+	}
+	if len(d.LeftOut) > 0 {
+		fmt.Fprintf(w, "Left out: %s\n", strings.Join(d.LeftOut, ", "))
+	}
+	return w.Flush()
+}
