@@ -21,11 +21,11 @@ import (
 // instancesFinalizer holds a JenkinsService until its instances are gone.
 const instancesFinalizer = "autobusi.group.cicd/instances"
 
-// jenkinsserviceController gives each JenkinsService the instances that were approved,
+// jenkinsServiceController gives each JenkinsService the instances that were approved,
 // and takes them from those that are rejected or deleted. It runs inside the server, or
 // in a process of its own with the verb controllers, which elects a leader: the manager
 // here need not.
-type jenkinsserviceController struct {
+type jenkinsServiceController struct {
 	client.Client
 }
 
@@ -48,7 +48,7 @@ func runJenkinsServiceController(ctx context.Context, host *annex.Host) error {
 	}
 	if err := ctrl.NewControllerManagedBy(manager).
 		For(&autobusiv1alpha.JenkinsService{}).
-		Complete(&jenkinsserviceController{manager.GetClient()}); err != nil {
+		Complete(&jenkinsServiceController{manager.GetClient()}); err != nil {
 		return fmt.Errorf("controller: %w", err)
 	}
 	return manager.Start(ctx)
@@ -56,7 +56,7 @@ func runJenkinsServiceController(ctx context.Context, host *annex.Host) error {
 
 // Reconcile takes one step towards what a JenkinsService asks for. Each is a write, whose
 // event is the reason for the next; so instances start, and stop, one after another.
-func (c *jenkinsserviceController) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+func (c *jenkinsServiceController) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	j := &autobusiv1alpha.JenkinsService{}
 	if err := c.Get(ctx, request.NamespacedName, j); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -68,7 +68,7 @@ func (c *jenkinsserviceController) Reconcile(ctx context.Context, request ctrl.R
 	return ctrl.Result{}, client.IgnoreNotFound(err)
 }
 
-func (c *jenkinsserviceController) step(ctx context.Context, j *autobusiv1alpha.JenkinsService) error {
+func (c *jenkinsServiceController) step(ctx context.Context, j *autobusiv1alpha.JenkinsService) error {
 	switch deleted := j.DeletionTimestamp != nil; {
 	case !deleted && j.Status.ApprovalStatus == autobusiv1alpha.Approved && controllerutil.AddFinalizer(j, instancesFinalizer):
 		return c.Update(ctx, j)

@@ -35,6 +35,8 @@ type APIOptions struct {
 type kindData struct {
 	Group, Version, GroupVersion       string
 	Kind, Singular, Resource, Receiver string
+	// Unexported is the kind as the name of something that is not exported begins.
+	Unexported string
 	// Pkg is the name by which other packages know that of the version.
 	Pkg string
 	// Import is the path of the version's package, Module that of the project.
@@ -47,8 +49,9 @@ func newKindData(p *project, group, version, kind, resource string) kindData {
 	return kindData{
 		Group: group, Version: version, GroupVersion: group + "/" + version,
 		Kind: kind, Singular: strings.ToLower(kind), Resource: resource, Receiver: strings.ToLower(kind[:1]),
-		Pkg:    importAlias(group, version),
-		Import: path.Join(p.module, groupFolder(group), version), Module: p.module,
+		Unexported: unexported(kind),
+		Pkg:        importAlias(group, version),
+		Import:     path.Join(p.module, groupFolder(group), version), Module: p.module,
 		Protobuf: true,
 	}
 }

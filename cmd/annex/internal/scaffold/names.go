@@ -42,6 +42,15 @@ func checkKind(kind string) error {
 	return nil
 }
 
+// unexported is a kind in camelCase: jenkinsService, httpRoute.
+func unexported(kind string) string {
+	upper := len(kind) - len(strings.TrimLeft(kind, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"))
+	if upper > 1 && upper < len(kind) && kind[upper] >= 'a' {
+		upper-- // the last one begins the next word
+	}
+	return strings.ToLower(kind[:upper]) + kind[upper:]
+}
+
 // checkVersion finds a version that cannot be one.
 func checkVersion(version string) error {
 	switch {

@@ -59,6 +59,9 @@ func findProject(dir string) (*project, error) {
 		}
 		p.root = up
 	}
+	if work, out := outsideWorkspace(p.root); out {
+		return nil, generate.Problem{File: p.show("go.mod"), Line: 1, Message: fmt.Sprintf("%s does not know this module, and the go command works on no other: go work use %s", shorten(work, p.from), shorten(p.root, p.from))}
+	}
 	return p, p.findServer()
 }
 
