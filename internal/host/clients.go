@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"reflect"
 	"sync"
 	"time"
@@ -44,13 +45,9 @@ type clientset struct {
 	authorization  *authorizationclient.AuthorizationV1Client
 }
 
-func newClientset(config *rest.Config) (*clientset, error) {
-	// They share connections.
-	h, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return nil, err
-	}
-	c := &clientset{}
+// newClientset makes clients that share connections.
+func newClientset(config *rest.Config, h *http.Client) (c *clientset, err error) {
+	c = &clientset{}
 	if c.discovery, err = discovery.NewDiscoveryClientForConfigAndClient(config, h); err != nil {
 		return nil, err
 	}

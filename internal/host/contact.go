@@ -239,8 +239,3 @@ func (c *clock) current() time.Duration {
 	defer c.mu.Unlock()
 	return c.skew
 }
-
-// observe wraps a transport to the host.
-func (h *Host) observe(inner http.RoundTripper) http.RoundTripper {
-	return observer{inner, h}
-}

@@ -132,22 +132,28 @@ func Open(c Config) (*Host, error) {
 // connect makes the clients. They do not limit themselves: the server answers no faster
 // than its host does.
 func (h *Host) connect(ways configs) error {
-	for _, way := range []*rest.Config{ways.core, ways.authentication, ways.authorization} {
-		way.QPS = -1
-		way.Wrap(h.observe)
-	}
 	ways.authorization.Timeout = reviewTimeout
-	var err error
 	for _, client := range []struct {
 		to  **clientset
 		way *rest.Config
 	}{{&h.core, ways.core}, {&h.authentication, ways.authentication}, {&h.authorization, ways.authorization}} {
-		if *client.to, err = newClientset(client.way); err != nil {
+		client.way.QPS = -1
+		known, err := rest.HTTPClientFor(client.way)
+		if err != nil {
 			return fmt.Errorf("client for the host %s: %w", client.way.Host, err)
 		}
-	}
-	if h.dynamic, err = dynamic.NewForConfig(ways.core); err != nil {
-		return fmt.Errorf("client for the host %s: %w", ways.core.Host, err)
+		// The observer is above what adds credentials, so that a read that it repeats for
+		// hours does not come with those of hours ago.
+		observed := *known
+		observed.Transport = observer{known.Transport, h}
+		if *client.to, err = newClientset(client.way, &observed); err != nil {
+			return fmt.Errorf("client for the host %s: %w", client.way.Host, err)
+		}
+		if client.way == ways.core {
+			if h.dynamic, err = dynamic.NewForConfigAndClient(client.way, &observed); err != nil {
+				return fmt.Errorf("client for the host %s: %w", client.way.Host, err)
+			}
+		}
 	}
 	h.informers = newFactory(h.core)
 	return nil
@@ -165,6 +171,10 @@ func (h *Host) Close() {
 	end()
 	for _, r := range h.runners {
 		r.Run(ended, 1)
+	}
+	if h.flowControl != nil {
+		// The server that it was for runs it, if that has run.
+		_ = h.flowControl.Run(h.stopped) // it says that it has stopped
 	}
 }
 

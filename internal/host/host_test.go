@@ -1,0 +1,286 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/util/compatibility"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
+
+	"github.com/annexapi/annex/internal/host/hosttest"
+)
+
+// patienceOfTests bounds what a test waits for. It is only ever reached by a failure.
+const patienceOfTests = 30 * time.Second
+
+func open(t *testing.T, options Options) *Host {
+	t.Helper()
+	h, err := Open(Config{Options: options, Server: "shop", Version: compatibility.DefaultBuildEffectiveVersion(), InFlight: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.Close)
+	return h
+}
+
+// run runs a host until the test is done.
+func run(t *testing.T, ctx context.Context, h *Host) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() { defer close(done); h.Run(ctx) }()
+	stop = sync.OnceFunc(func() { cancel(); <-done })
+	t.Cleanup(stop)
+	return stop
+}
+
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patienceOfTests); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: never", what)
+		}
+	}
+}
+
+// hooks let everything pass.
+type hooks struct{}
+
+func (hooks) Handles(admission.Operation) bool { return true }
+
+func TestAHostThatDoesNotAnswerIsMissedAfterAWhile(t *testing.T) {
+	c := &contact{need: Need{GroupVersionResource: namespaces, Verbs: []string{"list", "watch"}}, changed: func() {}, failed: make(chan struct{}, 1)}
+	gone, forbidden := &unreachable{"https://host", errors.New("refused")}, &lacking{c.need}
+	if err := c.err(); err != errNotAsked {
+		t.Errorf("in the beginning: %v", err)
+	}
+	c.set(gone)
+	if err := c.err(); err != gone {
+		t.Errorf("never reached: %v", err)
+	}
+	c.set(nil)
+	c.set(gone)
+	if err := c.err(); err != nil || c.well() {
+		t.Errorf("gone a moment ago: %v, well %v", err, c.well())
+	}
+	c.since = time.Now().Add(-2 * patience)
+	c.set(gone)
+	if err := c.err(); err != gone {
+		t.Errorf("gone for long: %v", err)
+	}
+	c.set(nil)
+	c.set(forbidden)
+	if err := c.err(); err != forbidden {
+		t.Errorf("a permission that was taken: %v", err)
+	}
+	c.set(nil)
+	if err := c.err(); err != nil {
+		t.Errorf("at the end: %v", err)
+	}
+}
+
+func TestProblemsAreLoggedOnce(t *testing.T) {
+	host := hosttest.Start(t)
+	h := open(t, Options{Kubeconfig: host.Kubeconfig()})
+	host.Down()
+	log := &syncBuffer{}
+	stop := run(t, klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(log)))), h)
+	until(t, "the host is missed", func() bool { return strings.Contains(log.String(), "cannot be reached") })
+	host.Forbid("validatingadmissionpolicies", "tokenreviews", "flowschemas")
+	host.Up()
+	until(t, "permissions are missed", func() bool { return strings.Contains(log.String(), "does not permit") })
+	host.Permit("validatingadmissionpolicies", "tokenreviews", "flowschemas")
+	until(t, "all is well", func() bool {
+		return strings.Contains(log.String(), "gives all that the server needs") && h.Problem() == nil
+	})
+	stop()
+	text := log.String()
+	for said, times := range map[string]int{
+		"cannot be reached": 1, "gives all that the server needs": 1, "Priority and fairness is left out": 1,
+		"a binding to the ClusterRole system:auth-delegator, list and watch on validatingadmissionpolicies.admissionregistration.k8s.io; `shop manifests` prints the bindings": 1,
+	} {
+		if n := strings.Count(text, said); n != times {
+			t.Errorf("%q was said %d times:\n%s", said, n, text)
+		}
+	}
+	if n := strings.Count(text, "\n"); n > 6 {
+		t.Errorf("%d lines:\n%s", n, text)
+	}
+}
+
+func TestNothingIsLeftRunning(t *testing.T) {
+	host := hosttest.Start(t)
+	kubeconfig := host.Kubeconfig()
+	cycle := func(running bool) {
+		h, err := Open(Config{Options: Options{Kubeconfig: kubeconfig}, Server: "shop", Version: compatibility.DefaultBuildEffectiveVersion(), InFlight: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.Admission(hooks{}); err != nil {
+			t.Fatal(err)
+		}
+		if running {
+			stop := run(t, t.Context(), h)
+			until(t, "it is well", func() bool { return h.Problem() == nil })
+			stop()
+		}
+		h.Close()
+		h.Close() // does no harm
+	}
+	cycle(true) // what is made once
+	host.Down()
+	host.Up()
+	runtime.GC()
+	before := runtime.NumGoroutine()
+	for range 3 {
+		cycle(true)
+		cycle(false)
+	}
+	host.Down() // with the connections
+	for deadline := time.Now().Add(patienceOfTests); runtime.NumGoroutine() > before+3; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			stacks := make([]byte, 1<<20)
+			t.Fatalf("%d goroutines, there were %d:\n%s", runtime.NumGoroutine(), before, stacks[:runtime.Stack(stacks, true)])
+		}
+	}
+}
+
+// A read that is repeated must not come with the credentials of the first try: tokens of
+// pods are replaced every hour.
+func TestRepeatedReadsComeWithFreshCredentials(t *testing.T) {
+	host := hosttest.Start(t)
+	credential := func(token string) []byte {
+		return []byte(`{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"` + token + `"}}`)
+	}
+	file := hosttest.File(t, "credential", credential("expired"))
+	command := "exec: {apiVersion: client.authentication.k8s.io/v1, command: cat, args: [" + file + "], interactiveMode: Never}"
+	kubeconfig := hosttest.File(t, "kubeconfig", bytes.Replace(mustRead(t, host.Kubeconfig()), []byte("token: server"), []byte(command), 1))
+	h := open(t, Options{Kubeconfig: kubeconfig})
+	run(t, t.Context(), h)
+	until(t, "the credentials are refused", func() bool {
+		err := h.Problem()
+		return err != nil && strings.Contains(err.Error(), "does not accept the server's credentials")
+	})
+	if err := os.WriteFile(file, credential("server"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "fresh credentials are sent", func() bool { return h.Problem() == nil })
+}
+
+func TestAnswersAreUsedAgainAsLongAsTheOptionsSay(t *testing.T) {
+	for name, test := range map[string]struct {
+		ttl   time.Duration
+		asked int
+	}{"by default": {0, 1}, "never": {NoCache, 3}} {
+		host := hosttest.Start(t)
+		host.Know("secret", authenticationv1.UserInfo{Username: "jane"})
+		h := open(t, Options{Kubeconfig: host.Kubeconfig(), TokenCacheTTL: test.ttl})
+		for range 3 {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Authorization", "Bearer secret")
+			if who, ok, err := h.AuthenticateRequest(r); !ok || err != nil || who.User.GetName() != "jane" {
+				t.Fatalf("%s: %v %v %v", name, who, ok, err)
+			}
+		}
+		if n := host.Reviews("tokenreviews"); n != test.asked {
+			t.Errorf("%s: asked %d times instead of %d", name, n, test.asked)
+		}
+	}
+}
+
+func TestAHostThatDoesNotAggregateIsNoHost(t *testing.T) {
+	host := hosttest.Start(t)
+	host.Configure(func(data map[string]string) { delete(data, "requestheader-client-ca-file") })
+	h := open(t, Options{Kubeconfig: host.Kubeconfig()})
+	run(t, t.Context(), h)
+	until(t, "it says so", func() bool {
+		err := h.Problem()
+		return err != nil && strings.Contains(err.Error(), "has no requestheader-client-ca-file: the host does not aggregate servers")
+	})
+	host.Configure(nil)
+	until(t, "it is well", func() bool { return h.Problem() == nil })
+}
+
+func TestNamespacesOfFilesAreTheHosts(t *testing.T) {
+	host := hosttest.Start(t)
+	h := open(t, Options{Kubeconfig: host.Kubeconfig()})
+	if err := h.HasNamespace(t.Context(), metav1.NamespaceDefault); err == nil {
+		t.Error("known before the host was asked")
+	}
+	run(t, t.Context(), h)
+	until(t, "it is well", func() bool { return h.Problem() == nil })
+	if err := h.HasNamespace(t.Context(), metav1.NamespaceDefault); err != nil {
+		t.Error(err)
+	}
+	if err := h.HasNamespace(t.Context(), "none"); err == nil || !strings.Contains(err.Error(), `namespaces "none" not found`) {
+		t.Errorf("a namespace that is missing: %v", err)
+	}
+	careless := open(t, Options{Kubeconfig: host.Kubeconfig(), DisableAdmissionPlugins: []string{"NamespaceLifecycle"}})
+	if err := careless.HasNamespace(t.Context(), "none"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPodsAreKnownByTheirServiceAccount(t *testing.T) {
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pod := map[string]string{"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+	for name, test := range map[string]struct {
+		env   map[string]string
+		token string
+		want  bool
+	}{
+		"a pod":                           {pod, token, true},
+		"a pod without a service account": {pod, token + "s", false},
+		"no pod":                          {nil, token, false},
+	} {
+		if got := inPod(func(name string) string { return test.env[name] }, test.token); got != test.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+func mustRead(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// syncBuffer is a buffer that others write to.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
