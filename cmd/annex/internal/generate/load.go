@@ -292,17 +292,12 @@ func (l *loaded) parse() error {
 		return fmt.Errorf("read types: %w", err)
 	}
 	l.universe = l.base.Universe
-	for _, s := range l.sources {
-		if err := l.loadReached(s); err != nil {
-			return err
-		}
-	}
-	return nil
+	return l.loadReached()
 }
 
 // loadReached makes the generators see the comments, and so the tags, of every
-// type that the package's types are made of.
-func (l *loaded) loadReached(s *source) error {
+// type that the packages' types are made of. It is one run of the go command for all.
+func (l *loaded) loadReached() error {
 	reached := map[string]bool{}
 	seen := map[*types.Type]bool{}
 	var visit func(t *types.Type)
@@ -321,11 +316,13 @@ func (l *loaded) loadReached(s *source) error {
 			visit(m.Type)
 		}
 	}
-	for _, t := range l.universe[s.path].Types {
-		visit(t)
+	for _, s := range l.sources {
+		for _, t := range l.universe[s.path].Types {
+			visit(t)
+		}
 	}
 	if _, err := l.base.LoadPackages(sortedKeys(reached)...); err != nil {
-		return fmt.Errorf("read the types that %s is made of: %w", s.path, err)
+		return fmt.Errorf("read the types that the packages are made of: %w", err)
 	}
 	return nil
 }

@@ -52,13 +52,19 @@ type output struct {
 // is at, so that its end can be explained.
 const workingOn = "annex: generating "
 
+// heapLimit is from where on a worker collects garbage, in bytes. A package of three kinds
+// takes 0.7 GB, one of fifty 0.85 GB.
+const heapLimit = 2 << 30
+
 // Work reads one request from in, generates in the current folder and answers
 // on out. It writes no other file. It belongs in a process of its own: the
 // generators' libraries end the process, through klog, when they meet a type
 // they cannot handle.
 func Work(ctx context.Context, in io.Reader, out io.Writer) error {
-	// The process is short and its heap, mostly syntax trees, lives as long.
-	defer debug.SetGCPercent(debug.SetGCPercent(400))
+	// The process is short and its heap, mostly syntax trees, lives as long: a collection
+	// finds little, and costs a fifth of the time.
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(heapLimit))
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 
 	var req request
 	if err := json.NewDecoder(in).Decode(&req); err != nil {
