@@ -66,13 +66,14 @@ func newCreateVersion(module Module) *cobra.Command {
 		Use:   "version",
 		Short: "Add a version to a kind",
 		Long: `Adds a version to a kind: a copy of the types of its hub, the version that the
-others convert to, and the two functions that convert between them. These name a
-function for each part that nobody has written yet, so that the project does not
-compile until somebody has: what a version means, no tool can know.
+others convert to. The conversions are generated. What cannot be is written as functions
+that do not compile until somebody has filled them in: what a version means, no tool can
+know.
 
-With --hub the new version becomes the hub, which the old one converts to; the
-function that validates goes with it. Objects stay readable in the version that they
-were stored in.`,
+With --hub the new version becomes the hub, which the old one and the others convert to.
+The function that validates goes with it, and so do the hooks beside the definition of
+the server; what else speaks of the old hub is named. Objects stay readable in the
+version that they were stored in.`,
 		Example: `  annex create version --kind Cat --version v1beta1
   annex create version --group animal --kind Cat --version v1 --hub`,
 		Args: cobra.NoArgs,

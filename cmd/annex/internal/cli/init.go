@@ -75,7 +75,7 @@ func (s *scaffolding) run(cmd *cobra.Command, work func(scaffold.Options) (*scaf
 		return usageError{fmt.Errorf("%s: %w", s.verb, err)}
 	}
 	if err == nil && !s.common.DryRun {
-		err = errors.Join(s.generate(cmd.Context(), result), result.Finish())
+		err = result.Finish(s.generate(cmd.Context(), result))
 	}
 	problems := problemsOf(err)
 	if err != nil && problems == nil {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io/fs"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/diff"
 	"golang.org/x/tools/txtar"
@@ -199,6 +201,35 @@ func summary(file, text string) string {
 		}
 	}
 	return strings.Join(lines, "")
+}
+
+// What the verbs write compiles, passes vet, and its tests pass, before anybody has
+// edited anything.
+func TestAProjectOfAllVerbsWorks(t *testing.T) {
+	project(t, "animal")
+	for _, line := range []string{
+		"init --domain demo.io",
+		"create api --group animal --version v1alpha1 --kind Cat",
+		"create admission --kind Cat",
+		"create controller --kind Cat",
+		"create subresource --kind Cat --name feed",
+		"create version --kind Cat --version v1alpha2",
+		"create version --kind Cat --version v1beta1 --hub",
+	} {
+		annex(t, line)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	for _, args := range []string{"build ./...", "vet ./...", "test ./..."} {
+		cmd := exec.CommandContext(ctx, "go", strings.Fields(args)...)
+		out, err := cmd.CombinedOutput()
+		if strings.Contains(string(out), "module lookup disabled by GOPROXY=off") {
+			t.Skipf("go %s: the module cache lacks modules of other tests", args)
+		}
+		if err != nil {
+			t.Fatalf("go %s: %v\n%.4000s", args, err, out)
+		}
+	}
 }
 
 // A project has to build with what is in the module cache, and be as the go command

@@ -91,23 +91,45 @@ func (l *loaded) unconverted(s *source, generated *generator.File) Problems {
 		}
 		in, out := p.typeOf(fn.Type.Params.List[0].Type, s), p.typeOf(fn.Type.Params.List[1].Type, s)
 		signature := fmt.Sprintf("func %s(in *%s, out *%s, s conversion.Scope) error", name, in.in(s), out.in(s))
-		for _, field := range l.mistaken(in, out, s) {
-			problems = append(problems, l.missing(in, out, field[0], field[1], signature, s))
-		}
+		fields := l.mistaken(in, out, s)
 		for _, group := range f.Comments {
 			if group.Pos() < fn.Pos() || group.Pos() > fn.End() {
 				continue
 			}
 			for _, comment := range group.List {
 				if m := manualConversion.FindStringSubmatch(comment.Text); m != nil {
-					problems = append(problems, l.missing(in, out, m[1], needsConversion.ReplaceAllString(m[2], ""), signature, s))
+					fields = append(fields, [2]string{m[1], needsConversion.ReplaceAllString(m[2], "")})
 				} else if m := missingConversion.FindStringSubmatch(comment.Text); m != nil {
-					problems = append(problems, l.missing(in, out, "", m[1], signature, s))
+					fields = append(fields, [2]string{"", m[1]})
 				}
 			}
 		}
+		stub := conversionStub(name, signature, in, out, fields)
+		for _, field := range fields {
+			problem := l.missing(in, out, field[0], field[1], signature, s)
+			problem.Stub = stub
+			problems = append(problems, problem)
+		}
 	}
 	return problems
+}
+
+// conversionStub is a conversion to be filled in: it calls a function for each field,
+// which nobody has written.
+func conversionStub(name, signature string, in, out typeRef, fields [][2]string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s {\n\tif err := auto%s(in, out, s); err != nil {\n\t\treturn err\n\t}\n", signature, name)
+	version := path.Base(out.pkg)
+	for _, field := range fields {
+		fmt.Fprintf(&b, "\tconvert%s%sTo%s(in, out) // %s\n", in.name, field[0], strings.ToUpper(version[:1])+version[1:], out.reason(field[1]))
+	}
+	b.WriteString("\treturn nil\n}\n")
+	return b.String()
+}
+
+// reason says in the words of a person why the generator does not convert to t.
+func (t typeRef) reason(text string) string {
+	return strings.ReplaceAll(fullPath.ReplaceAllString(text, "$1"), "does not exist in peer-type", fmt.Sprintf("%s.%s has no such field", path.Base(t.pkg), t.name))
 }
 
 // mistaken finds the fields of in whose values the generator would convert by Go's
@@ -216,7 +238,7 @@ func (l *loaded) missing(in, out typeRef, field, reason, signature string, s *so
 	if field != "" {
 		what += "." + field
 	}
-	reason = strings.ReplaceAll(fullPath.ReplaceAllString(reason, "$1"), "does not exist in peer-type", fmt.Sprintf("%s.%s has no such field", path.Base(out.pkg), out.name))
+	reason = out.reason(reason)
 	return Problem{File: at.Filename, Line: at.Line, Message: fmt.Sprintf(
 		"%s cannot be converted: %s: write %s in package %s, which may call auto%s for the rest",
 		what, reason, signature, s.name, signature[len("func "):strings.IndexByte(signature, '(')])}

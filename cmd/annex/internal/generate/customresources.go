@@ -58,7 +58,7 @@ func customResources(packages *schema.Packages, s *source, kinds []string) (*par
 	if problems := schema.ProblemsOf(err); len(problems) > 0 {
 		all := make(Problems, len(problems))
 		for i, p := range problems {
-			all[i] = Problem(p)
+			all[i] = Problem{File: p.File, Line: p.Line, Column: p.Column, Message: p.Message}
 		}
 		return nil, all
 	}

@@ -15,6 +15,9 @@ type Problem struct {
 	Column int `json:"column,omitempty"`
 	// Message says what is wrong and, after a colon, what to do, on one line.
 	Message string `json:"message"`
+	// Stub is the function that is missing, for a conversion: Go that does not compile
+	// until somebody has written what only a person knows. It is empty for anything else.
+	Stub string `json:"stub,omitempty"`
 }
 
 // Error returns the problem as one line, FILE:LINE:COLUMN: MESSAGE.

@@ -43,6 +43,9 @@ type kindData struct {
 	Import, Module string
 	// Protobuf says that the package shall have it.
 	Protobuf bool
+	// ConvertsTo is the path of the package that the version's kinds are converted to,
+	// empty for a hub.
+	ConvertsTo string
 }
 
 func newKindData(p *project, group, version, kind, resource string) kindData {

@@ -77,7 +77,9 @@ func (s *source) use(importPath, alias string) string {
 	if alias == path.Base(importPath) {
 		spec = strconv.Quote(importPath)
 	}
-	s.imported = append(s.imported, spec)
+	if !slices.Contains(s.imported, spec) {
+		s.imported = append(s.imported, spec)
+	}
 	return alias
 }
 

@@ -54,16 +54,16 @@ type Result struct {
 	// Next are what the user does now, a line each.
 	Next []string `json:"next,omitempty"`
 
-	late func() error
+	finish func(error) error
 }
 
-// Finish writes the files that do not compile yet, after the packages that they are
-// in have been generated.
-func (r *Result) Finish() error {
-	if r.late == nil {
-		return nil
+// Finish is called with what came of generating Packages. It writes the files that are
+// made of that, and returns the error if that is not what they are for.
+func (r *Result) Finish(generated error) error {
+	if r.finish == nil {
+		return generated
 	}
-	return r.late()
+	return r.finish(generated)
 }
 
 // plan is what a command would write below root.
@@ -77,8 +77,6 @@ type planned struct {
 	text []byte
 	// edit says that the text is the file's own with something added.
 	edit bool
-	// late says that the file must not be there before its package is generated.
-	late bool
 }
 
 func (p *plan) create(path string, text []byte) {
@@ -129,15 +127,11 @@ func (p *plan) carryOut(o Options) ([]File, error) {
 	if o.DryRun {
 		return files, nil
 	}
-	return files, p.write(false)
+	return files, p.write()
 }
 
-// write writes the files that are late, or those that are not.
-func (p *plan) write(late bool) error {
+func (p *plan) write() error {
 	for _, f := range p.files {
-		if f.late != late {
-			continue
-		}
 		if err := write(filepath.Join(p.root, filepath.FromSlash(f.path)), f.text); err != nil {
 			return err
 		}

@@ -38,6 +38,7 @@ type source struct {
 
 	edits    []edit
 	imported []string // import specs to be added
+	removed  []ast.Decl
 }
 
 // findProject finds the project that dir is in.

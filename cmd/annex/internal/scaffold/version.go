@@ -2,6 +2,7 @@ package scaffold
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/format"
@@ -12,6 +13,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/annexapi/annex/cmd/annex/internal/generate"
 )
 
 // VersionOptions describe a new version of a kind.
@@ -24,8 +27,9 @@ type VersionOptions struct {
 	Hub bool
 }
 
-// Version adds a version to a kind: the types of its hub, and functions that convert
-// between the two. These do not compile until the user has said how.
+// Version adds a version to a kind: the types of its hub, and conversions between the
+// two, which are generated. What cannot be is left to the user, in functions that do not
+// compile until they are filled in.
 func Version(o VersionOptions) (*Result, error) {
 	if err := checkVersion(o.Version); err != nil {
 		return nil, err
@@ -41,16 +45,21 @@ func Version(o VersionOptions) (*Result, error) {
 			return nil, p.problem(s, t.Pos(), "kind %s exists already in %s: choose another version", o.Kind, o.Version)
 		}
 	}
-	hubSource, hubType := k.hub.typeNamed(o.Kind)
-	if hubSource == nil {
+	if hubSource, _ := k.hub.typeNamed(o.Kind); hubSource == nil {
 		return nil, p.problem(p.server, k.element.Pos(), "the type %s.%s is not declared in %s: write the version by hand", k.pkg, o.Kind, k.hub.dir)
 	}
+	names := k.copied(added, o.Hub)
 	added.Protobuf = slices.ContainsFunc(k.hub.sources, func(s *source) bool { return bytes.Contains(s.text, []byte(protobufTag)) })
-	hubVersion := path.Base(k.hub.dir)
-	old := newKindData(p, k.group, hubVersion, o.Kind, k.resource)
-	types, err := k.copyTypes(added, o.Hub)
+	old := newKindData(p, k.group, path.Base(k.hub.dir), o.Kind, k.resource)
+	types, err := k.copyTypes(added, names)
 	if err != nil {
 		return nil, err
+	}
+	spoke, hub := added, old
+	if o.Hub {
+		spoke, hub = old, added
+	} else {
+		added.ConvertsTo = old.Import
 	}
 
 	dir := path.Join(groupFolder(k.group), o.Version)
@@ -64,37 +73,86 @@ func Version(o VersionOptions) (*Result, error) {
 	if err := k.sampleOf(w, old, added); err != nil {
 		return nil, err
 	}
-	spoke, hub := added, old
+	if err := k.convert(spoke, hub, ""); err != nil {
+		return nil, err
+	}
+	k.registerVersion(spoke, hub, added)
+	result := &Result{Packages: []string{p.show(dir)}}
 	if o.Hub {
-		spoke, hub = old, added
+		if result.Next, err = k.moveHub(old, added, names); err != nil {
+			return nil, err
+		}
 	}
-	conversion := path.Join(groupFolder(k.group), spoke.Version, strings.ToLower(o.Kind)+"_conversion.go")
-	stubs, err := renderConversion(spoke, hub, partsOf(hubType))
-	if err != nil {
+	for _, s := range k.touched() {
+		if err := w.edited(s); err != nil {
+			return nil, err
+		}
+	}
+	for _, version := range slices.Sorted(maps.Keys(k.packages)) {
+		pkg := k.packages[version]
+		if version != o.Version && slices.ContainsFunc(pkg.sources, func(s *source) bool { return len(s.edits) > 0 }) {
+			result.Packages = append(result.Packages, p.show(pkg.dir))
+		}
+	}
+	if result.Files, err = w.carryOut(o.Options); err != nil {
 		return nil, err
 	}
-	w.files = append(w.files, planned{path: conversion, text: stubs, late: true})
-	k.registerVersion(spoke, added, o.Hub)
-	if err := w.edited(p.server); err != nil {
-		return nil, err
-	}
-	files, err := w.carryOut(o.Options)
-	if err != nil {
-		return nil, err
-	}
-	result := &Result{Files: files, Packages: []string{p.show(dir)}, late: func() error { return w.write(true) }}
 	result.Next = append(result.Next,
 		"edit "+p.show(path.Join(dir, fileName(o.Kind)))+"   # what is different in "+o.Version,
-		"edit "+p.show(conversion)+"   # write "+strings.Join(missing(partsOf(hubType), o.Kind), ", ")+": it does not compile before",
+		"annex generate && go test ./...   # the former names what it cannot convert, the latter what is lost",
 	)
-	if o.Hub {
-		if s, f := k.hub.function("Validate" + o.Kind); f != nil {
-			result.Next = append(result.Next, "edit "+p.show(s.path)+"   # remove Validate"+o.Kind+": that of "+o.Version+" is called now")
-		}
-		result.Next = append(result.Next, "go vet ./...   # hooks and other versions that still speak of "+old.Version+", the former hub")
-	}
-	result.Next = append(result.Next, "annex generate && go test ./...   # the round-trip test tells what the conversion loses")
+	conversion := path.Join(groupFolder(k.group), spoke.Version, strings.ToLower(o.Kind)+"_conversion.go")
+	result.finish = func(err error) error { return result.leave(p, conversion, spoke.Version, hub, err) }
 	return result, nil
+}
+
+// leave writes what the generator could not: the functions that its problems name. Another
+// error is returned, and so are they if their file is there already.
+func (r *Result) leave(p *project, file, version string, hub kindData, err error) error {
+	var problems generate.Problems
+	if !errors.As(err, &problems) {
+		return err
+	}
+	var stubs []string
+	for _, problem := range problems {
+		if problem.Stub == "" {
+			return err
+		}
+		if !slices.Contains(stubs, problem.Stub) {
+			stubs = append(stubs, problem.Stub)
+		}
+	}
+	alias := ""
+	if base := path.Base(hub.Import); base != hub.Version {
+		alias = hub.Version + " "
+	}
+	text, broken := format.Source(fmt.Appendf(nil, `package %s
+
+import (
+	"k8s.io/apimachinery/pkg/conversion"
+
+	%s%q
+)
+
+// These conversions cannot be generated as a whole. They do not compile until there is
+// something in place of each function that they call for a field. What one version can
+// say and the other cannot is lost to whoever writes through the other: the round-trip
+// test finds it. A conversion may also return an error, which refuses the object.
+
+%s`, version, alias, hub.Import, strings.Join(stubs, "\n")))
+	if broken != nil {
+		return fmt.Errorf("write the conversion: %w", broken)
+	}
+	whole := filepath.Join(p.root, filepath.FromSlash(file))
+	if _, there := os.Stat(whole); there == nil {
+		return err // the problems say what to add to it
+	}
+	if err := write(whole, text); err != nil {
+		return err
+	}
+	r.Files = append(r.Files, File{Path: p.show(file), State: Created})
+	r.Next = slices.Insert(r.Next, len(r.Next)-1, "edit "+p.show(file)+"   # what cannot be generated: it does not compile before")
+	return nil
 }
 
 // protobufTag is what a package says that has protobuf.
@@ -107,6 +165,7 @@ type projectKind struct {
 	group    string
 	packages map[string]*apiPackage
 	hub      *apiPackage
+	hooks    []*source // files beside the server's definition with edits
 }
 
 // findKind finds the registration of a kind and its packages.
@@ -185,67 +244,16 @@ func (p *project) groupNames() ([]string, error) {
 	return names, nil
 }
 
-// part is a field that a conversion converts.
-type part struct{ Field, Type, ToHub, FromHub, Local, From string }
-
-// partsOf are the fields of a kind beside TypeMeta and ObjectMeta.
-func partsOf(t *ast.TypeSpec) []part {
-	kind := t.Name.Name
-	st, ok := t.Type.(*ast.StructType)
-	if !ok {
-		return nil
-	}
-	var parts []part
-	for _, f := range st.Fields.List {
-		for _, name := range f.Names {
-			typ, _ := f.Type.(*ast.Ident)
-			parts = append(parts, part{Field: name.Name, ToHub: "convert" + kind + name.Name + "ToHub", FromHub: "convert" + kind + name.Name + "FromHub",
-				Local: "hub." + name.Name, From: "in." + name.Name})
-			if typ != nil {
-				parts[len(parts)-1].Type = typ.Name
-			}
-		}
-	}
-	return parts
-}
-
-// missing are the functions that the user has to write.
-func missing(parts []part, kind string) []string {
-	var names []string
-	for _, p := range parts {
-		names = append(names, p.ToHub, p.FromHub)
-	}
-	return names
-}
-
-func renderConversion(spoke, hub kindData, parts []part) ([]byte, error) {
-	if len(parts) == 0 {
-		parts = []part{{Field: "Spec", Type: spoke.Kind + "Spec", ToHub: "convert" + spoke.Kind + "SpecToHub", FromHub: "convert" + spoke.Kind + "SpecFromHub", Local: "hub.Spec", From: "in.Spec"}}
-	}
-	text, err := render("version/conversion.go.tmpl", map[string]any{
-		"Version": spoke.Version, "Kind": spoke.Kind, "HubPkg": hub.Pkg, "HubVersion": hub.Version, "HubImport": hub.Import, "Parts": parts,
-	})
-	if err != nil {
-		return nil, err
-	}
-	formatted, err := format.Source(text)
-	if err != nil {
-		return nil, fmt.Errorf("write the conversion of %s: %w", spoke.Kind, err)
-	}
-	return formatted, nil
-}
-
 // registerVersion adds the version to the kind's element.
-func (k *projectKind) registerVersion(spoke, added kindData, hub bool) {
+func (k *projectKind) registerVersion(spoke, hub, added kindData) {
 	s := k.project.server
 	annex := s.importName(library)
 	pkg := s.use(added.Import, added.Pkg)
-	spokePkg := pkg
-	if hub {
-		spokePkg = k.pkg
-		k.renameHub(pkg)
+	spokePkg, hubPkg := pkg, k.pkg
+	if hub == added {
+		spokePkg, hubPkg = k.pkg, pkg
 	}
-	version := fmt.Sprintf("%s.Version(%s.API, %s.%sToHub, %s.%sFromHub)", annex, spokePkg, spokePkg, spoke.Kind, spokePkg, spoke.Kind)
+	version := fmt.Sprintf("%s.GeneratedVersion[%s.%s, %s.%s](%s.API)", annex, spokePkg, spoke.Kind, hubPkg, spoke.Kind, spokePkg)
 	if call := k.call("Versions"); call != nil {
 		if n := len(call.Args); n > 0 && !s.comma(call.Args[n-1].End(), call.Rparen) {
 			version = ", " + version
@@ -266,22 +274,6 @@ func (r *registered) call(method string) *ast.CallExpr {
 	return nil
 }
 
-// renameHub has the kind's element, but for its other versions, speak of another hub.
-func (k *projectKind) renameHub(pkg string) {
-	versions := k.call("Versions")
-	ast.Inspect(k.element, func(n ast.Node) bool {
-		if versions != nil && slices.ContainsFunc(versions.Args, func(a ast.Expr) bool { return a == n }) {
-			return false
-		}
-		if sel, ok := n.(*ast.SelectorExpr); ok {
-			if x, ok := sel.X.(*ast.Ident); ok && x.Name == k.pkg {
-				k.project.server.replace(x.Pos(), x.End(), pkg)
-			}
-		}
-		return true
-	})
-}
-
 // sampleOf makes the new version's object to try: the old one's, in the new version.
 func (k *projectKind) sampleOf(w *plan, old, added kindData) error {
 	text, err := os.ReadFile(filepath.Join(k.project.root, filepath.FromSlash(samplePath(old))))
@@ -293,25 +285,29 @@ func (k *projectKind) sampleOf(w *plan, old, added kindData) error {
 	return nil
 }
 
-// copyTypes writes the file of the kind in the new version: the types that the hub's
-// package declares for it, and those of its constants. The function that validates
-// goes with the hub.
-func (k *projectKind) copyTypes(added kindData, hub bool) ([]byte, error) {
-	names := k.hub.reachable(added.Kind, added.Kind+"List")
-	target := k.packages[added.Version]
-	for name := range names {
-		if target == nil {
-			break
-		}
-		if s, _ := target.typeNamed(name); s != nil {
-			delete(names, name) // both versions have such a type already
-		}
+// copied are the names of what the new version takes over from the hub: the kind's types,
+// constants, methods and defaults, and what those are made of. The function that
+// validates, and others that the server's definition names, go with the hub. What the
+// version's package has already is left out.
+func (k *projectKind) copied(added kindData, hub bool) map[string]bool {
+	from := []string{added.Kind, added.Kind + "List"}
+	if hub {
+		from = append(from, k.ofHub()...)
 	}
+	names := k.hub.reachable(from...)
+	if target := k.packages[added.Version]; target != nil {
+		maps.DeleteFunc(names, func(name string, _ bool) bool { return target.declares(name) })
+	}
+	return names
+}
+
+// copyTypes writes the file of the kind in the new version.
+func (k *projectKind) copyTypes(added kindData, names map[string]bool) ([]byte, error) {
 	var body bytes.Buffer
 	imports := map[string]string{}
 	for _, s := range k.hub.sources {
 		for _, d := range s.file.Decls {
-			if !wanted(d, names, added.Kind, hub) {
+			if !slices.ContainsFunc(namesOf(d), func(name string) bool { return names[name] }) {
 				continue
 			}
 			from := d.Pos()
@@ -348,27 +344,104 @@ func standard(importPath string) bool {
 	return !strings.Contains(first, ".")
 }
 
-// reachable are the names of the package's types that the given ones are made of.
+// reachable are the names of the package's declarations that the given ones are made of.
+// To a type belong its methods, its constants, and the functions that fill in defaults.
 func (pkg *apiPackage) reachable(names ...string) map[string]bool {
 	seen := map[string]bool{}
 	var visit func(name string)
 	visit = func(name string) {
-		_, t := pkg.typeNamed(name)
-		if t == nil || seen[name] {
+		if seen[name] {
 			return
 		}
-		seen[name] = true
-		ast.Inspect(t.Type, func(n ast.Node) bool {
-			if id, ok := n.(*ast.Ident); ok {
-				visit(id.Name)
+		for _, s := range pkg.sources {
+			for _, d := range s.file.Decls {
+				if !slices.Contains(namesOf(d), name) {
+					continue
+				}
+				seen[name] = true
+				mentioned(d, func(id *ast.Ident) { visit(id.Name) })
 			}
-			return true
-		})
+		}
 	}
 	for _, name := range names {
 		visit(name)
 	}
 	return seen
+}
+
+// namesOf are the names that a declaration is copied with: its own, or that of the type
+// that it belongs to.
+func namesOf(d ast.Decl) []string {
+	var names []string
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		if d.Recv != nil {
+			return []string{receiver(d)}
+		}
+		names = append(names, d.Name.Name)
+		if rest, ok := strings.CutPrefix(d.Name.Name, "SetDefaults_"); ok {
+			name, _, _ := strings.Cut(rest, "_")
+			names = append(names, name)
+		}
+	case *ast.GenDecl:
+		for _, spec := range d.Specs {
+			switch spec := spec.(type) {
+			case *ast.TypeSpec:
+				names = append(names, spec.Name.Name)
+			case *ast.ValueSpec:
+				for _, id := range spec.Names {
+					names = append(names, id.Name)
+				}
+				if id, ok := spec.Type.(*ast.Ident); ok && d.Tok == token.CONST {
+					names = append(names, id.Name)
+				}
+			}
+		}
+	}
+	return names
+}
+
+func receiver(f *ast.FuncDecl) string {
+	t := f.Recv.List[0].Type
+	if star, ok := t.(*ast.StarExpr); ok {
+		t = star.X
+	}
+	id, _ := t.(*ast.Ident)
+	if id == nil {
+		return ""
+	}
+	return id.Name
+}
+
+// mentioned calls do with the names in a node that may be those of declarations, which
+// the names of fields and parameters are not.
+func mentioned(n ast.Node, do func(id *ast.Ident)) {
+	ast.Inspect(n, func(inner ast.Node) bool {
+		switch inner := inner.(type) {
+		case *ast.Field:
+			mentioned(inner.Type, do)
+		case *ast.KeyValueExpr:
+			mentioned(inner.Value, do)
+		case *ast.SelectorExpr:
+			mentioned(inner.X, do)
+		case *ast.Ident:
+			do(inner)
+		default:
+			return true
+		}
+		return false
+	})
+}
+
+func (pkg *apiPackage) declares(name string) bool {
+	for _, s := range pkg.sources {
+		for _, d := range s.file.Decls {
+			if f, ok := d.(*ast.FuncDecl); (!ok || f.Recv == nil) && slices.Contains(namesOf(d), name) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // function finds the declaration of a function.
@@ -381,26 +454,6 @@ func (pkg *apiPackage) function(name string) (*source, *ast.FuncDecl) {
 		}
 	}
 	return nil, nil
-}
-
-// wanted tells whether a declaration goes into the new version: the types, constants of
-// them, and what validates if the new version is the hub.
-func wanted(d ast.Decl, types map[string]bool, kind string, hub bool) bool {
-	switch d := d.(type) {
-	case *ast.FuncDecl:
-		return hub && d.Recv == nil && d.Name.Name == "Validate"+kind
-	case *ast.GenDecl:
-		for _, spec := range d.Specs {
-			switch spec := spec.(type) {
-			case *ast.TypeSpec:
-				return types[spec.Name.Name]
-			case *ast.ValueSpec:
-				id, ok := spec.Type.(*ast.Ident)
-				return d.Tok == token.CONST && ok && types[id.Name]
-			}
-		}
-	}
-	return false
 }
 
 func docOf(d ast.Decl) *ast.CommentGroup {

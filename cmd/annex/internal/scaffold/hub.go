@@ -1,0 +1,486 @@
+package scaffold
+
+import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const conversionTag = "+k8s:conversion-gen="
+
+// convert has the package of a version say that it is converted to that of the hub, instead
+// of that of a former one if that is given.
+func (k *projectKind) convert(spoke, hub kindData, former string) error {
+	if pkg := k.packages[hub.Version]; pkg != nil {
+		for _, s := range pkg.sources {
+			if at := s.mentions(spoke.Import); at.IsValid() {
+				return k.project.problem(s, at, "%s depends on %s already, for another kind, so that it cannot be what that is converted to: give both kinds the same hub", pkg.dir, spoke.Import)
+			}
+		}
+	}
+	pkg := k.packages[spoke.Version]
+	if pkg == nil {
+		return nil // it is written with the tag
+	}
+	for _, s := range pkg.sources {
+		if slices.Contains(s.tags(conversionTag), hub.Import) {
+			return nil
+		}
+	}
+	for _, s := range pkg.sources {
+		if line := s.tagLine(conversionTag + former); former != "" && line != nil {
+			s.replace(line.Pos(), line.End(), "// "+conversionTag+hub.Import)
+			return nil
+		}
+	}
+	for _, s := range pkg.sources {
+		if name, _ := groupOf(s); name != "" {
+			s.insert(s.file.Package, "// "+conversionTag+hub.Import+"\n")
+			return nil
+		}
+	}
+	return k.project.problem(pkg.sources[0], pkg.sources[0].file.Package, "the package has no "+groupTag+": write // %s%s below that", conversionTag, hub.Import)
+}
+
+// tags are the values of a tag in the file's comments.
+func (s *source) tags(tag string) []string {
+	var values []string
+	s.eachTag(func(_ *ast.Comment, text string) {
+		if value, ok := strings.CutPrefix(text, tag); ok {
+			values = append(values, strings.TrimSpace(value))
+		}
+	})
+	return values
+}
+
+// tagLine is the comment that says nothing but a tag, or nil.
+func (s *source) tagLine(tag string) *ast.Comment {
+	var found *ast.Comment
+	s.eachTag(func(line *ast.Comment, text string) {
+		if text == tag {
+			found = line
+		}
+	})
+	return found
+}
+
+func (s *source) eachTag(do func(line *ast.Comment, text string)) {
+	for _, group := range s.file.Comments {
+		for _, line := range group.List {
+			if text := strings.TrimSpace(strings.TrimPrefix(line.Text, "//")); strings.HasPrefix(text, "+") {
+				do(line, text)
+			}
+		}
+	}
+}
+
+// mentions finds the import of a package, or the tag for conversions to it.
+func (s *source) mentions(importPath string) token.Pos {
+	if slices.Contains(s.tags(conversionTag), importPath) {
+		return s.file.Package
+	}
+	if spec := s.importSpec(importPath); spec != nil {
+		return spec.Pos()
+	}
+	return token.NoPos
+}
+
+func (s *source) importSpec(importPath string) *ast.ImportSpec {
+	for _, spec := range s.file.Imports {
+		if value, err := strconv.Unquote(spec.Path.Value); err == nil && value == importPath {
+			return spec
+		}
+	}
+	return nil
+}
+
+// ofHub are the names of the hub's package in the kind's element, other versions and the
+// package's facts aside.
+func (k *projectKind) ofHub() []string {
+	var names []string
+	k.eachOfHub(func(sel *ast.SelectorExpr) {
+		if sel.Sel.Name != "API" {
+			names = append(names, sel.Sel.Name)
+		}
+	})
+	return names
+}
+
+func (k *projectKind) eachOfHub(do func(*ast.SelectorExpr)) {
+	versions := k.call("Versions")
+	ast.Inspect(k.element, func(n ast.Node) bool {
+		if versions != nil && slices.ContainsFunc(versions.Args, func(a ast.Expr) bool { return a == n }) {
+			return false
+		}
+		if sel, ok := n.(*ast.SelectorExpr); ok && isSelector(sel, k.pkg, sel.Sel.Name) {
+			do(sel)
+		}
+		return true
+	})
+}
+
+// moveHub has everything that is made for the kind's hub speak of another package, which
+// declares names, and returns what it could not move: a line each.
+func (k *projectKind) moveHub(old, added kindData, names map[string]bool) ([]string, error) {
+	p := k.project
+	pkg := p.server.use(added.Import, added.Pkg)
+	k.eachOfHub(func(sel *ast.SelectorExpr) { p.server.replace(sel.X.Pos(), sel.X.End(), pkg) })
+	next, err := k.moveVersions(added, pkg)
+	if err != nil {
+		return nil, err
+	}
+	moved, err := k.moveFunctions(added)
+	if err != nil {
+		return nil, err
+	}
+	hooks, err := k.moveHooks(old, added, names)
+	return slices.Concat(next, moved, hooks), err
+}
+
+// moveVersions has the kind's other versions converted to the new hub.
+func (k *projectKind) moveVersions(added kindData, pkg string) ([]string, error) {
+	p := k.project
+	call := k.call("Versions")
+	if call == nil {
+		return nil, nil
+	}
+	var next []string
+	for _, arg := range call.Args {
+		version := innermost(arg)
+		if version == nil {
+			continue
+		}
+		if generated, ok := version.Fun.(*ast.IndexListExpr); ok && len(generated.Indices) == 2 {
+			spoke, _ := generated.Indices[0].(*ast.SelectorExpr)
+			hub, _ := generated.Indices[1].(*ast.SelectorExpr)
+			if spoke == nil || hub == nil {
+				continue
+			}
+			p.server.replace(hub.X.Pos(), hub.X.End(), pkg)
+			if other := k.packageOf(spoke.X); other != nil {
+				former := path.Join(p.module, k.hub.dir)
+				if k.convertedBeside(spoke.X) {
+					former = ""
+				}
+				if err := k.convert(newKindData(p, k.group, path.Base(other.dir), k.kind, k.resource), added, former); err != nil {
+					return nil, err
+				}
+			}
+			continue
+		}
+		for _, by := range version.Args[min(1, len(version.Args)):] {
+			at := fmt.Sprintf("%s:%d", p.show(p.server.path), p.server.fset.Position(by.Pos()).Line)
+			if sel, ok := by.(*ast.SelectorExpr); ok {
+				if other := k.packageOf(sel.X); other != nil {
+					if s, f := other.function(sel.Sel.Name); f != nil {
+						at = fmt.Sprintf("%s:%d", p.show(s.path), s.fset.Position(f.Pos()).Line)
+					}
+				}
+			}
+			next = append(next, fmt.Sprintf("edit %s   # have it convert to %s, the hub now", at, added.Version))
+		}
+	}
+	return next, nil
+}
+
+// convertedBeside tells whether another kind of a package is converted to the kind's hub.
+func (k *projectKind) convertedBeside(pkg ast.Expr) bool {
+	name, _ := pkg.(*ast.Ident)
+	found := false
+	ast.Inspect(k.project.server.file, func(n ast.Node) bool {
+		if n == k.element {
+			return false
+		}
+		if generated, ok := n.(*ast.IndexListExpr); ok && len(generated.Indices) == 2 && name != nil {
+			spoke, _ := generated.Indices[0].(*ast.SelectorExpr)
+			hub, _ := generated.Indices[1].(*ast.SelectorExpr)
+			found = found || spoke != nil && hub != nil && isSelector(spoke, name.Name, spoke.Sel.Name) && isSelector(hub, k.pkg, hub.Sel.Name)
+		}
+		return true
+	})
+	return found
+}
+
+// innermost is the first call in a chain of methods.
+func innermost(e ast.Expr) *ast.CallExpr {
+	for {
+		call, ok := e.(*ast.CallExpr)
+		if !ok {
+			return nil
+		}
+		sel, ok := call.Fun.(*ast.SelectorExpr)
+		if !ok {
+			return call
+		}
+		if _, chained := sel.X.(*ast.CallExpr); !chained {
+			return call
+		}
+		e = sel.X
+	}
+}
+
+// packageOf is the version's package that the server's file knows by that name, or nil.
+func (k *projectKind) packageOf(name ast.Expr) *apiPackage {
+	id, ok := name.(*ast.Ident)
+	if !ok {
+		return nil
+	}
+	for _, pkg := range k.packages {
+		if k.project.server.importName(path.Join(k.project.module, pkg.dir)) == id.Name {
+			return pkg
+		}
+	}
+	return nil
+}
+
+// moveFunctions removes the functions from the old hub that the server calls in the new
+// one, unless they are called there, too.
+func (k *projectKind) moveFunctions(added kindData) ([]string, error) {
+	p := k.project
+	all, err := p.readFiles(filepath.Join(p.root, filepath.FromSlash(k.hub.dir)))
+	if err != nil {
+		return nil, err
+	}
+	var next []string
+	for _, name := range k.ofHub() {
+		s, f := k.hub.function(name)
+		if f == nil {
+			continue
+		}
+		if caller, at := callerOf(all, name); caller != nil {
+			next = append(next, fmt.Sprintf("edit %s:%d   # %s is called in %s now; %s:%d still calls this one",
+				p.show(s.path), s.fset.Position(f.Pos()).Line, name, added.Version, p.show(caller.path), caller.fset.Position(at).Line))
+			continue
+		}
+		s.remove(f)
+	}
+	return next, nil
+}
+
+// callerOf finds what mentions a function beside its own declaration.
+func callerOf(sources []*source, name string) (*source, token.Pos) {
+	for _, s := range sources {
+		var at token.Pos
+		for _, d := range s.file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == name {
+				continue
+			}
+			mentioned(d, func(id *ast.Ident) {
+				if id.Name == name {
+					at = id.Pos()
+				}
+			})
+		}
+		if at.IsValid() {
+			return s, at
+		}
+	}
+	return nil, token.NoPos
+}
+
+// remove takes a declaration out of the file, and the imports that only it uses.
+func (s *source) remove(d ast.Decl) {
+	from := d.Pos()
+	if doc := docOf(d); doc != nil {
+		from = doc.Pos()
+	}
+	s.replace(from, d.End(), "")
+	s.removed = append(s.removed, d)
+	used := map[string]string{}
+	for _, other := range s.file.Decls {
+		if !slices.Contains(s.removed, other) {
+			for importPath, spec := range s.importsOf(other) {
+				used[importPath] = spec
+			}
+		}
+	}
+	for importPath := range s.importsOf(d) {
+		if _, still := used[importPath]; still {
+			continue
+		}
+		spec := s.importSpec(importPath)
+		from, to := spec.Pos(), spec.End()
+		for _, d := range s.file.Decls {
+			if g, ok := d.(*ast.GenDecl); ok && g.Tok == token.IMPORT && len(g.Specs) == 1 && g.Specs[0] == spec {
+				from, to = g.Pos(), g.End()
+			}
+		}
+		s.replace(from, to, "")
+	}
+}
+
+// moveHooks has the files beside the server's definition speak of the new hub, and says
+// where others do of the old one.
+func (k *projectKind) moveHooks(old, added kindData, names map[string]bool) ([]string, error) {
+	p := k.project
+	beside := filepath.Join(p.root, filepath.FromSlash(path.Dir(p.server.path)))
+	files, err := p.readFiles(beside)
+	if err != nil {
+		return nil, err
+	}
+	var next []string
+	for _, s := range files {
+		if s.path == p.server.path {
+			s = p.server
+		}
+		mine := s.selectors(old.Import, names)
+		if s == p.server {
+			k.eachOfHub(func(sel *ast.SelectorExpr) {
+				mine = slices.DeleteFunc(mine, func(other *ast.SelectorExpr) bool { return other == sel })
+			})
+			if versions := k.call("Versions"); versions != nil {
+				mine = slices.DeleteFunc(mine, func(sel *ast.SelectorExpr) bool { return versions.Pos() <= sel.Pos() && sel.End() <= versions.End() })
+			}
+		}
+		if len(mine) == 0 {
+			continue
+		}
+		if s != p.server {
+			facts, rest := s.facts(old.Import, names)
+			mine = append(mine, facts...)
+			if rest != nil {
+				next = append(next, fmt.Sprintf("edit %s:%d   # %s is that of %s, the former hub, and other kinds are used here, too: if it is for %s, take that of %s",
+					p.show(s.path), s.fset.Position(rest.Pos()).Line, rest.Sel.Name, old.Version, k.kind, added.Version))
+			}
+			s.rename(old.GroupVersion, added.GroupVersion)
+			k.hooks = append(k.hooks, s)
+		}
+		pkg := added.Pkg
+		if spec := s.importSpec(old.Import); s != p.server && len(s.selectors(old.Import, nil)) == len(mine) {
+			s.replace(spec.Pos(), spec.End(), fmt.Sprintf("%s %q", pkg, added.Import))
+		} else {
+			pkg = s.use(added.Import, added.Pkg)
+		}
+		for _, sel := range mine {
+			s.replace(sel.X.Pos(), sel.X.End(), pkg)
+		}
+	}
+	others, err := k.elsewhere(beside, old, added, names)
+	return append(next, others...), err
+}
+
+// facts are the places where the file names a package's API or AddToScheme. If it names
+// kinds of the package's that are not among names, nobody knows whose facts these are:
+// then rest is one such place, and there are no others.
+func (s *source) facts(importPath string, names map[string]bool) (all []*ast.SelectorExpr, rest *ast.SelectorExpr) {
+	others := false
+	for _, sel := range s.selectors(importPath, nil) {
+		switch {
+		case sel.Sel.Name == "API" || sel.Sel.Name == "AddToScheme":
+			all = append(all, sel)
+		case !names[sel.Sel.Name]:
+			others = true
+		}
+	}
+	if others && len(all) > 0 {
+		return nil, all[0]
+	}
+	return all, nil
+}
+
+// rename puts one text in place of another in the file's comments.
+func (s *source) rename(from, to string) {
+	for _, group := range s.file.Comments {
+		for _, line := range group.List {
+			if strings.Contains(line.Text, from) {
+				s.replace(line.Pos(), line.End(), strings.ReplaceAll(line.Text, from, to))
+			}
+		}
+	}
+}
+
+// elsewhere finds what speaks of the old hub and is neither beside the server's
+// definition nor in a version.
+func (k *projectKind) elsewhere(beside string, old, added kindData, names map[string]bool) ([]string, error) {
+	p := k.project
+	versions := filepath.Join(p.root, filepath.FromSlash(groupFolder(k.group)))
+	var next []string
+	err := filepath.WalkDir(p.root, func(file string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return nil // not readable for the go command either
+		case d.IsDir() && (file == versions || file != p.root && skipFolder(file, d.Name())):
+			return filepath.SkipDir
+		case d.IsDir() || filepath.Ext(file) != ".go" || filepath.Dir(file) == beside:
+			return nil
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil
+		}
+		s, err := p.parse(file, text)
+		if err != nil {
+			return err
+		}
+		if mine := s.selectors(old.Import, names); len(mine) > 0 && !s.generated() {
+			next = append(next, fmt.Sprintf("edit %s:%d   # it speaks of the %s of %s, the former hub: what the server calls gets that of %s",
+				p.show(s.path), s.fset.Position(mine[0].Pos()).Line, mine[0].Sel.Name, old.Version, added.Version))
+		}
+		return nil
+	})
+	return next, err
+}
+
+func (s *source) generated() bool { return ast.IsGenerated(s.file) }
+
+// selectors are the places where the file names something of a package; names says which,
+// all if it is nil.
+func (s *source) selectors(importPath string, names map[string]bool) []*ast.SelectorExpr {
+	pkg := s.importName(importPath)
+	if pkg == "" {
+		return nil
+	}
+	var all []*ast.SelectorExpr
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		if sel, ok := n.(*ast.SelectorExpr); ok && isSelector(sel, pkg, sel.Sel.Name) && (names == nil || names[sel.Sel.Name]) {
+			all = append(all, sel)
+		}
+		return true
+	})
+	return all
+}
+
+// readFiles reads the Go files of a folder, tests among them.
+func (p *project) readFiles(dir string) ([]*source, error) {
+	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", dir, err)
+	}
+	var files []*source
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", name, err)
+		}
+		s, err := p.parse(name, text)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, s)
+	}
+	return files, nil
+}
+
+// touched are the files that edits were made in.
+func (k *projectKind) touched() []*source {
+	files := append([]*source{k.project.server}, k.hooks...)
+	for _, pkg := range k.packages {
+		for _, s := range pkg.sources {
+			if len(s.edits) > 0 {
+				files = append(files, s)
+			}
+		}
+	}
+	return files
+}
