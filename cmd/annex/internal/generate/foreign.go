@@ -223,6 +223,9 @@ func (l *loaded) foreignFacts(s, target *source, own bool) (output, error) {
 	if len(objects.kinds) == 0 {
 		return output{}, noKinds(s.path)
 	}
+	if problems := l.formless(s); len(problems) > 0 {
+		return output{}, problems
+	}
 	exists := func(name string) bool { return s.declares(name) && l.universe[s.path].Functions[name] != nil }
 	data := struct {
 		facts

@@ -33,7 +33,8 @@ const (
 func exportedTypes(pkg *types.Package) []*types.Type {
 	var all []*types.Type
 	for _, t := range pkg.Types {
-		if t.Name.Package == pkg.Path && !namer.IsPrivateGoName(t.Name.Name) && len(t.TypeParams) == 0 {
+		// Only of structs does gengo tell the parameters; names have them too.
+		if t.Name.Package == pkg.Path && !namer.IsPrivateGoName(t.Name.Name) && !strings.Contains(t.Name.Name, "[") && len(t.TypeParams) == 0 {
 			all = append(all, t)
 		}
 	}

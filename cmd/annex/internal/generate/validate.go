@@ -58,6 +58,7 @@ func (l *loaded) validate(s *source) Problems {
 		}
 	}
 	if s.group != "" {
+		problems = append(problems, l.formless(s)...)
 		defined := definitions(l.roots(s))
 		for _, t := range exportedTypes(l.universe[s.path]) {
 			for _, m := range t.Members {
@@ -78,6 +79,60 @@ func (l *loaded) validate(s *source) Problems {
 		})
 	}
 	return problems
+}
+
+// methodless finds the exported types that cannot be given methods: with parameters,
+// and with fields of these names.
+func (l *loaded) methodless(s *source) Problems {
+	var problems Problems
+	at := func(pos token.Position, format string, args ...any) {
+		problems = append(problems, Problem{File: pos.Filename, Line: pos.Line, Message: fmt.Sprintf(format, args...)})
+	}
+	for _, t := range exportedTypes(l.universe[s.path]) {
+		if hasTag(t, "k8s:deepcopy-gen", "false") || hasTag(t, "kubebuilder:object:generate", "false") {
+			continue
+		}
+		for _, m := range t.Members {
+			if slices.Contains([]string{"DeepCopy", "DeepCopyInto", "DeepCopyObject", "OpenAPIModelName"}, m.Name) {
+				at(s.field(t.Name.Name, m.Name), "field %s.%s has the name of a method that is generated: rename it, its name in JSON may stay", t.Name.Name, m.Name)
+			}
+		}
+	}
+	for _, f := range s.files {
+		for _, d := range f.Decls {
+			g, ok := d.(*ast.GenDecl)
+			if !ok {
+				continue
+			}
+			for _, spec := range g.Specs {
+				if t, ok := spec.(*ast.TypeSpec); ok && isGenericData(t) && !strings.Contains(comments(g.Doc)+comments(t.Doc), "+k8s:deepcopy-gen=false") {
+					at(s.fset.Position(t.Pos()), "type %s has parameters, so no methods can be generated for it: declare types without, "+
+						"or say +k8s:deepcopy-gen=false above it if it is in no API object", t.Name.Name)
+				}
+			}
+		}
+	}
+	return problems
+}
+
+// isGenericData reports whether t is exported, has parameters, and is neither an
+// interface nor a function, which get no methods anyway.
+func isGenericData(t *ast.TypeSpec) bool {
+	switch t.Type.(type) {
+	case *ast.InterfaceType, *ast.FuncType:
+		return false
+	}
+	return t.TypeParams != nil && t.Name.IsExported()
+}
+
+func comments(group *ast.CommentGroup) string {
+	var b strings.Builder
+	if group != nil {
+		for _, c := range group.List {
+			b.WriteString(c.Text + "\n")
+		}
+	}
+	return b.String()
 }
 
 // notKinds finds the types that their lists say are kinds, and lists that are none,

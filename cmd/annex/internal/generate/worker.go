@@ -95,11 +95,18 @@ func generateAll(ctx context.Context, req request) (response, error) {
 		return response{}, err
 	}
 	defer l.validations.stop()
+	var problems Problems
+	for _, s := range l.sources {
+		problems = append(problems, l.methodless(s)...)
+	}
+	if len(problems) > 0 {
+		return response{}, problems
+	}
 	stubs := map[string]string{}
 	for _, s := range slices.Concat(l.sources, l.neighbours) {
 		stubs[s.path] = l.stub(s)
 	}
-	problems, err := l.check(stubs)
+	problems, err = l.check(stubs)
 	if err != nil {
 		return response{}, err
 	}

@@ -246,6 +246,9 @@ func (g *generation) field(m *message, member types.Member) *field {
 	default:
 		f.name = namer.IL(member.Name)
 	}
+	if !protoName.MatchString(f.name) {
+		return problem("%s is no name in protobuf: give it a name in JSON of English letters, digits and _", member.Name)
+	}
 	if err := g.fill(f, member.Type); err != nil {
 		return problem("%v", err)
 	}
@@ -323,7 +326,7 @@ func (g *generation) value(t *types.Type) (value, error) {
 		if t == types.Byte {
 			name = "a single byte or int8"
 		}
-		return value{}, fmt.Errorf("%s has no form in protobuf: use int32, int64, uint32 or uint64%s", name, wayOut)
+		return value{}, fmt.Errorf("%s has no form in protobuf: use int32, int64 or uint32%s", name, wayOut)
 	case types.Slice:
 		if isBytes(u) {
 			return value{proto: "bytes", kind: octets, goType: t}, nil

@@ -1,0 +1,215 @@
+package generate
+
+import (
+	"cmp"
+	"fmt"
+	"go/token"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/gengo/v2/namer"
+	"k8s.io/gengo/v2/types"
+)
+
+// wellFormedTag is what reflect reads of a struct tag; it takes no notice of the rest.
+var wellFormedTag = regexp.MustCompile(`^ *([^\s":]+:"([^"\\]|\\.)*"( +|$))*$`)
+
+// formless finds the fields of API objects that have no form in JSON, or not the one
+// that OpenAPI says: Go would encode them all the same, and the server fail when
+// somebody writes or applies such an object.
+func (l *loaded) formless(s *source) Problems {
+	f := &forms{l: l, seen: map[*types.Type]bool{}}
+	for _, t := range l.roots(s) {
+		f.walk(t, s.declared[t.Name.Name])
+	}
+	return f.problems
+}
+
+type forms struct {
+	l        *loaded
+	seen     map[*types.Type]bool
+	problems Problems
+}
+
+// walk checks the fields of t and of the structs that they lead to. Without a place
+// of its own in the pass, a field is told at the one that leads to it, which is at.
+func (f *forms) walk(t *types.Type, at token.Position) {
+	if f.seen[t] || t.Name.Package == "" || slices.Contains(suppliedPackages, t.Name.Package) {
+		return
+	}
+	f.seen[t] = true
+	f.fields(t, "", at, map[string]string{})
+}
+
+// fields checks the fields of t, whose names in JSON are taken already by the fields
+// that names tells; inlinedAs is the path to t in the struct that they are in.
+func (f *forms) fields(t *types.Type, inlinedAs string, at token.Position, names map[string]string) {
+	owner := f.l.declaring(t.Name.Package)
+	for _, m := range t.Members {
+		pos, who := at, t.Name.Name+"."+m.Name
+		if owner != nil {
+			pos = owner.field(t.Name.Name, m.Name)
+		} else {
+			who = t.Name.Package + "." + who
+		}
+		path := inlinedAs + m.Name
+		name, what := jsonName(m, owner != nil)
+		if what == "" && name != "-" {
+			what = cmp.Or(metaName(m, name), noForm(m.Type))
+		}
+		if there, taken := names[name]; what == "" && taken {
+			what = fmt.Sprintf("its name in JSON, %q, is that of %s, too: rename one", name, there)
+		}
+		if what != "" {
+			f.problems = append(f.problems, Problem{File: pos.Filename, Line: pos.Line, Message: fmt.Sprintf("field %s: %s", who, what)})
+			continue
+		}
+		target := structOf(m.Type)
+		switch {
+		case name == "-":
+		case name == "":
+			if target != nil {
+				f.fields(target, path+".", pos, names)
+			}
+		default:
+			names[name] = path
+			if target != nil {
+				f.walk(target, pos)
+			}
+		}
+	}
+}
+
+// declaring returns the package of the pass with this path, or nil.
+func (l *loaded) declaring(path string) *source {
+	if s := l.source(path); s != nil {
+		return s
+	}
+	return pick(l.neighbours, path)
+}
+
+// jsonName returns what m is called in JSON, "-" if it is not there, and nothing if its
+// own fields take its place; or what is wrong. mendable says that somebody can edit m.
+func jsonName(m types.Member, mendable bool) (name, wrong string) {
+	if namer.IsPrivateGoName(m.Name) && !m.Embedded {
+		return "-", "it is not exported, and no object with such a field can be applied: export it, or remove it"
+	}
+	if mendable && !wellFormedTag.MatchString(m.Tags) {
+		return "-", fmt.Sprintf("the tag `%s` is not well-formed, so that Go overlooks it: write `json:\"name\"`, without a space after the colon", m.Tags)
+	}
+	tag, tagged := reflect.StructTag(m.Tags).Lookup("json")
+	if tag == "-" {
+		return "-", ""
+	}
+	name, options, _ := strings.Cut(tag, ",")
+	switch {
+	case name == "-":
+		return "-", `in JSON it would be called -: leave it out with json:"-", or give it a name`
+	case name != "":
+		return name, ""
+	case m.Embedded && !tagged && mendable:
+		return "-", fmt.Sprintf(`an embedded type without a tag is in JSON, but not in OpenAPI: say json:"%s"`, embeddedTag(m))
+	case m.Embedded:
+		return "", ""
+	case options != "":
+		return "-", fmt.Sprintf(`json:"%s" gives it no name: write json:"%s"`, tag, strings.Replace(strings.ToLower(m.Name[:1])+m.Name[1:]+","+options, ",inline", "", 1))
+	}
+	return m.Name, ""
+}
+
+func embeddedTag(m types.Member) string {
+	if isMeta(m, "ObjectMeta") || isMeta(m, "ListMeta") {
+		return "metadata,omitempty"
+	}
+	return ",inline"
+}
+
+// metaName checks that what is common to all objects is where clients look for it.
+func metaName(m types.Member, name string) string {
+	switch {
+	case !m.Embedded:
+	case isMeta(m, "TypeMeta") && name != "":
+		return `apiVersion and kind belong to the object itself: say json:",inline"`
+	case (isMeta(m, "ObjectMeta") || isMeta(m, "ListMeta")) && name != "metadata":
+		return `clients look for it in metadata: say json:"metadata,omitempty"`
+	}
+	return ""
+}
+
+func isMeta(m types.Member, name string) bool {
+	return m.Type.Name == types.Name{Package: metaPackage, Name: name}
+}
+
+// noForm says what in t a server cannot serve and what to do about it, or nothing.
+func noForm(t *types.Type) string {
+	switch {
+	case t.Name == types.Name{Package: "encoding/json", Name: "RawMessage"}:
+		return "OpenAPI takes json.RawMessage for a string: use runtime.RawExtension for objects, apiextensionsv1.JSON for anything"
+	case hasOwnJSON(t):
+		return ""
+	}
+	switch t.Kind {
+	case types.Alias:
+		return noForm(t.Underlying)
+	case types.Array:
+		return "an array cannot be applied: use a slice"
+	case types.Pointer:
+		if underlying(t.Elem).Kind == types.Pointer {
+			return "a pointer to a pointer cannot be applied: use one pointer"
+		}
+		return noForm(t.Elem)
+	case types.Slice:
+		return noForm(t.Elem)
+	case types.Map:
+		if key := underlying(t.Key); key != types.String {
+			return fmt.Sprintf("keys of type %s have no form in OpenAPI: use strings", t.Key.Name.Name)
+		}
+		return noForm(t.Elem)
+	case types.Struct:
+		if strings.Contains(t.Name.Name, "[") || len(t.TypeParams) > 0 {
+			return fmt.Sprintf("type %s is generic, and has neither copying methods nor OpenAPI: declare a type without parameters", t.Name.Name)
+		}
+	case types.Builtin, types.Unsupported, types.Unknown:
+		switch name := t.Name.Name; name {
+		case "uint64", "uintptr":
+			return name + " cannot be applied: use int64"
+		case "rune":
+			return "rune is no type of OpenAPI's: use int32, or string for text"
+		case "complex64", "complex128":
+			return name + " has no form in JSON: use strings"
+		}
+	}
+	return ""
+}
+
+// underlying follows names of types, but not pointers.
+func underlying(t *types.Type) *types.Type {
+	for t.Kind == types.Alias {
+		t = t.Underlying
+	}
+	return t
+}
+
+// structOf returns the struct that values of t are made of, or nil.
+func structOf(t *types.Type) *types.Type {
+	for !hasOwnJSON(t) {
+		switch t.Kind {
+		case types.Struct:
+			return t
+		case types.Alias:
+			t = t.Underlying
+		case types.Pointer, types.Slice, types.Map:
+			t = t.Elem
+		default:
+			return nil
+		}
+	}
+	return nil
+}
+
+// hasOwnJSON reports whether t says itself how it looks in JSON.
+func hasOwnJSON(t *types.Type) bool {
+	return t.Methods["MarshalJSON"] != nil
+}
