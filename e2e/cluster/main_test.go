@@ -48,8 +48,10 @@ func runTests(m *testing.M) (int, error) {
 	if run, err = os.MkdirTemp("", "annex-cluster-"); err != nil {
 		return 0, err
 	}
-	if err := buildWardle(); err != nil {
-		return 0, err
+	for _, sample := range []string{"wardle", "cicd"} {
+		if err := build(sample); err != nil {
+			return 0, err
+		}
 	}
 	dir := filepath.Join(run, "host")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -66,11 +68,11 @@ func runTests(m *testing.M) (int, error) {
 	return code, host.Stop()
 }
 
-// buildWardle leaves the sample in the repository's bin, built as the e2e module does:
+// build leaves a sample in the repository's bin, built as the e2e module does:
 // in the workspace, which this module is not a part of.
-func buildWardle() error {
-	cmd := exec.Command("go", "build", "-o", filepath.Join(bin, "wardle"), ".")
-	cmd.Dir = "../../samples/wardle"
+func build(sample string) error {
+	cmd := exec.Command("go", "build", "-o", filepath.Join(bin, sample), ".")
+	cmd.Dir = "../../samples/" + sample
 	cmd.Env = append(os.Environ(), "GOWORK=", "PWD=")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", cmd, err, out)
