@@ -52,6 +52,7 @@ func hasSource(path string) bool {
 
 // folders calls visit with root and the folders below it that may hold source.
 func folders(root string, visit func(dir string, files []fs.DirEntry) error) error {
+	root += string(filepath.Separator) // a walk begins at what a symbolic link leads to only then
 	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case os.IsNotExist(err) && path != root:

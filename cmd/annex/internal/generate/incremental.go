@@ -182,16 +182,17 @@ func sumOf(file string) (sum string, changed time.Time, err error) {
 // folders returns dirs and, as wildcards may match in any, all that are in the module.
 func folders(r moduleRequest, dirs []string) []string {
 	all := slices.Clone(dirs)
-	_ = filepath.WalkDir(r.dir, func(path string, d fs.DirEntry, err error) error {
+	root := r.dir + string(filepath.Separator) // a walk begins at what a symbolic link leads to only then
+	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return nil // not readable for the go command either
 		case !d.IsDir():
 			return nil
-		case path != r.dir && skipFolder(path, d.Name()):
+		case path != root && skipFolder(path, d.Name()):
 			return filepath.SkipDir
 		}
-		all = append(all, path)
+		all = append(all, filepath.Clean(path))
 		return nil
 	})
 	slices.Sort(all)

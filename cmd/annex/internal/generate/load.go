@@ -340,6 +340,7 @@ func findGenerated() ([]string, error) {
 		return nil, nil
 	}
 	var found []string
+	root += string(filepath.Separator) // a walk begins at what a symbolic link leads to only then
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -478,6 +479,9 @@ func listProblem(err error) error {
 		return Problem{Message: "the go command is not in PATH: install Go from https://go.dev/dl"}
 	case outsideModule.MatchString(msg):
 		return Problem{Message: "there is no Go module here: run go mod init, or go to the folder of one"}
+	}
+	if strings.Contains(msg, "inconsistent vendoring") {
+		return Problem{Message: "the folder vendor does not hold what go.mod requires: run go mod vendor, or set GOFLAGS=-mod=mod"}
 	}
 	// An error in a dependency comes with its position in the text.
 	if m := positioned.FindStringSubmatch(msg); m != nil {

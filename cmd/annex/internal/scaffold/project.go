@@ -47,6 +47,10 @@ func findProject(dir string) (*project, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the current folder: %w", err)
 	}
+	// A walk does not enter a folder that is a symbolic link, not even at its root.
+	if resolved, err := filepath.EvalSymlinks(from); err == nil {
+		from = resolved
+	}
 	p := &project{from: from, root: from}
 	for {
 		text, err := os.ReadFile(filepath.Join(p.root, "go.mod"))
