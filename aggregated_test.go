@@ -286,6 +286,41 @@ func TestObjectsAreCreatedInTheHostsNamespaces(t *testing.T) {
 	}
 }
 
+// The host's garbage collector takes these finalizers away. A server that stands alone has
+// none, and deletes at once.
+func TestDeletionsWaitForTheHostsGarbageCollector(t *testing.T) {
+	host := hosttest.Start(t)
+	j := join(t, host, shop(), annex.Options{}).ready()
+	const path = "/apis/shop.example.com/v1/namespaces/default/widgets"
+	for policy, finalizer := range map[string]string{"Foreground": "foregroundDeletion", "Orphan": "orphan", "Background": ""} {
+		name := strings.ToLower(policy)
+		if a := j.admin().post(path, fmt.Sprintf(oneWidget, name)); a.code != http.StatusCreated {
+			t.Fatalf("%d %s", a.code, a.raw)
+		}
+		if a := j.admin().do(http.MethodDelete, path+"/"+name+"?propagationPolicy="+policy, "", ""); a.code != http.StatusOK {
+			t.Errorf("%s: %d %s", policy, a.code, a.raw)
+		}
+		a := j.admin().get(path + "/" + name)
+		if finalizer == "" && a.code != http.StatusNotFound {
+			t.Errorf("%s: %d %s", policy, a.code, a.raw)
+		}
+		if finalizer != "" && !strings.Contains(string(a.raw), `"finalizers":["`+finalizer+`"]`) {
+			t.Errorf("%s: %d %s", policy, a.code, a.raw)
+		}
+	}
+	patch := func(name string) *answer {
+		return j.admin().do(http.MethodPatch, path+"/"+name, "application/merge-patch+json", `{"metadata":{"finalizers":null}}`)
+	}
+	for _, name := range []string{"foreground", "orphan"} {
+		if a := patch(name); a.code != http.StatusOK {
+			t.Errorf("%s: %d %s", name, a.code, a.raw)
+		}
+		if a := j.admin().get(path + "/" + name); a.code != http.StatusNotFound {
+			t.Errorf("%s is left: %d %s", name, a.code, a.raw)
+		}
+	}
+}
+
 func TestMissingPermissionsAreNamedUntilTheyAreThere(t *testing.T) {
 	for name, test := range map[string]struct {
 		forbidden []string

@@ -38,6 +38,10 @@ type Options struct {
 	Host any
 	// Hooks are the admission hooks of all kinds.
 	Hooks *admit.Hooks
+	// GarbageCollected says that somebody collects garbage by owner references: a
+	// deletion may wait for it, which takes the finalizers foregroundDeletion and orphan
+	// away.
+	GarbageCollected bool
 }
 
 // Kind serves one kind: the same storage in all its versions.
@@ -77,6 +81,7 @@ func NewKind(k *define.Kind, options Options) (*Kind, error) {
 	if err := store.CompleteWithOptions(storeOptions); err != nil {
 		return nil, fmt.Errorf("storage of %s: %w", k.GroupResource(), err)
 	}
+	store.EnableGarbageCollection = options.GarbageCollected && keepsFinalizers(k)
 	return withStatus(k, store, main, options), nil
 }
 
@@ -89,6 +94,13 @@ func withStatus(k *define.Kind, store *genericregistry.Store, main strategy, opt
 		kind.status = &status
 	}
 	return kind
+}
+
+// keepsFinalizers is false for kinds whose objects are in a system that has no place for
+// metadata.
+func keepsFinalizers(k *define.Kind) bool {
+	source := k.Owner().Source
+	return source == nil || source.KeepsMetadata
 }
 
 func singular(k *define.Kind) schema.GroupResource {

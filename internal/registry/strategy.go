@@ -148,8 +148,7 @@ func (s strategy) validate(ctx context.Context, obj runtime.Object) field.ErrorL
 // validateFinalizers refuses what would be lost without anybody noticing before it
 // is needed.
 func (s strategy) validateFinalizers(obj runtime.Object) field.ErrorList {
-	source := s.kind.Owner().Source
-	if source == nil || source.KeepsMetadata || len(accessor(obj).GetFinalizers()) == 0 {
+	if keepsFinalizers(s.kind) || len(accessor(obj).GetFinalizers()) == 0 {
 		return nil
 	}
 	return field.ErrorList{field.Forbidden(field.NewPath("metadata", "finalizers"),

@@ -177,6 +177,7 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 				UnconditionalUpdate: s.options.UnrestrictedUpdate,
 				Host:                handle,
 				Hooks:               hooks,
+				GarbageCollected:    s.hosted != nil,
 			}
 		}
 		kind, err := registry.NewKind(k, options(k))
