@@ -18,6 +18,9 @@ const (
 	// server says so: kube-apiservers are restarted one after another, and what was read
 	// from them stays true meanwhile.
 	patience = time.Minute
+	// settling is how long a host that comes back may refuse before that is believed: a
+	// kube-apiserver that has just started answers 403 until it has read its roles.
+	settling = 10 * time.Second
 	// Requests that fail are repeated after firstRetry, and then after up to lastRetry.
 	firstRetry, lastRetry = 250 * time.Millisecond, 5 * time.Second
 )
@@ -36,12 +39,18 @@ type contact struct {
 	answered bool // it has been well at some time
 	problem  error
 	since    time.Time
+	refused  time.Time // when it first refused after it had not answered; zero otherwise
 }
 
 // lacking is the problem that a permission is missing.
 type lacking struct{ need Need }
 
 func (e *lacking) Error() string { return e.need.String() }
+
+func isLacking(problem error) bool {
+	_, ok := problem.(*lacking)
+	return ok
+}
 
 // unreachable is the problem that the host does not answer.
 type unreachable struct {
@@ -66,6 +75,11 @@ func (c *contact) set(problem error) {
 	first := !c.answered
 	was := c.problem
 	c.problem = problem
+	if !isLacking(problem) {
+		c.refused = time.Time{}
+	} else if was != nil && !isLacking(was) {
+		c.refused = time.Now()
+	}
 	if problem == nil {
 		c.answered, c.since = true, time.Time{}
 	} else if c.since.IsZero() {
@@ -98,7 +112,8 @@ func (c *contact) err() error {
 		}
 		return nil
 	}
-	if _, ok := c.problem.(*lacking); !ok && c.answered && time.Since(c.since) < patience {
+	refused := isLacking(c.problem) && (c.refused.IsZero() || time.Since(c.refused) > settling)
+	if !refused && c.answered && time.Since(c.since) < patience {
 		return nil
 	}
 	return c.problem

@@ -86,9 +86,25 @@ func TestAHostThatDoesNotAnswerIsMissedAfterAWhile(t *testing.T) {
 	if err := c.err(); err != forbidden {
 		t.Errorf("a permission that was taken: %v", err)
 	}
+	c.set(gone)
+	c.set(forbidden)
+	if err := c.err(); err != nil || c.well() {
+		t.Errorf("forbidden by a host that has just come back: %v, well %v", err, c.well())
+	}
+	c.refused = time.Now().Add(-2 * settling)
+	c.set(forbidden)
+	if err := c.err(); err != forbidden {
+		t.Errorf("still forbidden by a host that came back: %v", err)
+	}
 	c.set(nil)
 	if err := c.err(); err != nil {
 		t.Errorf("at the end: %v", err)
+	}
+	c = &contact{need: c.need, changed: func() {}, failed: make(chan struct{}, 1)}
+	c.set(gone)
+	c.set(forbidden)
+	if err := c.err(); err != forbidden {
+		t.Errorf("forbidden by a host that never gave anything: %v", err)
 	}
 }
 
