@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -51,9 +52,14 @@ func restarts(t *testing.T, w *wardle) {
 func awaitAvailable(t *testing.T, status apiregistrationv1.ConditionStatus) {
 	t.Helper()
 	for _, version := range []string{"v1alpha1.", "v1beta1."} {
-		if err := host.AwaitAvailable(ending(t), version+group, status); err != nil {
-			t.Fatal(err)
-		}
+		eventually(t, "what the host says", func(ctx context.Context) error {
+			if err := host.CheckAgain(ctx, version+group); err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+			defer cancel()
+			return host.AwaitAvailable(ctx, version+group, status)
+		})
 	}
 }
 

@@ -180,6 +180,17 @@ func nobodyIsRefused(t *testing.T, w *wardle) {
 // get returns the status and the body of an answer.
 func get(t *testing.T, config *rest.Config, path string, header http.Header) (int, string) {
 	t.Helper()
+	response := do(t, config, path, header)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(body)
+}
+
+func do(t *testing.T, config *rest.Config, path string, header http.Header) *http.Response {
+	t.Helper()
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		t.Fatal(err)
@@ -193,10 +204,5 @@ func get(t *testing.T, config *rest.Config, path string, header http.Header) (in
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return response.StatusCode, string(body)
+	return response
 }

@@ -73,7 +73,7 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 func (c *Cluster) start(ctx context.Context) error {
 	for _, program := range []string{"etcd", "kube-apiserver", "kube-controller-manager"} {
 		if _, err := os.Stat(filepath.Join(c.options.Bin, program)); err != nil {
-			return fmt.Errorf("%w: make builds it", err)
+			return fmt.Errorf("%w: make cluster builds it", err)
 		}
 	}
 	var err error

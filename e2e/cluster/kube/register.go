@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
@@ -106,6 +107,18 @@ func (c *Cluster) AwaitAvailable(ctx context.Context, name string, status apireg
 		return fmt.Errorf("APIService %s is not available=%s: %w: %w", name, status, err, last)
 	}
 	return nil
+}
+
+// CheckAgain makes the cluster look at once whether an APIService is available. By
+// itself it looks when the APIService changes, and every half minute.
+func (c *Cluster) CheckAgain(ctx context.Context, name string) error {
+	client, err := aggregator.NewForConfig(c.admin)
+	if err != nil {
+		return err
+	}
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"checked":%q}}}`, time.Now().Format(time.RFC3339Nano))
+	_, err = client.ApiregistrationV1().APIServices().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
 }
 
 // Unregister removes APIServices. Those that are not there are no mistake.
