@@ -76,6 +76,7 @@ func newRoot(module Module) *cobra.Command {
 		newCreate(module),
 		newDeploy(),
 		newDescribe(),
+		newDoctor(),
 		newExport(),
 		newGenerate(module),
 		newImage(),

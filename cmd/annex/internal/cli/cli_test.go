@@ -42,6 +42,7 @@ func TestScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	cluster := ward(t)
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata/script",
 		UpdateScripts: os.Getenv("UPDATE") != "",
@@ -49,6 +50,11 @@ func TestScripts(t *testing.T) {
 			annex, err := exec.LookPath("annex")
 			if err != nil {
 				return err
+			}
+			for name, server := range map[string]string{"ward": cluster.URL, "unreachable": "https://127.0.0.1:1"} {
+				if err := writeKubeconfig(env.WorkDir, name, server); err != nil {
+					return err
+				}
 			}
 			env.Vars = append(env.Vars,
 				"GOMODCACHE="+caches[0], "GOCACHE="+caches[1], "GOROOT="+caches[2],

@@ -1,0 +1,184 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/annexapi/annex/cmd/annex/internal/doctor"
+)
+
+func newDoctor() *cobra.Command {
+	var options doctor.Options
+	var fix fixing
+	var output string
+	cmd := &cobra.Command{
+		Use:   "doctor [APISERVICE | GROUP/VERSION | GROUP ...]",
+		Short: "Find out why an aggregated API server is not available",
+		Long: `Walks the chain that a request to an aggregated API server passes, of Annex or any
+other: APIService, Service, endpoints, connection, certificate, front proxy,
+permissions of the server's service account, discovery, watches, OpenAPI. It prints a
+line for each link, and for the first that is broken by what that is known, and its
+repair. Without arguments it does so for all APIServices that lead to a Service.
+
+Everything is seen through the cluster's API server, with what the user of the
+kubeconfig may see; what cannot be looked at is said to be so. Where the server's
+address can be reached from this machine, its certificate is read there; no request is
+sent to it. Nothing is changed without --fix, which creates missing bindings to the
+roles extension-apiserver-authentication-reader and system:auth-delegator, after asking.
+
+The exit code is 1 if something is broken or the cluster cannot be asked.`,
+		Example: `  annex doctor
+  annex doctor v1alpha1.wardle.example.com
+  annex doctor metrics.k8s.io/v1beta1 --all --output json
+  annex doctor wardle.example.com --fix --dry-run`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			options.Names = args
+			if err := checkDoctor(options, fix, output); err != nil {
+				return usageError{fmt.Errorf("doctor: %w", err)}
+			}
+			options.All = options.All || fix.on
+			diagnoses, err := doctor.Examine(cmd.Context(), options)
+			if err != nil {
+				return fmt.Errorf("doctor: %w", err)
+			}
+			if fix.on {
+				if diagnoses, err = fix.run(cmd, options, diagnoses); err != nil {
+					return fmt.Errorf("doctor: %w", err)
+				}
+			}
+			return printDiagnoses(cmd.OutOrStdout(), diagnoses, options, output)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&options.Kubeconfig, "kubeconfig", "", "file that says how to reach the cluster; by default the one that kubectl takes")
+	flags.StringVar(&options.Context, "context", "", "context of the kubeconfig; by default its current one")
+	flags.BoolVar(&options.All, "all", false, "go on after the first broken link")
+	flags.DurationVar(&options.Slow, "slow", 100*time.Millisecond, "what the list of resources may take, without the way to the cluster")
+	flags.DurationVar(&options.Patience, "timeout", 10*time.Second, "bound of each request, and of the wait for the end of a list")
+	flags.StringVar(&options.ServiceAccount, "service-account", "", "NAMESPACE/NAME that the server asks the cluster as; by default that of the Service's pods")
+	flags.BoolVar(&fix.on, "fix", false, "create the bindings to auth-reader and auth-delegator that are missing, after asking")
+	flags.BoolVar(&fix.yes, "yes", false, "with --fix: do not ask")
+	flags.BoolVar(&fix.dryRun, "dry-run", false, "with --fix: print what would be created, and have the cluster check it")
+	flags.StringVarP(&output, "output", "o", "text", "format of the result: text or json")
+	return cmd
+}
+
+func checkDoctor(options doctor.Options, fix fixing, output string) error {
+	for _, name := range options.Names {
+		if err := doctor.CheckName(name); err != nil {
+			return err
+		}
+	}
+	namespace, name, both := strings.Cut(options.ServiceAccount, "/")
+	switch {
+	case output != "text" && output != "json":
+		return fmt.Errorf("--output %q: use text or json", output)
+	case options.ServiceAccount != "" && (!both || namespace == "" || name == "" || strings.Contains(name, "/")):
+		return fmt.Errorf("--service-account %q: use NAMESPACE/NAME", options.ServiceAccount)
+	case options.Slow <= 0:
+		return fmt.Errorf("--slow %s: use a time above zero", options.Slow)
+	case options.Patience <= 0:
+		return fmt.Errorf("--timeout %s: use a time above zero", options.Patience)
+	case !fix.on && (fix.yes || fix.dryRun):
+		return errors.New("--yes and --dry-run are for --fix")
+	}
+	return nil
+}
+
+// printDiagnoses prints them. It fails if something is broken.
+func printDiagnoses(w io.Writer, diagnoses []doctor.Diagnosis, options doctor.Options, output string) error {
+	broken := 0
+	for i := range diagnoses {
+		if diagnoses[i].First() != nil {
+			broken++
+		}
+	}
+	if output == "json" {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		e.SetEscapeHTML(false)
+		if diagnoses == nil {
+			diagnoses = []doctor.Diagnosis{}
+		}
+		if err := e.Encode(map[string]any{"apiServices": diagnoses, "broken": broken}); err != nil {
+			return fmt.Errorf("doctor: %w", err)
+		}
+	} else {
+		for i := range diagnoses {
+			diagnoses[i].Print(w, options.All)
+			fmt.Fprintln(w)
+		}
+		switch {
+		case len(diagnoses) == 0:
+			fmt.Fprintln(w, "No APIService leads to a Service: the cluster aggregates no other API server.")
+		default:
+			fmt.Fprintf(w, "%d of %d broken.\n", broken, len(diagnoses))
+		}
+	}
+	if broken > 0 {
+		return errReported
+	}
+	return nil
+}
+
+// fixing is what --fix does.
+type fixing struct{ on, yes, dryRun bool }
+
+// run repairs what it may and returns what is found after that. It tells of it on the
+// error output, for the result is of the other.
+func (f fixing) run(cmd *cobra.Command, options doctor.Options, diagnoses []doctor.Diagnosis) ([]doctor.Diagnosis, error) {
+	repairs := doctor.Repairs(diagnoses)
+	if len(repairs) == 0 {
+		fmt.Fprintln(cmd.ErrOrStderr(), "nothing that --fix repairs is broken")
+		return diagnoses, nil
+	}
+	answers := bufio.NewReader(cmd.InOrStdin())
+	var done []doctor.Repair
+	for _, r := range repairs {
+		agreed, err := f.apply(cmd.Context(), options, r, answers, cmd.ErrOrStderr())
+		if err != nil {
+			return nil, err
+		}
+		if agreed {
+			done = append(done, r)
+		}
+	}
+	if f.dryRun || len(done) == 0 {
+		return diagnoses, nil
+	}
+	return doctor.ExamineRepaired(cmd.Context(), options, done)
+}
+
+func (f fixing) apply(ctx context.Context, options doctor.Options, r doctor.Repair, answers *bufio.Reader, w io.Writer) (bool, error) {
+	if f.dryRun {
+		if err := r.Apply(ctx, options, true); err != nil {
+			return false, err
+		}
+		fmt.Fprintf(w, "would create:\n%s", r.YAML())
+		return true, nil
+	}
+	if !f.yes {
+		fmt.Fprintf(w, "%sCreate it? [y/N] ", r.YAML())
+		line, err := answers.ReadString('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return false, err
+		}
+		if answer := strings.ToLower(strings.TrimSpace(line)); answer != "y" && answer != "yes" {
+			fmt.Fprintln(w, "left as it is")
+			return false, nil
+		}
+	}
+	if err := r.Apply(ctx, options, false); err != nil {
+		return false, err
+	}
+	fmt.Fprintf(w, "done: %s\n", r.Command)
+	return true, nil
+}

@@ -1,0 +1,448 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	apidiscovery "k8s.io/api/apidiscovery/v2"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/version"
+
+	"github.com/annexapi/annex/cmd/annex/internal/typo"
+)
+
+// apiService is what is looked at of an APIService. Its types are in a module that
+// brings an API server along.
+type apiService struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		Service               *serviceReference `json:"service"`
+		Group                 string            `json:"group"`
+		Version               string            `json:"version"`
+		InsecureSkipTLSVerify bool              `json:"insecureSkipTLSVerify"`
+		CABundle              []byte            `json:"caBundle"`
+		GroupPriorityMinimum  int32             `json:"groupPriorityMinimum"`
+		VersionPriority       int32             `json:"versionPriority"`
+	} `json:"spec"`
+	Status struct {
+		Conditions []struct {
+			Type    string `json:"type"`
+			Status  string `json:"status"`
+			Reason  string `json:"reason"`
+			Message string `json:"message"`
+		} `json:"conditions"`
+	} `json:"status"`
+}
+
+type serviceReference struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Port      int32  `json:"port"`
+}
+
+func (s *serviceReference) String() string {
+	return fmt.Sprintf("%s/%s:%d", s.Namespace, s.Name, s.Port)
+}
+
+// dnsName is by what the API server asks for the server, and what its certificate has
+// to name.
+func (s *serviceReference) dnsName() string { return s.Name + "." + s.Namespace + ".svc" }
+
+func (s *apiService) path() string { return "/apis/" + s.Spec.Group + "/" + s.Spec.Version }
+
+// available is the condition that the API server keeps, or "" if it has not said any.
+func (s *apiService) available() (status, reason, message string) {
+	for _, c := range s.Status.Conditions {
+		if c.Type == "Available" {
+			return c.Status, c.Reason, c.Message
+		}
+	}
+	return "", "", ""
+}
+
+// local tells whether the API server serves the version itself: it is built in, or of a
+// CustomResourceDefinition.
+func (s *apiService) local() bool { return s.Spec.Service == nil }
+
+// builtIn tells whether the API server itself brings the version.
+func (s *apiService) builtIn() bool {
+	return s.local() && s.Labels["kube-aggregator.kubernetes.io/automanaged"] == "onstart"
+}
+
+func (s *apiService) owner() string {
+	switch {
+	case s.builtIn():
+		return "the API server itself"
+	case s.local():
+		return "a CustomResourceDefinition"
+	}
+	return "the Service " + s.Spec.Service.Namespace + "/" + s.Spec.Service.Name
+}
+
+// writer is who set a field of the spec last, if the object says so.
+func (s *apiService) writer(field string) string {
+	for _, m := range s.ManagedFields {
+		if m.FieldsV1 != nil && strings.Contains(string(m.FieldsV1.GetRawBytes()), `"f:`+field+`"`) && m.Time != nil {
+			return fmt.Sprintf("%s was last written by %q at %s", field, m.Manager, m.Time.UTC().Format("2006-01-02 15:04:05Z"))
+		}
+	}
+	return ""
+}
+
+func (h *host) apiServices(ctx context.Context) ([]apiService, error) {
+	var list struct{ Items []apiService }
+	if err := h.read(ctx, "/apis/apiregistration.k8s.io/v1/apiservices", &list); err != nil {
+		return nil, fmt.Errorf("list APIServices: %w", err)
+	}
+	for i := range list.Items {
+		if s := list.Items[i].Spec.Service; s != nil && s.Port == 0 {
+			s.Port = 443
+		}
+	}
+	return list.Items, nil
+}
+
+// CheckName says what is wrong with the way somebody names APIServices.
+func CheckName(name string) error {
+	first, version, both := strings.Cut(name, "/")
+	if name == "" || first == "" || both && (version == "" || strings.Contains(version, "/")) || strings.ContainsAny(name, " ,_:") || name != strings.ToLower(name) {
+		return fmt.Errorf("%q names no APIService: use VERSION.GROUP, GROUP/VERSION or GROUP, such as v1alpha1.wardle.example.com", name)
+	}
+	return nil
+}
+
+// chosen are the names of the APIServices that are meant. Those that are not there are
+// among them.
+func chosen(all []apiService, names []string) []string {
+	var found []string
+	add := func(name string) {
+		if !slices.Contains(found, name) {
+			found = append(found, name)
+		}
+	}
+	if len(names) == 0 {
+		for _, s := range all {
+			if !s.local() {
+				add(s.Name)
+			}
+		}
+	}
+	for _, name := range names {
+		if group, version, both := strings.Cut(name, "/"); both {
+			name = version + "." + group
+		}
+		before := len(found)
+		for _, s := range all {
+			if s.Name == name || s.Spec.Group == name {
+				add(s.Name)
+			}
+		}
+		if len(found) == before {
+			add(name)
+		}
+	}
+	return found
+}
+
+// patient is one APIService, and what has been found out about it on the way.
+type patient struct {
+	host    *host
+	options Options
+	name    string
+	all     []apiService
+
+	api      *apiService // nil if there is none
+	service  *corev1.Service
+	slices   []discoveryv1.EndpointSlice
+	backends *backends
+	answered *answered
+	leaf     *presented
+	account  *account
+	groups   []apidiscovery.APIGroupDiscovery
+	reader   *resource
+}
+
+func checkRegistration(_ context.Context, p *patient) Finding {
+	i := slices.IndexFunc(p.all, func(s apiService) bool { return s.Name == p.name })
+	if i < 0 {
+		return notRegistered(p)
+	}
+	p.api = &p.all[i]
+	if p.api.local() {
+		return ok("%s serves it: there is nothing to reach", p.api.owner())
+	}
+	status, reason, _ := p.api.available()
+	if status == "" {
+		return ok("it leads to the Service %s; the API server has not said yet whether it is available", p.api.Spec.Service)
+	}
+	return ok("it leads to the Service %s; Available is %s (%s)", p.api.Spec.Service, status, reason)
+}
+
+func notRegistered(p *patient) Finding {
+	f := wrong(Broken, ReasonNotRegistered, "there is no APIService %s", p.name)
+	best := ""
+	for _, s := range p.all {
+		if d := typo.Distance(p.name, s.Name); d <= len(p.name)/4 && (best == "" || d < typo.Distance(p.name, best)) {
+			best = s.Name
+		}
+	}
+	if best != "" {
+		f.Message += ": did you mean " + best + "?"
+		return f.repairedBy("annex doctor " + best)
+	}
+	return f.repairedBy(
+		"kubectl get apiservices   # those that there are",
+		"SERVER manifests | kubectl apply -f -   # a server made with Annex prints what registers it")
+}
+
+// remote is the finding about an APIService that leads nowhere, because the API server
+// serves it.
+func (p *patient) remote() (Finding, bool) {
+	return unseen("the API server serves it itself"), !p.api.local()
+}
+
+// checkPriorities looks for others who claim the group or names of its resources: which
+// of them clients talk to depends on numbers, and changes with them.
+func checkPriorities(ctx context.Context, p *patient) Finding {
+	if f, remote := p.remote(); !remote {
+		return f
+	}
+	if f := p.customResourceClash(ctx); f.State != "" {
+		return f
+	}
+	siblings := p.siblings()
+	for _, s := range siblings {
+		if s.owner() != p.api.owner() {
+			return p.claimedTwice(siblings)
+		}
+	}
+	if f := p.resourceClash(ctx); f.State != "" {
+		return f
+	}
+	for _, s := range siblings {
+		if s.Spec.GroupPriorityMinimum != p.api.Spec.GroupPriorityMinimum {
+			return wrong(Doubtful, ReasonPriorityClash, "%s says groupPriorityMinimum %d and %s %d: the highest counts for the whole group",
+				p.name, p.api.Spec.GroupPriorityMinimum, s.Name, s.Spec.GroupPriorityMinimum).
+				repairedBy(patch(p.name, fmt.Sprintf(`{"spec":{"groupPriorityMinimum":%d}}`, p.groupPriority())))
+		}
+		older, newer := p.api, s
+		if version.CompareKubeAwareVersionStrings(older.Spec.Version, newer.Spec.Version) > 0 {
+			older, newer = newer, older
+		}
+		if older != newer && older.Spec.VersionPriority > newer.Spec.VersionPriority {
+			return wrong(Doubtful, ReasonPriorityClash, "clients prefer %s (versionPriority %d) to %s (%d), which promises more",
+				older.Spec.Version, older.Spec.VersionPriority, newer.Spec.Version, newer.Spec.VersionPriority).
+				repairedBy(patch(newer.Name, fmt.Sprintf(`{"spec":{"versionPriority":%d}}`, older.Spec.VersionPriority+1)))
+		}
+	}
+	return ok("nobody else claims the group; groupPriorityMinimum %d, versionPriority %d", p.groupPriority(), p.api.Spec.VersionPriority)
+}
+
+// siblings are the versions of the group, itself among them, the preferred one first.
+func (p *patient) siblings() []*apiService {
+	var found []*apiService
+	for i := range p.all {
+		if p.all[i].Spec.Group == p.api.Spec.Group {
+			found = append(found, &p.all[i])
+		}
+	}
+	slices.SortFunc(found, func(a, b *apiService) int {
+		if a.Spec.VersionPriority != b.Spec.VersionPriority {
+			return int(b.Spec.VersionPriority - a.Spec.VersionPriority)
+		}
+		return version.CompareKubeAwareVersionStrings(b.Spec.Version, a.Spec.Version)
+	})
+	return found
+}
+
+func (p *patient) groupPriority() int32 { return groupPriority(p.all, p.api.Spec.Group) }
+
+func groupPriority(all []apiService, group string) int32 {
+	highest := int32(0)
+	for _, s := range all {
+		if s.Spec.Group == group {
+			highest = max(highest, s.Spec.GroupPriorityMinimum)
+		}
+	}
+	return highest
+}
+
+func (p *patient) claimedTwice(siblings []*apiService) Finding {
+	f := wrong(Broken, ReasonGroupClaimedTwice, "versions of %s are served by different servers: which one clients ask depends on versionPriority", p.api.Spec.Group)
+	for _, s := range siblings {
+		f.Evidence = append(f.Evidence, fmt.Sprintf("%s (groupPriorityMinimum %d, versionPriority %d) is served by %s",
+			s.Name, s.Spec.GroupPriorityMinimum, s.Spec.VersionPriority, s.owner()))
+	}
+	repair := []string{"# One server serves all versions of a group. Take away what is not of the right one:"}
+	for _, s := range siblings {
+		repair = append(repair, "kubectl delete apiservice "+s.Name+"   # "+s.owner())
+	}
+	return f.repairedBy(append(repair, "# or give one of the two servers another group.")...)
+}
+
+// customResourceClash is about a CustomResourceDefinition of the same version: its
+// objects cannot be reached as long as the APIService is there.
+func (p *patient) customResourceClash(ctx context.Context) Finding {
+	var list struct {
+		Items []struct {
+			metav1.ObjectMeta `json:"metadata"`
+			Spec              struct {
+				Group    string
+				Versions []struct {
+					Name   string
+					Served bool
+				}
+			}
+		}
+	}
+	if err := p.host.read(ctx, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &list); err != nil {
+		return Finding{} // the other checks of priorities are worth more than this one
+	}
+	for _, crd := range list.Items {
+		for _, v := range crd.Spec.Versions {
+			if crd.Spec.Group == p.api.Spec.Group && v.Name == p.api.Spec.Version && v.Served {
+				return wrong(Broken, ReasonCustomResourceClash, "the CustomResourceDefinition %s has the same group and version: its objects are out of reach", crd.Name).
+					seenIn("requests for "+p.api.path()+" go to "+p.api.owner()).
+					repairedBy(
+						"# To have the custom resources back, take the APIService away:",
+						"kubectl delete apiservice "+p.name,
+						"# To keep the server, move the objects first: with the APIService gone,",
+						"kubectl get "+crd.Name+" -A -o yaml > objects.yaml",
+						"# then delete the definition, which deletes them, and apply the APIService and objects.yaml.")
+			}
+		}
+	}
+	return Finding{}
+}
+
+const aggregatedDiscovery = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+// discovered is what the API server says of all groups: those of the server under
+// examination as it has found them last.
+func (p *patient) discovered(ctx context.Context) ([]apidiscovery.APIGroupDiscovery, error) {
+	if p.groups != nil {
+		return p.groups, nil
+	}
+	for _, path := range []string{"/api", "/apis"} {
+		var list apidiscovery.APIGroupDiscoveryList
+		if err := p.host.read(ctx, path, &list, aggregatedDiscovery); err != nil {
+			return nil, err
+		}
+		p.groups = append(p.groups, list.Items...)
+	}
+	return p.groups, nil
+}
+
+// resourceClash is about resources of the same name in another group: kubectl takes the
+// group of the higher priority, and of equal ones the first by name of the APIService,
+// which begins with the version.
+func (p *patient) resourceClash(ctx context.Context) Finding {
+	groups, err := p.discovered(ctx)
+	if err != nil {
+		return Finding{}
+	}
+	own := map[string]bool{}
+	for _, r := range resourcesOf(groups, p.api.Spec.Group) {
+		own[r] = true
+	}
+	ours := p.groupPriority()
+	for _, g := range groups {
+		theirs := groupPriority(p.all, g.Name)
+		if g.Name == p.api.Spec.Group || theirs > ours {
+			continue
+		}
+		of := g.Name
+		if of == "" {
+			of = "the core group"
+		}
+		for _, r := range resourcesOf(groups, g.Name) {
+			if !own[r] {
+				continue
+			}
+			owner := p.ownerOf(g.Name)
+			f := wrong(Broken, ReasonPriorityClash, "%s has resources named %s, too: with groupPriorityMinimum %d of both, which one kubectl means changes with their versions", of, r, ours)
+			switch {
+			case theirs < ours && owner != nil && !owner.builtIn():
+				f = wrong(Doubtful, ReasonPriorityClash, "%s has resources named %s, too: kubectl means yours, of groupPriorityMinimum %d above %d", of, r, ours, theirs)
+			case theirs < ours:
+				f = wrong(Broken, ReasonPriorityClash, "%s is named as a resource of %s, which is built in: by groupPriorityMinimum %d above %d, kubectl means yours", r, of, ours, theirs)
+			}
+			var repair []string
+			for _, s := range p.siblings() {
+				repair = append(repair, patch(s.Name, fmt.Sprintf(`{"spec":{"groupPriorityMinimum":%d}}`, max(1, theirs-1))))
+			}
+			return f.seenIn(fmt.Sprintf("kubectl get %s.%s and kubectl get %s.%s name them without doubt", r, p.api.Spec.Group, r, g.Name)).
+				repairedBy(append([]string{"# Let the other group go first, or call the resource otherwise:"}, repair...)...)
+		}
+	}
+	return Finding{}
+}
+
+func (p *patient) ownerOf(group string) *apiService {
+	for i := range p.all {
+		if p.all[i].Spec.Group == group {
+			return &p.all[i]
+		}
+	}
+	return nil
+}
+
+// resourcesOf are the names that kubectl takes for the resources of a group, those that
+// are the most common first.
+func resourcesOf(groups []apidiscovery.APIGroupDiscovery, group string) []string {
+	var plural, other []string
+	for _, g := range groups {
+		for _, v := range g.Versions {
+			for _, r := range v.Resources {
+				if g.Name == group {
+					plural, other = append(plural, r.Resource), append(append(other, r.SingularResource), r.ShortNames...)
+				}
+			}
+		}
+	}
+	return slices.DeleteFunc(append(plural, other...), func(n string) bool { return n == "" })
+}
+
+// answered is what came of asking for the version through the API server, as any client
+// does.
+type answered struct {
+	status  int    // 0 if nothing came
+	problem string // why it was no success, as the API server said it
+	stale   bool   // the API server said so some time ago, and did not try now
+}
+
+// ask asks for the version once. Where the API server takes the server for unavailable
+// it does not try, and says why in the APIService.
+func (p *patient) ask(ctx context.Context) *answered {
+	if p.answered != nil {
+		return p.answered
+	}
+	status, reason, message := p.api.available()
+	condition := fmt.Sprintf("%s: %s", reason, message)
+	a, err := p.host.get(ctx, p.api.path())
+	p.answered = &answered{status: a.status}
+	switch {
+	case err != nil:
+		p.answered.problem = err.Error()
+	case a.status/100 == 2:
+	case a.status == http.StatusServiceUnavailable && status != "" && status != "True":
+		p.answered.problem, p.answered.stale = condition, true
+	default:
+		p.answered.problem = a.failure().Error()
+		if apierrors.IsForbidden(a.failure()) && status != "True" {
+			p.answered.problem += "; " + condition
+		}
+	}
+	return p.answered
+}
+
+// patch is the command that changes an APIService.
+func patch(name, body string) string {
+	return fmt.Sprintf("kubectl patch apiservice %s --type=merge -p '%s'", name, body)
+}

@@ -1,0 +1,196 @@
+package doctor
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// dialling bounds a look at the server's address from here, which most often leads
+// nowhere.
+const dialling = 2 * time.Second
+
+// objections are what API servers say of a server that they do not reach or believe:
+// texts of Go's libraries, all lower case, the most telling first.
+var objections = []struct{ text, link, reason string }{
+	{"certificate has expired or is not yet valid", linkExpiry, ReasonCertificateExpired},
+	{"certificate is valid for ", linkName, ReasonNameNotInCertificate},
+	{"certificate is not valid for any names", linkName, ReasonNameNotInCertificate},
+	{"certificate relies on legacy common name field", linkName, ReasonNameNotInCertificate},
+	{"cannot validate certificate for ", linkName, ReasonNameNotInCertificate},
+	{"certificate signed by unknown authority", linkAuthority, ReasonUnknownAuthority},
+	{"certificate is not standards compliant", linkAuthority, ReasonUnknownAuthority},
+	{"certificate specifies an incompatible key usage", linkAuthority, ReasonUnknownAuthority},
+	{"unable to load root certificates", linkAuthority, ReasonCABundleUnreadable},
+	{"remote error: tls: bad certificate", linkAvailable, ReasonFrontProxyRefused},
+	{"remote error: tls: certificate required", linkAvailable, ReasonFrontProxyRefused},
+	{"remote error: tls: unknown certificate", linkAvailable, ReasonFrontProxyRefused},
+	{"first record does not look like a tls handshake", linkConnection, ReasonNotTLS},
+	{"server gave http response to https client", linkConnection, ReasonNotTLS},
+	{"connection refused", linkConnection, ReasonPortClosed},
+	{"no such host", linkConnection, ReasonUnreachable},
+	{"server misbehaving", linkConnection, ReasonUnreachable},
+	{"no route to host", linkConnection, ReasonUnreachable},
+	{"network is unreachable", linkConnection, ReasonUnreachable},
+	{"i/o timeout", linkConnection, ReasonUnreachable},
+	{"tls handshake timeout", linkConnection, ReasonUnreachable},
+	{"deadline exceeded", linkConnection, ReasonUnreachable},
+	{"timed out waiting for", linkConnection, ReasonUnreachable},
+	{"client.timeout exceeded", linkConnection, ReasonUnreachable},
+	{"connection reset by peer", linkConnection, ReasonUnreachable},
+	{"eof", linkConnection, ReasonUnreachable},
+}
+
+// objection is which link the API server objects to, and why; linkAvailable if it says
+// something else, and "" if it is content.
+func objection(said string) (link, reason string) {
+	if said == "" {
+		return "", ""
+	}
+	said = strings.ToLower(said)
+	for _, o := range objections {
+		if strings.Contains(said, o.text) {
+			return o.link, o.reason
+		}
+	}
+	return linkAvailable, ""
+}
+
+// objects tells whether the API server objects to a link, with what it said.
+func (p *patient) objects(ctx context.Context, link string) (reason, said string, yes bool) {
+	a := p.ask(ctx)
+	found, reason := objection(a.problem)
+	return reason, "the API server says: " + a.problem, found == link
+}
+
+func checkConnection(ctx context.Context, p *patient) Finding {
+	if f, remote := p.remote(); !remote {
+		return f
+	}
+	reason, said, yes := p.objects(ctx, linkConnection)
+	if !yes {
+		if p.ask(ctx).problem == "" {
+			return ok("the server answers through the API server")
+		}
+		if found, _ := objection(p.answered.problem); found == linkAvailable {
+			return unseen("the API server does not say: " + p.answered.problem)
+		}
+		return ok("the API server reaches the server, but does not take its answer")
+	}
+	where := strings.Join(p.addresses(), ", ")
+	message := map[string]string{
+		ReasonPortClosed:  "nothing listens at " + where,
+		ReasonNotTLS:      "what listens at " + where + " does not speak TLS",
+		ReasonUnreachable: "the API server does not reach " + where,
+	}[reason]
+	f := wrong(Broken, reason, "%s", message).seenIn(said)
+	if seen := p.look(ctx); seen.err != nil && seen.address != "" {
+		f = f.seenIn("from this machine: " + seen.err.Error())
+	} else if seen.err == nil {
+		f = f.seenIn("from this machine, " + seen.address + " takes connections: look at what is between it and the API server")
+	}
+	return f.repairedBy(p.repairConnection(reason)...)
+}
+
+func (p *patient) repairConnection(reason string) []string {
+	if p.service == nil {
+		return []string{"kubectl -n " + p.api.Spec.Service.Namespace + " get service,endpointslices"}
+	}
+	ns, name := p.service.Namespace, p.service.Name
+	if p.service.Spec.Type == corev1.ServiceTypeExternalName {
+		return []string{
+			fmt.Sprintf("# Let the server run at %s, or lead to where it does:", strings.Join(p.addresses(), ", ")),
+			fmt.Sprintf(`kubectl -n %s patch service %s --type=merge -p '{"spec":{"externalName":"HOST"}}'`, ns, name),
+			patch(p.name, `{"spec":{"service":{"port":PORT}}}`),
+		}
+	}
+	if reason == ReasonUnreachable {
+		return []string{
+			"# The API server opens connections to the pods: a NetworkPolicy, a firewall between the",
+			"# control plane and the nodes, or a server that hangs keep it from there.",
+			fmt.Sprintf("kubectl -n %s get networkpolicies", ns),
+			fmt.Sprintf("kubectl -n %s logs -l %s --tail=50", ns, p.selector()),
+		}
+	}
+	return []string{
+		"# The Service's targetPort has to be the port that the server listens on (--secure-port,",
+		"# and on all addresses of the pod, not 127.0.0.1 alone).",
+		fmt.Sprintf("kubectl -n %s get service %s -o jsonpath='{.spec.ports}'", ns, name),
+		fmt.Sprintf("kubectl -n %s get pods -l %s -o jsonpath='{.items[*].spec.containers[*].args}'", ns, p.selector()),
+		fmt.Sprintf(`kubectl -n %s patch service %s --type=merge -p '{"spec":{"ports":[{"port":%d,"targetPort":PORT}]}}'`, ns, name, p.api.Spec.Service.Port),
+	}
+}
+
+// addresses are where the API server goes, or may go.
+func (p *patient) addresses() []string {
+	if p.service == nil {
+		return []string{p.api.Spec.Service.String()}
+	}
+	port := p.api.Spec.Service.Port
+	if p.service.Spec.Type == corev1.ServiceTypeExternalName {
+		return []string{hostPort(p.service.Spec.ExternalName, port)}
+	}
+	var found []string
+	if ip := p.service.Spec.ClusterIP; ip != "" && ip != corev1.ClusterIPNone {
+		found = append(found, hostPort(ip, port))
+	}
+	for _, target := range p.targets() {
+		if !slices.Contains(found, target) {
+			found = append(found, target)
+		}
+	}
+	return found
+}
+
+func hostPort(name string, port int32) string { return net.JoinHostPort(name, fmt.Sprint(port)) }
+
+// presented is what the server showed when it was asked from this machine.
+type presented struct {
+	address string // empty if there is none to go to
+	chain   []*x509.Certificate
+	err     error
+}
+
+// look reads the certificate that is presented at the server's address, if it can be
+// reached from here. Nothing is sent but the greeting of TLS. A loopback address is the
+// same as the API server's only if that is on this machine, too.
+func (p *patient) look(ctx context.Context) *presented {
+	if p.leaf != nil {
+		return p.leaf
+	}
+	p.leaf = &presented{err: errors.New("it has no address that leads there from this machine")}
+	const tries = 2
+	tried := 0
+	for _, address := range p.addresses() {
+		name, _, err := net.SplitHostPort(address)
+		if p.service == nil || err != nil || tried == tries || isLoopback(name) && !p.host.isLoopback() {
+			continue
+		}
+		tried++
+		if p.leaf = show(ctx, address, p.api.Spec.Service.dnsName()); p.leaf.err == nil {
+			break
+		}
+	}
+	return p.leaf
+}
+
+func show(ctx context.Context, address, name string) *presented {
+	ctx, cancel := context.WithTimeout(ctx, dialling)
+	defer cancel()
+	// It is read here and judged by the caller: a chain that is refused would not be shown.
+	dialer := tls.Dialer{Config: &tls.Config{ServerName: name, InsecureSkipVerify: true}}
+	connection, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return &presented{address: address, err: err}
+	}
+	defer connection.Close()
+	return &presented{address: address, chain: connection.(*tls.Conn).ConnectionState().PeerCertificates}
+}

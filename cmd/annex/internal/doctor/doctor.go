@@ -1,0 +1,332 @@
+// Package doctor finds out why an API server that a cluster aggregates is not
+// available, or would not be for long.
+//
+// What a request passes on its way to such a server is a chain: the APIService leads to
+// a Service, that to endpoints, a connection to them is believed if the certificate is,
+// the server believes the front proxy and asks the cluster about users, and only then
+// it answers. Each link has a check in [chain], which says what it found, by what, and
+// what to do. Everything is seen through the API server of the cluster, as the user of
+// the kubeconfig may see it; the server itself is asked only for its certificate, where
+// its address can be reached from here. What cannot be seen is said to be so.
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Options say what is examined and how.
+type Options struct {
+	// Kubeconfig is a file; empty means what kubectl takes: KUBECONFIG, or
+	// ~/.kube/config, or the service account of the pod.
+	Kubeconfig string
+	// Context is one of the kubeconfig's; empty means its current one.
+	Context string
+	// Names are those of APIServices (VERSION.GROUP), GROUP/VERSION, or groups. None
+	// means all APIServices that lead to a Service.
+	Names []string
+	// All goes on after the first broken link.
+	All bool
+	// Slow is what an answer to discovery may take, without the way to the cluster.
+	// Zero means 100 ms.
+	Slow time.Duration
+	// ServiceAccount, NAMESPACE/NAME, is the account that the server asks the cluster
+	// as. Empty means that of the pods behind the Service.
+	ServiceAccount string
+	// Patience bounds each request and the wait for the end of a list. Zero means 10 s.
+	Patience time.Duration
+}
+
+// State is what is known about a link.
+type State string
+
+const (
+	OK     State = "ok"
+	Broken State = "broken"
+	// Doubtful works, but not as it should, or not for long.
+	Doubtful State = "warning"
+	// Unseen was not looked at; the finding says why.
+	Unseen State = "not looked at"
+)
+
+// Reasons name what is wrong with a link. They do not change.
+const (
+	ReasonNotRegistered        = "NotRegistered"
+	ReasonGroupClaimedTwice    = "GroupClaimedTwice"
+	ReasonPriorityClash        = "PriorityClash"
+	ReasonCustomResourceClash  = "CustomResourceClash"
+	ReasonServiceNotFound      = "ServiceNotFound"
+	ReasonServicePortMissing   = "ServicePortMissing"
+	ReasonServiceUnroutable    = "ServiceUnroutable"
+	ReasonNoEndpoints          = "NoEndpoints"
+	ReasonEndpointsNotReady    = "EndpointsNotReady"
+	ReasonEndpointPortMissing  = "EndpointPortMissing"
+	ReasonPortClosed           = "PortClosed"
+	ReasonUnreachable          = "Unreachable"
+	ReasonNotTLS               = "NotTLS"
+	ReasonNotVerified          = "NotVerified"
+	ReasonNameNotInCertificate = "NameNotInCertificate"
+	ReasonUnknownAuthority     = "UnknownAuthority"
+	ReasonCABundleUnreadable   = "CABundleUnreadable"
+	ReasonAuthorityExpired     = "AuthorityExpired"
+	ReasonCertificateExpired   = "CertificateExpired"
+	ReasonCertificateNotYet    = "CertificateNotYetValid"
+	ReasonExpiresSoon          = "ExpiresSoon"
+	ReasonFrontProxyUnset      = "FrontProxyUnset"
+	ReasonFrontProxyExpired    = "FrontProxyAuthorityExpired"
+	ReasonNoServiceAccount     = "ServiceAccountNotFound"
+	ReasonDefaultAccount       = "DefaultServiceAccount"
+	ReasonAuthReaderMissing    = "AuthReaderMissing"
+	ReasonDelegatorMissing     = "AuthDelegatorMissing"
+	ReasonAdmissionMissing     = "AdmissionPermissionsMissing"
+	ReasonFlowControlMissing   = "FlowControlPermissionsMissing"
+	ReasonFrontProxyRefused    = "FrontProxyRefused"
+	ReasonVersionNotServed     = "VersionNotServed"
+	ReasonNotAvailable         = "NotAvailable"
+	ReasonSlowDiscovery        = "SlowDiscovery"
+	ReasonStaleDiscovery       = "StaleDiscovery"
+	ReasonNothingServed        = "NothingServed"
+	ReasonNoWatchList          = "NoWatchList"
+	ReasonNoEndOfList          = "NoInitialEventsEnd"
+	ReasonOpenAPIMissing       = "OpenAPIMissing"
+)
+
+// Finding is what was found about one link of the chain.
+type Finding struct {
+	Link  string `json:"link"`
+	State State  `json:"state"`
+	// Reason names what is wrong, one of the constants. It is empty if nothing is, or
+	// if it was not looked at.
+	Reason string `json:"reason,omitempty"`
+	// Message is one line.
+	Message string `json:"message"`
+	// Evidence is what the message was concluded from.
+	Evidence []string `json:"evidence,omitempty"`
+	// Repair is commands and YAML, at most one screen.
+	Repair string `json:"repair,omitempty"`
+	// Cause is a later link that is broken and breaks this one.
+	Cause string `json:"cause,omitempty"`
+
+	fix runtime.Object // what Fix creates
+}
+
+// Diagnosis is what was found about one APIService, a finding for each link in the
+// order of the chain.
+type Diagnosis struct {
+	APIService string    `json:"apiService"`
+	Findings   []Finding `json:"findings"`
+}
+
+// First is the finding to repair first: the first broken link, or what breaks it. It is
+// nil if nothing is broken.
+func (d *Diagnosis) First() *Finding {
+	i := slices.IndexFunc(d.Findings, func(f Finding) bool { return f.State == Broken })
+	if i < 0 {
+		return nil
+	}
+	if cause := d.Findings[i].Cause; cause != "" {
+		i = slices.IndexFunc(d.Findings, func(f Finding) bool { return f.Link == cause })
+	}
+	return &d.Findings[i]
+}
+
+// link is one of the chain.
+type link struct {
+	name  string
+	check func(context.Context, *patient) Finding
+	// needs are links without which there is nothing to look at.
+	needs []string
+	// causes are later links that may break this one for a reason: a server that may not
+	// read who the front proxy is ends, or is not ready. They are looked at before the
+	// walk stops here.
+	causes map[string][]string
+}
+
+// permissions are the links that a server may fail to start without.
+var permissions = []string{linkFrontProxy, linkAuthReader, linkDelegator, linkAdmission}
+
+const (
+	linkAPIService  = "APIService"
+	linkPriorities  = "priorities"
+	linkService     = "Service"
+	linkEndpoints   = "endpoints"
+	linkConnection  = "connection"
+	linkName        = "certificate name"
+	linkAuthority   = "certificate authority"
+	linkExpiry      = "certificate expiry"
+	linkFrontProxy  = "front proxy"
+	linkAccount     = "service account"
+	linkAuthReader  = "auth-reader"
+	linkDelegator   = "auth-delegator"
+	linkAdmission   = "admission"
+	linkFlowControl = "flow control"
+	linkAvailable   = "availability"
+	linkDiscovery   = "discovery"
+	linkWatchList   = "watch list"
+	linkOpenAPI     = "OpenAPI"
+)
+
+// chain is what a request to an aggregated API server depends on, in the order in which
+// it does.
+func chain() []link {
+	registered, routed := []string{linkAPIService}, []string{linkAPIService, linkService}
+	answers := []string{linkAPIService, linkService, linkEndpoints, linkConnection, linkName, linkAuthority, linkExpiry, linkAvailable}
+	return []link{
+		{name: linkAPIService, check: checkRegistration},
+		{name: linkPriorities, check: checkPriorities, needs: registered},
+		{name: linkService, check: checkService, needs: registered},
+		{name: linkEndpoints, check: checkEndpoints, needs: routed, causes: map[string][]string{ReasonEndpointsNotReady: permissions}},
+		{name: linkConnection, check: checkConnection, needs: append(routed, linkEndpoints), causes: map[string][]string{ReasonPortClosed: permissions}},
+		{name: linkName, check: checkName, needs: append(routed, linkConnection)},
+		{name: linkAuthority, check: checkAuthority, needs: registered},
+		{name: linkExpiry, check: checkExpiry, needs: registered},
+		{name: linkFrontProxy, check: checkFrontProxy},
+		{name: linkAccount, check: checkAccount, needs: registered},
+		{name: linkAuthReader, check: checkAuthReader, needs: registered},
+		{name: linkDelegator, check: checkDelegator, needs: registered},
+		{name: linkAdmission, check: checkAdmission, needs: registered},
+		{name: linkFlowControl, check: checkFlowControl, needs: registered},
+		{name: linkAvailable, check: checkAvailable, needs: answers[:len(answers)-1]},
+		{name: linkDiscovery, check: checkDiscovery, needs: answers},
+		{name: linkWatchList, check: checkWatchList, needs: answers},
+		{name: linkOpenAPI, check: checkOpenAPI, needs: answers},
+	}
+}
+
+// Examine walks the chain of each APIService that is meant. An error says why nothing
+// could be examined at all; that something is broken is none.
+func Examine(ctx context.Context, options Options) ([]Diagnosis, error) {
+	options.setDefaults()
+	h, err := connect(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	return h.examine(ctx, options)
+}
+
+func (o *Options) setDefaults() {
+	if o.Slow == 0 {
+		o.Slow = 100 * time.Millisecond
+	}
+	if o.Patience == 0 {
+		o.Patience = 10 * time.Second
+	}
+}
+
+func (h *host) examine(ctx context.Context, options Options) ([]Diagnosis, error) {
+	all, err := h.apiServices(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var diagnoses []Diagnosis
+	for _, name := range chosen(all, options.Names) {
+		p := &patient{host: h, options: options, name: name, all: all}
+		diagnoses = append(diagnoses, Diagnosis{APIService: name, Findings: p.walk(ctx)})
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+	}
+	return diagnoses, nil
+}
+
+// walk looks at the links until one is broken.
+func (p *patient) walk(ctx context.Context) []Finding {
+	links := chain()
+	findings := make([]Finding, len(links))
+	broken, why := map[string]bool{}, "" // why the walk has stopped
+	look := func(i int) *Finding {
+		f := &findings[i]
+		for _, need := range links[i].needs {
+			if broken[need] {
+				*f = unseen("it depends on what is broken: " + need)
+			}
+		}
+		if f.State == "" {
+			*f = links[i].check(ctx, p)
+		}
+		f.Link, broken[links[i].name] = links[i].name, f.State == Broken
+		return f
+	}
+	for i := range links {
+		switch {
+		case findings[i].State != "": // the cause of an earlier one
+		case why != "":
+			findings[i] = unseen(why)
+			findings[i].Link = links[i].name
+		default:
+			f := look(i)
+			if f.State != Broken {
+				continue
+			}
+			for j := i + 1; j < len(links) && f.Cause == ""; j++ {
+				if slices.Contains(links[i].causes[f.Reason], links[j].name) && look(j).State == Broken {
+					f.Cause = links[j].name
+				}
+			}
+			if !p.options.All {
+				why = "the walk stopped at what is broken: " + links[i].name + "; --all goes on"
+			}
+		}
+	}
+	return findings
+}
+
+func ok(format string, args ...any) Finding {
+	return Finding{State: OK, Message: fmt.Sprintf(format, args...)}
+}
+
+func unseen(why string) Finding { return Finding{State: Unseen, Message: why} }
+
+func wrong(state State, reason, format string, args ...any) Finding {
+	return Finding{State: state, Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+func (f Finding) seenIn(evidence ...string) Finding {
+	for _, e := range evidence {
+		if e != "" {
+			f.Evidence = append(f.Evidence, e)
+		}
+	}
+	return f
+}
+
+func (f Finding) repairedBy(lines ...string) Finding {
+	f.Repair = strings.Join(lines, "\n")
+	return f
+}
+
+// Print writes a diagnosis for people: a line for each link, then what to repair first.
+// With all, or if nothing is broken, it is all that there is to repair.
+func (d *Diagnosis) Print(w io.Writer, all bool) {
+	fmt.Fprintln(w, d.APIService)
+	for _, f := range d.Findings {
+		fmt.Fprintf(w, "  %-13s  %-21s  %s\n", f.State, f.Link, f.Message)
+		if f.State != Broken && f.State != Doubtful {
+			continue
+		}
+		for _, e := range f.Evidence {
+			fmt.Fprintf(w, "  %-13s  %-21s  - %s\n", "", "", e)
+		}
+		if f.Cause != "" {
+			fmt.Fprintf(w, "  %-13s  %-21s  - it is why: %s\n", "", "", f.Cause)
+		}
+	}
+	first := d.First()
+	for i := range d.Findings {
+		f := &d.Findings[i]
+		if f.Repair == "" || first != nil && f != first && !all {
+			continue
+		}
+		fmt.Fprintf(w, "\n  To repair: %s (%s)\n\n", f.Link, f.Reason)
+		for line := range strings.Lines(f.Repair) {
+			fmt.Fprint(w, "    ", line)
+		}
+		fmt.Fprintln(w)
+	}
+}
