@@ -16,7 +16,8 @@ import (
 	"time"
 )
 
-// Authority signs certificates. Its own and those it signs are valid for a day.
+// Authority signs certificates. Its own and those it signs are valid for a day, if not
+// said otherwise.
 type Authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
@@ -60,9 +61,15 @@ func (a *Authority) Client(user string, groups ...string) (Pair, error) {
 
 // Server makes the certificate of a server with these names and addresses.
 func (a *Authority) Server(names ...string) (Pair, error) {
+	return a.ServerUntil(time.Now().Add(24*time.Hour), names...)
+}
+
+// ServerUntil is Server with the end of the certificate's time, which may have passed.
+func (a *Authority) ServerUntil(end time.Time, names ...string) (Pair, error) {
 	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: names[0]},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		NotBefore:   end.Add(-25 * time.Hour), NotAfter: end,
 	}
 	for _, name := range names {
 		if ip := net.ParseIP(name); ip != nil {
@@ -100,7 +107,9 @@ func (a *Authority) sign(template *x509.Certificate, public *ecdsa.PublicKey) ([
 		return nil, err
 	}
 	template.SerialNumber = serial
-	template.NotBefore, template.NotAfter = time.Now().Add(-time.Minute), time.Now().Add(24*time.Hour)
+	if template.NotAfter.IsZero() {
+		template.NotBefore, template.NotAfter = time.Now().Add(-time.Minute), time.Now().Add(24*time.Hour)
+	}
 	return x509.CreateCertificate(rand.Reader, template, a.certificate, public, a.key)
 }
 

@@ -1,0 +1,487 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	aggregator "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+
+	"github.com/annexapi/annex/e2e/cluster/kube"
+)
+
+// ward is the namespace of the servers with faults.
+const ward = "ward"
+
+// TestDoctor seeds faults and has the verb name them: each, and nothing but it.
+func TestDoctor(t *testing.T) {
+	d := newDoctor(t)
+	d.k.must("create", "namespace", ward)
+	account(t, d.k, "healthy", true, true)
+
+	t.Run("Healthy", func(t *testing.T) {
+		s := serve(t, d, "healthy.example.com", fault{})
+		d.finds(t, s, nil)
+		d.finds(t, s, nil, "--service-account", ward+"/healthy")
+	})
+	t.Run("WrongCA", func(t *testing.T) {
+		other, err := kube.NewAuthority("other")
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.finds(t, serve(t, d, "authority.example.com", fault{caBundle: other.PEM()}), []string{"UnknownAuthority"})
+	})
+	t.Run("ExpiredCertificate", func(t *testing.T) {
+		d.finds(t, serve(t, d, "expired.example.com", fault{end: time.Now().Add(-time.Hour)}), []string{"CertificateExpired"})
+	})
+	t.Run("MissingSAN", func(t *testing.T) {
+		d.finds(t, serve(t, d, "name.example.com", fault{names: []string{"localhost", "127.0.0.1"}}), []string{"NameNotInCertificate"})
+	})
+	t.Run("MissingAuthReader", func(t *testing.T) { missingAuthReader(t, d) })
+	t.Run("MissingDelegator", func(t *testing.T) { missingDelegator(t, d) })
+	t.Run("NoEndpoints", func(t *testing.T) {
+		d.k.given("apiVersion: v1\nkind: Service\nmetadata: {name: empty, namespace: ward}\nspec: {selector: {app: nobody}, ports: [{port: 443}]}\n", "apply", "-f", "-")
+		name := register(t, "endpoints.example.com", "empty", 443, nil)
+		if err := host.AwaitAvailable(ending(t), name, apiregistrationv1.ConditionFalse); err != nil {
+			t.Fatal(err)
+		}
+		d.finds(t, name, []string{"NoEndpoints"})
+	})
+	t.Run("PortClosed", func(t *testing.T) {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := listener.Addr().(*net.TCPAddr).Port
+		_ = listener.Close()
+		external(d.k, "closed")
+		name := register(t, "closed.example.com", "closed", port, nil)
+		if err := host.AwaitAvailable(ending(t), name, apiregistrationv1.ConditionFalse); err != nil {
+			t.Fatal(err)
+		}
+		d.finds(t, name, []string{"PortClosed"})
+	})
+	t.Run("PriorityClash", func(t *testing.T) {
+		// Definitions of custom resources have the priority 1000, too.
+		name := serve(t, d, "clash.example.com", fault{})
+		d.k.given(clashing, "apply", "-f", "-")
+		t.Cleanup(func() { d.k.must("delete", "crd", "clashes.other.example.com") })
+		d.finds(t, name, []string{"PriorityClash"})
+	})
+	t.Run("GroupClaimedTwice", func(t *testing.T) {
+		name := serve(t, d, "twice.example.com", fault{})
+		other := serve(t, d, "twice.example.com", fault{version: "v2"})
+		d.finds(t, name, []string{"GroupClaimedTwice"})
+		d.finds(t, other, []string{"GroupClaimedTwice"})
+	})
+	t.Run("SlowDiscovery", func(t *testing.T) {
+		d.finds(t, serve(t, d, "slow.example.com", fault{delay: 400 * time.Millisecond}), []string{"SlowDiscovery"})
+	})
+	t.Run("NoEndOfListBookmark", func(t *testing.T) {
+		d.finds(t, serve(t, d, "bookmark.example.com", fault{noBookmark: true}), []string{"NoInitialEventsEnd"}, "--timeout", "3s")
+	})
+}
+
+const clashing = `apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: clashes.other.example.com}
+spec:
+  group: other.example.com
+  scope: Namespaced
+  names: {plural: clashes, singular: clash, kind: Clash}
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+`
+
+// missingAuthReader starts upstream's server as a service account that may not read by
+// what to know the front proxy. It ends at once, so that first nothing listens.
+func missingAuthReader(t *testing.T, d *doctor) {
+	account(t, d.k, "no-reader", false, true)
+	port, _ := startAs(t, d, "no-reader")
+	external(d.k, "no-reader")
+	name := register(t, "reader.example.com", "no-reader", port, nil)
+	if err := host.AwaitAvailable(ending(t), name, apiregistrationv1.ConditionFalse); err != nil {
+		t.Fatal(err)
+	}
+	account := []string{"--service-account", ward + "/no-reader"}
+	d.finds(t, name, []string{"PortClosed", "AuthReaderMissing"}, account...)
+	if first := d.first(t, name, account...); first != "AuthReaderMissing" {
+		t.Errorf("without --all: %q, want what the port is closed for", first)
+	}
+	if out, _ := d.run(t, append(account, name)...); !strings.Contains(out, "kubectl -n kube-system create rolebinding no-reader.ward:extension-apiserver-authentication-reader") {
+		t.Errorf("no repair:\n%s", out)
+	}
+}
+
+// missingDelegator starts upstream's server as a service account that may not ask who
+// somebody is. It serves administrators, and nobody else.
+func missingDelegator(t *testing.T, d *doctor) {
+	account(t, d.k, "no-delegator", true, false)
+	port, authority := startAs(t, d, "no-delegator")
+	if authority == nil {
+		t.Fatal("the server has ended")
+	}
+	external(d.k, "no-delegator")
+	name := registerVersion(t, group, "v1alpha1", "no-delegator", port, authority.PEM())
+	if err := host.AwaitAvailable(ending(t), name, apiregistrationv1.ConditionTrue); err != nil {
+		t.Fatal(err)
+	}
+	account := []string{"--service-account", ward + "/no-delegator"}
+	// The cluster may read the lists of resources, but not OpenAPI, for which it is nobody
+	// special.
+	d.finds(t, name, []string{"AuthDelegatorMissing", "OpenAPIMissing"}, account...)
+	if first := d.first(t, name, account...); first != "AuthDelegatorMissing" {
+		t.Errorf("without --all: %q", first)
+	}
+
+	if out, code := d.run(t, append(account, "--fix", "--dry-run", name)...); code != 1 || !strings.Contains(out, "would create:") {
+		t.Errorf("--dry-run: exit code %d\n%s", code, out)
+	}
+	if first := d.first(t, name, account...); first != "AuthDelegatorMissing" {
+		t.Errorf("after --dry-run: %q", first)
+	}
+	if out, _ := d.run(t, append(account, "--fix", "--yes", name)...); !strings.Contains(out, "done: kubectl create clusterrolebinding") || strings.Contains(out, "AuthDelegatorMissing") {
+		t.Errorf("--fix:\n%s", out)
+	}
+	d.finds(t, name, nil, account...)
+}
+
+// startAs starts upstream's server as a service account, and returns its port. The
+// authority is nil if the server did not become ready and has ended.
+func startAs(t *testing.T, d *doctor, account string) (int, *kube.Authority) {
+	t.Helper()
+	authority, err := kube.NewAuthority(account)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := authority.Server(account+".ward.svc", "localhost", "127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key, err := pair.Write(run, account)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := host.ServiceAccount(ending(t), ward, account)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig := filepath.Join(run, account+".kubeconfig")
+	if err := kube.WriteKubeconfig(kubeconfig, config); err != nil {
+		t.Fatal(err)
+	}
+	port := 0
+	process, err := kube.Run(ending(t), run, kube.Program{
+		Name: account, Path: filepath.Join(bin, "sample-apiserver"), Ports: 1,
+		Args: func(ports []int) []string {
+			port = ports[0]
+			return []string{
+				"--etcd-servers", host.Etcd.Endpoint(), "--bind-address", "127.0.0.1", "--secure-port", fmt.Sprint(port),
+				"--tls-cert-file", cert, "--tls-private-key-file", key,
+				"--kubeconfig", kubeconfig, "--authentication-kubeconfig", kubeconfig, "--authorization-kubeconfig", kubeconfig,
+			}
+		},
+		Ready: func(ctx context.Context, ports []int) error {
+			connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", ports[0]))
+			if err != nil {
+				return err
+			}
+			return connection.Close()
+		},
+	})
+	if err != nil {
+		t.Log(err)
+		return port, nil
+	}
+	t.Cleanup(process.Kill)
+	return port, authority
+}
+
+// account makes a service account in the ward with what a server needs, but for what is
+// left out.
+func account(t *testing.T, k *kubectl, name string, reader, delegator bool) {
+	t.Helper()
+	k.must("create", "serviceaccount", name, "-n", ward)
+	bind := func(kind, binding string, args ...string) {
+		k.must(append([]string{"create", kind, binding, "--serviceaccount=" + ward + ":" + name}, args...)...)
+	}
+	if reader {
+		bind("rolebinding", "ward-"+name, "-n", "kube-system", "--role=extension-apiserver-authentication-reader")
+	}
+	if delegator {
+		bind("clusterrolebinding", "ward-"+name+"-delegator", "--clusterrole=system:auth-delegator")
+	}
+	k.must("create", "clusterrole", "ward-"+name, "--verb=get,list,watch",
+		"--resource=namespaces,mutatingwebhookconfigurations.admissionregistration.k8s.io,validatingwebhookconfigurations.admissionregistration.k8s.io,"+
+			"mutatingadmissionpolicies.admissionregistration.k8s.io,mutatingadmissionpolicybindings.admissionregistration.k8s.io,"+
+			"validatingadmissionpolicies.admissionregistration.k8s.io,validatingadmissionpolicybindings.admissionregistration.k8s.io,"+
+			"flowschemas.flowcontrol.apiserver.k8s.io,prioritylevelconfigurations.flowcontrol.apiserver.k8s.io")
+	bind("clusterrolebinding", "ward-"+name, "--clusterrole=ward-"+name)
+}
+
+// external makes a Service that leads to this machine.
+func external(k *kubectl, name string) {
+	k.t.Helper()
+	k.given("apiVersion: v1\nkind: Service\nmetadata: {name: "+name+", namespace: ward}\nspec: {type: ExternalName, externalName: localhost}\n", "apply", "-f", "-")
+}
+
+func register(t *testing.T, group, service string, port int, caBundle []byte) string {
+	t.Helper()
+	return registerVersion(t, group, "v1", service, port, caBundle)
+}
+
+// registerVersion makes an APIService, until the test is over, and returns its name.
+func registerVersion(t *testing.T, group, version, service string, port int, caBundle []byte) string {
+	t.Helper()
+	client, err := aggregator.NewForConfig(host.Admin())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := int32(port)
+	s := &apiregistrationv1.APIService{
+		ObjectMeta: metav1.ObjectMeta{Name: version + "." + group},
+		Spec: apiregistrationv1.APIServiceSpec{
+			Group: group, Version: version, GroupPriorityMinimum: 1000, VersionPriority: 15, CABundle: caBundle,
+			Service: &apiregistrationv1.ServiceReference{Namespace: ward, Name: service, Port: &at},
+		},
+	}
+	if caBundle == nil {
+		s.Spec.InsecureSkipTLSVerify = true
+	}
+	if _, err := client.ApiregistrationV1().APIServices().Create(t.Context(), s, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := host.Unregister(context.Background(), s.Name); err != nil {
+			t.Error(err)
+		}
+	})
+	return s.Name
+}
+
+// fault is what is wrong with a server of these tests. The zero value is a healthy one.
+type fault struct {
+	version    string        // v1 if empty
+	caBundle   []byte        // another one than of who signed the certificate
+	names      []string      // of the certificate, other than the right ones
+	end        time.Time     // of the certificate
+	delay      time.Duration // of the list of resources
+	noBookmark bool
+}
+
+// serve starts a server of one resource, registers it and waits until the cluster has an
+// opinion of it. It returns the name of the APIService.
+func serve(t *testing.T, d *doctor, group string, f fault) string {
+	t.Helper()
+	if f.version == "" {
+		f.version = "v1"
+	}
+	service, _, _ := strings.Cut(group, ".")
+	service += "-" + f.version
+	authority, err := kube.NewAuthority(service)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.names == nil {
+		f.names = []string{service + ".ward.svc"}
+	}
+	if f.end.IsZero() {
+		f.end = time.Now().Add(24 * time.Hour)
+	}
+	pair, err := authority.ServerUntil(f.end, f.names...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := pair.TLS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"http/1.1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: f.handler(group), ErrorLog: log.New(io.Discard, "", 0)}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		_ = server.Close()
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+	if f.caBundle == nil {
+		f.caBundle = authority.PEM()
+	}
+	external(d.k, service)
+	name := registerVersion(t, group, f.version, service, listener.Addr().(*net.TCPAddr).Port, f.caBundle)
+	eventually(t, "the cluster has an opinion", func(context.Context) error {
+		if out := d.k.must("get", "apiservice", name, "-o", "jsonpath={.status.conditions[0].reason}"); out != "Passed" && out != "FailedDiscoveryCheck" {
+			return errors.New(out)
+		}
+		return nil
+	})
+	return name
+}
+
+// handler answers as an API server with a resource named by the group, of which there is
+// nothing.
+func (f fault) handler(group string) http.Handler {
+	plural, _, _ := strings.Cut(group, ".")
+	plural += "es"
+	if strings.HasPrefix(group, "clash") {
+		plural = "clashes"
+	}
+	gv := schema.GroupVersion{Group: group, Version: f.version}
+	apis := "/apis/" + gv.String()
+	mux := http.NewServeMux()
+	say := func(path string, value any) {
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(value)
+		})
+	}
+	version := metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: f.version}
+	say("/apis", metav1.APIGroupList{
+		TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"},
+		Groups:   []metav1.APIGroup{{Name: group, Versions: []metav1.GroupVersionForDiscovery{version}, PreferredVersion: version}},
+	})
+	say("/openapi/v3", map[string]any{"paths": map[string]any{strings.TrimPrefix(apis, "/"): map[string]string{"serverRelativeURL": "/openapi/v3" + apis + "?hash=A"}}})
+	say("/openapi/v3"+apis, map[string]any{"openapi": "3.0.0", "info": map[string]string{"title": group, "version": "v1"}, "paths": map[string]any{apis + "/": map[string]any{}}})
+	mux.HandleFunc(apis, func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-time.After(f.delay):
+		case <-r.Context().Done():
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(metav1.APIResourceList{
+			TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String(),
+			APIResources: []metav1.APIResource{{Name: plural, SingularName: strings.TrimSuffix(plural, "es"), Kind: "Thing", Namespaced: true, Verbs: metav1.Verbs{"create", "get", "list", "watch"}}},
+		})
+	})
+	mux.HandleFunc(apis+"/"+plural, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Query().Get("watch") == "" {
+			fmt.Fprintf(w, `{"kind":"ThingList","apiVersion":%q,"metadata":{"resourceVersion":"1"},"items":[]}`, gv)
+			return
+		}
+		w.WriteHeader(http.StatusOK)
+		if !f.noBookmark {
+			fmt.Fprintf(w, `{"type":"BOOKMARK","object":{"kind":"Thing","apiVersion":%q,"metadata":{"resourceVersion":"1","annotations":{"k8s.io/initial-events-end":"true"}}}}`+"\n", gv)
+		}
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	return mux
+}
+
+// doctor is the verb of the tool, as an administrator of the cluster.
+type doctor struct {
+	k       *kubectl
+	program string
+}
+
+func newDoctor(t *testing.T) *doctor {
+	t.Helper()
+	d := &doctor{k: newKubectl(t, host.Admin()), program: filepath.Join(bin, "annex")}
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", d.program, ".")
+	cmd.Dir = "../../cmd/annex"
+	cmd.Env = append(os.Environ(), "GOWORK=", "PWD=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, out)
+	}
+	return d
+}
+
+// run returns what the verb printed, and its exit code.
+func (d *doctor) run(t *testing.T, args ...string) (string, int) {
+	t.Helper()
+	stdout, stderr, code := d.output(t, args...)
+	return stdout + stderr, code
+}
+
+func (d *doctor) output(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var out, errors bytes.Buffer
+	cmd := exec.CommandContext(ctx, d.program, append([]string{"doctor", "--kubeconfig", d.k.kubeconfig}, args...)...)
+	cmd.Stdout, cmd.Stderr = &out, &errors
+	err := cmd.Run()
+	if exit, ended := err.(*exec.ExitError); err != nil && (!ended || exit.ExitCode() < 0) {
+		t.Fatalf("annex doctor: %v\n%s", err, errors.String())
+	}
+	return out.String(), errors.String(), cmd.ProcessState.ExitCode()
+}
+
+type finding struct{ Link, State, Reason, Message, Cause string }
+
+func (d *doctor) findings(t *testing.T, args ...string) ([]finding, int) {
+	t.Helper()
+	stdout, stderr, code := d.output(t, append(args, "--output", "json")...)
+	var result struct {
+		APIServices []struct{ Findings []finding }
+	}
+	if err := json.Unmarshal([]byte(stdout), &result); err != nil || len(result.APIServices) != 1 {
+		t.Fatalf("annex doctor: %v\n%s%s", err, stdout, stderr)
+	}
+	return result.APIServices[0].Findings, code
+}
+
+// finds has the verb name what is broken, and nothing else. The cluster collects lists
+// of resources and OpenAPI when it gets to it; then it has to.
+func (d *doctor) finds(t *testing.T, name string, reasons []string, args ...string) {
+	t.Helper()
+	eventually(t, "annex doctor finds "+strings.Join(reasons, ", "), func(context.Context) error {
+		found, code := d.findings(t, append(args, "--all", name)...)
+		var broken []string
+		for _, f := range found {
+			if f.State == "broken" {
+				broken = append(broken, f.Reason)
+			}
+		}
+		if want := min(len(reasons), 1); !slices.Equal(broken, reasons) || code != want {
+			return fmt.Errorf("exit code %d, broken %v: %+v", code, broken, found)
+		}
+		return nil
+	})
+	if len(reasons) > 0 && len(args) == 0 {
+		if first := d.first(t, name); first != reasons[0] {
+			t.Errorf("without --all: %q", first)
+		}
+	}
+	if out, _ := d.run(t, append(args, name)...); testing.Verbose() {
+		t.Log("\n" + out)
+	}
+}
+
+// first is the reason of the link to repair first.
+func (d *doctor) first(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	found, _ := d.findings(t, append(args, name)...)
+	i := slices.IndexFunc(found, func(f finding) bool { return f.State == "broken" })
+	if i < 0 {
+		return ""
+	}
+	if cause := found[i].Cause; cause != "" {
+		i = slices.IndexFunc(found, func(f finding) bool { return f.Link == cause })
+	}
+	return found[i].Reason
+}
