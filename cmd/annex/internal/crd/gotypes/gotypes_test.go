@@ -275,6 +275,7 @@ func TestGoNames(t *testing.T) {
 		"podIP":      "PodIP",
 		"_":          "Field",
 		"Name":       "Name",
+		"deepCopy":   "FieldDeepCopy",
 	} {
 		if got := goName(field); got != want {
 			t.Errorf("goName(%q) = %q, want %q", field, got, want)

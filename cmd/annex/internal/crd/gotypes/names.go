@@ -27,10 +27,20 @@ func goName(field string) string {
 		b.WriteRune(unicode.ToUpper(runes[0]))
 		b.WriteString(string(runes[1:]))
 	}
-	if name := b.String(); isExported(name) {
+	if name := b.String(); isExported(name) && !isMethod(name) {
 		return name
 	}
 	return "Field" + b.String()
+}
+
+// isMethod reports whether annex generate writes a method of this name, which no field
+// may have then.
+func isMethod(name string) bool {
+	switch name {
+	case "DeepCopy", "DeepCopyInto", "DeepCopyObject", "OpenAPIModelName":
+		return true
+	}
+	return false
 }
 
 // words takes a name apart at what is no letter or digit and before capitals.
