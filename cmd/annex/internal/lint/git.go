@@ -19,6 +19,20 @@ import (
 // ErrNoRepository says that a folder is in no git repository, or in one without commits.
 var ErrNoRepository = errors.New("not in a git repository with a commit: what is there cannot be compared with what was")
 
+// inRepository reports whether dir looks like part of one.
+func inRepository(dir string) bool {
+	for {
+		if _, err := os.Stat(filepath.Join(dir, ".git")); err == nil {
+			return true
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return false
+		}
+		dir = up
+	}
+}
+
 func git(ctx context.Context, dir string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "git", args...)
 	cmd.Dir = dir

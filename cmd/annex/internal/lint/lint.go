@@ -5,10 +5,12 @@ package lint
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"go/types"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -79,6 +81,12 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	}
 	if dir, err = filepath.EvalSymlinks(dir); err != nil {
 		return Result{}, err
+	}
+	if inRepository(dir) {
+		// Without git, CI would find nothing to complain about.
+		if _, err := exec.LookPath("git"); err != nil {
+			return Result{}, errors.New("the git command is not in PATH, and nothing else can tell what was before: install git")
+		}
 	}
 	root, err := git(ctx, dir, "rev-parse", "--show-toplevel")
 	if err != nil {
