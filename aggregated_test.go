@@ -1,12 +1,19 @@
 package annex_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -647,4 +654,80 @@ func TestFilesReplaceWhatTheHostSays(t *testing.T) {
 	tolerating.Host.TolerateLookupFailure = true
 	j = join(t, host, shop(), tolerating)
 	askUntil(t, func() *answer { return (&caller{j, host.Plain(), nil}).get("/readyz") }, func(a *answer) bool { return a.code == http.StatusOK })
+}
+
+func TestFilesOfAggregatedServersAreInTheHostsNamespaces(t *testing.T) {
+	host := hosttest.Start(t)
+	f := newTree(t)
+	f.write(f.path("shop.example.com/widgets/default/good.yaml"), handWidget("good", "small"))
+	f.write(f.path("shop.example.com/widgets/none/stray.yaml"), handWidget("stray", "small"))
+	j := join(t, host, shop(), f.options()).ready()
+	list := func() *answer { return j.admin().get("/apis/shop.example.com/v1/widgets") }
+	a := askUntil(t, list, func(a *answer) bool { return strings.Contains(string(a.raw), `"name":"good"`) })
+	if strings.Contains(string(a.raw), "stray") {
+		t.Errorf("an object is in a namespace that does not exist: %s", a.raw)
+	}
+	host.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "none"}, Status: corev1.NamespaceStatus{Phase: corev1.NamespaceActive}})
+	askUntil(t, list, func(a *answer) bool { return strings.Contains(string(a.raw), `"name":"stray"`) })
+	f.gone(f.path("core"))
+}
+
+func TestAggregatedServersNeedNoStorageForVirtualKinds(t *testing.T) {
+	host := hosttest.Start(t)
+	s := newSystem("a", "b")
+	server := annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{virtualWidgets(s.polled())}}}}
+	j := join(t, host, server, annex.Options{}).ready()
+	if a := j.admin().get(widgetsPath); a.code != http.StatusOK || !strings.Contains(string(a.raw), `"name":"b"`) {
+		t.Errorf("%d %s", a.code, a.raw)
+	}
+	for _, path := range []string{"/storage/stats", "/metrics"} {
+		if a := j.admin().get(path); a.code != http.StatusOK {
+			t.Errorf("%s: %d %s", path, a.code, a.raw)
+		}
+	}
+}
+
+func TestAggregatedServersHaveNoAdministrator(t *testing.T) {
+	host := hosttest.Start(t)
+	data := t.TempDir()
+	j := join(t, host, shop(), annex.Options{Storage: annex.Embedded, DataDir: data}).ready()
+	for _, name := range []string{"kubeconfig", "cert/admin.crt", "cert/admin.key"} {
+		if _, err := os.Stat(filepath.Join(data, name)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is there: %v", name, err)
+		}
+	}
+	if a := j.admin().post(widgetsPath, fmt.Sprintf(oneWidget, "a")); a.code != http.StatusCreated {
+		t.Errorf("%d %s", a.code, a.raw)
+	}
+
+	// A pair where upstream's servers look for it is used, and nothing made.
+	dir := t.TempDir()
+	pair := hosttest.NewAuthority(t, "ours", time.Now()).Issue(t, "127.0.0.1")
+	writePair(t, pair, filepath.Join(dir, "apiserver.crt"), filepath.Join(dir, "apiserver.key"))
+	j = join(t, host, shop(), annex.Options{CertDir: dir}).ready()
+	transport := host.Plain()
+	response, err := (&http.Client{Transport: transport}).Get(j.url + "/livez")
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if !bytes.Equal(response.TLS.PeerCertificates[0].Raw, pair.Certificate[0]) {
+		t.Error("another certificate is served")
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
+		t.Errorf("%v %v", entries, err)
+	}
+}
+
+func writePair(t *testing.T, pair tls.Certificate, certFile, keyFile string) {
+	t.Helper()
+	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: pair.Certificate[0]}, keyFile: {Type: "PRIVATE KEY", Bytes: key}} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

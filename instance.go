@@ -69,9 +69,10 @@ func (i *Instance) URL() string { return i.server.URL() }
 func (i *Instance) InsecureURL() string { return i.server.InsecureURL() }
 
 // Kubeconfig is the absolute path of the administrator's kubeconfig, which New
-// writes; empty if there is no data directory, or no HTTPS.
+// writes; empty if there is no data directory, or no HTTPS, or if it is aggregated.
 func (i *Instance) Kubeconfig() string { return i.server.Kubeconfig() }
 
 // ClientConfig returns a configuration for clients with the administrator's
-// rights: over HTTPS, or within the process if the instance does not listen.
+// rights: over HTTPS, or within the process if the instance does not listen, or is
+// aggregated and has no administrator.
 func (i *Instance) ClientConfig() (*rest.Config, error) { return i.server.ClientConfig() }

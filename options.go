@@ -69,7 +69,7 @@ type Options struct {
 	// server makes for itself. They are read again when they change.
 	TLSCertFile, TLSPrivateKeyFile string
 	// ClientCAFile holds authorities whose client certificates are accepted besides
-	// those of the server's own authority.
+	// those of the server's own authority, or instead of those that its cluster names.
 	ClientCAFile string
 	// TokenAuthFile is a CSV file of bearer tokens: token,user,uid,"group1,group2".
 	TokenAuthFile string

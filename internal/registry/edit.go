@@ -63,6 +63,9 @@ type Editor struct {
 	Machinery *convert.Machinery
 	// EnsureNamespace makes a namespace that does not exist; nil if objects have none.
 	EnsureNamespace func(ctx context.Context, name string) error
+	// CheckNamespace refuses to create an object in a namespace. It is for namespaces that
+	// are kept elsewhere, so that creating itself does not; nil if it does.
+	CheckNamespace func(ctx context.Context, name string) error
 	// Keep says of which objects the deletion comes to nothing; nil is of none.
 	Keep func(name string) bool
 }
@@ -139,6 +142,11 @@ func (e *Editor) write(ctx, plain context.Context, edit Edit, obj runtime.Object
 	}
 	if !apierrors.IsNotFound(err) {
 		return err
+	}
+	if e.CheckNamespace != nil && edit.Namespace != "" {
+		if err := e.CheckNamespace(plain, edit.Namespace); err != nil {
+			return err
+		}
 	}
 	_, err = e.Storage.Create(ctx, obj.DeepCopyObject(), rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
 	if apierrors.IsNotFound(err) && e.EnsureNamespace != nil {

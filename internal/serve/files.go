@@ -75,7 +75,13 @@ func filesLayout(definition *define.Server, at placement) []files.Resource {
 // by the beginning of the keys.
 func (s *Server) editors() map[string][]*registry.Editor {
 	if s.hosted != nil {
-		return s.editorsOf(s.hosted.HasNamespace)
+		all := s.editorsOf(nil)
+		for _, editors := range all {
+			for _, e := range editors {
+				e.CheckNamespace = s.hosted.HasNamespace
+			}
+		}
+		return all
 	}
 	namespaces := s.namespaces.Storage()["namespaces"].(registry.Editable)
 	ensure := func(ctx context.Context, name string) error {
@@ -100,8 +106,7 @@ func (s *Server) editors() map[string][]*registry.Editor {
 	return all
 }
 
-// editorsOf are the editors of the kinds. Ensure is called before an object is created
-// in a namespace.
+// editorsOf are the editors of the kinds. Ensure makes a namespace that is missing.
 func (s *Server) editorsOf(ensure func(ctx context.Context, namespace string) error) map[string][]*registry.Editor {
 	all := map[string][]*registry.Editor{}
 	for _, k := range s.kinds {
