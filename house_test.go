@@ -42,6 +42,7 @@ var rooms = map[string][]string{
 	"internal/host":                {},
 	"internal/host/hosttest":       {}, // for tests
 	"internal/certs":               {},
+	"internal/hostcerts":           {"internal/certs"},
 	"internal/loopback":            {},
 	"internal/coreapi":             {},
 	"internal/mvcc":                {"store", "store/journal"},

@@ -155,8 +155,7 @@ func issue(now time.Time, tmpl template, key crypto.Signer, issuer *pair) ([]byt
 	}
 	cert := tmpl.Certificate
 	cert.SerialNumber = serial
-	// Clients' clocks may be a little behind.
-	cert.NotBefore = now.Add(-5 * time.Minute).UTC()
+	cert.NotBefore = now.Add(-Backdate).UTC()
 	cert.NotAfter = now.Add(tmpl.life).UTC()
 	parent, signer := &cert, key
 	if issuer != nil {
@@ -285,4 +284,44 @@ func (h *hosts) addIP(ip net.IP) {
 		}
 	}
 	h.ips = append(h.ips, ip)
+}
+
+// Backdate is how far before its making a certificate begins to be valid: clients'
+// clocks may be a little behind.
+const Backdate = 5 * time.Minute
+
+// NewAuthority makes an authority that signs serving certificates.
+func NewAuthority(now time.Time, name string, life time.Duration) (certPEM, keyPEM []byte, err error) {
+	tmpl := authorityTemplate()
+	tmpl.life, tmpl.Subject = life, pkix.Name{CommonName: name}
+	return newCertificate(now, tmpl, nil)
+}
+
+// NewServing makes a serving certificate for DNS names, signed by an authority. It does
+// not outlive that. Without one, the certificate signs itself.
+func NewServing(now time.Time, names []string, life time.Duration, authorityCert, authorityKey []byte) (certPEM, keyPEM []byte, err error) {
+	tmpl := serverTemplate(hosts{names: names})
+	tmpl.life, tmpl.Subject = life, pkix.Name{CommonName: names[0]}
+	if authorityCert == nil {
+		return newCertificate(now, tmpl, nil)
+	}
+	authority, err := parsePair("ca.crt", "ca.key", authorityCert, authorityKey)
+	if err != nil {
+		return nil, nil, err
+	}
+	return newCertificate(now, tmpl, authority)
+}
+
+func newCertificate(now time.Time, tmpl template, issuer *pair) (certPEM, keyPEM []byte, err error) {
+	if keyPEM, err = newKey(); err != nil {
+		return nil, nil, err
+	}
+	parsed, err := keyutil.ParsePrivateKeyPEM(keyPEM)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the key made: %w", err)
+	}
+	if certPEM, err = issue(now, tmpl, parsed.(crypto.Signer), issuer); err != nil {
+		return nil, nil, fmt.Errorf("issue certificate: %w", err)
+	}
+	return certPEM, keyPEM, nil
 }
