@@ -147,6 +147,7 @@ which namespaces, webhooks and policies there are.`,
 	flags.StringSliceVar(&options.Controllers, "controllers", []string{controllers.All}, controllersUsage)
 	flags.DurationVar(&options.RequestTimeout, "request-timeout", 0, "how long a request other than a watch may take (default 1m)")
 	flags.DurationVar(&options.ShutdownTimeout, "shutdown-timeout", 0, "how long a shutdown waits for requests in progress (default 10s)")
+	flags.DurationVar(&options.ShutdownDelay, "shutdown-delay-duration", 0, "how long a server that is told to stop still answers, while it is not ready any more")
 	flags.IntVarP(&verbosity, "verbosity", "v", 0, "log level; 0 logs warnings and errors only")
 	flags.IntVar(&verbosity, "v", 0, "")
 	_ = flags.MarkHidden("v") // it is there: upstream writes it with two dashes

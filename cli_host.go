@@ -39,6 +39,12 @@ func hostFlags(flags *pflag.FlagSet, options *Options) {
 	flags.StringSliceVar(&host.AlwaysAllowPaths, "authorization-always-allow-paths", serve.OpenPaths(), "paths that are open to everybody; * at the end stands for all that begin so")
 	flags.StringSliceVar(&host.EnableAdmissionPlugins, "enable-admission-plugins", nil, "admission plugins to run in addition to those that run anyway, which are all: "+strings.Join(serve.HostPlugins(), ", "))
 	flags.StringSliceVar(&host.DisableAdmissionPlugins, "disable-admission-plugins", nil, "admission plugins to leave out; what they read of the cluster need not be permitted then")
+	self := &options.SelfCertify
+	flags.BoolVar(&self.Enabled, "self-certify", false, "make the serving certificate, keep it in a Secret of the cluster, and the APIServices' caBundle up to date")
+	flags.StringVar(&self.ServiceName, "service-name", "", "service that the APIServices point to, for --self-certify (default: the server's name)")
+	flags.StringVar(&self.ServiceNamespace, "service-namespace", "", "its namespace (default: the pod's)")
+	flags.DurationVar(&self.Lifetime, "certificate-lifetime", 0, "how long a certificate of --self-certify lives; it is renewed when a third is left (default 720h)")
+	flags.StringVar(&self.Workload, "workload", "", "what runs the server, as in deployments/NAME: when it is scaled to nothing or deleted, the server leaves its APIServices")
 	flags.Bool(fairnessFlag, true, "queue requests by the cluster's flow schemas and priority levels, if they may be read; else they are only counted")
 }
 
@@ -94,6 +100,7 @@ var hostOnlyFlags = []string{
 	"disable-admission-plugins", "enable-admission-plugins", fairnessFlag, "kubeconfig",
 	"requestheader-allowed-names", "requestheader-client-ca-file", "requestheader-extra-headers-prefix", "requestheader-group-headers",
 	"requestheader-uid-headers", "requestheader-username-headers",
+	"certificate-lifetime", "self-certify", "service-name", "service-namespace", "workload",
 }
 
 // flagGroups are the parts of serve's help, by the beginnings of flags' names; what fits

@@ -29,7 +29,7 @@ var rooms = map[string][]string{
 	"internal/define":              {"api", "internal/structural"},
 	"internal/structural":          {},
 	"internal/controllers":         {"internal/define"},
-	"internal/manifests":           {"internal/define"},
+	"internal/manifests":           {"internal/define", "internal/host"},
 	"internal/convert":             {"internal/define", "internal/structural"},
 	"internal/convert/metaopenapi": {},
 	"internal/admit":               {"internal/define"},
@@ -64,7 +64,7 @@ var rooms = map[string][]string{
 	"store/storetest":              {"internal/mvcc", "store", "store/journal"},
 	"internal/serve": {
 		"internal/admit", "internal/auth", "internal/certs", "internal/controllers", "internal/convert", "internal/convert/metaopenapi", "internal/coreapi",
-		"internal/define", "internal/encryption", "internal/host", "internal/informer", "internal/loopback", "internal/maintenance", "internal/mvcc", "internal/registry", "internal/upstream", "internal/virtual",
+		"internal/define", "internal/encryption", "internal/host", "internal/hostcerts", "internal/informer", "internal/loopback", "internal/maintenance", "internal/mvcc", "internal/registry", "internal/upstream", "internal/virtual",
 		"store", "store/embedded", "store/etcd", "store/files", "store/journal", "store/memory",
 	},
 }

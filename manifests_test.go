@@ -93,15 +93,16 @@ func TestManifestsGrantWhatTheServerNeedsAndNoMore(t *testing.T) {
 	}
 	watched := "get list watch"
 	namespaces := rule("", "namespaces", "", watched)
-	flow := rule("flowcontrol.apiserver.k8s.io", "flowschemas prioritylevelconfigurations", "", watched)
-	all := rule("admissionregistration.k8s.io", "mutatingadmissionpolicies mutatingadmissionpolicybindings mutatingwebhookconfigurations validatingadmissionpolicies validatingadmissionpolicybindings validatingwebhookconfigurations", "", watched)
+	flow := rule("flowcontrol.apiserver.k8s.io", "flowschemas prioritylevelconfigurations", "", "list watch")
+	all := rule("admissionregistration.k8s.io", "mutatingadmissionpolicies mutatingadmissionpolicybindings mutatingwebhookconfigurations validatingadmissionpolicies validatingadmissionpolicybindings validatingwebhookconfigurations", "", "list watch")
 	self := rule("apiregistration.k8s.io", "apiservices", "v1.shop.example.com v1beta1.shop.example.com", "get patch")
 	secret, lease := rule("", "secrets", "shop-serving", "get list watch update patch"), rule("coordination.k8s.io", "leases", "shop-serving", "get update patch")
+	workload := rule("apps", "statefulsets", "shop", "get")
 	for name, want := range map[string]struct{ cluster, own []rbacv1.PolicyRule }{
-		"embedded":     {[]rbacv1.PolicyRule{namespaces, all, flow, self}, []rbacv1.PolicyRule{secret, lease}},
+		"embedded":     {[]rbacv1.PolicyRule{namespaces, all, flow, self}, []rbacv1.PolicyRule{secret, lease, workload}},
 		"own etcd":     {[]rbacv1.PolicyRule{namespaces, all, flow}, nil},
 		"lean":         {nil, nil},
-		"webhooks too": {[]rbacv1.PolicyRule{namespaces, rule("admissionregistration.k8s.io", "mutatingwebhookconfigurations validatingwebhookconfigurations", "", watched), flow, self}, []rbacv1.PolicyRule{secret, lease}},
+		"webhooks too": {[]rbacv1.PolicyRule{namespaces, rule("admissionregistration.k8s.io", "mutatingwebhookconfigurations validatingwebhookconfigurations", "", "list watch"), flow, self}, []rbacv1.PolicyRule{secret, lease, workload}},
 	} {
 		var cluster, own []rbacv1.PolicyRule
 		bound, roles := map[string]bool{}, []string{}

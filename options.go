@@ -110,6 +110,10 @@ type Options struct {
 	// ShutdownTimeout bounds how long a shutdown waits for requests in progress,
 	// watches, and connections to become idle; 10 seconds if 0.
 	ShutdownTimeout time.Duration
+	// ShutdownDelay is how long a server that is told to stop still answers as before,
+	// while /readyz fails, so that nobody sends it requests any more when it does stop;
+	// not at all if 0. ShutdownTimeout begins after it.
+	ShutdownDelay time.Duration
 
 	// Controllers says which of Server.Controllers the server runs itself, as
 	// kube-controller-manager's flag does: * is all, name is that one, -name is all but
@@ -137,6 +141,29 @@ type Options struct {
 	// pair apiserver.crt and apiserver.key in it is used as if TLSCertFile and
 	// TLSPrivateKeyFile named it.
 	CertDir string
+	// SelfCertify has an aggregated server make its serving certificate and keep it, and
+	// what its host knows of it, up to date.
+	SelfCertify SelfCertifyOptions
+}
+
+// SelfCertifyOptions say how an aggregated server keeps its serving certificate: in a
+// Secret SERVICE-serving of its namespace, which all replicas use and the one that holds a
+// Lease of the same name renews, and in the caBundle of its APIServices. All of them exist;
+// manifests writes them. The zero value keeps none.
+type SelfCertifyOptions = struct {
+	Enabled bool
+	// ServiceName and ServiceNamespace are the service that the APIServices point to; by
+	// default the server's name, and the namespace of its pod. An APIService that points
+	// elsewhere is left alone.
+	ServiceName, ServiceNamespace string
+	// Lifetime is that of a serving certificate, 720 hours if 0, at least 30 seconds. It
+	// is renewed when a third is left; its authority lives four times as long.
+	Lifetime time.Duration
+	// Workload is what runs the server, as in deployments/NAME or statefulsets/NAME. When
+	// that is scaled to nothing or deleted, a server that stops takes itself out of its
+	// APIServices, so that they are in the way of no deletion of a namespace, and back in
+	// when it is ready again. Without it, that is left to whoever takes the server away.
+	Workload string
 }
 
 // HostOptions say how an aggregated server reaches its cluster and what it takes from

@@ -134,6 +134,15 @@ func InPod() bool {
 	return inPod(os.Getenv, "/var/run/secrets/kubernetes.io/serviceaccount/token")
 }
 
+// PodNamespace is the namespace of the pod that this process runs in, empty elsewhere.
+func PodNamespace() string {
+	namespace, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(namespace))
+}
+
 func inPod(env func(string) string, token string) bool {
 	if env("KUBERNETES_SERVICE_HOST") == "" || env("KUBERNETES_SERVICE_PORT") == "" {
 		return false
@@ -178,6 +187,16 @@ func loadConfigs(o Options) (configs, error) {
 		*way.to = config
 	}
 	return c, nil
+}
+
+// ClientConfig is the way to the host, without the care that a Host takes of requests.
+func ClientConfig(o Options) (*rest.Config, error) {
+	config, err := loadConfig(kubeconfigFlag, o.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.UserAgent = rest.DefaultKubernetesUserAgent()
+	return config, nil
 }
 
 func loadConfig(flag, path string) (*rest.Config, error) {

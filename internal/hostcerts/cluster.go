@@ -40,26 +40,29 @@ type Place struct{ Namespace, Secret, Lease, Workload string }
 
 // New returns a keeper of a certificate, which serves one that nobody believes until Run
 // has read the Secret. It asks nothing of the host yet.
-func New(config *rest.Config, place Place, options Options) (*Keeper, func(context.Context) error, error) {
+func New(config *rest.Config, place Place, options Options) (*Keeper, error) {
 	client, err := corev1client.NewForConfig(config)
 	if err != nil {
-		return nil, nil, fmt.Errorf("serving certificate: %w", err)
+		return nil, fmt.Errorf("serving certificate: %w", err)
 	}
-	keeper, err := newKeeper(options, &cluster{client, place})
+	keeper, err := newKeeper(options, &cluster{config, client, place})
 	if err != nil {
-		return nil, nil, fmt.Errorf("serving certificate: %w", err)
+		return nil, fmt.Errorf("serving certificate: %w", err)
 	}
-	return keeper, func(ctx context.Context) error { return keeper.run(ctx, config, client, place) }, nil
+	return keeper, nil
 }
 
-// run follows the Secret, and leads whenever it holds the Lease, until the context ends.
-func (k *Keeper) run(ctx context.Context, config *rest.Config, client corev1client.CoreV1Interface, place Place) error {
+// Run follows the Secret, and leads whenever it holds the Lease, until the context ends.
+func (k *Keeper) Run(ctx context.Context) error { return k.host.run(ctx, k) }
+
+func (c *cluster) run(ctx context.Context, k *Keeper) error {
+	client, place := c.client, c.place
 	hostname, err := os.Hostname()
 	if err != nil {
 		return fmt.Errorf("serving certificate: %w", err)
 	}
 	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, place.Namespace, place.Lease,
-		resourcelock.ResourceLockConfig{Identity: hostname + "_" + uuid.NewString()}, config, renewDeadline)
+		resourcelock.ResourceLockConfig{Identity: hostname + "_" + uuid.NewString()}, c.config, renewDeadline)
 	if err != nil {
 		return fmt.Errorf("serving certificate: %w", err)
 	}
@@ -114,6 +117,7 @@ func (k *Keeper) run(ctx context.Context, config *rest.Config, client corev1clie
 
 // cluster is a host.
 type cluster struct {
+	config *rest.Config
 	client corev1client.CoreV1Interface
 	place  Place
 }

@@ -99,6 +99,9 @@ type host interface {
 	updateAPIService(ctx context.Context, service *apiService) error
 	// unwanted says that nobody wants the server to run any more.
 	unwanted(ctx context.Context) (bool, error)
+	// run calls follow with the Secret whenever it has changed, and lead while this
+	// replica holds the Lease.
+	run(ctx context.Context, k *Keeper) error
 }
 
 // apiService is what matters of one.

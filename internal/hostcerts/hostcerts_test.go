@@ -103,6 +103,11 @@ func (h *fakeHost) unwanted(context.Context) (bool, error) {
 	return h.idle, h.refuse["unwanted"]
 }
 
+func (h *fakeHost) run(ctx context.Context, k *Keeper) error {
+	k.lead(ctx)
+	return nil
+}
+
 func (h *fakeHost) bundle(name string) []byte {
 	h.mu.Lock()
 	defer h.mu.Unlock()

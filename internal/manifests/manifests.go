@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/host"
 )
 
 // Where serving certificates come from.
@@ -171,10 +172,8 @@ func (c *Config) check() error {
 	if len(c.CABundle) > 0 && !isSecret {
 		add("--ca-file is for --certificates %sNAME: with %s the authority is written by whoever makes it", SecretPrefix, c.Certificates)
 	}
-	for _, plugin := range c.DisablePlugins {
-		if !slices.ContainsFunc(hostPlugins, func(p hostPlugin) bool { return p.name == plugin }) {
-			add("--disable-admission-plugins %q: choose of %s", plugin, strings.Join(pluginNames(), ", "))
-		}
+	if err := host.Check(host.Options{DisableAdmissionPlugins: c.DisablePlugins}); err != nil {
+		problems = append(problems, err)
 	}
 	if c.GroupPriority < 1 || c.GroupPriority > 20000 {
 		add("--group-priority %d is not between 1 and 20000", c.GroupPriority)

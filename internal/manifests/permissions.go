@@ -8,33 +8,13 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/annexapi/annex/internal/host"
 )
 
-// hostPlugin is an admission plugin that asks the host, with what it has to read there.
-type hostPlugin struct {
-	name      string
-	group     string
-	resources []string
-	verbs     []string
-}
-
-var watched = []string{"get", "list", "watch"}
-
-// hostPlugins are those of an aggregated server, as k8s.io/apiserver recommends them.
-var hostPlugins = []hostPlugin{
-	{"NamespaceLifecycle", "", []string{"namespaces"}, watched},
-	{"MutatingAdmissionPolicy", "admissionregistration.k8s.io", []string{"mutatingadmissionpolicies", "mutatingadmissionpolicybindings"}, watched},
-	{"MutatingAdmissionWebhook", "admissionregistration.k8s.io", []string{"mutatingwebhookconfigurations"}, watched},
-	{"ValidatingAdmissionPolicy", "admissionregistration.k8s.io", []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"}, watched},
-	{"ValidatingAdmissionWebhook", "admissionregistration.k8s.io", []string{"validatingwebhookconfigurations"}, watched},
-}
-
-func pluginNames() []string {
-	names := make([]string, len(hostPlugins))
-	for i, p := range hostPlugins {
-		names[i] = p.name
-	}
-	return names
+// needs are what the server reads of its host and asks of it.
+func (c *Config) needs() []host.Need {
+	return host.Needs(host.Options{DisableAdmissionPlugins: c.DisablePlugins, DisablePriorityAndFairness: c.WithoutFlowControl}, "")
 }
 
 func (c *Config) namespace() runtime.Object {
@@ -51,26 +31,19 @@ func (c *Config) serviceAccount() runtime.Object {
 	return &corev1.ServiceAccount{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"}, ObjectMeta: c.meta(c.Name)}
 }
 
-// hostRules are what a server reads of its host on its own account: nothing in the lean
-// profile, which leaves out the plugins and flow control.
+// hostRules are what a server may do in its host, but for what Kubernetes has a role for:
+// nothing in the lean profile, which leaves out the plugins and flow control.
 func (c *Config) hostRules() []rbacv1.PolicyRule {
 	var rules []rbacv1.PolicyRule
-	for _, p := range hostPlugins {
-		if slices.Contains(c.DisablePlugins, p.name) {
+	for _, need := range c.needs() {
+		if need.Binding != "" {
 			continue
 		}
-		// Namespaces also are what policies and webhooks select by.
-		if n := len(rules); n > 0 && rules[n-1].APIGroups[0] == p.group {
-			rules[n-1].Resources = append(rules[n-1].Resources, p.resources...)
+		if n := len(rules); n > 0 && rules[n-1].APIGroups[0] == need.Group && slices.Equal(rules[n-1].Verbs, need.Verbs) {
+			rules[n-1].Resources = append(rules[n-1].Resources, need.Resource)
 			continue
 		}
-		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{p.group}, Resources: slices.Clone(p.resources), Verbs: p.verbs})
-	}
-	if len(rules) > 0 && rules[0].APIGroups[0] != "" {
-		rules = slices.Insert(rules, 0, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: watched})
-	}
-	if !c.WithoutFlowControl {
-		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{"flowcontrol.apiserver.k8s.io"}, Resources: []string{"flowschemas", "prioritylevelconfigurations"}, Verbs: watched})
+		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{need.Group}, Resources: []string{need.Resource}, Verbs: need.Verbs})
 	}
 	if c.Certificates == SelfCertified {
 		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{apiRegistration}, Resources: []string{"apiservices"}, ResourceNames: c.apiServiceNames(), Verbs: []string{"get", "patch"}})
@@ -116,6 +89,8 @@ func (c *Config) ownRules() (rules []rbacv1.PolicyRule, named []runtime.Object) 
 		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{name}, Verbs: []string{"get", "list", "watch", "update", "patch"}})
 		named = append(named, &corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: c.meta(name), Type: corev1.SecretTypeOpaque})
 		lease(name)
+		// Whether the server is wanted any more.
+		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{"apps"}, Resources: []string{c.workloadResource()}, ResourceNames: []string{c.Name}, Verbs: []string{"get"}})
 	}
 	if len(c.Definition.Controllers) > 0 {
 		lease(c.Definition.Name + "-controllers")
@@ -131,7 +106,7 @@ func (c *Config) userRoles() []runtime.Object {
 		verbs []string
 		adds  []string
 	}{
-		{"view", watched, []string{"view", "edit", "admin"}},
+		{"view", []string{"get", "list", "watch"}, []string{"view", "edit", "admin"}},
 		{"edit", []string{"create", "update", "patch", "delete", "deletecollection"}, []string{"edit", "admin"}},
 	} {
 		role := &rbacv1.ClusterRole{TypeMeta: rbac("ClusterRole"), ObjectMeta: c.clusterMeta("", to.role)}

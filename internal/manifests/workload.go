@@ -33,7 +33,7 @@ var (
 	limits      = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}
 	cacheFlags  = []string{"--object-cache-size=256Mi", "--value-cache-size=256Mi"}
 	goMemory    = "900MiB"
-	gracePeriod = int64(30)
+	gracePeriod = int64(45)
 )
 
 func (c *Config) service() runtime.Object {
@@ -61,13 +61,21 @@ func (c *Config) networkPolicy() runtime.Object {
 	}
 }
 
+// workloadResource is what runs the server: one that has a volume is a StatefulSet.
+func (c *Config) workloadResource() string {
+	if c.Storage == "embedded" || c.Storage == "files" {
+		return "statefulsets"
+	}
+	return "deployments"
+}
+
 // workload is a Deployment of replicas that share etcd, or a StatefulSet of one that has
 // a volume.
 func (c *Config) workload() []runtime.Object {
 	replicas := int32(c.Replicas)
 	selector := &metav1.LabelSelector{MatchLabels: c.selector()}
 	pod := c.pod()
-	if c.Storage == "embedded" || c.Storage == "files" {
+	if c.workloadResource() == "statefulsets" {
 		return []runtime.Object{&appsv1.StatefulSet{
 			TypeMeta: apps("StatefulSet"), ObjectMeta: c.meta(c.Name),
 			Spec: appsv1.StatefulSetSpec{ServiceName: c.Name, Replicas: &replicas, Selector: selector, Template: pod,
@@ -112,7 +120,9 @@ func (c *Config) volumeClaim(name string) corev1.PersistentVolumeClaim {
 
 // args are those of the server in its container.
 func (c *Config) args() []string {
-	args := []string{"serve", "--aggregated", "--bind-address=0.0.0.0", fmt.Sprintf("--secure-port=%d", securePort), "--data-dir=" + dataDir, "--storage=" + c.Storage}
+	args := []string{"serve", "--aggregated", "--bind-address=0.0.0.0", fmt.Sprintf("--secure-port=%d", securePort), "--data-dir=" + dataDir, "--storage=" + c.Storage,
+		// While it takes the cluster to notice that the pod ends.
+		"--shutdown-delay-duration=5s"}
 	if c.Storage == "etcd" {
 		args = append(args, "--etcd-servers="+strings.Join(c.EtcdServers, ","))
 		if c.EtcdSecret != "" {
@@ -122,7 +132,7 @@ func (c *Config) args() []string {
 		args = append(args, cacheFlags...)
 	}
 	if c.Certificates == SelfCertified {
-		args = append(args, "--self-certify", "--service-name="+c.Name, "--service-namespace=$(POD_NAMESPACE)")
+		args = append(args, "--self-certify", "--service-name="+c.Name, "--service-namespace=$(POD_NAMESPACE)", "--workload="+c.workloadResource()+"/"+c.Name)
 	} else {
 		args = append(args, "--tls-cert-file="+servingDir+"/tls.crt", "--tls-private-key-file="+servingDir+"/tls.key")
 	}
@@ -162,7 +172,7 @@ func (c *Config) pod() corev1.PodTemplateSpec {
 			spread(corev1.LabelTopologyZone, c.selector()), spread(corev1.LabelHostname, c.selector()),
 		}
 	}
-	if c.Storage != "embedded" && c.Storage != "files" { // whose volume is claimed
+	if c.workloadResource() == "deployments" { // else it is claimed
 		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 	}
 	mount := func(name, secret, path string) {

@@ -266,5 +266,5 @@ func InPod() bool           { return host.InPod() }
 // KeepsNothing says whether an aggregated server with these options needs no data
 // directory: its objects are elsewhere, and so is its certificate.
 func KeepsNothing(o Options) bool {
-	return o.Aggregated && (o.Storage == "etcd" || o.Storage == "memory") && (o.CertDir != "" || o.TLSCertFile != "")
+	return o.Aggregated && (o.Storage == "etcd" || o.Storage == "memory") && (o.CertDir != "" || o.TLSCertFile != "" || o.SelfCertify.Enabled)
 }

@@ -57,12 +57,15 @@ type Options struct {
 	ValueCacheSize     int64
 	RequestTimeout     time.Duration
 	ShutdownTimeout    time.Duration
+	ShutdownDelay      time.Duration
 	Controllers        []string
 	UnrestrictedUpdate bool
 
 	Aggregated bool
 	Host       host.Options
 	CertDir    string
+
+	SelfCertify SelfCertify
 }
 
 // Ports that are not numbers, as the façade documents them.
@@ -95,6 +98,9 @@ func (o *Options) Complete(definition *define.Server) error {
 	}
 	if o.FilesDir != "" && !slices.Contains(at.names(), "files") {
 		return fmt.Errorf("--files-dir is given, but nothing is kept in files: the storage is %s", o.Storage)
+	}
+	if err := o.completeSelfCertify(definition); err != nil {
+		return err
 	}
 	if err := o.completeLife(); err != nil {
 		return err
@@ -134,7 +140,7 @@ func (o *Options) Complete(definition *define.Server) error {
 	if o.EncryptionConfigReload && o.EncryptionConfigFile == "" {
 		return fmt.Errorf("there is no --encryption-provider-config to be read again automatically")
 	}
-	if o.RequestTimeout < 0 || o.ShutdownTimeout < 0 {
+	if o.RequestTimeout < 0 || o.ShutdownTimeout < 0 || o.ShutdownDelay < 0 {
 		return fmt.Errorf("timeouts cannot be negative")
 	}
 	if o.RequestTimeout == 0 {

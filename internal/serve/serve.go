@@ -34,6 +34,7 @@ import (
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/encryption"
 	"github.com/annexapi/annex/internal/host"
+	"github.com/annexapi/annex/internal/hostcerts"
 	"github.com/annexapi/annex/internal/informer"
 	"github.com/annexapi/annex/internal/loopback"
 	"github.com/annexapi/annex/internal/maintenance"
@@ -68,8 +69,10 @@ type Server struct {
 	kinds      []*registry.Kind
 	host       any
 	hosted     *host.Host // nil if the server stands alone; then there are namespaces
-	own        authenticator.Request
-	upstream   *upstream.Server
+	// selfCertified is nil unless the host keeps the serving certificate.
+	selfCertified *hostcerts.Keeper
+	own           authenticator.Request
+	upstream      *upstream.Server
 
 	secure   net.Listener
 	insecure net.Listener
@@ -77,7 +80,9 @@ type Server struct {
 	// settled is closed when what users take for granted is there.
 	settled  chan struct{}
 	stopping chan struct{}
-	closers  []func() error
+	// leaving is closed before it: /readyz fails from then on.
+	leaving chan struct{}
+	closers []func() error
 	// ended is set by the one call of Run, or of Close without one.
 	ended atomic.Bool
 }
@@ -91,7 +96,7 @@ func New(ctx context.Context, definition *define.Server, options Options, host H
 	if options.Etcd.StartTimeout == 0 {
 		options.Etcd.StartTimeout = -1 // the server starts, and is not ready
 	}
-	s := &Server{definition: definition, options: options, forms: newStoredForms(), settled: make(chan struct{}), stopping: make(chan struct{})}
+	s := &Server{definition: definition, options: options, forms: newStoredForms(), settled: make(chan struct{}), stopping: make(chan struct{}), leaving: make(chan struct{})}
 	if err := s.build(ctx, host); err != nil {
 		if closing := s.close(); closing != nil {
 			err = fmt.Errorf("%w (and closing: %w)", err, closing)
@@ -126,6 +131,9 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 		return err
 	}
 	if err := s.openHost(); err != nil {
+		return err
+	}
+	if err := s.openSelfCertify(); err != nil {
 		return err
 	}
 	machinery, err := convert.New(s.definition, s.ownTypes()...)
@@ -338,10 +346,10 @@ func (s *Server) readyChecks() []healthz.HealthChecker {
 		}
 		checks = append(checks, healthz.NamedCheck(name, func(*http.Request) error { return storage.health() }))
 	}
-	return append(append(checks, s.lifeChecks()...),
+	return append(slices.Concat(checks, s.lifeChecks(), s.certificateChecks()),
 		healthz.NamedCheck("stopping", func(*http.Request) error {
 			select {
-			case <-s.stopping:
+			case <-s.leaving:
 				return errors.New("the server is shutting down")
 			default:
 				return nil
@@ -464,11 +472,24 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 		err = nil
 	}
 	stopControllers()
+	s.leave(context.WithoutCancel(ctx))
 	waitForUsers()
 	s.shutDown(context.WithoutCancel(ctx), stop)
 	cancel(nil)
 	running.Wait()
 	return errors.Join(err, s.close())
+}
+
+// leave tells those who send requests to send them elsewhere, and answers what still comes
+// until they know.
+func (s *Server) leave(ctx context.Context) {
+	delay := time.NewTimer(s.options.ShutdownDelay)
+	defer delay.Stop()
+	close(s.leaving)
+	s.leaveHost(ctx)
+	if s.options.ShutdownDelay > 0 {
+		<-delay.C
+	}
 }
 
 // shutDown ends the answering of requests within the shutdown timeout.
@@ -519,6 +540,7 @@ func (s *Server) startControllers(ctx context.Context, running *sync.WaitGroup, 
 	}
 	must(s.informers.Run)
 	must(s.runFiles)
+	must(s.runSelfCertify)
 	if s.namespaces == nil {
 		return
 	}
@@ -603,7 +625,7 @@ func (s *Server) limitStart(ctx context.Context, fail context.CancelCauseFunc) {
 			return
 		case <-timer.C:
 		}
-		if s.storages.health() == nil && (s.hosted == nil || s.hosted.Problem() == nil) {
+		if s.storages.health() == nil && (s.hosted == nil || s.hosted.Problem() == nil) && (s.selfCertified == nil || s.selfCertified.Check() == nil) {
 			fail(fmt.Errorf("not ready after %s; ask /readyz?verbose for the reason", readyTimeout))
 			return
 		}
@@ -624,7 +646,7 @@ func (s *Server) serve() (stop func(context.Context), err error) {
 	}
 	grace := s.options.ShutdownTimeout
 	if s.secure != nil {
-		l, err := upstream.ServeTLS(s.secure, s.upstream.Handler, s.certs.Serving(), s.clientCA(), grace)
+		l, err := upstream.ServeTLS(s.secure, s.upstream.Handler, s.serving(), s.clientCA(), grace)
 		if err != nil {
 			return stop, err
 		}
