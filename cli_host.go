@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/serve"
 )
 
@@ -171,9 +172,9 @@ type asked struct {
 }
 
 // describeAggregated is nil for a server that stands alone.
-func describeAggregated(options Options) *aggregated {
+func describeAggregated(options Options, definition *define.Server) *aggregated {
 	o := serve.Options(options)
-	needs, leftOut := o.AsksOfHost()
+	needs, leftOut := o.AsksOfHost(definition)
 	if needs == nil {
 		return nil
 	}

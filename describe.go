@@ -129,7 +129,7 @@ and with --aggregated what it asks of its cluster.`,
 			for _, c := range definition.Controllers {
 				whole.Controllers = append(whole.Controllers, c.Name)
 			}
-			whole.Aggregated = describeAggregated(options)
+			whole.Aggregated = describeAggregated(options, definition)
 			switch output {
 			case "":
 				return whole.print(cmd.OutOrStdout())

@@ -1,7 +1,6 @@
 package host
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -105,7 +104,10 @@ func (n Need) String() string {
 	}
 	text := verbs + " on " + n.GroupResource().String()
 	if n.Name != "" {
-		text += fmt.Sprintf(" %s in %s", n.Name, n.Namespace)
+		text += " " + n.Name
+	}
+	if n.Namespace != "" {
+		text += " in " + n.Namespace
 	}
 	return text
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/convert/metaopenapi"
 	"github.com/annexapi/annex/internal/coreapi"
+	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/host"
 	"github.com/annexapi/annex/internal/upstream"
 )
@@ -87,7 +88,7 @@ func (o *Options) ownClientCAFile() string {
 
 // AsksOfHost says, line by line, what an aggregated server with these options asks of its
 // host, and what is left out.
-func (o *Options) AsksOfHost() (asks []host.Need, leftOut []string) {
+func (o *Options) AsksOfHost(definition *define.Server) (asks []host.Need, leftOut []string) {
 	if !o.Aggregated {
 		return nil, nil
 	}
@@ -95,7 +96,7 @@ func (o *Options) AsksOfHost() (asks []host.Need, leftOut []string) {
 	if o.Host.DisablePriorityAndFairness {
 		leftOut = append(leftOut, "priority and fairness")
 	}
-	return host.Needs(o.Host, o.ClientCAFile), leftOut
+	return append(host.Needs(o.Host, o.ClientCAFile), o.selfCertifyNeeds(definition)...), leftOut
 }
 
 // openHost prepares to ask the host of an aggregated server.
@@ -252,7 +253,7 @@ func (s *Server) HostOf() string {
 		return ""
 	}
 	line := s.hosted.URL()
-	if _, leftOut := s.options.AsksOfHost(); len(leftOut) > 0 {
+	if _, leftOut := s.options.AsksOfHost(s.definition); len(leftOut) > 0 {
 		line += ", without " + strings.Join(leftOut, ", ")
 	}
 	return line

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/apiserver/pkg/server/healthz"
@@ -78,6 +79,33 @@ func (o *Options) completeSelfCertify(definition *define.Server) error {
 		return fmt.Errorf("--workload %q: want deployments/NAME or statefulsets/NAME", s.Workload)
 	}
 	return nil
+}
+
+// selfCertifyNeeds are what the certificate needs of the host.
+func (o *Options) selfCertifyNeeds(definition *define.Server) []host.Need {
+	self := o.SelfCertify
+	if !self.Enabled {
+		return nil
+	}
+	if self.ServiceName == "" { // describe does not complete the options
+		self.ServiceName = definition.Name
+	}
+	const purpose = "serving certificate"
+	need := func(group, resource, namespace, name string, verbs ...string) host.Need {
+		return host.Need{GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource}, Namespace: namespace, Name: name, Verbs: verbs, For: purpose}
+	}
+	secret := self.ServiceName + "-serving"
+	needs := []host.Need{
+		need("", "secrets", self.ServiceNamespace, secret, "get", "list", "watch", "update", "patch"),
+		need("coordination.k8s.io", "leases", self.ServiceNamespace, secret, "get", "update", "patch"),
+	}
+	for _, name := range apiServiceNames(definition) {
+		needs = append(needs, need("apiregistration.k8s.io", "apiservices", "", name, "get", "patch"))
+	}
+	if resource, name, ok := strings.Cut(self.Workload, "/"); ok {
+		needs = append(needs, need("apps", resource, self.ServiceNamespace, name, "get"))
+	}
+	return needs
 }
 
 // openSelfCertify prepares to keep the serving certificate in the host.
