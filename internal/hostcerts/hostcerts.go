@@ -385,7 +385,7 @@ func (k *Keeper) publish(ctx context.Context, state *state) (all, missing bool, 
 			k.say(ctx, name, "")
 			continue
 		case found.insecure || len(found.bundle) > 0 && !state.knows(found.bundle):
-			klog.FromContext(ctx).Info("The APIService's caBundle was changed by somebody else, and is put right", "apiservice", name, "insecureSkipTLSVerify", found.insecure)
+			klog.FromContext(ctx).Error(nil, "The APIService's caBundle was changed by somebody else, and is put right", "apiservice", name, "insecureSkipTLSVerify", found.insecure)
 		}
 		k.say(ctx, name, "")
 		found.bundle = bundle
