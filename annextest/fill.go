@@ -16,6 +16,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	"sigs.k8s.io/randfill"
 
+	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/define"
 )
 
@@ -32,11 +33,7 @@ func filler(k *define.Kind, o *options) *randfill.Filler {
 	}
 	seen := map[reflect.Type]bool{}
 	for _, v := range k.AllVersions() {
-		var definitions map[string]common.OpenAPIDefinition
-		if facts := v.Facts(); facts.OpenAPI != nil {
-			definitions = facts.OpenAPI(func(string) spec.Ref { return spec.Ref{} })
-		}
-		g.walk(v.Type, definitions, seen)
+		g.walk(v.Type, convert.DefinitionsOf(v), seen)
 	}
 	for _, a := range o.adjusts {
 		g.functions[a.of] = a.function(g.functions[a.of], o)

@@ -27,7 +27,7 @@ import (
 //
 // Defaults are filled in wherever a server does so. A failure names the field, with
 // what it was and what it is. A conversion may refuse an object, with an error: toHub
-// any, fromHub one that validation refuses, the kind's or the tags' in its types. But a field that was set in no
+// any, fromHub one that validation refuses: the kind's, the tags' or the markers' in its types. But a field that was set in no
 // object that was converted fails, too: it has not been tested; see Adjust. What a
 // version is meant to lose is declared with Loses.
 func RoundTrip(t *testing.T, server annex.Server, opts ...Option) {
@@ -244,6 +244,11 @@ func (w *way) throughVersion() {
 // be stored, and cannot be read in the version.
 func (w *way) unreadable(trip *trip, hub runtime.Object, err error) error {
 	invalid := w.scheme.Validate(context.Background(), nil, hub)
+	if rules := w.kind.Hub().Structural; rules != nil {
+		if doc, err := rules.Read(hub); err == nil {
+			invalid = append(invalid, rules.Validate(context.Background(), doc)...)
+		}
+	}
 	if validate := w.kind.Validate; validate != nil {
 		invalid = append(invalid, validate(context.Background(), hub)...)
 	}

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/annexapi/annex"
+	markedv1 "github.com/annexapi/annex/internal/shop/marked/v1"
+	markedv1beta1 "github.com/annexapi/annex/internal/shop/marked/v1beta1"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
 	"github.com/annexapi/annex/internal/shop/v1beta1"
 )
@@ -298,6 +300,29 @@ func TestPathsAreTheSameForAllElements(t *testing.T) {
 	} {
 		if got := general(path); got != want {
 			t.Errorf("general(%q) = %q, want %q", path, got, want)
+		}
+	}
+}
+
+// A version need not say what the markers of the hub do not allow.
+func TestMarkersAreValidation(t *testing.T) {
+	refuse := func(hub *markedv1.Crate, out *markedv1beta1.Crate) error {
+		if hub.Spec.Boxes != nil && (*hub.Spec.Boxes < 1 || *hub.Spec.Boxes > 9) {
+			return errors.New("too many")
+		}
+		return markedv1beta1.FromHub(hub, out)
+	}
+	some := Adjust(func(spec *markedv1.CrateSpec, r *rand.Rand) {
+		*spec = markedv1.CrateSpec{Size: "small", Owner: "me", Code: "abc"}
+		boxes := int32(r.Intn(20))
+		spec.Boxes = &boxes
+	})
+	kind := annex.KindOf[markedv1.Crate, markedv1.CrateList]("crates", markedv1.API).
+		Versions(annex.Version(markedv1beta1.API, markedv1beta1.ToHub, refuse))
+	server := annex.Server{Name: "marked", Groups: []annex.Group{{Name: "marked.shop.example.com", Kinds: []annex.Kind{kind}}}}
+	for _, problem := range problems(t, server, some) {
+		if strings.Contains(problem, "a valid object cannot be read") {
+			t.Error(problem)
 		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kube-openapi/pkg/util"
 	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/annexapi/annex/internal/define"
 )
 
 // described adds what kubebuilder markers say to definitions, which were made from Go
@@ -32,9 +34,12 @@ func describe(definitions map[string]common.OpenAPIDefinition, ref common.Refere
 	return d
 }
 
-// kind describes the definition of a Go type by the schema of its markers.
-func (d *described) kind(goType reflect.Type, markers *apiextensionsv1.JSONSchemaProps) {
-	d.definition(util.GetCanonicalTypeName(reflect.New(goType).Interface()), markers)
+// version describes the definition of a version's Go type by the schema of its markers,
+// if it has any.
+func (d *described) version(v *define.Version) {
+	if v.Structural != nil {
+		d.definition(util.GetCanonicalTypeName(reflect.New(v.Type).Interface()), v.Structural.Definition.Spec.Versions[0].Schema.OpenAPIV3Schema)
+	}
 }
 
 func (d *described) definition(name string, markers *apiextensionsv1.JSONSchemaProps) {

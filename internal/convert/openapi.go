@@ -1,8 +1,11 @@
 package convert
 
 import (
+	"net/url"
+
 	"k8s.io/apiserver/pkg/endpoints/openapi"
 	"k8s.io/kube-openapi/pkg/common"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/annexapi/annex/internal/define"
 )
@@ -29,13 +32,24 @@ func Definitions(server *define.Server, extra ...common.GetOpenAPIDefinitions) c
 		marked := describe(merged, ref)
 		for _, k := range server.Kinds() {
 			for _, v := range k.Versions {
-				if v.Structural != nil {
-					marked.kind(v.Type, v.Structural.Definition.Spec.Versions[0].Schema.OpenAPIV3Schema)
-				}
+				marked.version(v)
 			}
 		}
 		return merged
 	}
+}
+
+// DefinitionsOf returns the definitions of one version's package, with what its kubebuilder
+// markers say. They refer to one another by name.
+func DefinitionsOf(v *define.Version) map[string]common.OpenAPIDefinition {
+	facts := v.Facts()
+	if facts.OpenAPI == nil {
+		return nil
+	}
+	ref := func(name string) spec.Ref { return spec.MustCreateRef("#/" + url.PathEscape(name)) }
+	definitions := facts.OpenAPI(ref)
+	describe(definitions, ref).version(v)
+	return definitions
 }
 
 // Namer names OpenAPI definitions after the public versions of their types.
