@@ -51,7 +51,7 @@ func rootCommand(server Server) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 	})
-	root.AddCommand(serveCommand(server), controllersCommand(server), manifestsCommand(server), storageCommand(server), describeCommand(server), versionCommand())
+	root.AddCommand(serveCommand(server), controllersCommand(server), manifestsCommand(server), storageCommand(server), describeCommand(server), versionCommand(server.Name))
 	return root
 }
 

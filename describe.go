@@ -96,6 +96,8 @@ func describeCommand(server Server) *cobra.Command {
 		Long: `Print what the server can do, kind by kind: what it is called, its versions and verbs,
 and how its objects are stored by a server with the same flags. Last are its controllers,
 and with --aggregated what it asks of its cluster.`,
+		Example: fmt.Sprintf(`  %[1]s describe
+  %[1]s describe --output json | jq '.kinds[].resource'`, server.Name),
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			definition, err := server.define()
@@ -298,11 +300,14 @@ func printDescriptions(out io.Writer, all []description) error {
 	return w.Flush()
 }
 
-func versionCommand() *cobra.Command {
+func versionCommand(name string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  noArgs,
+		Long: `Print the version of the Kubernetes API that the server is made of, which it answers at
+/version, too.`,
+		Example: "  " + name + " version",
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), upstream.Version())
 			return err
