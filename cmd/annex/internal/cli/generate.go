@@ -110,9 +110,16 @@ func report(stdout, stderr io.Writer, made generate.Result, err error, check, as
 		return err
 	}
 	packages := made.Packages
-	stale := 0
+	stale, files := 0, len(made.Clients)
 	for _, p := range packages {
-		if check && p.Changed {
+		files++
+		if check && p.FileChanged {
+			stale++
+		}
+		if p.Proto != "" {
+			files++
+		}
+		if check && p.ProtoChanged {
 			stale++
 		}
 	}
@@ -144,7 +151,7 @@ func report(stdout, stderr io.Writer, made generate.Result, err error, check, as
 		if len(made.Clients) > 0 {
 			again += " with the same --clients"
 		}
-		fmt.Fprintf(stderr, "not up to date: %d of %d files: run %s\n", stale, len(packages)+len(made.Clients), again)
+		fmt.Fprintf(stderr, "not up to date: %d of %d files: run %s\n", stale, files, again)
 	}
 	if stale > 0 || len(problems) > 0 {
 		return errReported
@@ -185,19 +192,21 @@ func printClients(w io.Writer, files []generate.ClientFile, check bool) {
 }
 
 func printPackage(w io.Writer, p generate.Package, check bool) {
-	state := "unchanged"
-	switch {
-	case p.Changed && check:
-		state = "stale"
-	case p.Changed:
-		state = "written"
+	state := func(changed bool) string {
+		switch {
+		case changed && check:
+			return "stale"
+		case changed:
+			return "written"
+		}
+		return "unchanged"
 	}
 	what := "shared types"
 	if p.Group != "" {
 		what = p.Group + "/" + p.Version + " " + strings.Join(p.Kinds, ", ")
 	}
-	fmt.Fprintf(w, "%s\t%s (%s)\n", p.File, state, what)
+	fmt.Fprintf(w, "%s\t%s (%s)\n", p.File, state(p.FileChanged), what)
 	if p.Proto != "" {
-		fmt.Fprintf(w, "%s\t%s\n", p.Proto, state)
+		fmt.Fprintf(w, "%s\t%s\n", p.Proto, state(p.ProtoChanged))
 	}
 }

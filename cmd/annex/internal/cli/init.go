@@ -108,17 +108,20 @@ func (s *scaffolding) generate(ctx context.Context, result *scaffold.Result) err
 	}
 	made, err := generate.Run(ctx, o)
 	for _, p := range made.Packages {
-		for _, file := range []string{p.Proto, p.File} {
+		for _, file := range []struct {
+			path    string
+			changed bool
+		}{{p.Proto, p.ProtoChanged}, {p.File, p.FileChanged}} {
 			state := scaffold.Unchanged
 			switch {
-			case file == "":
+			case file.path == "":
 				continue
 			case created[p.File]:
 				state = scaffold.Created
-			case p.Changed:
+			case file.changed:
 				state = scaffold.Changed
 			}
-			result.Files = append(result.Files, scaffold.File{Path: file, State: state})
+			result.Files = append(result.Files, scaffold.File{Path: file.path, State: state})
 		}
 	}
 	return err

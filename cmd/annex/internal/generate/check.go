@@ -56,7 +56,7 @@ func (l *loaded) check(additions map[string]string) (Problems, error) {
 			GoVersion: goVersion(p),
 			Sizes:     gotypes.SizesFor("gc", runtime.GOARCH),
 			Error: func(err error) {
-				if e, ok := err.(gotypes.Error); ok && own && !e.Soft {
+				if e, ok := err.(gotypes.Error); ok && own {
 					at := l.fset.Position(e.Pos)
 					problems = append(problems, Problem{File: at.Filename, Line: at.Line, Column: at.Column, Message: oneLine(e.Msg)})
 				}

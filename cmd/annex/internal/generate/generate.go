@@ -73,8 +73,11 @@ type Package struct {
 	Version string `json:"version,omitempty"`
 	// Kinds are the names of the package's kinds, sorted, without their lists.
 	Kinds []string `json:"kinds"`
-	// Changed tells whether one of the files was, or with Check would be, written.
-	Changed bool `json:"changed"`
+	// Changed tells whether one of the files was, or with Check would be, written;
+	// FileChanged and ProtoChanged, which of them.
+	Changed      bool `json:"changed"`
+	FileChanged  bool `json:"-"`
+	ProtoChanged bool `json:"-"`
 }
 
 // Result is what a run made: its packages, sorted by import path, and the files of the
@@ -144,12 +147,13 @@ func run(ctx context.Context, o Options) ([]Package, []ClientFile, error) {
 			if err != nil && !errors.Is(err, os.ErrNotExist) {
 				return nil, nil, fmt.Errorf("generate: %w", err)
 			}
+			changed := !bytes.Equal(before, []byte(text))
 			if filepath.Base(file) == FileName {
-				p.File = shorten(file, dir)
+				p.File, p.FileChanged = shorten(file, dir), changed
 			} else {
-				p.Proto = shorten(file, dir)
+				p.Proto, p.ProtoChanged = shorten(file, dir), changed
 			}
-			p.Changed = p.Changed || !bytes.Equal(before, []byte(text))
+			p.Changed = p.Changed || changed
 		}
 		packages[i] = p
 	}
@@ -168,6 +172,13 @@ func run(ctx context.Context, o Options) ([]Package, []ClientFile, error) {
 			return nil, nil, fmt.Errorf("generate: %w", err)
 		}
 		for file, text := range out.files() {
+			changed := packages[i].FileChanged
+			if filepath.Base(file) != FileName {
+				changed = packages[i].ProtoChanged
+			}
+			if !changed {
+				continue
+			}
 			if err := writeWhole(file, []byte(text), 0o644); err != nil {
 				return nil, nil, err
 			}
