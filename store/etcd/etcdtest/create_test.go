@@ -156,9 +156,14 @@ func TestAdmitCreateCountsAgainWhenAnotherReplicaWasFaster(t *testing.T) {
 		t.Fatal(err)
 	}
 	proceed <- struct{}{}
-	<-counted
-	proceed <- struct{}{}
-	if err := <-late; !isFull(err) {
+	var err error
+	select {
+	case <-counted:
+		proceed <- struct{}{}
+		err = <-late
+	case err = <-late:
+	}
+	if !isFull(err) {
 		t.Errorf("the create that came too late: %v", err)
 	}
 	if !slices.Equal(seen, []int{9, 10}) {
