@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -71,7 +70,6 @@ func newWardle(t *testing.T, name, program string, etcd *kube.Etcd, args func(co
 	if err := kube.WriteKubeconfig(kubeconfig, identity(t)); err != nil {
 		t.Fatal(err)
 	}
-	var client *http.Client
 	w.Process, err = kube.Run(ending(t), run, kube.Program{
 		Name: name, Path: filepath.Join(bin, program), Ports: 1,
 		Args: func(ports []int) []string {
@@ -81,24 +79,7 @@ func newWardle(t *testing.T, name, program string, etcd *kube.Etcd, args func(co
 			})
 		},
 		Ready: func(ctx context.Context, ports []int) error {
-			if client == nil {
-				if client, err = rest.HTTPClientFor(&rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: w.serving.PEM()}}); err != nil {
-					return err
-				}
-			}
-			request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("https://127.0.0.1:%d/readyz", ports[0]), nil)
-			if err != nil {
-				return err
-			}
-			response, err := client.Do(request)
-			if err != nil {
-				return err
-			}
-			defer response.Body.Close()
-			if response.StatusCode != http.StatusOK {
-				return fmt.Errorf("/readyz: %s", response.Status)
-			}
-			return nil
+			return ready(ctx, &rest.Config{Host: fmt.Sprintf("https://127.0.0.1:%d", ports[0]), TLSClientConfig: rest.TLSClientConfig{CAData: w.serving.PEM()}})
 		},
 	})
 	if err != nil {
