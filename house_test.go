@@ -38,8 +38,9 @@ var rooms = map[string][]string{
 	"internal/informer":            {"internal/define"},
 	"internal/registry":            {"internal/admit", "internal/convert", "internal/define", "store"},
 	"internal/upstream":            {"internal/convert", "internal/define", "internal/registry", "internal/structural"},
-	"internal/auth":                {},
-	"internal/host":                {},
+	"internal/auth":                {"internal/clientcert"},
+	"internal/host":                {"internal/clientcert"},
+	"internal/clientcert":          {},
 	"internal/host/hosttest":       {}, // for tests
 	"internal/certs":               {},
 	"internal/hostcerts":           {"internal/certs"},

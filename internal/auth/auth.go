@@ -20,6 +20,8 @@ import (
 	tokenunion "k8s.io/apiserver/pkg/authentication/token/union"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+
+	"github.com/annexapi/annex/internal/clientcert"
 )
 
 // Credentials are the ways in which a caller can prove who it is. The zero value
@@ -37,7 +39,8 @@ type Credentials struct {
 func NewAuthenticator(credentials Credentials) authenticator.Request {
 	var known []authenticator.Request
 	if credentials.ClientCA != nil {
-		known = append(known, x509.NewDynamic(credentials.ClientCA.VerifyOptions, x509.CommonNameUserConversion))
+		verify := credentials.ClientCA.VerifyOptions
+		known = append(known, clientcert.New(verify).Users(), x509.NewDynamic(verify, x509.CommonNameUserConversion))
 	}
 	if len(credentials.Tokens) > 0 {
 		tokens := tokenunion.New(credentials.Tokens...)

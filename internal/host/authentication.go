@@ -10,9 +10,12 @@ import (
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/group"
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 	"k8s.io/apiserver/pkg/authentication/request/union"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+
+	"github.com/annexapi/annex/internal/clientcert"
 )
 
 // reviewTimeout bounds one TokenReview or SubjectAccessReview.
@@ -59,10 +62,20 @@ func (h *Host) openAuthentication() error {
 	if err != nil {
 		return fmt.Errorf("authentication by the host: %w", err)
 	}
-	h.authenticator = delegated
+	// Callers that were known a moment ago do not take upstream's way.
+	var all []authenticator.Request
 	if h.config.Own != nil {
-		h.authenticator = union.New(h.config.Own, delegated)
+		all = append(all, h.config.Own)
 	}
+	if c := h.requestHeaders; c != nil {
+		headers := headerrequest.NewDynamic(c.UsernameHeaders, c.UIDHeaders, c.GroupHeaders, c.ExtraHeaderPrefixes)
+		proxies := clientcert.New(c.CAContentProvider.VerifyOptions).Proxies(c.AllowedClientNames, headers)
+		all = append(all, group.NewAuthenticatedGroupAdder(proxies))
+	}
+	if ca := config.ClientCertificateCAContentProvider; ca != nil {
+		all = append(all, group.NewAuthenticatedGroupAdder(clientcert.New(ca.VerifyOptions).Users()))
+	}
+	h.authenticator = union.New(append(all, delegated)...)
 	return nil
 }
 

@@ -37,7 +37,7 @@ func open(t *testing.T, options Options) *Host {
 }
 
 // run runs a host until the test is done.
-func run(t *testing.T, ctx context.Context, h *Host) (stop func()) {
+func run(t testing.TB, ctx context.Context, h *Host) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -47,7 +47,7 @@ func run(t *testing.T, ctx context.Context, h *Host) (stop func()) {
 	return stop
 }
 
-func until(t *testing.T, what string, is func() bool) {
+func until(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patienceOfTests); !is(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
