@@ -10,7 +10,6 @@ import (
 	apidiscovery "k8s.io/api/apidiscovery/v2"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/version"
 
@@ -213,7 +212,8 @@ func checkPriorities(ctx context.Context, p *patient) Finding {
 	if f, remote := p.remote(); !remote {
 		return f
 	}
-	if f := p.customResourceClash(ctx); f.State != "" {
+	f, hidden := p.customResourceClash(ctx)
+	if f.State != "" {
 		return f
 	}
 	siblings := p.siblings()
@@ -222,7 +222,8 @@ func checkPriorities(ctx context.Context, p *patient) Finding {
 			return p.claimedTwice(siblings)
 		}
 	}
-	if f := p.resourceClash(ctx); f.State != "" {
+	f, more := p.resourceClash(ctx)
+	if f.State != "" {
 		return f
 	}
 	for _, s := range siblings {
@@ -241,7 +242,7 @@ func checkPriorities(ctx context.Context, p *patient) Finding {
 				repairedBy(patch(newer.Name, fmt.Sprintf(`{"spec":{"versionPriority":%d}}`, older.Spec.VersionPriority+1)))
 		}
 	}
-	return ok("nobody else claims the group; groupPriorityMinimum %d, versionPriority %d", p.groupPriority(), p.api.Spec.VersionPriority)
+	return ok("nobody else claims the group; groupPriorityMinimum %d, versionPriority %d%s%s", p.groupPriority(), p.api.Spec.VersionPriority, hidden, more)
 }
 
 // siblings are the versions of the group, itself among them, the preferred one first.
@@ -287,8 +288,9 @@ func (p *patient) claimedTwice(siblings []*apiService) Finding {
 }
 
 // customResourceClash is about a CustomResourceDefinition of the same version: its
-// objects cannot be reached as long as the APIService is there.
-func (p *patient) customResourceClash(ctx context.Context) Finding {
+// objects cannot be reached as long as the APIService is there. It says what it could not
+// look at.
+func (p *patient) customResourceClash(ctx context.Context) (clash Finding, hidden string) {
 	var list struct {
 		Items []struct {
 			metav1.ObjectMeta `json:"metadata"`
@@ -302,7 +304,7 @@ func (p *patient) customResourceClash(ctx context.Context) Finding {
 		}
 	}
 	if err := p.host.read(ctx, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &list); err != nil {
-		return Finding{} // the other checks of priorities are worth more than this one
+		return Finding{}, "; CustomResourceDefinitions cannot be looked at"
 	}
 	for _, crd := range list.Items {
 		for _, v := range crd.Spec.Versions {
@@ -314,11 +316,11 @@ func (p *patient) customResourceClash(ctx context.Context) Finding {
 						"kubectl delete apiservice "+p.name,
 						"# To keep the server, move the objects first: with the APIService gone,",
 						"kubectl get "+crd.Name+" -A -o yaml > objects.yaml",
-						"# then delete the definition, which deletes them, and apply the APIService and objects.yaml.")
+						"# then delete the definition, which deletes them, and apply the APIService and objects.yaml."), ""
 			}
 		}
 	}
-	return Finding{}
+	return Finding{}, ""
 }
 
 const aggregatedDiscovery = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -342,46 +344,49 @@ func (p *patient) discovered(ctx context.Context) ([]apidiscovery.APIGroupDiscov
 // resourceClash is about resources of the same name in another group: kubectl takes the
 // group of the higher priority, and of equal ones the first by name of the APIService,
 // which begins with the version.
-func (p *patient) resourceClash(ctx context.Context) Finding {
+func (p *patient) resourceClash(ctx context.Context) (clash Finding, hidden string) {
 	groups, err := p.discovered(ctx)
 	if err != nil {
-		return Finding{}
+		return Finding{}, "; resources of other groups cannot be looked at"
 	}
-	own := map[string]bool{}
-	for _, r := range resourcesOf(groups, p.api.Spec.Group) {
-		own[r] = true
-	}
-	ours := p.groupPriority()
+	own := namesIn(groups, p.api.Spec.Group)
 	for _, g := range groups {
-		theirs := groupPriority(p.all, g.Name)
-		if g.Name == p.api.Spec.Group || theirs > ours {
+		if g.Name == p.api.Spec.Group || groupPriority(p.all, g.Name) > p.groupPriority() {
 			continue
 		}
-		of := g.Name
-		if of == "" {
-			of = "the core group"
-		}
-		for _, r := range resourcesOf(groups, g.Name) {
-			if !own[r] {
+		for _, theirs := range namesIn(groups, g.Name) {
+			i := slices.IndexFunc(own, func(ours resourceName) bool { return ours.name == theirs.name })
+			if i < 0 {
 				continue
 			}
-			owner := p.ownerOf(g.Name)
-			f := wrong(Broken, ReasonPriorityClash, "%s has resources named %s, too: with groupPriorityMinimum %d of both, which one kubectl means changes with their versions", of, r, ours)
-			switch {
-			case theirs < ours && owner != nil && !owner.builtIn():
-				f = wrong(Doubtful, ReasonPriorityClash, "%s has resources named %s, too: kubectl means yours, of groupPriorityMinimum %d above %d", of, r, ours, theirs)
-			case theirs < ours:
-				f = wrong(Broken, ReasonPriorityClash, "%s is named as a resource of %s, which is built in: by groupPriorityMinimum %d above %d, kubectl means yours", r, of, ours, theirs)
+			f := p.clash(g.Name, theirs.name)
+			if !theirs.plural || !own[i].plural {
+				f.State = Doubtful // an abbreviation
 			}
-			var repair []string
-			for _, s := range p.siblings() {
-				repair = append(repair, patch(s.Name, fmt.Sprintf(`{"spec":{"groupPriorityMinimum":%d}}`, max(1, theirs-1))))
-			}
-			return f.seenIn(fmt.Sprintf("kubectl get %s.%s and kubectl get %s.%s name them without doubt", r, p.api.Spec.Group, r, g.Name)).
-				repairedBy(append([]string{"# Let the other group go first, or call the resource otherwise:"}, repair...)...)
+			return f, ""
 		}
 	}
-	return Finding{}
+	return Finding{}, ""
+}
+
+func (p *patient) clash(group, name string) Finding {
+	ours, theirs, of, suffix := p.groupPriority(), groupPriority(p.all, group), group, "."+group
+	if group == "" {
+		of, suffix = "the core group", ""
+	}
+	f := wrong(Broken, ReasonPriorityClash, "%s has resources named %s, too: with groupPriorityMinimum %d of both, which one kubectl means changes with their versions", of, name, ours)
+	switch owner := p.ownerOf(group); {
+	case theirs < ours && owner != nil && !owner.builtIn():
+		f = wrong(Doubtful, ReasonPriorityClash, "%s has resources named %s, too: kubectl means yours, of groupPriorityMinimum %d above %d", of, name, ours, theirs)
+	case theirs < ours:
+		f = wrong(Broken, ReasonPriorityClash, "%s is named as a resource of %s, which is built in: by groupPriorityMinimum %d above %d, kubectl means yours", name, of, ours, theirs)
+	}
+	repair := []string{"# Let the other group go first, or call the resource otherwise:"}
+	for _, s := range p.siblings() {
+		repair = append(repair, patch(s.Name, fmt.Sprintf(`{"spec":{"groupPriorityMinimum":%d}}`, max(1, theirs-1))))
+	}
+	return f.seenIn(fmt.Sprintf("kubectl get %s.%s and kubectl get %s%s name them without doubt", name, p.api.Spec.Group, name, suffix)).
+		repairedBy(repair...)
 }
 
 func (p *patient) ownerOf(group string) *apiService {
@@ -393,26 +398,38 @@ func (p *patient) ownerOf(group string) *apiService {
 	return nil
 }
 
-// resourcesOf are the names that kubectl takes for the resources of a group, those that
-// are the most common first.
-func resourcesOf(groups []apidiscovery.APIGroupDiscovery, group string) []string {
-	var plural, other []string
+// resourceName is one that kubectl takes for a resource.
+type resourceName struct {
+	name   string
+	plural bool // the name itself, and not the singular or an abbreviation
+}
+
+// namesIn are those of a group, plurals first.
+func namesIn(groups []apidiscovery.APIGroupDiscovery, group string) []resourceName {
+	var plural, other []resourceName
 	for _, g := range groups {
 		for _, v := range g.Versions {
 			for _, r := range v.Resources {
-				if g.Name == group {
-					plural, other = append(plural, r.Resource), append(append(other, r.SingularResource), r.ShortNames...)
+				if g.Name != group {
+					continue
+				}
+				plural = append(plural, resourceName{r.Resource, true})
+				for _, short := range append(r.ShortNames, r.SingularResource) {
+					if short != "" {
+						other = append(other, resourceName{name: short})
+					}
 				}
 			}
 		}
 	}
-	return slices.DeleteFunc(append(plural, other...), func(n string) bool { return n == "" })
+	return append(plural, other...)
 }
 
 // answered is what came of asking for the version through the API server, as any client
 // does.
 type answered struct {
 	status  int    // 0 if nothing came
+	refused bool   // the user of the kubeconfig may not ask
 	problem string // why it was no success, as the API server said it
 	stale   bool   // the API server said so some time ago, and did not try now
 }
@@ -431,15 +448,22 @@ func (p *patient) ask(ctx context.Context) *answered {
 	case err != nil:
 		p.answered.problem = err.Error()
 	case a.status/100 == 2:
+	case a.status == http.StatusForbidden && status == "True":
+		p.answered.refused = true
 	case a.status == http.StatusServiceUnavailable && status != "" && status != "True":
+		p.answered.problem, p.answered.stale = condition, true
+	case a.status == http.StatusForbidden:
 		p.answered.problem, p.answered.stale = condition, true
 	default:
 		p.answered.problem = a.failure().Error()
-		if apierrors.IsForbidden(a.failure()) && status != "True" {
-			p.answered.problem += "; " + condition
-		}
 	}
 	return p.answered
+}
+
+// accepts tells whether the API server takes what answers for the server, whatever it
+// answers.
+func (a *answered) accepts() bool {
+	return a.problem == "" || strings.Contains(a.problem, "bad status from ") || !a.stale && a.status != 0 && a.status != http.StatusServiceUnavailable
 }
 
 // patch is the command that changes an APIService.

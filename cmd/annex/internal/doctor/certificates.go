@@ -31,7 +31,7 @@ func checkName(ctx context.Context, p *patient) Finding {
 		return f.repairedBy(p.repairName(name)...)
 	}
 	if len(seen.chain) == 0 {
-		if p.ask(ctx).problem == "" {
+		if p.ask(ctx).accepts() {
 			return ok("the API server accepts it as that of %s", name)
 		}
 		return p.notPresented()
@@ -40,7 +40,7 @@ func checkName(ctx context.Context, p *patient) Finding {
 	switch {
 	case err == nil:
 		return ok("it names %s", name)
-	case p.ask(ctx).problem == "":
+	case p.ask(ctx).accepts():
 		return p.another(ReasonNameNotInCertificate, err)
 	}
 	return wrong(Broken, ReasonNameNotInCertificate, "the certificate does not name %s", name).
@@ -137,7 +137,7 @@ func checkAuthority(ctx context.Context, p *patient) Finding {
 		return p.unknownAuthority(reason, bundle).seenIn(said, p.api.writer("caBundle"))
 	}
 	if len(seen.chain) == 0 {
-		if p.ask(ctx).problem == "" {
+		if p.ask(ctx).accepts() {
 			return ok("the API server accepts it%s", trusted(bundle))
 		}
 		return p.notPresented()
@@ -146,7 +146,7 @@ func checkAuthority(ctx context.Context, p *patient) Finding {
 	switch {
 	case err == nil:
 		return ok("%s has signed it%s", issuer(seen.chain[0]), trusted(bundle))
-	case p.ask(ctx).problem == "":
+	case p.ask(ctx).accepts():
 		return p.another(ReasonUnknownAuthority, err)
 	}
 	return p.unknownAuthority(ReasonUnknownAuthority, bundle).seenIn(fmt.Sprintf("from this machine, at %s: %v", seen.address, err), p.api.writer("caBundle"))
@@ -253,7 +253,7 @@ func checkExpiry(ctx context.Context, p *patient) Finding {
 	}
 	leaf := seen.chain[0]
 	if !valid(leaf, now) {
-		if p.ask(ctx).problem == "" && (verify(seen.chain, bundle) != nil || leaf.VerifyHostname(p.api.Spec.Service.dnsName()) != nil) {
+		if p.ask(ctx).accepts() && (verify(seen.chain, bundle) != nil || leaf.VerifyHostname(p.api.Spec.Service.dnsName()) != nil) {
 			return p.another(ReasonCertificateExpired, errors.New("it is of "+span(leaf)))
 		}
 		return p.expired(ctx, now, fmt.Sprintf("what %s presents is valid %s", seen.address, span(leaf)))
@@ -271,7 +271,7 @@ func checkExpiry(ctx context.Context, p *patient) Finding {
 }
 
 func (p *patient) expiryUnseen(ctx context.Context, bundle []*x509.Certificate) Finding {
-	if p.ask(ctx).problem != "" {
+	if !p.ask(ctx).accepts() {
 		return p.notPresented()
 	}
 	why := "the server's address does not lead there from this machine"

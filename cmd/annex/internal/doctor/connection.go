@@ -42,9 +42,9 @@ var objections = []struct{ text, link, reason string }{
 	{"network is unreachable", linkConnection, ReasonUnreachable},
 	{"i/o timeout", linkConnection, ReasonUnreachable},
 	{"tls handshake timeout", linkConnection, ReasonUnreachable},
-	{"deadline exceeded", linkConnection, ReasonUnreachable},
-	{"timed out waiting for", linkConnection, ReasonUnreachable},
-	{"client.timeout exceeded", linkConnection, ReasonUnreachable},
+	{"deadline exceeded", linkConnection, ReasonNoAnswer},
+	{"timed out waiting for", linkConnection, ReasonNoAnswer},
+	{"client.timeout exceeded", linkConnection, ReasonNoAnswer},
 	{"connection reset by peer", linkConnection, ReasonUnreachable},
 	{"eof", linkConnection, ReasonUnreachable},
 }
@@ -77,8 +77,8 @@ func checkConnection(ctx context.Context, p *patient) Finding {
 	}
 	reason, said, yes := p.objects(ctx, linkConnection)
 	if !yes {
-		if p.ask(ctx).problem == "" {
-			return ok("the server answers through the API server")
+		if p.ask(ctx).accepts() {
+			return ok("the server answers the API server")
 		}
 		if found, _ := objection(p.answered.problem); found == linkAvailable {
 			return unseen("the API server does not say: " + p.answered.problem)
@@ -86,16 +86,21 @@ func checkConnection(ctx context.Context, p *patient) Finding {
 		return ok("the API server reaches the server, but does not take its answer")
 	}
 	where := strings.Join(p.addresses(), ", ")
+	seen := p.look(ctx)
+	if reason == ReasonNoAnswer && seen.err != nil {
+		reason = ReasonUnreachable // the words of the API server fit both
+	}
 	message := map[string]string{
 		ReasonPortClosed:  "nothing listens at " + where,
 		ReasonNotTLS:      "what listens at " + where + " does not speak TLS",
 		ReasonUnreachable: "the API server does not reach " + where,
+		ReasonNoAnswer:    "the API server has no answer from " + where + " in time",
 	}[reason]
 	f := wrong(Broken, reason, "%s", message).seenIn(said)
-	if seen := p.look(ctx); seen.err != nil && seen.address != "" {
+	if seen.err != nil && seen.address != "" {
 		f = f.seenIn("from this machine: " + seen.err.Error())
 	} else if seen.err == nil {
-		f = f.seenIn("from this machine, " + seen.address + " takes connections: look at what is between it and the API server")
+		f = f.seenIn("from this machine, " + seen.address + " takes connections: it is the server that does not answer, or something between it and the API server")
 	}
 	return f.repairedBy(p.repairConnection(reason)...)
 }
@@ -106,13 +111,16 @@ func (p *patient) repairConnection(reason string) []string {
 	}
 	ns, name := p.service.Namespace, p.service.Name
 	if p.service.Spec.Type == corev1.ServiceTypeExternalName {
+		if reason == ReasonNoAnswer {
+			return []string{"# Look into the log of the server at " + strings.Join(p.addresses(), ", ") + ": what does it wait for?"}
+		}
 		return []string{
 			fmt.Sprintf("# Let the server run at %s, or lead to where it does:", strings.Join(p.addresses(), ", ")),
 			fmt.Sprintf(`kubectl -n %s patch service %s --type=merge -p '{"spec":{"externalName":"HOST"}}'`, ns, name),
 			patch(p.name, `{"spec":{"service":{"port":PORT}}}`),
 		}
 	}
-	if reason == ReasonUnreachable {
+	if reason == ReasonUnreachable || reason == ReasonNoAnswer {
 		return []string{
 			"# The API server opens connections to the pods: a NetworkPolicy, a firewall between the",
 			"# control plane and the nodes, or a server that hangs keep it from there.",

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -69,6 +70,7 @@ const (
 	ReasonEndpointPortMissing  = "EndpointPortMissing"
 	ReasonPortClosed           = "PortClosed"
 	ReasonUnreachable          = "Unreachable"
+	ReasonNoAnswer             = "NoAnswer"
 	ReasonNotTLS               = "NotTLS"
 	ReasonNotVerified          = "NotVerified"
 	ReasonNameNotInCertificate = "NameNotInCertificate"
@@ -270,7 +272,7 @@ func (p *patient) walk(ctx context.Context) []Finding {
 				}
 			}
 			if !p.options.All {
-				why = "the walk stopped at what is broken: " + links[i].name + "; --all goes on"
+				why = "behind the first broken link: --all goes on"
 			}
 		}
 	}
@@ -306,12 +308,12 @@ func (f Finding) repairedBy(lines ...string) Finding {
 func (d *Diagnosis) Print(w io.Writer, all bool) {
 	fmt.Fprintln(w, d.APIService)
 	for _, f := range d.Findings {
-		fmt.Fprintf(w, "  %-13s  %-21s  %s\n", f.State, f.Link, f.Message)
+		fmt.Fprintf(w, "  %-13s  %-21s  %s\n", f.State, f.Link, oneLine(f.Message))
 		if f.State != Broken && f.State != Doubtful {
 			continue
 		}
 		for _, e := range f.Evidence {
-			fmt.Fprintf(w, "  %-13s  %-21s  - %s\n", "", "", e)
+			fmt.Fprintf(w, "  %-13s  %-21s  - %s\n", "", "", oneLine(e))
 		}
 		if f.Cause != "" {
 			fmt.Fprintf(w, "  %-13s  %-21s  - it is why: %s\n", "", "", f.Cause)
@@ -329,4 +331,14 @@ func (d *Diagnosis) Print(w io.Writer, all bool) {
 		}
 		fmt.Fprintln(w)
 	}
+}
+
+// oneLine keeps what servers say from moving about in a terminal.
+func oneLine(said string) string {
+	said = strings.Join(strings.FieldsFunc(said, func(r rune) bool { return unicode.IsControl(r) }), " ")
+	const most = 1000
+	if len(said) > most {
+		return said[:most] + "..."
+	}
+	return said
 }

@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -109,6 +112,15 @@ func TestEachFaultIsNamed(t *testing.T) {
 				w.answers["/apis"] = discovery(group("apps", "cats"), group("shop.example.com", "cats"))
 			},
 			linkPriorities, Broken, ReasonPriorityClash, []string{"which is built in", `{"spec":{"groupPriorityMinimum":499}}`},
+		},
+		"an abbreviation of the same priority": {
+			func(t *testing.T, w *world) {
+				w.others(w.apiService("v1.zoo.example.com", object{"group": "zoo.example.com", "version": "v1", "groupPriorityMinimum": 1000}))
+				zoo := group("zoo.example.com", "felines")
+				zoo["versions"].([]object)[0]["resources"].([]object)[0]["shortNames"] = []string{"cat"}
+				w.answers["/apis"] = discovery(zoo, group("shop.example.com", "cats"))
+			},
+			linkPriorities, Doubtful, ReasonPriorityClash, []string{"zoo.example.com has resources named cat,"},
 		},
 		"a resource of a lower priority": {
 			func(t *testing.T, w *world) {
@@ -215,9 +227,22 @@ func TestEachFaultIsNamed(t *testing.T) {
 		},
 		"packets are dropped": {
 			func(t *testing.T, w *world) {
-				w.condition = object{"type": "Available", "status": "False", "reason": "FailedDiscoveryCheck", "message": "failing or missing response from https://10.0.0.1: context deadline exceeded"}
+				w.condition = object{"type": "Available", "status": "False", "reason": "FailedDiscoveryCheck", "message": "failing or missing response from https://10.0.0.1: dial tcp 10.0.0.1:443: i/o timeout"}
 			},
 			linkConnection, Broken, ReasonUnreachable, []string{"does not reach", "takes connections", "networkpolicies"},
+		},
+		"the server does not answer": {
+			func(t *testing.T, w *world) {
+				w.condition = object{"type": "Available", "status": "False", "reason": "FailedDiscoveryCheck", "message": "failing or missing response from https://10.0.0.1: context deadline exceeded (Client.Timeout exceeded while awaiting headers)"}
+			},
+			linkConnection, Broken, ReasonNoAnswer, []string{"has no answer", "logs -l app=shop"},
+		},
+		"nothing answers, and nothing is there": {
+			func(t *testing.T, w *world) {
+				w.down = true
+				w.condition = object{"type": "Available", "status": "False", "reason": "FailedDiscoveryCheck", "message": "timed out waiting for https://10.0.0.1"}
+			},
+			linkConnection, Broken, ReasonUnreachable, []string{"does not reach", "connection refused"},
 		},
 		"the server speaks plain HTTP": {
 			func(t *testing.T, w *world) {
@@ -270,7 +295,7 @@ func TestEachFaultIsNamed(t *testing.T) {
 			func(t *testing.T, w *world) {
 				w.certificate = w.signs.server(t, time.Now().Add(-200*time.Hour), soon, dnsName)
 			},
-			linkExpiry, Doubtful, ReasonExpiresSoon, []string{"expires in 9h59m"},
+			linkExpiry, Doubtful, ReasonExpiresSoon, []string{"less than a tenth of its time is left"},
 		},
 		"authorities that have expired": {
 			func(t *testing.T, w *world) {
@@ -364,6 +389,13 @@ func TestEachFaultIsNamed(t *testing.T) {
 		"a version that is not served": {
 			func(t *testing.T, w *world) { delete(w.server, apis) },
 			linkAvailable, Broken, ReasonVersionNotServed, []string{"does not serve shop.example.com/v1"},
+		},
+		"a server out of reach that answers something else": {
+			func(t *testing.T, w *world) {
+				w.answers["/api/v1/namespaces/shop/services/api"] = object{"metadata": object{"name": "api", "namespace": "shop"}, "spec": object{"type": "ExternalName", "externalName": "nowhere.invalid"}}
+				delete(w.server, apis)
+			},
+			linkName, OK, "", []string{"the API server accepts it as that of api.shop.svc"},
 		},
 		"a server that fails": {
 			func(t *testing.T, w *world) {
@@ -530,6 +562,7 @@ func TestWhatCannotBeSeenIsSaid(t *testing.T) {
 		"reviews may not be created":   {func(w *world) { w.refused["/apis/authorization.k8s.io/v1/subjectaccessreviews"] = true }, linkAuthReader, "may not create subjectaccessreviews"},
 		"resources may not be watched": {func(w *world) { w.refused[apis+"/cats"] = true }, linkWatchList, "may not list and watch cats"},
 		"OpenAPI may not be read":      {func(w *world) { w.refused["/openapi/v3"] = true }, linkOpenAPI, "may not get /openapi/v3"},
+		"discovery may not be read":    {func(w *world) { w.refused[apis] = true }, linkDiscovery, "may not get " + apis},
 		"an ExternalName has no endpoints": {func(w *world) {
 			w.answers["/api/v1/namespaces/shop/services/api"] = object{"metadata": object{"name": "api", "namespace": "shop"}, "spec": object{"type": "ExternalName", "externalName": "localhost"}}
 		}, linkEndpoints, "the type ExternalName has none"},
@@ -585,6 +618,59 @@ func TestNamesChooseAPIServices(t *testing.T) {
 		if got := strings.Join(chosen(all, strings.Fields(given)), " "); got != want {
 			t.Errorf("%q: %s", given, got)
 		}
+	}
+}
+
+func TestWhatIsLeftOutOfPrioritiesIsSaid(t *testing.T) {
+	w := newWorld(t)
+	w.refused["/apis/apiextensions.k8s.io/v1/customresourcedefinitions"], w.refused["/apis"] = true, true
+	d := examined(t, w, Options{})
+	if f := d.link(linkPriorities); f.State != OK || !strings.Contains(f.Message, "CustomResourceDefinitions cannot be looked at; resources of other groups cannot be looked at") {
+		t.Errorf("%+v", f)
+	}
+}
+
+// Clusters behind a gateway have a path of their own.
+func TestAClusterMayHaveAPath(t *testing.T) {
+	w := newWorld(t)
+	config := w.start()
+	inner, err := url.Parse(config.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gateway := httptest.NewServer(http.StripPrefix("/clusters/one", httputil.NewSingleHostReverseProxy(inner)))
+	t.Cleanup(gateway.Close)
+	config.Host = gateway.URL + "/clusters/one"
+	options := Options{Slow: time.Minute}
+	options.setDefaults()
+	h, err := newHost(config, options.Patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := h.examine(t.Context(), options)
+	if err != nil || len(found) != 1 || found[0].First() != nil {
+		t.Fatal(found, err)
+	}
+}
+
+func TestAServerCannotWriteOnTheTerminal(t *testing.T) {
+	d := Diagnosis{APIService: name, Findings: []Finding{{Link: linkAvailable, State: Broken, Message: "a\nb", Evidence: []string{"\x1b[2J" + strings.Repeat("c", 2000)}}}}
+	if text := d.text(false); strings.ContainsRune(text, 0x1b) || !strings.Contains(text, "a b\n") || len(text) > 1500 {
+		t.Errorf("%q", text)
+	}
+}
+
+func TestALongListIsNotMistakenForOneWithoutEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.server[apis+"/cats"] = func(response http.ResponseWriter, request *http.Request) {
+		for request.Context().Err() == nil {
+			fmt.Fprintln(response, `{"type":"ADDED","object":{"metadata":{"name":"a"}}}`)
+		}
+	}
+	d := examined(t, w, Options{Patience: time.Second})
+	if f := d.link(linkWatchList); f.State != Unseen || !strings.Contains(f.Message, "the list still goes on") {
+		t.Errorf("%+v", f)
 	}
 }
 

@@ -97,6 +97,9 @@ func checkAvailable(ctx context.Context, p *patient) Finding {
 	}
 	a := p.ask(ctx)
 	status, reason, message := p.api.available()
+	if a.refused {
+		return ok("Available is True; the user of the kubeconfig may not get %s", p.api.path())
+	}
 	if a.problem == "" {
 		if status != "True" {
 			return ok("the server answers, though Available is %q (%s: %s): the API server looks every half minute", status, reason, message)
@@ -117,8 +120,6 @@ func checkAvailable(ctx context.Context, p *patient) Finding {
 				"# let it (see auth-reader), and do not give it --requestheader-client-ca-file of another authority.",
 				"kubectl -n kube-system get configmap "+configMap+" -o yaml",
 				"kubectl -n "+p.api.Spec.Service.Namespace+" logs SERVER-POD | grep -i -e requestheader -e x509")
-	case a.status == http.StatusForbidden && status == "True":
-		return mayNotAsk(p)
 	case bad == "404", a.status == http.StatusNotFound:
 		return wrong(Broken, ReasonVersionNotServed, "the server does not serve %s/%s", p.api.Spec.Group, p.api.Spec.Version).
 			seenIn(said).repairedBy("# Deploy a server that has the version, or if it is given up:", "kubectl delete apiservice "+p.name)
@@ -128,8 +129,4 @@ func checkAvailable(ctx context.Context, p *patient) Finding {
 	return wrong(Broken, ReasonNotAvailable, "the server does not answer as it should").seenIn(said).
 		repairedBy("kubectl -n "+p.api.Spec.Service.Namespace+" logs SERVER-POD --tail=50",
 			fmt.Sprintf("kubectl get apiservice %s -o jsonpath='{.status.conditions}'", p.name))
-}
-
-func mayNotAsk(p *patient) Finding {
-	return unseen("the user of the kubeconfig may not get " + p.api.path())
 }

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -144,10 +145,9 @@ func (h *host) get(ctx context.Context, path string, accept ...string) (answer, 
 
 // open asks the cluster for a path. The caller closes the body.
 func (h *host) open(ctx context.Context, path string, accept ...string) (*http.Response, error) {
-	at, err := h.base.Parse(path)
-	if err != nil {
-		return nil, err
-	}
+	at := *h.base // which may have a path of its own
+	path, at.RawQuery, _ = strings.Cut(path, "?")
+	at.Path = strings.TrimSuffix(at.Path, "/") + path
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
 	if err != nil {
 		return nil, err

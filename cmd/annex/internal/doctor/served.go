@@ -25,7 +25,9 @@ func checkDiscovery(ctx context.Context, p *patient) Finding {
 	if f, remote := p.remote(); !remote {
 		return f
 	}
-	if p.ask(ctx).problem != "" {
+	if a := p.ask(ctx); a.refused {
+		return unseen("the user of the kubeconfig may not get " + p.api.path())
+	} else if a.problem != "" {
 		return unseen("the server does not answer")
 	}
 	took, list, err := p.median(ctx, p.api.path())
@@ -128,6 +130,8 @@ func checkWatchList(ctx context.Context, p *patient) Finding {
 	switch {
 	case apierrors.IsForbidden(err):
 		return unseen("the user of the kubeconfig may not list and watch " + p.reader.name + " of all namespaces")
+	case errors.Is(err, errStillComing):
+		return unseen(fmt.Sprintf("%s: after %d objects in %s, the list still goes on: give it a longer --timeout", p.reader.name, events, short(took)))
 	case errors.As(err, &status):
 		return wrong(Doubtful, ReasonNoWatchList, "%s cannot be listed by a watch: informers fall back to lists, which cost more memory", p.reader.name).
 			seenIn(err.Error())
@@ -144,14 +148,21 @@ func checkWatchList(ctx context.Context, p *patient) Finding {
 
 const watchListQuery = "watch=true&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan"
 
-// watchList counts the events before the end of the list.
+// errStillComing says that a list is too long to wait for its end.
+var errStillComing = errors.New("objects are still coming")
+
+// watchList counts the events before the end of the list. It waits for each event as long
+// as for an answer, and for all some times as long.
 func (p *patient) watchList(ctx context.Context, path string) (events int, took time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(ctx, p.options.Patience)
+	const longest = 6
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	began := time.Now()
+	idle := time.AfterFunc(p.options.Patience, cancel)
+	defer idle.Stop()
 	response, err := p.host.open(ctx, path+"?"+watchListQuery)
 	if err != nil {
-		return 0, time.Since(began), err
+		return 0, time.Since(began), ending(ctx, err)
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
@@ -170,6 +181,7 @@ func (p *patient) watchList(ctx context.Context, path string) (events int, took 
 		if err := decoder.Decode(&event); err != nil {
 			return events, time.Since(began), ending(ctx, err)
 		}
+		idle.Reset(p.options.Patience)
 		switch {
 		case event.Type == "ERROR":
 			return events, time.Since(began), fmt.Errorf("an event ERROR: %s", event.Object.Message)
@@ -177,6 +189,9 @@ func (p *patient) watchList(ctx context.Context, path string) (events int, took 
 			return events, time.Since(began), nil
 		case event.Type != "BOOKMARK":
 			events++
+		}
+		if time.Since(began) > longest*p.options.Patience {
+			return events, time.Since(began), errStillComing
 		}
 	}
 }
