@@ -41,6 +41,12 @@ func TestDoctor(t *testing.T) {
 		d.finds(t, s, nil)
 		d.finds(t, s, nil, "--service-account", ward+"/healthy")
 	})
+	t.Run("HealthyAnnex", func(t *testing.T) {
+		startAnnex(t, "doctor-annex", nil).register(t)
+		for _, version := range []string{"v1alpha1.", "v1beta1."} {
+			d.finds(t, version+group, nil, "--service-account", "wardle/apiserver")
+		}
+	})
 	t.Run("WrongCA", func(t *testing.T) {
 		other, err := kube.NewAuthority("other")
 		if err != nil {
@@ -55,6 +61,7 @@ func TestDoctor(t *testing.T) {
 		d.finds(t, serve(t, d, "name.example.com", fault{names: []string{"localhost", "127.0.0.1"}}), []string{"NameNotInCertificate"})
 	})
 	t.Run("MissingAuthReader", func(t *testing.T) { missingAuthReader(t, d) })
+	t.Run("AnnexMissingAuthReader", func(t *testing.T) { annexMissingAuthReader(t, d) })
 	t.Run("MissingDelegator", func(t *testing.T) { missingDelegator(t, d) })
 	t.Run("NoEndpoints", func(t *testing.T) {
 		d.k.given("apiVersion: v1\nkind: Service\nmetadata: {name: empty, namespace: ward}\nspec: {selector: {app: nobody}, ports: [{port: 443}]}\n", "apply", "-f", "-")
@@ -63,6 +70,16 @@ func TestDoctor(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.finds(t, name, []string{"NoEndpoints"})
+	})
+	t.Run("PodsNotReady", func(t *testing.T) {
+		// Nobody runs pods here, and a cause is found in the account that one of them names.
+		account(t, d.k, "pods-no-reader", false, true)
+		d.k.given(unready, "apply", "-f", "-")
+		name := register(t, "pods.example.com", "pods", 443, nil)
+		if err := host.AwaitAvailable(ending(t), name, apiregistrationv1.ConditionFalse); err != nil {
+			t.Fatal(err)
+		}
+		d.finds(t, name, []string{"EndpointsNotReady", "AuthReaderMissing"})
 	})
 	t.Run("PortClosed", func(t *testing.T) {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -94,10 +111,33 @@ func TestDoctor(t *testing.T) {
 	t.Run("SlowDiscovery", func(t *testing.T) {
 		d.finds(t, serve(t, d, "slow.example.com", fault{delay: 400 * time.Millisecond}), []string{"SlowDiscovery"})
 	})
+	t.Run("SilentServer", func(t *testing.T) {
+		d.finds(t, serve(t, d, "silent.example.com", fault{delay: patience}), []string{"NoAnswer"})
+	})
 	t.Run("NoEndOfListBookmark", func(t *testing.T) {
 		d.finds(t, serve(t, d, "bookmark.example.com", fault{noBookmark: true}), []string{"NoInitialEventsEnd"}, "--timeout", "3s")
 	})
 }
+
+const unready = `apiVersion: v1
+kind: Service
+metadata: {name: pods, namespace: ward}
+spec: {selector: {app: pods}, ports: [{port: 443, targetPort: 8443}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: pods-0, namespace: ward, labels: {app: pods}}
+spec:
+  serviceAccountName: pods-no-reader
+  containers: [{name: api, image: example.com/none}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: pods-1, namespace: ward, labels: {kubernetes.io/service-name: pods}}
+addressType: IPv4
+ports: [{name: "", port: 8443}]
+endpoints: [{addresses: [10.9.8.7], conditions: {ready: false}}]
+`
 
 const clashing = `apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -114,7 +154,7 @@ spec:
 // what to know the front proxy. It ends at once, so that first nothing listens.
 func missingAuthReader(t *testing.T, d *doctor) {
 	account(t, d.k, "no-reader", false, true)
-	port, _ := startAs(t, d, "no-reader")
+	port, _ := startAs(t, "no-reader", "sample-apiserver", "--etcd-servers", host.Etcd.Endpoint())
 	external(d.k, "no-reader")
 	name := register(t, "reader.example.com", "no-reader", port, nil)
 	if err := host.AwaitAvailable(ending(t), name, apiregistrationv1.ConditionFalse); err != nil {
@@ -134,7 +174,7 @@ func missingAuthReader(t *testing.T, d *doctor) {
 // somebody is. It serves administrators, and nobody else.
 func missingDelegator(t *testing.T, d *doctor) {
 	account(t, d.k, "no-delegator", true, false)
-	port, authority := startAs(t, d, "no-delegator")
+	port, authority := startAs(t, "no-delegator", "sample-apiserver", "--etcd-servers", host.Etcd.Endpoint())
 	if authority == nil {
 		t.Fatal("the server has ended")
 	}
@@ -160,12 +200,37 @@ func missingDelegator(t *testing.T, d *doctor) {
 	if out, _ := d.run(t, append(account, "--fix", "--yes", name)...); !strings.Contains(out, "done: kubectl create clusterrolebinding") || strings.Contains(out, "AuthDelegatorMissing") {
 		t.Errorf("--fix:\n%s", out)
 	}
-	d.finds(t, name, nil, account...)
 }
 
-// startAs starts upstream's server as a service account, and returns its port. The
-// authority is nil if the server did not become ready and has ended.
-func startAs(t *testing.T, d *doctor, account string) (int, *kube.Authority) {
+// annexMissingAuthReader starts our server so. It does not end, but is not ready and
+// believes nobody.
+func annexMissingAuthReader(t *testing.T, d *doctor) {
+	account(t, d.k, "annex-no-reader", false, true)
+	port, authority := startAs(t, "annex-no-reader", "wardle", "serve", "--aggregated", "--data-dir", t.TempDir())
+	if authority == nil {
+		t.Fatal("the server has ended")
+	}
+	external(d.k, "annex-no-reader")
+	name := registerVersion(t, group, "v1alpha1", "annex-no-reader", port, authority.PEM())
+	if err := host.AwaitAvailable(ending(t), name, apiregistrationv1.ConditionFalse); err != nil {
+		t.Fatal(err)
+	}
+	account := []string{"--service-account", ward + "/annex-no-reader"}
+	d.finds(t, name, []string{"AuthReaderMissing", "FrontProxyRefused"}, account...)
+	if first := d.first(t, name, account...); first != "AuthReaderMissing" {
+		t.Errorf("without --all: %q", first)
+	}
+	if out, _ := d.run(t, append(account, "--fix", "--yes", name)...); !strings.Contains(out, "done: kubectl -n kube-system create rolebinding") {
+		t.Errorf("--fix:\n%s", out)
+	}
+	if err := host.AwaitAvailable(ending(t), name, apiregistrationv1.ConditionTrue); err != nil {
+		t.Error(err)
+	}
+}
+
+// startAs starts a server as a service account, and returns its port. The authority is
+// nil if the server did not listen and has ended.
+func startAs(t *testing.T, account, program string, args ...string) (int, *kube.Authority) {
 	t.Helper()
 	authority, err := kube.NewAuthority(account)
 	if err != nil {
@@ -189,14 +254,12 @@ func startAs(t *testing.T, d *doctor, account string) (int, *kube.Authority) {
 	}
 	port := 0
 	process, err := kube.Run(ending(t), run, kube.Program{
-		Name: account, Path: filepath.Join(bin, "sample-apiserver"), Ports: 1,
+		Name: account, Path: filepath.Join(bin, program), Ports: 1,
 		Args: func(ports []int) []string {
 			port = ports[0]
-			return []string{
-				"--etcd-servers", host.Etcd.Endpoint(), "--bind-address", "127.0.0.1", "--secure-port", fmt.Sprint(port),
-				"--tls-cert-file", cert, "--tls-private-key-file", key,
-				"--kubeconfig", kubeconfig, "--authentication-kubeconfig", kubeconfig, "--authorization-kubeconfig", kubeconfig,
-			}
+			return append(args,
+				"--bind-address", "127.0.0.1", "--secure-port", fmt.Sprint(port), "--tls-cert-file", cert, "--tls-private-key-file", key,
+				"--kubeconfig", kubeconfig, "--authentication-kubeconfig", kubeconfig, "--authorization-kubeconfig", kubeconfig)
 		},
 		Ready: func(ctx context.Context, ports []int) error {
 			connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", ports[0]))
@@ -463,7 +526,7 @@ func (d *doctor) finds(t *testing.T, name string, reasons []string, args ...stri
 		return nil
 	})
 	if len(reasons) > 0 && len(args) == 0 {
-		if first := d.first(t, name); first != reasons[0] {
+		if first := d.first(t, name); first != reasons[len(reasons)-1] { // what is broken by it comes before
 			t.Errorf("without --all: %q", first)
 		}
 	}
