@@ -98,22 +98,11 @@ func fieldOf(t reflect.Type, name string) (reflect.StructField, bool) {
 // tidyObject makes a document of a value what a client would have sent, as far as the
 // schema tells: see Read. Fill adds what is required and left out because it is empty.
 func tidyObject(doc map[string]any, value reflect.Value, s *structuralschema.Structural, fill bool) {
-	if value.Kind() != reflect.Struct || s == nil {
-		return
-	}
 	var required []string
-	if s.ValueValidation != nil {
+	if s != nil && s.ValueValidation != nil {
 		required = s.ValueValidation.Required
 	}
-	for name, property := range s.Properties {
-		f, ok := fieldOf(value.Type(), name)
-		if !ok {
-			continue
-		}
-		field, err := value.FieldByIndexErr(f.Index)
-		if err != nil {
-			continue // in an inlined pointer that is nil
-		}
+	eachField(value, s, func(name string, field reflect.Value, property *structuralschema.Structural) {
 		needed := slices.Contains(required, name)
 		is, written := doc[name]
 		switch {
@@ -126,15 +115,43 @@ func tidyObject(doc map[string]any, value reflect.Value, s *structuralschema.Str
 			}
 		case field.Kind() == reflect.Struct && field.IsZero() && !needed && !property.Nullable:
 			delete(doc, name)
-		case !needed && field.Kind() != reflect.Pointer && field.IsZero() && !property.Nullable && !mayBeEmpty(is, &property):
+		case !needed && field.Kind() != reflect.Pointer && field.IsZero() && !property.Nullable && !mayBeEmpty(is, property):
 			delete(doc, name)
 		default:
-			tidyValue(is, field, &property, fill)
+			tidyValue(is, field, property, fill)
+		}
+	})
+}
+
+func tidyValue(doc any, value reflect.Value, s *structuralschema.Structural, fill bool) {
+	within(doc, value, s,
+		func(doc map[string]any, value reflect.Value) { tidyObject(doc, value, s, fill) },
+		func(doc any, value reflect.Value, s *structuralschema.Structural, _ any) {
+			tidyValue(doc, value, s, fill)
+		})
+}
+
+// eachField calls do with the fields of a struct that a schema has properties for, but
+// for those in an inlined pointer that is nil.
+func eachField(value reflect.Value, s *structuralschema.Structural, do func(name string, field reflect.Value, property *structuralschema.Structural)) {
+	if value.Kind() != reflect.Struct || s == nil {
+		return
+	}
+	for name, property := range s.Properties {
+		f, ok := fieldOf(value.Type(), name)
+		if !ok {
+			continue
+		}
+		if field, err := value.FieldByIndexErr(f.Index); err == nil {
+			do(name, field, &property)
 		}
 	}
 }
 
-func tidyValue(doc any, value reflect.Value, s *structuralschema.Structural, fill bool) {
+// within calls object with the document of a struct, or element with those in a map or a
+// list, each with its key or place.
+func within(doc any, value reflect.Value, s *structuralschema.Structural, object func(doc map[string]any, value reflect.Value),
+	element func(doc any, value reflect.Value, s *structuralschema.Structural, at any)) {
 	for value.Kind() == reflect.Pointer {
 		if value.IsNil() {
 			return
@@ -143,21 +160,22 @@ func tidyValue(doc any, value reflect.Value, s *structuralschema.Structural, fil
 	}
 	switch doc := doc.(type) {
 	case map[string]any:
-		if value.Kind() == reflect.Map && s.AdditionalProperties != nil {
-			for key, inner := range doc {
-				if value.Type().Key().Kind() == reflect.String {
-					tidyValue(inner, value.MapIndex(reflect.ValueOf(key).Convert(value.Type().Key())), s.AdditionalProperties.Structural, fill)
-				}
-			}
+		if value.Kind() != reflect.Map {
+			object(doc, value)
 			return
 		}
-		tidyObject(doc, value, s, fill)
+		if value.Type().Key().Kind() != reflect.String || s.AdditionalProperties == nil {
+			return
+		}
+		for key, inner := range doc {
+			element(inner, value.MapIndex(reflect.ValueOf(key).Convert(value.Type().Key())), s.AdditionalProperties.Structural, key)
+		}
 	case []any:
 		if value.Kind() != reflect.Slice || value.Len() != len(doc) || s.Items == nil {
 			return
 		}
 		for i, inner := range doc {
-			tidyValue(inner, value.Index(i), s.Items, fill)
+			element(inner, value.Index(i), s.Items, i)
 		}
 	}
 }
@@ -204,58 +222,30 @@ func mayBeEmpty(value any, s *structuralschema.Structural) bool {
 // removeAbsent removes from a document of a value the empty fields that are required and
 // that neither of two other documents has.
 func removeAbsent(doc map[string]any, value reflect.Value, s *structuralschema.Structural, applied, old map[string]any) {
-	if value.Kind() != reflect.Struct || s == nil {
-		return
-	}
-	for name, property := range s.Properties {
-		f, ok := fieldOf(value.Type(), name)
-		if !ok {
-			continue
-		}
-		field, err := value.FieldByIndexErr(f.Index)
-		if err != nil {
-			continue
-		}
+	eachField(value, s, func(name string, field reflect.Value, property *structuralschema.Structural) {
 		_, given := applied[name]
 		_, had := old[name]
 		if !given && !had && scalar(field.Kind()) && field.IsZero() {
 			delete(doc, name)
-			continue
+			return
 		}
-		removeAbsentFrom(doc[name], field, &property, applied[name], old[name])
-	}
+		removeAbsentFrom(doc[name], field, property, applied[name], old[name])
+	})
 }
 
 func removeAbsentFrom(doc any, value reflect.Value, s *structuralschema.Structural, applied, old any) {
-	for value.Kind() == reflect.Pointer {
-		if value.IsNil() {
-			return
-		}
-		value = value.Elem()
-	}
-	switch doc := doc.(type) {
-	case map[string]any:
-		applied, _ := applied.(map[string]any)
-		old, _ := old.(map[string]any)
-		if value.Kind() == reflect.Struct {
-			removeAbsent(doc, value, s, applied, old)
-			return
-		}
-		if value.Kind() != reflect.Map || value.Type().Key().Kind() != reflect.String || s.AdditionalProperties == nil {
-			return
-		}
-		for key, inner := range doc {
-			element := value.MapIndex(reflect.ValueOf(key).Convert(value.Type().Key()))
-			removeAbsentFrom(inner, element, s.AdditionalProperties.Structural, applied[key], old[key])
-		}
-	case []any:
-		if value.Kind() != reflect.Slice || value.Len() != len(doc) || s.Items == nil {
-			return
-		}
-		for i, inner := range doc {
-			removeAbsentFrom(inner, value.Index(i), s.Items, counterpart(applied, inner, i, s), counterpart(old, inner, i, s))
-		}
-	}
+	appliedFields, _ := applied.(map[string]any)
+	oldFields, _ := old.(map[string]any)
+	within(doc, value, s,
+		func(doc map[string]any, value reflect.Value) { removeAbsent(doc, value, s, appliedFields, oldFields) },
+		func(doc any, value reflect.Value, inner *structuralschema.Structural, at any) {
+			if key, ok := at.(string); ok {
+				removeAbsentFrom(doc, value, inner, appliedFields[key], oldFields[key])
+				return
+			}
+			i := at.(int)
+			removeAbsentFrom(doc, value, inner, counterpart(applied, doc, i, s), counterpart(old, doc, i, s))
+		})
 }
 
 // counterpart finds the element of another list that stands for the same thing: by its
