@@ -1,7 +1,6 @@
 package generate
 
 import (
-	"cmp"
 	"fmt"
 	"go/token"
 	"reflect"
@@ -57,7 +56,10 @@ func (f *forms) fields(t *types.Type, inlinedAs string, at token.Position, names
 		path := inlinedAs + m.Name
 		name, what := jsonName(m, owner != nil)
 		if what == "" && name != "-" {
-			what = cmp.Or(metaName(m, name), noForm(m.Type))
+			what = metaName(m, name)
+		}
+		if what == "" && name != "-" && !leftOut(m) {
+			what = noForm(m.Type)
 		}
 		if there, taken := names[name]; what == "" && taken {
 			what = fmt.Sprintf("its name in JSON, %q, is that of %s, too: rename one", name, there)

@@ -125,7 +125,7 @@ func eachReference(t *types.Type, do func(*types.Type)) {
 		return
 	}
 	for _, m := range t.Members {
-		if slices.ContainsFunc(m.CommentLines, func(line string) bool { return strings.TrimSpace(line) == "+"+openapiTag+"=false" }) {
+		if leftOut(m) {
 			continue
 		}
 		jsonTag, tagged := reflect.StructTag(m.Tags).Lookup("json")
@@ -140,6 +140,11 @@ func eachReference(t *types.Type, do func(*types.Type)) {
 			do(target)
 		}
 	}
+}
+
+// leftOut reports whether the definition shall have no property for m.
+func leftOut(m types.Member) bool {
+	return slices.ContainsFunc(m.CommentLines, func(line string) bool { return strings.TrimSpace(line) == "+"+openapiTag+"=false" })
 }
 
 // referenced returns the struct that a field of type t refers to, or nil.
