@@ -98,22 +98,37 @@ func kindFlags(cmd *cobra.Command, group, kind *string) {
 }
 
 func newCreateAdmission(module Module) *cobra.Command {
-	var o scaffold.HookOptions
-	s := scaffolding{verb: "create admission", module: module}
-	cmd := &cobra.Command{
+	return hookCommand(module, scaffold.Admission, &cobra.Command{
 		Use:   "admission",
 		Short: "Add a hook that decides on writes of a kind",
 		Long: `Adds an admission hook to a kind, which decides whether an object may be written:
 a function of the kind's Go type beside the definition of the server, where it is
 registered, and a test of it.`,
 		Example: `  annex create admission --kind Cat`,
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return s.run(cmd, func(common scaffold.Options) (*scaffold.Result, error) {
-				o.Options = common
-				return scaffold.Admission(o)
-			})
-		},
+	})
+}
+
+func newCreateController(module Module) *cobra.Command {
+	return hookCommand(module, scaffold.Controller, &cobra.Command{
+		Use:   "controller",
+		Short: "Add a controller of a kind",
+		Long: `Adds a controller of a kind beside the definition of the server, where it is
+registered, and a test of it. It runs inside the server, or in a process of its own
+with the server's verb controllers.`,
+		Example: `  annex create controller --kind Cat`,
+	})
+}
+
+// hookCommand completes a verb that adds something to a kind and asks no more than which.
+func hookCommand(module Module, work func(scaffold.HookOptions) (*scaffold.Result, error), cmd *cobra.Command) *cobra.Command {
+	var o scaffold.HookOptions
+	s := scaffolding{verb: "create " + cmd.Use, module: module}
+	cmd.Args = cobra.NoArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return s.run(cmd, func(common scaffold.Options) (*scaffold.Result, error) {
+			o.Options = common
+			return work(o)
+		})
 	}
 	kindFlags(cmd, &o.Group, &o.Kind)
 	s.flags(cmd)
@@ -140,29 +155,6 @@ of the server, where it is registered, and a test that calls it through the API.
 	}
 	kindFlags(cmd, &o.Group, &o.Kind)
 	cmd.Flags().StringVar(&o.Name, "name", "", "name of the subresource, such as feed")
-	s.flags(cmd)
-	return cmd
-}
-
-func newCreateController(module Module) *cobra.Command {
-	var o scaffold.HookOptions
-	s := scaffolding{verb: "create controller", module: module}
-	cmd := &cobra.Command{
-		Use:   "controller",
-		Short: "Add a controller of a kind",
-		Long: `Adds a controller of a kind beside the definition of the server, where it is
-registered, and a test of it. It runs inside the server, or in a process of its own
-with the server's verb controllers.`,
-		Example: `  annex create controller --kind Cat`,
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return s.run(cmd, func(common scaffold.Options) (*scaffold.Result, error) {
-				o.Options = common
-				return scaffold.Controller(o)
-			})
-		},
-	}
-	kindFlags(cmd, &o.Group, &o.Kind)
 	s.flags(cmd)
 	return cmd
 }

@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"go/ast"
@@ -249,6 +250,22 @@ func (s *source) badDefaults(field *ast.Field) Problems {
 // not found.
 func (s *source) field(typeName, fieldName string) token.Position {
 	pos := s.declared[typeName]
+	t, _ := s.typeSpec(typeName)
+	for _, field := range structFields(t) {
+		for _, name := range field.Names {
+			if name.Name == fieldName {
+				pos = s.fset.Position(name.Pos())
+			}
+		}
+		if len(field.Names) == 0 && embeddedName(field.Type) == fieldName {
+			pos = s.fset.Position(field.Pos())
+		}
+	}
+	return pos
+}
+
+// typeSpec returns the declaration of a type and its comment, or nil.
+func (s *source) typeSpec(name string) (*ast.TypeSpec, *ast.CommentGroup) {
 	for _, f := range s.files {
 		for _, d := range f.Decls {
 			g, ok := d.(*ast.GenDecl)
@@ -256,28 +273,25 @@ func (s *source) field(typeName, fieldName string) token.Position {
 				continue
 			}
 			for _, spec := range g.Specs {
-				t, ok := spec.(*ast.TypeSpec)
-				if !ok || t.Name.Name != typeName {
-					continue
-				}
-				st, ok := t.Type.(*ast.StructType)
-				if !ok {
-					continue
-				}
-				for _, field := range st.Fields.List {
-					for _, name := range field.Names {
-						if name.Name == fieldName {
-							pos = s.fset.Position(name.Pos())
-						}
-					}
-					if len(field.Names) == 0 && embeddedName(field.Type) == fieldName {
-						pos = s.fset.Position(field.Pos())
-					}
+				if t, ok := spec.(*ast.TypeSpec); ok && t.Name.Name == name {
+					return t, cmp.Or(t.Doc, g.Doc)
 				}
 			}
 		}
 	}
-	return pos
+	return nil, nil
+}
+
+// structFields are the fields of a struct type, none if it is another.
+func structFields(t *ast.TypeSpec) []*ast.Field {
+	if t == nil {
+		return nil
+	}
+	st, ok := t.Type.(*ast.StructType)
+	if !ok {
+		return nil
+	}
+	return st.Fields.List
 }
 
 func embeddedName(t ast.Expr) string {

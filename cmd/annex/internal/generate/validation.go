@@ -351,33 +351,16 @@ func (s *source) tagPosition(typeName, jsonName, tag string) token.Position {
 			}
 		}
 	}
-	for _, f := range s.files {
-		for _, d := range f.Decls {
-			g, ok := d.(*ast.GenDecl)
-			if !ok {
-				continue
-			}
-			for _, spec := range g.Specs {
-				t, ok := spec.(*ast.TypeSpec)
-				if !ok || t.Name.Name != typeName {
-					continue
-				}
-				doc := t.Doc
-				if doc == nil {
-					doc = g.Doc
-				}
-				st, ok := t.Type.(*ast.StructType)
-				if !ok || jsonName == "" {
-					look(doc)
-					continue
-				}
-				for _, field := range st.Fields.List {
-					if fieldNamed(field, jsonName) {
-						pos = s.fset.Position(field.Pos())
-						look(field.Doc)
-					}
-				}
-			}
+	t, doc := s.typeSpec(typeName)
+	fields := structFields(t)
+	if fields == nil || jsonName == "" {
+		look(doc)
+		return pos
+	}
+	for _, field := range fields {
+		if fieldNamed(field, jsonName) {
+			pos = s.fset.Position(field.Pos())
+			look(field.Doc)
 		}
 	}
 	return pos

@@ -41,13 +41,7 @@ func Controller(o HookOptions) (*Result, error) {
 	default:
 		return nil, p.problem(p.server, value.Pos(), "Controllers is not written out as []annex.Controller{...}, so that nothing can be added to it: write it out in the literal of annex.Server")
 	}
-	if err := w.edited(p.server); err != nil {
-		return nil, err
-	}
-	if err := w.direct("k8s.io/client-go"); err != nil {
-		return nil, err
-	}
-	files, err := w.carryOut(o.Options)
+	files, err := k.addHook(w, o.Options, "k8s.io/client-go")
 	if err != nil {
 		return nil, err
 	}

@@ -55,6 +55,20 @@ func (k *projectKind) addCall(call string) {
 	k.project.server.insert(k.element.End(), ".\n"+call)
 }
 
+// addHook carries out a plan that has edits of the server's definition in it. requires
+// are modules whose packages the new files import.
+func (k *projectKind) addHook(w *plan, o Options, requires ...string) ([]File, error) {
+	if err := w.edited(k.project.server); err != nil {
+		return nil, err
+	}
+	for _, module := range requires {
+		if err := w.direct(module); err != nil {
+			return nil, err
+		}
+	}
+	return w.carryOut(o)
+}
+
 // refuseDeclared finds out whether the server's package declares a name already.
 func (k *projectKind) refuseDeclared(name string) error {
 	p := k.project
@@ -88,14 +102,11 @@ func Admission(o HookOptions) (*Result, error) {
 		return nil, err
 	}
 	k.addCall("Admit(admit" + o.Kind + ")")
-	if err := w.edited(k.project.server); err != nil {
-		return nil, err
-	}
-	files, err := w.carryOut(o.Options)
+	p := k.project
+	files, err := k.addHook(w, o.Options)
 	if err != nil {
 		return nil, err
 	}
-	p := k.project
 	return &Result{Files: files, Next: []string{
 		"edit " + p.show(hook) + "   # what may be written",
 		"edit " + p.show(test) + "   # a case for each rule",
@@ -163,13 +174,7 @@ func Subresource(o SubresourceOptions) (*Result, error) {
 	} else {
 		k.addCall("Subresources(" + subresource + ")")
 	}
-	if err := w.edited(p.server); err != nil {
-		return nil, err
-	}
-	if err := w.direct("k8s.io/client-go"); err != nil {
-		return nil, err
-	}
-	files, err := w.carryOut(o.Options)
+	files, err := k.addHook(w, o.Options, "k8s.io/client-go")
 	if err != nil {
 		return nil, err
 	}
