@@ -1,5 +1,6 @@
 // Package compat serves API packages of other projects, unmodified, and compares what is
-// refused with what a server of their CustomResourceDefinitions refuses.
+// refused with what a server of their CustomResourceDefinitions refuses. Their facts are
+// what annex generate --for writes: make compat.
 package compat
 
 import (
@@ -30,8 +31,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/rest"
-	"k8s.io/kube-openapi/pkg/common"
-	"k8s.io/kube-openapi/pkg/validation/spec"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	_ "sigs.k8s.io/cluster-api/version" // its module has the definitions
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -40,16 +39,17 @@ import (
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/annextest"
 	"github.com/annexapi/annex/api"
-	markers "github.com/annexapi/annex/cmd/annex/internal/crd/schema"
+	"github.com/annexapi/annex/compat/facts/certmanager"
+	"github.com/annexapi/annex/compat/facts/cluster"
+	"github.com/annexapi/annex/compat/facts/gateway"
 )
 
 type project struct {
-	path       string // the API package
 	module     string // has the definition and the examples
 	definition string
 	gv         schema.GroupVersion
 	kind       string
-	add        func(*runtime.Scheme) error
+	facts      func() api.Facts // that annex generate --for made
 	serve      func(resource string, facts func() api.Facts) annex.Kind
 	// same says that the module ships what controller-gen makes of the package. gateway-api
 	// has a generator and markers of its own beside it.
@@ -62,9 +62,9 @@ type project struct {
 
 var projects = map[string]project{
 	"cert-manager": {
-		path: "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1", module: "github.com/cert-manager/cert-manager",
+		module:     "github.com/cert-manager/cert-manager",
 		definition: "deploy/crds/cert-manager.io_certificates.yaml",
-		gv:         certmanagerv1.SchemeGroupVersion, kind: "Certificate", add: certmanagerv1.AddToScheme, same: true,
+		gv:         certmanagerv1.SchemeGroupVersion, kind: "Certificate", facts: certmanager.API, same: true,
 		strict: []string{".spec.duration ", ".spec.renewBefore "},
 		serve: func(resource string, facts func() api.Facts) annex.Kind {
 			return annex.KindOf[certmanagerv1.Certificate, certmanagerv1.CertificateList](resource, facts)
@@ -75,9 +75,9 @@ var projects = map[string]project{
 			"additionalOutputFormats": [{"type": "DER"}], "revisionHistoryLimit": 2, "nameConstraints": {"critical": true}}}`,
 	},
 	"gateway-api": {
-		path: "sigs.k8s.io/gateway-api/apis/v1", module: "sigs.k8s.io/gateway-api",
+		module:     "sigs.k8s.io/gateway-api",
 		definition: "config/crd/experimental/gateway.networking.k8s.io_httproutes.yaml",
-		gv:         schema.GroupVersion(gatewayv1.GroupVersion), kind: "HTTPRoute", add: gatewayv1.Install,
+		gv:         schema.GroupVersion(gatewayv1.GroupVersion), kind: "HTTPRoute", facts: gateway.API,
 		serve: func(resource string, facts func() api.Facts) annex.Kind {
 			return annex.KindOf[gatewayv1.HTTPRoute, gatewayv1.HTTPRouteList](resource, facts)
 		},
@@ -87,9 +87,9 @@ var projects = map[string]project{
 			"timeouts": {"request": "10s"}, "backendRefs": [{"name": "b", "port": 80, "weight": 1}]}]}}`,
 	},
 	"cluster-api": {
-		path: "sigs.k8s.io/cluster-api/api/core/v1beta2", module: "sigs.k8s.io/cluster-api",
+		module:     "sigs.k8s.io/cluster-api",
 		definition: "core/config/crd/bases/cluster.x-k8s.io_clusters.yaml",
-		gv:         clusterv1.GroupVersion, kind: "Cluster", add: clusterv1.AddToScheme, same: true,
+		gv:         clusterv1.GroupVersion, kind: "Cluster", facts: cluster.API, same: true,
 		serve: func(resource string, facts func() api.Facts) annex.Kind {
 			return annex.KindOf[clusterv1.Cluster, clusterv1.ClusterList](resource, facts)
 		},
@@ -112,7 +112,7 @@ func TestForeignTypesAreServedAsACRDServerServesThem(t *testing.T) {
 				t.Errorf("the markers make another schema than the module ships")
 			}
 			ref, theirs := newReference(t, ours), newReference(t, shipped)
-			c := p.start(t, ours)
+			c := p.start(t, ours.Spec.Names.Plural)
 
 			var accepted, refused, invalid, differing, unlike, narrow int
 			compare := func(what string, doc map[string]any) bool {
@@ -176,18 +176,14 @@ func moduleDir(t *testing.T, module string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// generated is the definition that annex generate puts into a package's facts.
+// generated is the definition that annex generate put into the package's facts.
 func (p project) generated(t *testing.T) apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
-	packages, err := markers.Load("", p.path)
-	if err != nil {
+	var crd apiextensionsv1.CustomResourceDefinition
+	if err := json.Unmarshal([]byte(p.facts().CustomResources()[p.kind]), &crd); err != nil {
 		t.Fatal(err)
 	}
-	definitions, err := packages.Version(p.path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return definitions[p.kind]
+	return crd
 }
 
 // shipped reads the definition in a module, of the one version and without descriptions.
@@ -288,57 +284,14 @@ type served struct {
 	url    string
 }
 
-func (p project) start(t *testing.T, crd apiextensionsv1.CustomResourceDefinition) served {
+func (p project) start(t *testing.T, resource string) served {
 	t.Helper()
-	definition, err := json.Marshal(crd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	facts := func() api.Facts {
-		return api.Facts{
-			GroupVersion:    p.gv,
-			AddToScheme:     p.add,
-			OpenAPI:         p.openAPI(crd),
-			CustomResources: func() map[string]string { return map[string]string{p.kind: string(definition)} },
-		}
-	}
-	resource := crd.Spec.Names.Plural
-	config := annextest.Start(t, annex.Server{Name: "compat", Groups: []annex.Group{{Name: p.gv.Group, Kinds: []annex.Kind{p.serve(resource, facts)}}}})
+	config := annextest.Start(t, annex.Server{Name: "compat", Groups: []annex.Group{{Name: p.gv.Group, Kinds: []annex.Kind{p.serve(resource, p.facts)}}}})
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return served{client, config.Host + "/apis/" + p.gv.String() + "/namespaces/default/" + resource + "?dryRun=All"}
-}
-
-// openAPI is what openapi-gen would say, in one piece.
-func (p project) openAPI(crd apiextensionsv1.CustomResourceDefinition) common.GetOpenAPIDefinitions {
-	return func(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
-		internal := &apiextensions.JSONSchemaProps{}
-		if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(crd.Spec.Versions[0].Schema.OpenAPIV3Schema, internal, nil); err != nil {
-			panic(err)
-		}
-		s, err := structuralschema.NewStructural(internal)
-		if err != nil {
-			panic(err)
-		}
-		at := func(name string) string {
-			r := ref(name)
-			return r.String()
-		}
-		objectMeta, listMeta := metav1.ObjectMeta{}.OpenAPIModelName(), metav1.ListMeta{}.OpenAPIModelName()
-		object := *s.ToKubeOpenAPI()
-		object.Properties["metadata"] = *spec.RefSchema(at(objectMeta))
-		list := spec.Schema{SchemaProps: spec.SchemaProps{Type: []string{"object"}, Properties: map[string]spec.Schema{
-			"apiVersion": *spec.StringProperty(), "kind": *spec.StringProperty(),
-			"metadata": *spec.RefSchema(at(listMeta)),
-			"items":    *spec.ArrayProperty(spec.RefSchema(at(p.path + "." + p.kind))),
-		}}}
-		return map[string]common.OpenAPIDefinition{
-			p.path + "." + p.kind:          {Schema: object, Dependencies: []string{objectMeta}},
-			p.path + "." + p.kind + "List": {Schema: list, Dependencies: []string{listMeta, p.path + "." + p.kind}},
-		}
-	}
 }
 
 // create asks for an object and returns why it was refused, nil if it was not.
