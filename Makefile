@@ -37,7 +37,7 @@ race: ## run the storage tests under the race detector
 lint: ## gofmt, vet and staticcheck on all modules
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo "run gofmt -w on the files above"; exit 1; }
 	@for m in $(MODULES); do echo "lint $$m"; (cd $$m && go vet ./... && go run $(STATICCHECK) ./...) || exit 1; done
-	@echo "lint e2e/cluster"; cd e2e/cluster && export GOWORK=off && go vet ./... && go run $(STATICCHECK) ./...
+	@for m in e2e/cluster bench/peers; do echo "lint $$m"; (cd $$m && export GOWORK=off && go vet ./... && go run $(STATICCHECK) ./...) || exit 1; done
 
 .PHONY: vuln
 vuln: ## look for known vulnerabilities (needs the vulnerability database)
@@ -134,6 +134,11 @@ bench: ## start-up and storage benchmarks
 .PHONY: bench-storage
 bench-storage: ## measure the storage against etcd, on a quiet machine (SHORT=1: two minutes, to standard output)
 	go -C bench run . $(if $(SHORT),-short,-out ../docs/benchmarks)
+
+# Outside go.work as e2e/cluster is, whose programs it measures.
+.PHONY: bench-peers
+bench-peers: $(CLUSTER) ## measure Annex against upstream's sample and a CRD, on a quiet machine, ten minutes (ROUNDS=3; SHORT=1: a minute, to standard output)
+	GOWORK=off go -C bench/peers run . -rounds $(or $(ROUNDS),3) $(if $(SHORT),-short,-out ../../docs/benchmarks)
 
 bin/kubectl: e2e/go.mod
 	go -C e2e build -ldflags "$(KUBECTL_VERSION)" -o ../bin/kubectl ./cmd/kubectl

@@ -27,6 +27,8 @@ type Options struct {
 	// flag --controllers. Nil means Controllers(); an empty slice does not start the
 	// program.
 	Controllers []string
+	// Durable has etcd sync what it writes, which costs time and which tests do not need.
+	Durable bool
 	// APIServerArgs come after the flags of kube-apiserver that the cluster needs.
 	APIServerArgs []string
 }
@@ -82,7 +84,11 @@ func (c *Cluster) start(ctx context.Context) error {
 			return err
 		}
 	}
-	if c.Etcd, err = StartEtcd(ctx, c.options.Bin, c.options.Dir, "etcd"); err != nil {
+	start := StartEtcd
+	if c.options.Durable {
+		start = StartDurableEtcd
+	}
+	if c.Etcd, err = start(ctx, c.options.Bin, c.options.Dir, "etcd"); err != nil {
 		return err
 	}
 	if err := c.startAPIServer(ctx); err != nil {

@@ -8,12 +8,22 @@ import (
 	"path/filepath"
 )
 
-// Etcd is one etcd server. It does not sync what it writes.
+// Etcd is one etcd server.
 type Etcd struct{ *Process }
 
 // StartEtcd starts the program etcd of a directory. Its data and its log are in dir,
-// under its name.
+// under its name. It does not sync what it writes.
 func StartEtcd(ctx context.Context, bin, dir, name string) (*Etcd, error) {
+	return startEtcd(ctx, bin, dir, name, "--unsafe-no-fsync")
+}
+
+// StartDurableEtcd is StartEtcd with every write synced before it is acknowledged, as
+// etcd does if nobody says otherwise.
+func StartDurableEtcd(ctx context.Context, bin, dir, name string) (*Etcd, error) {
+	return startEtcd(ctx, bin, dir, name)
+}
+
+func startEtcd(ctx context.Context, bin, dir, name string, args ...string) (*Etcd, error) {
 	data := filepath.Join(dir, name)
 	if err := os.MkdirAll(data, 0o700); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
@@ -22,11 +32,11 @@ func StartEtcd(ctx context.Context, bin, dir, name string) (*Etcd, error) {
 		Name: name, Path: filepath.Join(bin, "etcd"), Ports: 2,
 		Args: func(ports []int) []string {
 			client, peer := fmt.Sprintf("http://127.0.0.1:%d", ports[0]), fmt.Sprintf("http://127.0.0.1:%d", ports[1])
-			return []string{
-				"--name", name, "--data-dir", data, "--log-level", "warn", "--unsafe-no-fsync",
+			return append([]string{
+				"--name", name, "--data-dir", data, "--log-level", "warn",
 				"--listen-client-urls", client, "--advertise-client-urls", client,
 				"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", name + "=" + peer,
-			}
+			}, args...)
 		},
 		Ready: func(ctx context.Context, ports []int) error {
 			return ok(ctx, http.DefaultClient, fmt.Sprintf("http://127.0.0.1:%d/health", ports[0]))

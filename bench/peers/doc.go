@@ -1,0 +1,13 @@
+// Command peers measures whole API servers against each other, in one run on one
+// machine: the project's sample on its own storage and on etcd, upstream's sample API
+// server on etcd, and the same kind as a CustomResourceDefinition of kube-apiserver.
+// They are asked by the same clients, over TLS, each directly; the servers take turns at
+// every single measurement, and the figures are medians of some rounds.
+//
+//	go run . -out ../../docs/benchmarks          # the whole, as committed
+//	go run . -short                              # smaller, to standard output
+//	go run . -short -only requests,watch
+//
+// It needs Linux, whose /proc tells what the servers use, and the programs that
+// `make cluster` builds. The module is outside go.work, as that of the cluster is.
+package main

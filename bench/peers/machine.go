@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// machine is what figures depend on.
+type machine struct {
+	processor  string
+	processors int
+	memory     string
+	kernel     string
+	fileSystem string
+	goVersion  string
+}
+
+func describeMachine(dir string) (machine, error) {
+	m := machine{
+		processors: runtime.NumCPU(), goVersion: runtime.Version(),
+		processor: valueIn("/proc/cpuinfo", "model name"), memory: valueIn("/proc/meminfo", "MemTotal"),
+	}
+	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return m, fmt.Errorf("this needs Linux: %w", err)
+	}
+	m.kernel = strings.TrimSpace(string(release))
+	m.fileSystem, err = fileSystemOf(dir)
+	return m, err
+}
+
+// fileSystemOf returns the type of the file system that a directory is on.
+func fileSystemOf(dir string) (string, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return "", err
+	}
+	mounts, err := os.ReadFile("/proc/mounts")
+	if err != nil {
+		return "", err
+	}
+	found, longest := "unknown", -1
+	for line := range strings.Lines(string(mounts)) {
+		fields := strings.Fields(line)
+		if len(fields) < 3 {
+			continue
+		}
+		point := strings.TrimSuffix(fields[1], "/")
+		if (dir == point || strings.HasPrefix(dir, point+"/")) && len(point) > longest {
+			found, longest = fields[2], len(point)
+		}
+	}
+	return found, nil
+}

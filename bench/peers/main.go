@@ -1,0 +1,236 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "peers:", err)
+		os.Exit(1)
+	}
+}
+
+// settings are what the command line says.
+type settings struct {
+	out      string
+	bin      string
+	dir      string
+	short    bool
+	rounds   int
+	duration time.Duration
+	objects  int
+	only     string
+}
+
+// The parts of a run.
+const (
+	partRequests = "requests"
+	partWatch    = "watch"
+	partLists    = "lists"
+	partRestart  = "restart"
+)
+
+func parse(args []string, stderr io.Writer) (settings, error) {
+	var s settings
+	flags := flag.NewFlagSet("peers", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&s.out, "out", "", "directory for peers.md and the raw peers.txt; without one, standard output")
+	flags.StringVar(&s.bin, "bin", "../../bin", "directory of the programs; the project's sample is built into it")
+	flags.StringVar(&s.dir, "dir", os.TempDir(), "directory on the disk to measure; not a tmpfs")
+	flags.BoolVar(&s.short, "short", false, "once, shortly, with a tenth of the objects")
+	flags.IntVar(&s.rounds, "rounds", 3, "how often each is measured")
+	flags.DurationVar(&s.duration, "duration", time.Second, "how long one kind of request is measured in a round, on each server and with each number of clients")
+	flags.StringVar(&s.only, "only", "", "comma-separated parts: requests, watch, lists, restart; all if empty")
+	if err := flags.Parse(args); err != nil {
+		return s, err
+	}
+	if flags.NArg() > 0 {
+		return s, fmt.Errorf("unknown argument %q", flags.Arg(0))
+	}
+	if s.rounds < 1 {
+		return s, fmt.Errorf("-rounds %d: at least one", s.rounds)
+	}
+	if s.duration <= 0 {
+		return s, fmt.Errorf("-duration %s: more than nothing", s.duration)
+	}
+	for _, part := range strings.Split(s.only, ",") {
+		if s.only != "" && !slices.Contains([]string{partRequests, partWatch, partLists, partRestart}, part) {
+			return s, fmt.Errorf("-only %s: there is no part %q", s.only, part)
+		}
+	}
+	s.objects = 10_000
+	if s.short {
+		s.rounds, s.duration, s.objects = 1, min(s.duration, 200*time.Millisecond), 1_000
+	}
+	var err error
+	s.bin, err = filepath.Abs(s.bin)
+	return s, err
+}
+
+func (s settings) has(part string) bool {
+	return s.only == "" || slices.Contains(strings.Split(s.only, ","), part)
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	s, err := parse(args, stderr)
+	if err != nil {
+		return err
+	}
+	machine, err := describeMachine(s.dir)
+	if err != nil {
+		return err
+	}
+	if machine.fileSystem == "tmpfs" {
+		return fmt.Errorf("-dir %s is a tmpfs, where a sync costs nothing: name a directory on a disk", s.dir)
+	}
+	if err := build(ctx, s.bin, stderr); err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp(s.dir, "annex-peers-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+
+	starting, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	fleet, err := startFleet(starting, s.bin, work)
+	defer fleet.close()
+	if err != nil {
+		return err
+	}
+	b := &bench{ctx: ctx, settings: s, fleet: fleet, results: results{}, raw: &bytes.Buffer{}, progress: stderr, began: time.Now(), machine: machine}
+	if b.versions, err = fleet.versions(ctx, s.bin); err != nil {
+		return err
+	}
+	b.loadBefore = load()
+	if err := b.measure(); err != nil {
+		return err
+	}
+	b.loadAfter = load()
+	return b.report(stdout)
+}
+
+// build leaves the project's sample in the directory of programs, built in the
+// workspace, which this module is not a part of.
+func build(ctx context.Context, bin string, progress io.Writer) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(bin, "wardle"), ".")
+	cmd.Dir = filepath.Join("..", "..", "samples", "wardle")
+	cmd.Env = append(os.Environ(), "GOWORK=", "PWD=")
+	cmd.Stdout, cmd.Stderr = progress, progress
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("build the sample (run this in the folder bench/peers): %w", err)
+	}
+	return nil
+}
+
+// bench is one run.
+type bench struct {
+	ctx      context.Context
+	settings settings
+	fleet    *fleet
+	results  results
+	raw      *bytes.Buffer
+	progress io.Writer
+	began    time.Time
+
+	machine               machine
+	versions              map[string]string
+	loadBefore, loadAfter string
+	objectSize            int
+	written               int // numbers of changes that were used
+	failures              []string
+}
+
+// turns are the peers in the order of a round: each is the first one in turn.
+func (b *bench) turns(round int) []*peer {
+	n := round % len(b.fleet.peers)
+	return slices.Concat(b.fleet.peers[n:], b.fleet.peers[:n])
+}
+
+// measure runs all parts. What fails is reported, and does not end the run, lest many
+// minutes be lost.
+func (b *bench) measure() error {
+	if err := b.fleet.namespaces(); err != nil {
+		return err
+	}
+	s := b.settings
+	few := min(s.rounds, 3)
+	if s.has(partRestart) {
+		b.rounds("restart, empty", few, func(round int) error { return b.restarts(round, 0) })
+	}
+	b.rounds("memory", 1, func(int) error { return b.memory("empty") })
+	if s.has(partRequests) {
+		b.rounds("requests", s.rounds, b.requests)
+	}
+	if s.has(partWatch) {
+		b.rounds("watch", s.rounds, b.events)
+	}
+	if s.has(partLists) || s.has(partRestart) {
+		b.rounds("load", 1, func(int) error { return b.load() })
+	}
+	if s.has(partLists) {
+		b.rounds("lists", s.rounds, b.lists)
+	}
+	b.rounds("memory", 1, func(int) error { return b.memory("used") })
+	if s.has(partRestart) {
+		b.rounds("restart", few, func(round int) error { return b.restarts(round, s.objects) })
+		b.rounds("memory", 1, func(int) error { return b.memory("restarted") })
+	}
+	return b.ctx.Err()
+}
+
+func (b *bench) rounds(name string, rounds int, measure func(round int) error) {
+	for round := range rounds {
+		if b.ctx.Err() != nil {
+			return
+		}
+		fmt.Fprintf(b.progress, "%6.0fs  %s, round %d of %d\n", time.Since(b.began).Seconds(), name, round+1, rounds)
+		if err := measure(round); err != nil {
+			fmt.Fprintf(b.progress, "%s: %v\n", name, err)
+			first, _, _ := strings.Cut(err.Error(), "\n")
+			b.failures = append(b.failures, fmt.Sprintf("%s, round %d: %s", name, round+1, first))
+		}
+	}
+}
+
+// report writes what was measured. It fails if something could not be.
+func (b *bench) report(stdout io.Writer) error {
+	var page bytes.Buffer
+	b.write(&page)
+	if b.settings.out == "" {
+		if _, err := io.Copy(stdout, &page); err != nil {
+			return err
+		}
+	} else {
+		if err := os.MkdirAll(b.settings.out, 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(b.settings.out, "peers.txt"), b.raw.Bytes(), 0o644); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(b.settings.out, "peers.md"), page.Bytes(), 0o644); err != nil {
+			return err
+		}
+	}
+	if len(b.failures) > 0 {
+		return errors.New("not all could be measured: " + strings.Join(b.failures, "; "))
+	}
+	return nil
+}

@@ -1,0 +1,314 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/annexapi/annex/e2e/cluster/kube"
+)
+
+// The names of what is compared.
+const (
+	embedded = "embedded" // the project's sample on its own storage
+	annexed  = "etcd"     // the project's sample on etcd
+	sample   = "sample"   // upstream's sample API server on etcd
+	crd      = "crd"      // a CustomResourceDefinition of kube-apiserver on etcd
+)
+
+var peerNames = []string{embedded, annexed, sample, crd}
+
+// peer is a server that is measured, with the etcd that belongs to it alone.
+type peer struct {
+	name    string
+	address string
+	tls     *tls.Config
+	server  *kube.Process
+	etcd    *kube.Etcd // nil if it has none
+}
+
+// pids are those of the server and its store.
+func (p *peer) pids() []int {
+	if p.etcd == nil {
+		return []int{p.server.PID()}
+	}
+	return []int{p.server.PID(), p.etcd.PID()}
+}
+
+func (p *peer) dial() (*conn, error) { return dial(p.address, p.tls) }
+
+// fleet is all that runs.
+type fleet struct {
+	peers []*peer
+	// host is the cluster of upstream's sample, which nobody else asks. That of the
+	// CustomResourceDefinition is another one.
+	host *kube.Cluster
+	stop []func()
+}
+
+// startFleet starts everything. What it returns is to be closed also if it fails.
+func startFleet(ctx context.Context, bin, dir string) (*fleet, error) {
+	f := &fleet{}
+	var err error
+	if f.host, err = f.startCluster(ctx, bin, filepath.Join(dir, "host")); err != nil {
+		return f, err
+	}
+	if err := f.startAnnex(ctx, bin, dir, embedded); err != nil {
+		return f, err
+	}
+	if err := f.startAnnex(ctx, bin, dir, annexed); err != nil {
+		return f, err
+	}
+	if err := f.startSample(ctx, bin, dir); err != nil {
+		return f, err
+	}
+	return f, f.startResource(ctx, bin, filepath.Join(dir, "crd"))
+}
+
+// startCluster starts a kube-apiserver and its etcd. No controllers: nothing that they
+// do is measured.
+func (f *fleet) startCluster(ctx context.Context, bin, dir string) (*kube.Cluster, error) {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, err
+	}
+	cluster, err := kube.Start(ctx, kube.Options{Bin: bin, Dir: dir, Durable: true, Controllers: []string{}})
+	if err != nil {
+		return nil, err
+	}
+	f.stop = append(f.stop, cluster.Etcd.Kill, cluster.APIServer.Kill)
+	return cluster, nil
+}
+
+// close ends all that has been started. Nobody reads what they store again.
+func (f *fleet) close() {
+	for i := range f.stop {
+		f.stop[len(f.stop)-1-i]()
+	}
+}
+
+func (f *fleet) startEtcd(ctx context.Context, bin, dir, name string) (*kube.Etcd, error) {
+	etcd, err := kube.StartDurableEtcd(ctx, bin, dir, name)
+	if err != nil {
+		return nil, err
+	}
+	f.stop = append(f.stop, etcd.Kill)
+	return etcd, nil
+}
+
+// startAnnex starts the project's sample alone; its administrator asks it.
+func (f *fleet) startAnnex(ctx context.Context, bin, dir, name string) error {
+	p := &peer{name: name}
+	data := filepath.Join(dir, "annex-"+name)
+	args := []string{"serve", "--data-dir", data}
+	if name == annexed {
+		etcd, err := f.startEtcd(ctx, bin, dir, "etcd-of-"+name)
+		if err != nil {
+			return err
+		}
+		p.etcd = etcd
+		args = append(args, "--storage", "etcd", "--etcd-servers", etcd.Endpoint())
+	}
+	// The administrator's certificate is there once the server is.
+	config := func() (*rest.Config, error) {
+		return clientcmd.BuildConfigFromFlags("", filepath.Join(data, "kubeconfig"))
+	}
+	return f.start(ctx, dir, p, kube.Program{
+		Name: "annex-" + name, Path: filepath.Join(bin, "wardle"), Ports: 1,
+		Args: func(ports []int) []string { return append(args, "--secure-port", fmt.Sprint(ports[0])) },
+	}, config)
+}
+
+// startSample starts upstream's sample API server, which asks the cluster who callers
+// are. A member of system:masters it knows by the certificate alone.
+func (f *fleet) startSample(ctx context.Context, bin, dir string) error {
+	etcd, err := f.startEtcd(ctx, bin, dir, "etcd-of-"+sample)
+	if err != nil {
+		return err
+	}
+	authority, err := kube.NewAuthority(sample)
+	if err != nil {
+		return err
+	}
+	pair, err := authority.Server("127.0.0.1")
+	if err != nil {
+		return err
+	}
+	cert, key, err := pair.Write(dir, sample)
+	if err != nil {
+		return err
+	}
+	kubeconfig := filepath.Join(dir, sample+".kubeconfig")
+	if err := kube.WriteKubeconfig(kubeconfig, f.host.Admin()); err != nil {
+		return err
+	}
+	config := func() (*rest.Config, error) {
+		c := f.host.Admin()
+		c.CAData = authority.PEM()
+		return c, nil
+	}
+	return f.start(ctx, dir, &peer{name: sample, etcd: etcd}, kube.Program{
+		Name: "sample-apiserver", Path: filepath.Join(bin, "sample-apiserver"), Ports: 1,
+		Args: func(ports []int) []string {
+			return []string{
+				"--bind-address", "127.0.0.1", "--secure-port", fmt.Sprint(ports[0]), "--tls-cert-file", cert, "--tls-private-key-file", key,
+				"--kubeconfig", kubeconfig, "--authentication-kubeconfig", kubeconfig, "--authorization-kubeconfig", kubeconfig,
+				"--etcd-servers", etcd.Endpoint(),
+			}
+		},
+	}, config)
+}
+
+func (f *fleet) start(ctx context.Context, dir string, p *peer, program kube.Program, config func() (*rest.Config, error)) error {
+	program.Ready = func(ctx context.Context, ports []int) error {
+		p.address = fmt.Sprintf("127.0.0.1:%d", ports[0])
+		c, err := config()
+		if err != nil {
+			return err
+		}
+		if p.tls, err = rest.TLSConfigFor(c); err != nil {
+			return err
+		}
+		return p.ready(ctx)
+	}
+	process, err := kube.Run(ctx, dir, program)
+	if err != nil {
+		return err
+	}
+	f.stop = append(f.stop, process.Kill)
+	p.server = process
+	f.peers = append(f.peers, p)
+	return nil
+}
+
+// ready asks often, so that the time of a start is known to a millisecond, for as long
+// as the harness would have waited otherwise.
+func (p *peer) ready(ctx context.Context) error {
+	var err error
+	for range 20 {
+		if err = p.readyNow(); err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return err
+}
+
+func (p *peer) readyNow() error {
+	c, err := p.dial()
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	_, err = c.get("/readyz")
+	return err
+}
+
+// definition is the kind as a CustomResourceDefinition: the same fields, the same rules
+// for them, and no more.
+const definition = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"flunders.wardle.example.com"},
+"spec":{"group":"wardle.example.com","scope":"Namespaced","names":{"plural":"flunders","singular":"flunder","kind":"Flunder","listKind":"FlunderList"},
+"versions":[{"name":"v1alpha1","served":true,"storage":true,"subresources":{"status":{}},"schema":{"openAPIV3Schema":{"type":"object","properties":{
+"spec":{"type":"object","properties":{"reference":{"type":"string"},"referenceType":{"type":"string","enum":["Flunder","Fischer"]}}},
+"status":{"type":"object"}}}}}]}}`
+
+// startResource starts a cluster that serves the kind itself.
+func (f *fleet) startResource(ctx context.Context, bin, dir string) error {
+	cluster, err := f.startCluster(ctx, bin, dir)
+	if err != nil {
+		return err
+	}
+	tlsConfig, err := rest.TLSConfigFor(cluster.Admin())
+	if err != nil {
+		return err
+	}
+	p := &peer{name: crd, address: fmt.Sprintf("127.0.0.1:%d", cluster.APIServer.Port(0)), tls: tlsConfig, server: cluster.APIServer, etcd: cluster.Etcd}
+	c, err := p.dial()
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	const path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+	if _, err := c.do("POST", path, "application/json", []byte(definition)); err != nil {
+		return err
+	}
+	for {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("the CustomResourceDefinition is not established: %w", err)
+		}
+		if _, err := c.get(flunders(requestsNamespace)); err == nil {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	f.peers = append(f.peers, p)
+	return nil
+}
+
+// namespaces makes those that objects are put in, where they are not the host's.
+func (f *fleet) namespaces() error {
+	for _, p := range f.peers {
+		c, err := p.dial()
+		if p.name == sample { // its namespaces are its host's
+			config, configErr := rest.TLSConfigFor(f.host.Admin())
+			if configErr != nil {
+				return configErr
+			}
+			c, err = dial(fmt.Sprintf("127.0.0.1:%d", f.host.APIServer.Port(0)), config)
+		}
+		if err != nil {
+			return err
+		}
+		for _, name := range []string{requestsNamespace, watchNamespace, listNamespace} {
+			body := fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, name)
+			if _, err := c.do("POST", "/api/v1/namespaces", "application/json", body); err != nil {
+				c.close()
+				return err
+			}
+		}
+		c.close()
+	}
+	return nil
+}
+
+// versions says what the programs are.
+func (f *fleet) versions(ctx context.Context, bin string) (map[string]string, error) {
+	found := map[string]string{}
+	for _, program := range []struct{ name, flag string }{{"etcd", "--version"}, {"kube-apiserver", "--version"}} {
+		out, err := exec.CommandContext(ctx, filepath.Join(bin, program.name), program.flag).Output()
+		if err != nil {
+			return nil, fmt.Errorf("%s %s: %w", program.name, program.flag, err)
+		}
+		line, _, _ := bytes.Cut(out, []byte{'\n'})
+		found[program.name] = string(line)
+	}
+	// What a Go program was built from, it says itself.
+	for name, module := range map[string]string{"sample-apiserver": "k8s.io/sample-apiserver", "wardle": "k8s.io/apiserver"} {
+		out, err := exec.CommandContext(ctx, "go", "version", "-m", filepath.Join(bin, name)).Output()
+		if err != nil {
+			return nil, fmt.Errorf("go version -m %s: %w", name, err)
+		}
+		for line := range bytes.Lines(out) {
+			fields := bytes.Fields(line)
+			if len(fields) >= 3 && string(fields[1]) == module {
+				found[name] = module + " " + string(fields[2])
+			}
+		}
+		if found[name] == "" {
+			return nil, errors.New(name + " does not say of which version of " + module + " it is")
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"bytes"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// server serves HTTP/2 and returns its address and how to dial it.
+func server(t *testing.T, handler http.HandlerFunc) (string, *tls.Config) {
+	t.Helper()
+	s := httptest.NewUnstartedServer(handler)
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s.Listener.Addr().String(), s.Client().Transport.(*http.Transport).TLSClientConfig
+}
+
+func TestClientReadsWholeAnswers(t *testing.T) {
+	large := bytes.Repeat([]byte("0123456789abcdef"), 1<<18) // 4 MiB, more than stock windows
+	address, config := server(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		switch r.URL.Path {
+		case "/large":
+			_, _ = w.Write(large)
+		case "/missing":
+			http.NotFound(w, r)
+		default:
+			fmt.Fprintf(w, "%s %s %s %s", r.Method, r.URL.RequestURI(), r.Header.Get("Content-Type"), body)
+		}
+	})
+	c, err := dial(address, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	for range 3 {
+		got, err := c.get("/large")
+		if err != nil || !bytes.Equal(got, large) {
+			t.Fatalf("%d bytes of %d, %v", len(got), len(large), err)
+		}
+		got, err = c.do(http.MethodPatch, "/o?a=b", "application/merge-patch+json", []byte("{}"))
+		if want := "PATCH /o?a=b application/merge-patch+json {}"; err != nil || string(got) != want {
+			t.Errorf("%q, %v; want %q", got, err, want)
+		}
+		if _, err := c.get("/missing"); err == nil || !strings.Contains(err.Error(), "404") {
+			t.Errorf("an answer that is no success: %v", err)
+		}
+	}
+}
+
+func TestWatchesGoOnWhereTheyEnded(t *testing.T) {
+	address, config := server(t, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusOK)
+		var from int
+		_, _ = fmt.Sscan(r.URL.Query().Get("resourceVersion"), &from)
+		for i := from + 1; i <= from+2 && i <= 6; i++ { // in pieces, and never more than two at once
+			fmt.Fprintf(w, `{"type":"MODIFIED","object":{"metadata":{"resource`)
+			w.(http.Flusher).Flush()
+			fmt.Fprintf(w, `Version":"%d","annotations":{%s%08d"}}}}`+"\n", i, sequence, 100+i)
+			w.(http.Flusher).Flush()
+		}
+		if from >= 4 {
+			<-r.Context().Done()
+		}
+	})
+	watchers := []*watcher{{seen: make([]bool, 7), missing: 6}, {seen: make([]bool, 7), missing: 6}}
+	left := len(watchers)
+	var all *watches
+	on := func(n int, event []byte, _ time.Time) {
+		w := watchers[n]
+		if w.take(event, 100, func(int) time.Duration { return 0 }); w.err != nil {
+			t.Error(w.err)
+		}
+		if w.missing == 0 {
+			if left--; left == 0 {
+				all.conn.close()
+			}
+		}
+	}
+	all, err := openWatches(address, config, "/w", "0", []int{0, 1}, on)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := all.run(); err != nil {
+		t.Fatal(err)
+	}
+	if left != 0 || all.resumed != 4 {
+		t.Errorf("%d watches are not complete, %d resumed", left, all.resumed)
+	}
+}
+
+func TestWatcherFindsWhatIsWrong(t *testing.T) {
+	event := func(version, number int) []byte {
+		return fmt.Appendf(nil, `{"metadata":{"resourceVersion":"%d","annotations":{%s%08d"}}}`, version, sequence, number)
+	}
+	tests := []struct {
+		name   string
+		events [][]byte
+		want   string
+	}{
+		{"all is well", [][]byte{event(5, 11), event(6, 10)}, ""},
+		{"twice", [][]byte{event(5, 10), event(6, 10)}, "change 0 twice"},
+		{"out of order", [][]byte{event(6, 10), event(5, 11)}, "revision 5 after 6"},
+		{"of another run", [][]byte{event(5, 9)}, "an event of nobody's"},
+		{"no event", [][]byte{[]byte("{}")}, "invalid syntax"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			w := &watcher{seen: make([]bool, 2), missing: 2}
+			for _, e := range test.events {
+				w.take(e, 10, func(int) time.Duration { return 0 })
+			}
+			if test.want == "" && (w.err != nil || w.missing != 0) || test.want != "" && (w.err == nil || !strings.Contains(w.err.Error(), test.want)) {
+				t.Errorf("%v, %d are missing", w.err, w.missing)
+			}
+		})
+	}
+}
+
+func TestResults(t *testing.T) {
+	r, raw := results{}, &bytes.Buffer{}
+	for _, v := range []float64{3, 1, 2} {
+		r.add(raw, "op=get/clients=1", embedded, 10, time.Second, value{"req/s", v * 10}, value{"p50-ms", v})
+		r.add(raw, "op=get/clients=1", sample, 10, time.Second, value{"req/s", v * 5}, value{"p50-ms", 4 * v})
+	}
+	if want := "BenchmarkPeers/op=get/clients=1/peer=embedded 10 100000000 ns/op 30 req/s 3 p50-ms\n"; !strings.HasPrefix(raw.String(), want) {
+		t.Errorf("%q does not begin with %q", raw, want)
+	}
+	if got := r.better(line{"", "op=get/clients=1", "req/s", true}, embedded, sample); got != 2 {
+		t.Errorf("more is better: %v", got)
+	}
+	if got := r.better(line{"", "op=get/clients=1", "p50-ms", false}, embedded, sample); got != 4 {
+		t.Errorf("less is better: %v", got)
+	}
+	if got := factor(r.better(line{"", "op=get/clients=1", "req/s", true}, embedded, crd)); got != "" || !math.IsNaN(r.median("x", crd, "y")) {
+		t.Errorf("what was not measured has a factor: %q", got)
+	}
+	sorted := []time.Duration{time.Millisecond, 2 * time.Millisecond, 3 * time.Millisecond, 100 * time.Millisecond}
+	if p50, p99 := percentile(sorted, 0.5), percentile(sorted, 0.99); p50 != 3 || p99 != 100 {
+		t.Errorf("p50 %v, p99 %v", p50, p99)
+	}
+}
+
+func TestProcessorTimeAndMemory(t *testing.T) {
+	pids := []int{os.Getpid(), os.Getpid()}
+	before, err := processorTime(pids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, after := 0, before; after < before+2*clockTick; n++ {
+		if after, err = processorTime(pids); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if mb, err := resident(os.Getpid()); err != nil || mb < 1 || mb > 10_000 {
+		t.Errorf("%v MB, %v", mb, err)
+	}
+	if _, err := processorTime([]int{-1}); err == nil {
+		t.Error("a process that there is not has used time")
+	}
+}
+
+func TestMistakesOnTheCommandLine(t *testing.T) {
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"-rounds", "0"}, "-rounds 0: at least one"},
+		{[]string{"-duration", "-1s"}, "-duration -1s: more than nothing"},
+		{[]string{"-only", "requests,lunch"}, `there is no part "lunch"`},
+		{[]string{"all"}, `unknown argument "all"`},
+	} {
+		if _, err := parse(test.args, io.Discard); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%q: %v, want %s", test.args, err, test.want)
+		}
+	}
+	s, err := parse([]string{"-short", "-only", "lists"}, io.Discard)
+	if err != nil || s.rounds != 1 || !s.has(partLists) || s.has(partWatch) {
+		t.Errorf("%+v, %v", s, err)
+	}
+}

@@ -1,0 +1,249 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Objects are in namespaces by what is measured with them.
+const (
+	requestsNamespace = "requests"
+	watchNamespace    = "watched"
+	listNamespace     = "listed"
+)
+
+func flunders(namespace string) string {
+	return "/apis/wardle.example.com/v1alpha1/namespaces/" + namespace + "/flunders"
+}
+
+// groups is how many values the label group has: one selects 1 %.
+const groups = 100
+
+const sequence = `"example.com/sequence":"`
+
+// note makes objects as large as they are in practice, about a kilobyte with what the
+// server adds.
+var note = strings.Repeat("image replicas template container port env value limit request ", 4)
+
+func flunder(namespace, name string, i int) []byte {
+	return fmt.Appendf(nil, `{"apiVersion":"wardle.example.com/v1alpha1","kind":"Flunder","metadata":{"namespace":%q,"name":%q,`+
+		`"labels":{"app":"web","tier":"front","group":"group-%02d"},"annotations":{%s%08d","example.com/note":%q}},`+
+		`"spec":{"reference":"another-flunder","referenceType":"Flunder"}}`, namespace, name, i%groups, sequence, i, note)
+}
+
+// change is a merge patch.
+func change(i int) []byte {
+	return fmt.Appendf(nil, `{"metadata":{"annotations":{%s%08d"}}}`, sequence, i)
+}
+
+// client is one who makes requests, one after the other, to objects of its own.
+type client struct {
+	conn    *conn
+	number  int
+	names   []string
+	objects [][]byte // as the server last sent them
+	turn    int
+}
+
+// operation makes the i-th request. It returns errDone if there is nothing left to do.
+type operation func(c *client, i int) error
+
+var errDone = errors.New("nothing left to do")
+
+// operations are what is measured, in this order.
+var operations = []struct {
+	name string
+	do   operation
+}{
+	{"create", (*client).create},
+	{"get", (*client).getOne},
+	{"update", (*client).update},
+	{"patch", (*client).patch},
+	{"delete", (*client).delete},
+}
+
+func (c *client) create(i int) error {
+	name := fmt.Sprintf("web-%08x-%02d-%06d", rand.Uint32(), c.number, i)
+	answer, err := c.conn.do(http.MethodPost, flunders(requestsNamespace), "application/json", flunder(requestsNamespace, name, i))
+	if err != nil {
+		return err
+	}
+	c.names = append(c.names, name)
+	c.objects = append(c.objects, bytes.Clone(answer))
+	return nil
+}
+
+// one is the next of the client's objects.
+func (c *client) one() (int, string) {
+	c.turn = (c.turn + 1) % len(c.names)
+	return c.turn, flunders(requestsNamespace) + "/" + c.names[c.turn]
+}
+
+func (c *client) getOne(int) error {
+	_, path := c.one()
+	_, err := c.conn.get(path)
+	return err
+}
+
+// update sends the object as the server sent it, with one thing changed, as controllers
+// do.
+func (c *client) update(i int) error {
+	n, path := c.one()
+	object := c.objects[n]
+	at := bytes.Index(object, []byte(sequence))
+	if at < 0 {
+		return fmt.Errorf("no sequence in %s", object)
+	}
+	copy(object[at+len(sequence):], fmt.Sprintf("%08d", 10_000_000+i))
+	answer, err := c.conn.do(http.MethodPut, path, "application/json", object)
+	if err != nil {
+		return err
+	}
+	c.objects[n] = append(object[:0], answer...)
+	return nil
+}
+
+func (c *client) patch(i int) error {
+	_, path := c.one()
+	_, err := c.conn.do(http.MethodPatch, path, "application/merge-patch+json", change(20_000_000+i))
+	return err
+}
+
+func (c *client) delete(int) error {
+	last := len(c.names) - 1
+	if last < 0 {
+		return errDone
+	}
+	_, err := c.conn.do(http.MethodDelete, flunders(requestsNamespace)+"/"+c.names[last], "", nil)
+	c.names, c.objects = c.names[:last], c.objects[:last]
+	return err
+}
+
+// clients are as many as are measured at most, with a connection each.
+func (p *peer) clients(count int) ([]*client, error) {
+	var all []*client
+	for i := range count {
+		c, err := p.dial()
+		if err != nil {
+			for _, open := range all {
+				open.conn.close()
+			}
+			return nil, err
+		}
+		all = append(all, &client{conn: c, number: i})
+	}
+	return all, nil
+}
+
+// measured is what a number of clients did together.
+type measured struct {
+	count     int
+	took      time.Duration
+	processor time.Duration
+	latencies []time.Duration // sorted
+}
+
+// drive has clients repeat an operation for some time.
+func (p *peer) drive(clients []*client, do operation, duration time.Duration) (measured, error) {
+	var m measured
+	before, err := processorTime(p.pids())
+	if err != nil {
+		return m, err
+	}
+	latencies, failed := make([][]time.Duration, len(clients)), make([]error, len(clients))
+	start := time.Now()
+	var working sync.WaitGroup
+	for n, c := range clients {
+		working.Go(func() {
+			for i := 0; ; i++ {
+				began := time.Now()
+				if began.Sub(start) >= duration && i > 0 {
+					return
+				}
+				if err := do(c, i); err != nil {
+					if !errors.Is(err, errDone) {
+						failed[n] = err
+					}
+					return
+				}
+				latencies[n] = append(latencies[n], time.Since(began))
+			}
+		})
+	}
+	working.Wait()
+	m.took = time.Since(start)
+	after, err := processorTime(p.pids())
+	if err = errors.Join(append(failed, err)...); err != nil {
+		return m, err
+	}
+	m.processor = after - before
+	m.latencies = slices.Concat(latencies...)
+	slices.Sort(m.latencies)
+	m.count = len(m.latencies)
+	return m, nil
+}
+
+func (m measured) values() []value {
+	return []value{
+		{"req/s", float64(m.count) / m.took.Seconds()},
+		{"p50-ms", percentile(m.latencies, 0.50)},
+		{"p99-ms", percentile(m.latencies, 0.99)},
+		{"cpu-us/req", float64(m.processor.Microseconds()) / float64(m.count)},
+	}
+}
+
+var clientCounts = []int{1, 16, 64}
+
+func requestsCell(operation string, clients int) string {
+	return fmt.Sprintf("op=%s/clients=%d", operation, clients)
+}
+
+// requests measures single requests. The peers take turns at each operation.
+func (b *bench) requests(round int) error {
+	most := slices.Max(clientCounts)
+	clients := map[string][]*client{}
+	defer func() {
+		for _, of := range clients {
+			for _, c := range of {
+				c.conn.close()
+			}
+		}
+	}()
+	for _, p := range b.fleet.peers {
+		opened, err := p.clients(most)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		clients[p.name] = opened
+	}
+	for _, count := range clientCounts {
+		for _, op := range operations {
+			for _, p := range b.turns(round) {
+				if err := b.ctx.Err(); err != nil {
+					return err
+				}
+				m, err := p.drive(clients[p.name][:count], op.do, b.settings.duration)
+				if err != nil {
+					return fmt.Errorf("%s on %s: %w", op.name, p.name, err)
+				}
+				b.results.add(b.raw, requestsCell(op.name, count), p.name, m.count, m.took, m.values()...)
+				if op.name == "create" && b.objectSize == 0 {
+					b.objectSize = len(clients[p.name][0].objects[0])
+				}
+				if op.name == "delete" { // what is left is not measured
+					if _, err := p.drive(clients[p.name][:count], op.do, patience); err != nil {
+						return fmt.Errorf("clean up on %s: %w", p.name, err)
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
