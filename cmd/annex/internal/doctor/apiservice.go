@@ -10,6 +10,7 @@ import (
 	apidiscovery "k8s.io/api/apidiscovery/v2"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/version"
 
@@ -96,7 +97,9 @@ func (s *apiService) writer(field string) string {
 
 func (h *host) apiServices(ctx context.Context) ([]apiService, error) {
 	var list struct{ Items []apiService }
-	if err := h.read(ctx, "/apis/apiregistration.k8s.io/v1/apiservices", &list); err != nil {
+	if err := h.read(ctx, "/apis/apiregistration.k8s.io/v1/apiservices", &list); apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("the server at %s has no APIServices: it is not the API server of a cluster", h.base)
+	} else if err != nil {
 		return nil, fmt.Errorf("list APIServices: %w", err)
 	}
 	for i := range list.Items {
@@ -163,7 +166,6 @@ type patient struct {
 	answered *answered
 	leaf     *presented
 	account  *account
-	groups   []apidiscovery.APIGroupDiscovery
 	reader   *resource
 }
 
@@ -291,22 +293,11 @@ func (p *patient) claimedTwice(siblings []*apiService) Finding {
 // objects cannot be reached as long as the APIService is there. It says what it could not
 // look at.
 func (p *patient) customResourceClash(ctx context.Context) (clash Finding, hidden string) {
-	var list struct {
-		Items []struct {
-			metav1.ObjectMeta `json:"metadata"`
-			Spec              struct {
-				Group    string
-				Versions []struct {
-					Name   string
-					Served bool
-				}
-			}
-		}
-	}
-	if err := p.host.read(ctx, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &list); err != nil {
+	all, err := p.host.customResources(ctx)
+	if err != nil {
 		return Finding{}, "; CustomResourceDefinitions cannot be looked at"
 	}
-	for _, crd := range list.Items {
+	for _, crd := range all {
 		for _, v := range crd.Spec.Versions {
 			if crd.Spec.Group == p.api.Spec.Group && v.Name == p.api.Spec.Version && v.Served {
 				return wrong(Broken, ReasonCustomResourceClash, "the CustomResourceDefinition %s has the same group and version: its objects are out of reach", crd.Name).
@@ -323,29 +314,56 @@ func (p *patient) customResourceClash(ctx context.Context) (clash Finding, hidde
 	return Finding{}, ""
 }
 
+// customResource is what is looked at of a CustomResourceDefinition.
+type customResource struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		Group    string
+		Versions []struct {
+			Name   string
+			Served bool
+		}
+	}
+}
+
+// customResources are read once.
+func (h *host) customResources(ctx context.Context) ([]customResource, error) {
+	if h.definitions != nil {
+		return h.definitions, nil
+	}
+	list := struct{ Items []customResource }{}
+	if err := h.read(ctx, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &list); err != nil {
+		return nil, err
+	}
+	h.definitions = append([]customResource{}, list.Items...)
+	return h.definitions, nil
+}
+
 const aggregatedDiscovery = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 // discovered is what the API server says of all groups: those of the server under
-// examination as it has found them last.
-func (p *patient) discovered(ctx context.Context) ([]apidiscovery.APIGroupDiscovery, error) {
-	if p.groups != nil {
-		return p.groups, nil
+// examination as it has found them last. It is asked once.
+func (h *host) discovered(ctx context.Context) ([]apidiscovery.APIGroupDiscovery, error) {
+	if h.groups != nil {
+		return h.groups, nil
 	}
+	var groups []apidiscovery.APIGroupDiscovery
 	for _, path := range []string{"/api", "/apis"} {
 		var list apidiscovery.APIGroupDiscoveryList
-		if err := p.host.read(ctx, path, &list, aggregatedDiscovery); err != nil {
+		if err := h.read(ctx, path, &list, aggregatedDiscovery); err != nil {
 			return nil, err
 		}
-		p.groups = append(p.groups, list.Items...)
+		groups = append(groups, list.Items...)
 	}
-	return p.groups, nil
+	h.groups = groups
+	return groups, nil
 }
 
 // resourceClash is about resources of the same name in another group: kubectl takes the
 // group of the higher priority, and of equal ones the first by name of the APIService,
 // which begins with the version.
 func (p *patient) resourceClash(ctx context.Context) (clash Finding, hidden string) {
-	groups, err := p.discovered(ctx)
+	groups, err := p.host.discovered(ctx)
 	if err != nil {
 		return Finding{}, "; resources of other groups cannot be looked at"
 	}

@@ -193,6 +193,9 @@ func (p *patient) unknownAuthority(reason string, bundle []*x509.Certificate) Fi
 	}
 	if seen := p.leaf; len(seen.chain) > 0 {
 		f = f.seenIn(fmt.Sprintf("what %s presents is signed by %s", seen.address, issuer(seen.chain[0])))
+		if slices.ContainsFunc(bundle, func(c *x509.Certificate) bool { return bytes.Equal(c.RawSubject, seen.chain[0].RawIssuer) }) {
+			f = f.seenIn("the name of the authority is the same, its key is not: one of the two was made anew")
+		}
 	}
 	return f.repairedBy(p.repairAuthority()...)
 }

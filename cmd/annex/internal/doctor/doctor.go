@@ -150,9 +150,6 @@ type link struct {
 	causes map[string][]string
 }
 
-// permissions are the links that a server may fail to start without.
-var permissions = []string{linkFrontProxy, linkAuthReader, linkDelegator, linkAdmission}
-
 const (
 	linkAPIService  = "APIService"
 	linkPriorities  = "priorities"
@@ -178,13 +175,14 @@ const (
 // it does.
 func chain() []link {
 	registered, routed := []string{linkAPIService}, []string{linkAPIService, linkService}
+	toStart := []string{linkFrontProxy, linkAuthReader, linkDelegator}
 	answers := []string{linkAPIService, linkService, linkEndpoints, linkConnection, linkName, linkAuthority, linkExpiry, linkAvailable}
 	return []link{
 		{name: linkAPIService, check: checkRegistration},
 		{name: linkPriorities, check: checkPriorities, needs: registered},
 		{name: linkService, check: checkService, needs: registered},
-		{name: linkEndpoints, check: checkEndpoints, needs: routed, causes: map[string][]string{ReasonEndpointsNotReady: permissions}},
-		{name: linkConnection, check: checkConnection, needs: append(routed, linkEndpoints), causes: map[string][]string{ReasonPortClosed: permissions}},
+		{name: linkEndpoints, check: checkEndpoints, needs: routed, causes: map[string][]string{ReasonEndpointsNotReady: append(toStart, linkAdmission)}},
+		{name: linkConnection, check: checkConnection, needs: append(routed, linkEndpoints), causes: map[string][]string{ReasonPortClosed: toStart}},
 		{name: linkName, check: checkName, needs: append(routed, linkConnection)},
 		{name: linkAuthority, check: checkAuthority, needs: registered},
 		{name: linkExpiry, check: checkExpiry, needs: registered},

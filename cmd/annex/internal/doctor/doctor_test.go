@@ -262,6 +262,10 @@ func TestEachFaultIsNamed(t *testing.T) {
 			func(t *testing.T, w *world) { w.spec["caBundle"] = newAuthority(t, "stranger", future).pem() },
 			linkAuthority, Broken, ReasonUnknownAuthority, []string{`caBundle has "CN=stranger"`, `signed by "CN=shop-ca"`, `"caBundle":"'$(base64`},
 		},
+		"an authority that was made anew": {
+			func(t *testing.T, w *world) { w.spec["caBundle"] = newAuthority(t, "shop-ca", future).pem() },
+			linkAuthority, Broken, ReasonUnknownAuthority, []string{"its key is not"},
+		},
 		"a caBundle that is none": {
 			func(t *testing.T, w *world) { w.spec["caBundle"] = []byte("none") },
 			linkAuthority, Broken, ReasonCABundleUnreadable, []string{"no PEM certificate in it"},
@@ -544,6 +548,27 @@ func TestTheCauseComesBeforeItsEffect(t *testing.T) {
 				t.Errorf("\n%s", text)
 			}
 		})
+	}
+}
+
+// Who knows whether a server takes writes that nobody has ever reached.
+func TestAdmissionIsNoCauseForAServerThatIsNotKnown(t *testing.T) {
+	w := newWorld(t)
+	w.lacks["watch namespaces"] = true
+	w.answers["/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices"] = items(slice(1, false))
+	w.answers["/apis"] = discovery()
+	w.condition = object{"type": "Available", "status": "False", "reason": "MissingEndpoints", "message": "no addresses"}
+	d := examined(t, w, Options{})
+	if first := d.First(); first == nil || first.Link != linkEndpoints || d.link(linkAdmission).State != Doubtful {
+		t.Errorf("\n%s", d.text(false))
+	}
+	w = newWorld(t)
+	w.lacks["watch namespaces"] = true
+	w.answers["/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices"] = items(slice(1, false))
+	w.condition = object{"type": "Available", "status": "False", "reason": "MissingEndpoints", "message": "no addresses"}
+	d = examined(t, w, Options{})
+	if first := d.First(); first == nil || first.Link != linkAdmission {
+		t.Errorf("one that has taken writes:\n%s", d.text(false))
 	}
 }
 

@@ -114,8 +114,9 @@ type world struct {
 	// clock is what the API server's is ahead.
 	clock time.Duration
 
-	// taken are the names of all that is created, and stranger is whoever asks.
-	taken, stranger bool
+	// taken are the names of all that is created, stranger is whoever asks, and standalone
+	// is a server that aggregates no others.
+	taken, stranger, standalone bool
 
 	mu      sync.Mutex
 	created []object
@@ -312,6 +313,8 @@ func (w *world) serve(response http.ResponseWriter, request *http.Request, proxy
 		failure(response, http.StatusForbidden, "forbidden")
 	case request.Method == http.MethodPost:
 		w.create(response, request)
+	case path == "/apis/apiregistration.k8s.io/v1/apiservices" && w.standalone:
+		failure(response, http.StatusNotFound, "the server could not find the requested resource")
 	case path == "/apis/apiregistration.k8s.io/v1/apiservices":
 		own := w.apiService(name, w.spec)
 		own["status"] = object{"conditions": []object{w.condition}}

@@ -96,6 +96,11 @@ func TestWhoIsNotKnownIsTold(t *testing.T) {
 	if _, err := Examine(t.Context(), options); err == nil || !strings.Contains(err.Error(), "list APIServices: forbidden") {
 		t.Error(err)
 	}
+	w.refused = map[string]bool{}
+	w.standalone = true
+	if _, err := Examine(t.Context(), options); err == nil || !strings.Contains(err.Error(), "has no APIServices: it is not the API server of a cluster") {
+		t.Error(err)
+	}
 	if err := os.WriteFile(options.Kubeconfig, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}

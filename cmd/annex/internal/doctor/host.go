@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	apidiscovery "k8s.io/api/apidiscovery/v2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -25,7 +26,7 @@ import (
 // some megabytes.
 const maxAnswer = 64 << 20
 
-// host is the cluster, as the user of the kubeconfig sees it.
+// host is the cluster, as the user of the kubeconfig sees it. It is for one goroutine.
 type host struct {
 	core     kubernetes.Interface
 	client   *http.Client
@@ -33,6 +34,9 @@ type host struct {
 	patience time.Duration
 	// ahead is what its clock is ahead of ours. Its answers say seconds.
 	ahead time.Duration
+
+	groups      []apidiscovery.APIGroupDiscovery
+	definitions []customResource
 }
 
 func connect(ctx context.Context, options Options) (*host, error) {

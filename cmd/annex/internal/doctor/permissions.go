@@ -216,8 +216,8 @@ func checkDelegator(ctx context.Context, p *patient) Finding {
 
 // checkAdmission is about what the cluster's admission asks for: webhooks, policies and
 // namespaces. A server that takes no writes needs none of it, and one may be made to
-// leave it out; that cannot be seen from here. It is broken if the server does not work,
-// which this may be the reason for.
+// leave it out; that cannot be seen from here. It is broken if the server takes writes
+// and does not work, which this is the likely reason for.
 func checkAdmission(ctx context.Context, p *patient) Finding {
 	served, err := p.admissionKinds(ctx)
 	if err != nil {
@@ -235,6 +235,8 @@ func checkAdmission(ctx context.Context, p *patient) Finding {
 		return ok("the server takes no writes, to which webhooks and policies could apply")
 	case status == "True":
 		f = wrong(Doubtful, ReasonAdmissionMissing, "the cluster's webhooks and policies do not apply to what the server stores, if it was made to do without")
+	case !known:
+		f = wrong(Doubtful, ReasonAdmissionMissing, "%s may not read the cluster's webhooks and policies: a server that takes writes is not ready so, unless it was made to do without", p.account.user())
 	default:
 		f = wrong(Broken, ReasonAdmissionMissing, "%s may not read the cluster's webhooks and policies, without which a server is not ready unless it was made to do without", p.account.user())
 	}
@@ -256,7 +258,7 @@ func (p *patient) admissionKinds(ctx context.Context) (map[string]bool, error) {
 
 // takesWrites tells whether the server has resources that can be created or changed.
 func (p *patient) takesWrites(ctx context.Context) (writes, known bool) {
-	groups, err := p.discovered(ctx)
+	groups, err := p.host.discovered(ctx)
 	if err != nil {
 		return false, false
 	}

@@ -83,7 +83,7 @@ func (p *patient) median(ctx context.Context, path string) (time.Duration, []met
 // freshness is about the list of all groups, which the API server puts together of what
 // each server says at /apis, and keeps.
 func (p *patient) freshness(ctx context.Context) Finding {
-	groups, err := p.discovered(ctx)
+	groups, err := p.host.discovered(ctx)
 	if err != nil {
 		return Finding{} // an API server before 1.30 has no such list
 	}
