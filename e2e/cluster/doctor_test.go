@@ -52,7 +52,14 @@ func TestDoctor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.finds(t, serve(t, d, "authority.example.com", fault{caBundle: other.PEM()}), []string{"UnknownAuthority"})
+		right, err := kube.NewAuthority("right")
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := serve(t, d, "authority.example.com", fault{authority: right, caBundle: other.PEM()})
+		d.finds(t, name, []string{"UnknownAuthority"})
+		d.repair(t, name, "kubectl patch ", "ca.crt", right.PEM())
+		d.finds(t, name, nil)
 	})
 	t.Run("ExpiredCertificate", func(t *testing.T) {
 		d.finds(t, serve(t, d, "expired.example.com", fault{end: time.Now().Add(-time.Hour)}), []string{"CertificateExpired"})
@@ -80,6 +87,8 @@ func TestDoctor(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.finds(t, name, []string{"EndpointsNotReady", "AuthReaderMissing"})
+		d.repair(t, name, "kubectl -n kube-system create ", "none", nil)
+		d.finds(t, name, []string{"EndpointsNotReady"})
 	})
 	t.Run("PortClosed", func(t *testing.T) {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -101,6 +110,8 @@ func TestDoctor(t *testing.T) {
 		d.k.given(clashing, "apply", "-f", "-")
 		t.Cleanup(func() { d.k.must("delete", "crd", "clashes.other.example.com") })
 		d.finds(t, name, []string{"PriorityClash"})
+		d.repair(t, name, "kubectl ", "none", nil)
+		d.finds(t, name, nil)
 	})
 	t.Run("GroupClaimedTwice", func(t *testing.T) {
 		name := serve(t, d, "twice.example.com", fault{})
@@ -341,7 +352,8 @@ func registerVersion(t *testing.T, group, version, service string, port int, caB
 
 // fault is what is wrong with a server of these tests. The zero value is a healthy one.
 type fault struct {
-	version    string        // v1 if empty
+	version    string // v1 if empty
+	authority  *kube.Authority
 	caBundle   []byte        // another one than of who signed the certificate
 	names      []string      // of the certificate, other than the right ones
 	end        time.Time     // of the certificate
@@ -361,6 +373,9 @@ func serve(t *testing.T, d *doctor, group string, f fault) string {
 	authority, err := kube.NewAuthority(service)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if f.authority != nil {
+		authority = f.authority
 	}
 	if f.names == nil {
 		f.names = []string{service + ".ward.svc"}
@@ -494,7 +509,7 @@ func (d *doctor) output(t *testing.T, args ...string) (stdout, stderr string, co
 	return out.String(), errors.String(), cmd.ProcessState.ExitCode()
 }
 
-type finding struct{ Link, State, Reason, Message, Cause string }
+type finding struct{ Link, State, Reason, Message, Repair, Cause string }
 
 func (d *doctor) findings(t *testing.T, args ...string) ([]finding, int) {
 	t.Helper()
@@ -532,6 +547,28 @@ func (d *doctor) finds(t *testing.T, name string, reasons []string, args ...stri
 	}
 	if out, _ := d.run(t, append(args, name)...); testing.Verbose() {
 		t.Log("\n" + out)
+	}
+}
+
+// repair types what the verb says about the link to repair first: the lines that begin
+// so, in a folder with the given file.
+func (d *doctor) repair(t *testing.T, name, lines, file string, content []byte) {
+	t.Helper()
+	found, _ := d.findings(t, name)
+	var script []string
+	for _, f := range found {
+		for line := range strings.Lines(f.Repair) {
+			if f.State == "broken" && strings.HasPrefix(line, lines) {
+				script = append(script, line)
+			}
+		}
+	}
+	d.k.file(file, string(content))
+	cmd := exec.CommandContext(ending(t), "bash", "-ec", strings.Join(script, ""))
+	cmd.Dir = d.k.dir
+	cmd.Env = []string{"HOME=" + d.k.dir, "KUBECONFIG=" + d.k.kubeconfig, "PATH=" + bin + ":" + os.Getenv("PATH")}
+	if out, err := cmd.CombinedOutput(); err != nil || len(script) == 0 {
+		t.Errorf("%v: %v\n%s", script, err, out)
 	}
 }
 
