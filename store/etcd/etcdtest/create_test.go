@@ -3,6 +3,7 @@ package etcdtest_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -23,11 +24,10 @@ import (
 // most is how many widgets limited replicas admit.
 const most = 10
 
-// limitedReplica starts a server that admits a limited number of widgets. looked, which
-// may be nil, is called when a create has counted the others, and before it writes.
-func limitedReplica(t *testing.T, members []*member, looked func(existing int)) dynamic.ResourceInterface {
-	t.Helper()
-	server := annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
+// limitedShop admits a limited number of widgets. looked, which may be nil, is called
+// when a create has counted the others, and before it writes.
+func limitedShop(looked func(existing int)) annex.Server {
+	return annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
 		annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).AdmitCreate(
 			func(_ context.Context, _ annex.Request[v1.Widget], existing []*v1.Widget) error {
 				if looked != nil {
@@ -39,7 +39,12 @@ func limitedReplica(t *testing.T, members []*member, looked func(existing int)) 
 				return nil
 			}),
 	}}}}
-	config := annextest.StartWith(t, server, annex.Options{Storage: annex.Etcd, Etcd: etcd.Options{Endpoints: endpoints(members)}})
+}
+
+// limitedReplica starts a server of limitedShop.
+func limitedReplica(t *testing.T, members []*member, looked func(existing int)) dynamic.ResourceInterface {
+	t.Helper()
+	config := annextest.StartWith(t, limitedShop(looked), annex.Options{Storage: annex.Etcd, Etcd: etcd.Options{Endpoints: endpoints(members)}})
 	return dynamic.NewForConfigOrDie(config).Resource(widgets).Namespace("default")
 }
 
@@ -215,5 +220,67 @@ func TestAdmitCreateLeavesNothingBehindWhenItNeverWrites(t *testing.T) {
 	}
 	if _, err := one.Create(ctx, newWidget("after"), metav1.CreateOptions{}); err != nil {
 		t.Errorf("after the request that was cut off: %v", err)
+	}
+}
+
+// One of two replicas is killed while both create. What it has acknowledged is there, and
+// no place is taken that nobody has.
+func TestAdmitCreateWhenAReplicaIsKilled(t *testing.T) {
+	members := startCluster(t, 1, nil)
+	args := []string{"--storage", "etcd", "--etcd-servers", endpoints(members)[0]}
+	victim, survivor := newServerAs(t, roleLimited, "victim", args...), newServerAs(t, roleLimited, "survivor", args...)
+	survivor.start()
+	objects := func(s *server) dynamic.ResourceInterface {
+		return dynamic.NewForConfigOrDie(s.config()).Resource(widgets).Namespace("default")
+	}
+	ctx := t.Context()
+	for round := range 3 {
+		victim.start()
+		replicas := []dynamic.ResourceInterface{objects(victim), objects(survivor)}
+		var made, left atomic.Int32
+		left.Store(1 + rand.Int32N(most-1)) // creates until it is killed
+		var kill sync.Once
+		var all sync.WaitGroup
+		for i := range 40 {
+			all.Go(func() {
+				_, err := replicas[i%2].Create(ctx, newWidget(fmt.Sprintf("r%d-%d", round, i)), metav1.CreateOptions{})
+				switch {
+				case err == nil:
+					made.Add(1)
+					if left.Add(-1) <= 0 {
+						kill.Do(victim.kill)
+					}
+				case i%2 == 1 && !isFull(err):
+					t.Errorf("create at the survivor: %v", err)
+				}
+			})
+		}
+		all.Wait()
+		kill.Do(victim.kill)
+		there := func() int {
+			list, err := objects(survivor).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(list.Items)
+		}
+		if n := there(); n > most || n < int(made.Load()) {
+			t.Errorf("%d widgets after %d were acknowledged", n, made.Load())
+		}
+		// What the victim had sent to etcd may still come, and takes its place then.
+		for i := 0; i < 2*most && there() < most; i++ {
+			if _, err := objects(survivor).Create(ctx, newWidget(fmt.Sprintf("f%d-%d", round, i)), metav1.CreateOptions{}); err != nil && !isFull(err) {
+				t.Error(err)
+			}
+		}
+		if _, err := objects(survivor).Create(ctx, newWidget("eleventh"), metav1.CreateOptions{}); !isFull(err) {
+			t.Errorf("the eleventh: %v", err)
+		}
+		if n := there(); n != most {
+			t.Errorf("%d widgets in the end", n)
+		}
+		if err := objects(survivor).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

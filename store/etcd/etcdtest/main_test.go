@@ -27,6 +27,7 @@ import (
 const (
 	roleVariable = "ANNEX_ETCDTEST_ROLE"
 	roleServer   = "server"
+	roleLimited  = "limited server"
 )
 
 func TestMain(m *testing.M) {
@@ -36,6 +37,9 @@ func TestMain(m *testing.M) {
 	case roleServer:
 		endWithTheTest()
 		annex.Main(shop())
+	case roleLimited:
+		endWithTheTest()
+		annex.Main(limitedShop(nil))
 	default:
 		endWithTheTest()
 		if err := runMember(role); err != nil {
@@ -129,10 +133,15 @@ type server struct {
 // started anew.
 func newServer(t *testing.T, name string, args ...string) *server {
 	t.Helper()
+	return newServerAs(t, roleServer, name, args...)
+}
+
+func newServerAs(t *testing.T, role, name string, args ...string) *server {
+	t.Helper()
 	dir := filepath.Join(t.TempDir(), "data")
 	_, port, _ := strings.Cut(freePorts(t, 1)[0], ":")
 	args = append([]string{"serve", "--data-dir", dir, "--secure-port", port}, args...)
-	return &server{newRole(t, name, roleServer, args...), dir}
+	return &server{newRole(t, name, role, args...), dir}
 }
 
 // config is the administrator's.
