@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -34,6 +35,7 @@ type joined struct {
 	t    *testing.T
 	host *hosttest.Host
 	url  string
+	stop func()
 }
 
 // join starts a server that is aggregated by a host. It may never become ready.
@@ -54,13 +56,14 @@ func join(t *testing.T, host *hosttest.Host, server annex.Server, options annex.
 	}
 	done := make(chan error, 1)
 	go func() { done <- instance.Run(ctx, nil) }()
-	t.Cleanup(func() {
+	stop := sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("the server failed: %v", err)
 		}
 	})
-	j := &joined{t: t, host: host, url: instance.URL()}
+	t.Cleanup(stop)
+	j := &joined{t: t, host: host, url: instance.URL(), stop: stop}
 	if host != nil {
 		host.Aggregate(j.url)
 	}
@@ -612,6 +615,7 @@ func TestWhatAggregatedServersRefuse(t *testing.T) {
 		"client authorities that are none": {func(o *annex.Options) { o.ClientCAFile = hosttest.File(t, "ca", []byte("nothing")) }, "--client-ca-file: "},
 		"a token file":                     {func(o *annex.Options) { o.TokenAuthFile = "tokens.csv" }, "--token-auth-file is for a server that stands alone"},
 		"a place for namespaces":           {func(o *annex.Options) { o.StorageOf = map[string]string{"namespaces": "memory"} }, "namespaces are the cluster's"},
+		"a namespace that is none":         {func(o *annex.Options) { o.Host.LeaseNamespace = "No!" }, `--leader-elect-resource-namespace "No!": a lowercase RFC 1123 label`},
 		"a path that is no pattern":        {func(o *annex.Options) { o.Host.AlwaysAllowPaths = []string{"/a*b"} }, "--authorization-always-allow-paths"},
 		"no cluster at all":                {func(o *annex.Options) { o.Aggregated = false }, "--kubeconfig is for a server in a cluster: add --aggregated"},
 	} {
@@ -730,4 +734,49 @@ func writePair(t *testing.T, pair tls.Certificate, certFile, keyFile string) {
 			t.Fatal(err)
 		}
 	}
+}
+
+func TestOneReplicaRunsTheControllers(t *testing.T) {
+	host := hosttest.Start(t)
+	working := make(chan int)
+	server := func(replica int) annex.Server {
+		s := shop()
+		s.Controllers = []annex.Controller{{Name: "pricing", Run: func(ctx context.Context, _ *annex.Host) error {
+			select {
+			case working <- replica:
+			case <-ctx.Done():
+				return nil
+			}
+			if replica == 2 {
+				return nil // the work is done, and not done again
+			}
+			<-ctx.Done()
+			return nil
+		}}}
+		return s
+	}
+	options := annex.Options{}
+	options.Host.LeaseNamespace = "default"
+	first := join(t, host, server(1), options).ready()
+	if got := <-working; got != 1 {
+		t.Fatalf("replica %d works first", got)
+	}
+	// Who leads writes the Lease, and others look at it.
+	looked := host.Reviews("leases")
+	second := join(t, host, server(2), options).ready()
+	for deadline := time.Now().Add(patience); host.Reviews("leases") < looked+2; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the second replica does not look at the Lease")
+		}
+	}
+	select {
+	case got := <-working:
+		t.Fatalf("replica %d works as well", got)
+	default:
+	}
+	first.stop()
+	if got := <-working; got != 2 {
+		t.Fatalf("replica %d goes on", got)
+	}
+	second.stop()
 }

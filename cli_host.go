@@ -46,6 +46,7 @@ func hostFlags(flags *pflag.FlagSet, options *Options) {
 	flags.StringVar(&self.ServiceNamespace, "service-namespace", "", "its namespace (default: the pod's)")
 	flags.DurationVar(&self.Lifetime, "certificate-lifetime", 0, "how long a certificate of --self-certify lives; it is renewed when a third is left (default 720h)")
 	flags.StringVar(&self.Workload, "workload", "", "what runs the server, as in deployments/NAME: when it is scaled to nothing or deleted, the server leaves its APIServices")
+	flags.StringVar(&host.LeaseNamespace, "leader-elect-resource-namespace", "", "namespace of the cluster's Lease by which replicas agree which of them runs the controllers (default: the pod's; else each runs them)")
 	flags.Bool(fairnessFlag, true, "queue requests by the cluster's flow schemas and priority levels, if they may be read; else they are only counted")
 }
 
@@ -98,7 +99,7 @@ func hostOptions(flags *pflag.FlagSet, options *Options) error {
 var hostOnlyFlags = []string{
 	"authentication-kubeconfig", "authentication-skip-lookup", "authentication-token-webhook-cache-ttl", "authentication-tolerate-lookup-failure",
 	"authorization-always-allow-paths", "authorization-kubeconfig", "authorization-webhook-cache-authorized-ttl", "authorization-webhook-cache-unauthorized-ttl",
-	"disable-admission-plugins", "enable-admission-plugins", fairnessFlag, "kubeconfig",
+	"disable-admission-plugins", "enable-admission-plugins", fairnessFlag, "kubeconfig", "leader-elect-resource-namespace",
 	"requestheader-allowed-names", "requestheader-client-ca-file", "requestheader-extra-headers-prefix", "requestheader-group-headers",
 	"requestheader-uid-headers", "requestheader-username-headers",
 	"certificate-lifetime", "self-certify", "service-name", "service-namespace", "workload",

@@ -217,4 +217,9 @@ type HostOptions = struct {
 	// DisablePriorityAndFairness counts requests in flight, instead of queueing them by
 	// the cluster's flow schemas and priority levels.
 	DisablePriorityAndFairness bool
+
+	// LeaseNamespace is where replicas agree which of them runs Server.Controllers: by the
+	// cluster's Lease NAME-controllers in that namespace, which is the pod's if this is
+	// empty. Without either, each replica runs them.
+	LeaseNamespace string
 }

@@ -59,6 +59,7 @@ type Config struct {
 type Host struct {
 	config   Config
 	url      string
+	way      *rest.Config
 	contacts []*contact
 	clock    clock
 
@@ -98,7 +99,7 @@ func Open(c Config) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &Host{config: c, url: ways.core.Host, stopped: make(chan struct{}), wake: make(chan struct{}, 1)}
+	h := &Host{config: c, url: ways.core.Host, way: ways.core, stopped: make(chan struct{}), wake: make(chan struct{}, 1)}
 	h.clock.tell = func(skew time.Duration) {
 		klog.Background().Error(nil, "The host's clock and this one are far apart: certificates that are new or about to expire are refused", "skew", skew.Round(time.Second))
 	}
@@ -372,6 +373,10 @@ func (h *Host) Unanswerable() error {
 // ClockSkew is by how much the host's clock is ahead of this one, by the answers, or 0 if
 // it cannot be told apart.
 func (h *Host) ClockSkew() time.Duration { return h.clock.current() }
+
+// ClientConfig returns a configuration for other clients of the host, which fail as they
+// fail. Each call returns a copy.
+func (h *Host) ClientConfig() *rest.Config { return rest.CopyConfig(h.way) }
 
 // URL is where the host is.
 func (h *Host) URL() string { return h.url }

@@ -40,6 +40,7 @@ type Options = struct {
 	EnableAdmissionPlugins          []string
 	DisableAdmissionPlugins         []string
 	DisablePriorityAndFairness      bool
+	LeaseNamespace                  string
 }
 
 // Plugins are the admission plugins that take the host's objects, in the order in which

@@ -37,7 +37,7 @@ func (s *Server) startUsers(ctx context.Context) (wait func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		controllers.Run(ctx, selected, s.host, clock.RealClock{})
+		s.runUsers(ctx, selected)
 	}()
 	return func() {
 		timer := time.NewTimer(s.options.ShutdownTimeout)
@@ -50,6 +50,40 @@ func (s *Server) startUsers(ctx context.Context) (wait func()) {
 	}
 }
 
+// runUsers runs controllers until the context ends. Replicas of an aggregated server agree
+// by a Lease of their host which of them does.
+func (s *Server) runUsers(ctx context.Context, selected []define.Controller) {
+	if s.hosted == nil || s.options.Host.LeaseNamespace == "" {
+		controllers.Run(ctx, selected, s.host, clock.RealClock{})
+		return
+	}
+	election := LeaderElection{
+		Enabled: true, Namespace: s.options.Host.LeaseNamespace, Name: leaseName(s.definition.Name),
+		LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
+	}
+	for {
+		err := elect(ctx, s.definition.Name, s.hosted.ClientConfig(), election, func(ctx context.Context) {
+			controllers.Run(ctx, selected, s.host, clock.RealClock{})
+			// Work that is done is not done again by the next one.
+			<-ctx.Done()
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		klog.FromContext(ctx).Error(err, "Controllers do not run here for now")
+		pause := time.NewTimer(election.RetryPeriod)
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return
+		case <-pause.C:
+		}
+	}
+}
+
+// leaseName is that of the Lease by which a server's controllers elect a leader.
+func leaseName(server string) string { return server + "-controllers" }
+
 // LeaderElection says by which Lease processes agree on one of them.
 type LeaderElection struct {
 	Enabled                                   bool
@@ -60,7 +94,7 @@ type LeaderElection struct {
 // Complete fills in the name and finds mistakes.
 func (e *LeaderElection) Complete(server string) error {
 	if e.Name == "" {
-		e.Name = server + "-controllers"
+		e.Name = leaseName(server)
 	}
 	switch {
 	case !e.Enabled:

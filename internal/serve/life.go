@@ -9,7 +9,9 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -18,6 +20,7 @@ import (
 
 	"github.com/annexapi/annex/internal/admit"
 	"github.com/annexapi/annex/internal/auth"
+	"github.com/annexapi/annex/internal/controllers"
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/convert/metaopenapi"
 	"github.com/annexapi/annex/internal/coreapi"
@@ -52,6 +55,7 @@ func (o *Options) completeLife() error {
 			{"--requestheader-client-ca-file", o.Host.RequestHeaderClientCAFile != ""},
 			{"--enable-admission-plugins", len(o.Host.EnableAdmissionPlugins) > 0},
 			{"--disable-admission-plugins", len(o.Host.DisableAdmissionPlugins) > 0},
+			{"--leader-elect-resource-namespace", o.Host.LeaseNamespace != ""},
 		} {
 			if given.is {
 				return fmt.Errorf("%s is for a server in a cluster: add --aggregated", given.flag)
@@ -61,6 +65,12 @@ func (o *Options) completeLife() error {
 	}
 	if o.TokenAuthFile != "" {
 		return errors.New("--token-auth-file is for a server that stands alone: an aggregated one asks its cluster about tokens")
+	}
+	if o.Host.LeaseNamespace == "" && host.InPod() {
+		o.Host.LeaseNamespace = host.PodNamespace()
+	}
+	if namespace := o.Host.LeaseNamespace; namespace != "" && len(validation.IsDNS1123Label(namespace)) > 0 {
+		return fmt.Errorf("--leader-elect-resource-namespace %q: %s", namespace, validation.IsDNS1123Label(namespace)[0])
 	}
 	return host.Check(o.Host)
 }
@@ -96,7 +106,18 @@ func (o *Options) AsksOfHost(definition *define.Server) (asks []host.Need, leftO
 	if o.Host.DisablePriorityAndFairness {
 		leftOut = append(leftOut, "priority and fairness")
 	}
-	return append(host.Needs(o.Host, o.ClientCAFile), o.selfCertifyNeeds(definition)...), leftOut
+	asks = append(host.Needs(o.Host, o.ClientCAFile), o.selfCertifyNeeds(definition)...)
+	selection := o.Controllers
+	if selection == nil {
+		selection = []string{controllers.All}
+	}
+	if selected, err := controllers.Select(definition.Controllers, selection); err == nil && len(selected) > 0 && o.Host.LeaseNamespace != "" {
+		asks = append(asks, host.Need{
+			GroupVersionResource: coordinationv1.SchemeGroupVersion.WithResource("leases"), Namespace: o.Host.LeaseNamespace, Name: leaseName(definition.Name),
+			Verbs: []string{"get", "update"}, For: "controllers",
+		})
+	}
+	return asks, leftOut
 }
 
 // openHost prepares to ask the host of an aggregated server.

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -24,6 +25,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -48,6 +50,7 @@ type Host struct {
 	// RequestHeaderCA and ClientCA issue the certificates that the host believes.
 	RequestHeaderCA, ClientCA *Authority
 
+	writing    sync.Mutex
 	mu         sync.Mutex
 	changed    chan struct{} // closed and replaced with every event
 	log        []event
@@ -215,7 +218,7 @@ func (h *Host) Allow(allow func(authorizationv1.SubjectAccessReviewSpec) bool) {
 }
 
 // Reviews is how often the host was asked about a token or a caller, by resource, not
-// counting questions without either.
+// counting questions without either, or about a Lease.
 func (h *Host) Reviews(resource string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -311,6 +314,9 @@ func (h *Host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	h.mu.Lock()
 	forbidden, aggregated := h.forbidden[info.Resource], h.aggregated
+	if info.Resource == "leases" && info.Verb == "get" {
+		h.reviews[info.Resource]++
+	}
 	h.mu.Unlock()
 	resource := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
 	switch {
@@ -328,6 +334,8 @@ func (h *Host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.reviewToken(w, r)
 	case info.Resource == "subjectaccessreviews":
 		h.reviewAccess(w, r)
+	case info.Resource == "leases" && (info.Verb == "create" || info.Verb == "update"):
+		h.write(w, r, info, resource)
 	case info.Verb == "get":
 		h.get(w, info, resource)
 	case info.Verb == "list":
@@ -388,6 +396,33 @@ func (h *Host) get(w http.ResponseWriter, info *request.RequestInfo, resource sc
 		return
 	}
 	answer(w, http.StatusOK, e.object)
+}
+
+// write is for leases, of which one writer at a time must win.
+func (h *Host) write(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, resource schema.GroupResource) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		refuse(w, apierrors.NewBadRequest(err.Error()))
+		return
+	}
+	object, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
+	if err != nil {
+		refuse(w, apierrors.NewBadRequest(err.Error()))
+		return
+	}
+	lease := object.(*coordinationv1.Lease)
+	h.writing.Lock()
+	defer h.writing.Unlock()
+	h.mu.Lock()
+	old, ok := h.current()[event{resource: resource, namespace: info.Namespace, name: lease.Name}.key()]
+	h.mu.Unlock()
+	if info.Verb == "create" && ok || info.Verb == "update" && (!ok || lease.ResourceVersion != strconv.FormatInt(old.revision, 10)) {
+		refuse(w, apierrors.NewConflict(resource, lease.Name, errors.New("it has changed")))
+		return
+	}
+	h.Put(lease)
+	info.Name = lease.Name
+	h.get(w, info, resource)
 }
 
 // namespaceOf is empty for namespaces, which are in none.
