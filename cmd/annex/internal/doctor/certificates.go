@@ -51,13 +51,18 @@ func checkName(ctx context.Context, p *patient) Finding {
 // notPresented is the finding about a certificate that nobody has shown: the API server
 // says only its first objection.
 func (p *patient) notPresented() Finding {
-	why := "the API server stops at what it objects to first"
-	if p.leaf.address != "" {
-		why += ", and from this machine " + p.leaf.address + " cannot be reached"
-	} else {
-		why += ", and the server's address does not lead there from this machine"
+	return unseen("the API server stops at what it objects to first, and " + p.notHere())
+}
+
+// notHere says why the certificate cannot be read from this machine.
+func (p *patient) notHere() string {
+	switch {
+	case p.leaf.address == "":
+		return "the server's address does not lead there from this machine"
+	case p.leaf.err == nil:
+		return "what answers at " + p.leaf.address + " from this machine presents another certificate"
 	}
-	return unseen(why)
+	return p.leaf.address + " cannot be reached from this machine"
 }
 
 // another is the finding about a certificate that is wrong from here, while the API
@@ -91,8 +96,12 @@ func (p *patient) repairName(name string) []string {
 	}
 }
 
-// authorities are the certificates of caBundle.
+// authorities are the certificates of caBundle. An empty one has
+// none.
 func (p *patient) authorities() ([]*x509.Certificate, error) {
+	if len(p.api.Spec.CABundle) == 0 {
+		return nil, nil
+	}
 	var found []*x509.Certificate
 	for rest := p.api.Spec.CABundle; len(bytes.TrimSpace(rest)) > 0; {
 		var block *pem.Block
@@ -123,13 +132,10 @@ func checkAuthority(ctx context.Context, p *patient) Finding {
 			repairedBy("# With the authority of the server's certificate in ca.crt:",
 				patch(p.name, `{"spec":{"insecureSkipTLSVerify":false,"caBundle":"'$(base64 -w0 ca.crt)'"}}`))
 	}
-	var bundle []*x509.Certificate
-	if len(p.api.Spec.CABundle) > 0 {
-		var err error
-		if bundle, err = p.authorities(); err != nil {
-			return wrong(Broken, ReasonCABundleUnreadable, "caBundle cannot be read: %v", err).
-				seenIn(p.api.writer("caBundle")).repairedBy(p.repairAuthority()...)
-		}
+	bundle, err := p.authorities()
+	if err != nil {
+		return wrong(Broken, ReasonCABundleUnreadable, "caBundle cannot be read: %v", err).
+			seenIn(p.api.writer("caBundle")).repairedBy(p.repairAuthority()...)
 	}
 	reason, said, yes := p.objects(ctx, linkAuthority)
 	seen := p.look(ctx)
@@ -142,7 +148,7 @@ func checkAuthority(ctx context.Context, p *patient) Finding {
 		}
 		return p.notPresented()
 	}
-	err := verify(seen.chain, bundle)
+	err = verify(seen.chain, bundle)
 	switch {
 	case err == nil:
 		return ok("%s has signed it%s", issuer(seen.chain[0]), trusted(bundle))
@@ -236,10 +242,7 @@ func checkExpiry(ctx context.Context, p *patient) Finding {
 		return unseen("insecureSkipTLSVerify: the API server does not look at it")
 	}
 	now := p.host.now()
-	var bundle []*x509.Certificate
-	if len(p.api.Spec.CABundle) > 0 {
-		bundle, _ = p.authorities() // the check of the authority says what is wrong with it
-	}
+	bundle, _ := p.authorities() // the check of the authority says what is wrong with it
 	dead := slices.DeleteFunc(slices.Clone(bundle), func(c *x509.Certificate) bool { return !now.After(c.NotAfter) })
 	_, said, yes := p.objects(ctx, linkExpiry)
 	seen := p.look(ctx)
@@ -277,11 +280,7 @@ func (p *patient) expiryUnseen(ctx context.Context, bundle []*x509.Certificate) 
 	if !p.ask(ctx).accepts() {
 		return p.notPresented()
 	}
-	why := "the server's address does not lead there from this machine"
-	if p.leaf.address != "" {
-		why = p.leaf.address + " cannot be reached from this machine"
-	}
-	return unseen("the API server accepts the certificate now, but how long it is valid cannot be seen: " + why + until(bundle))
+	return unseen("the API server accepts the certificate now, but how long it is valid cannot be seen: " + p.notHere() + until(bundle))
 }
 
 func valid(c *x509.Certificate, now time.Time) bool {

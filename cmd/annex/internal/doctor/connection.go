@@ -162,8 +162,8 @@ func hostPort(name string, port int32) string { return net.JoinHostPort(name, fm
 
 // presented is what the server showed when it was asked from this machine.
 type presented struct {
-	address string // empty if there is none to go to
-	chain   []*x509.Certificate
+	address string              // empty if there is none to go to
+	chain   []*x509.Certificate // empty if it is not what the API server sees
 	err     error
 }
 
@@ -187,7 +187,29 @@ func (p *patient) look(ctx context.Context) *presented {
 			break
 		}
 	}
+	if len(p.leaf.chain) > 0 && !p.fits(ctx, p.leaf.chain) {
+		p.leaf.chain = nil
+	}
 	return p.leaf
+}
+
+// fits tells whether a certificate that is presented here can be the one that the API
+// server objects to. Addresses of a cluster may lead elsewhere from this machine.
+func (p *patient) fits(ctx context.Context, chain []*x509.Certificate) bool {
+	link, _ := objection(p.ask(ctx).problem)
+	bundle, err := p.authorities()
+	now := p.host.now()
+	switch link {
+	case linkName:
+		return chain[0].VerifyHostname(p.api.Spec.Service.dnsName()) != nil
+	case linkAuthority:
+		return err != nil || verify(chain, bundle) != nil
+	case linkExpiry:
+		return slices.ContainsFunc(append(bundle, chain...), func(c *x509.Certificate) bool { return !valid(c, now) })
+	case linkConnection:
+		return false // it has not seen any
+	}
+	return true
 }
 
 func show(ctx context.Context, address, name string) *presented {

@@ -622,6 +622,28 @@ func TestAnotherCertificateThanTheAPIServerSeesIsNotBroken(t *testing.T) {
 	}
 }
 
+// What the API server says counts, and not what answers at the same address here.
+func TestAnotherServerAtTheAddressIsNotJudged(t *testing.T) {
+	for said, link := range map[string]string{
+		"tls: failed to verify certificate: x509: certificate signed by unknown authority":                   linkAuthority,
+		"tls: failed to verify certificate: x509: certificate is valid for x, not api.shop.svc":              linkName,
+		"tls: failed to verify certificate: x509: certificate has expired or is not yet valid: 2 is after 1": linkExpiry,
+		"dial tcp 10.0.0.1:443: i/o timeout":                                                                 linkConnection,
+	} {
+		w := newWorld(t)
+		w.condition = object{"type": "Available", "status": "False", "reason": "FailedDiscoveryCheck", "message": said}
+		d := examined(t, w, Options{All: true})
+		for _, f := range d.Findings {
+			if (f.State == Broken) != (f.Link == link) {
+				t.Errorf("%s:\n%s", said, d.text(true))
+			}
+			if strings.Contains(strings.Join(f.Evidence, "\n"), " presents ") {
+				t.Errorf("%s: %v", said, f.Evidence)
+			}
+		}
+	}
+}
+
 func TestNamesChooseAPIServices(t *testing.T) {
 	all := make([]apiService, 4)
 	for i, s := range []string{"v1.shop.example.com", "v2.shop.example.com", "v1.zoo.example.com", "v1.apps"} {
