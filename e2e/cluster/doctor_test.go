@@ -47,6 +47,23 @@ func TestDoctor(t *testing.T) {
 			d.finds(t, version+group, nil, "--service-account", "wardle/apiserver")
 		}
 	})
+	t.Run("SomebodyWhoMayLittle", func(t *testing.T) {
+		eve := &doctor{k: newKubectl(t, user(t, "eve")), program: d.program}
+		if stdout, stderr, code := eve.output(t); code != 1 || stdout != "" || strings.Count(stderr, "\n") != 1 ||
+			!strings.HasPrefix(stderr, "annex: doctor: list APIServices: apiservices.apiregistration.k8s.io is forbidden: User \"eve\" cannot list") {
+			t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+		}
+		d.k.must("create", "clusterrole", "eve", "--verb=list", "--resource=apiservices.apiregistration.k8s.io")
+		d.k.must("create", "clusterrolebinding", "eve", "--clusterrole=eve", "--user=eve")
+		name := serve(t, d, "little.example.com", fault{})
+		eve.finds(t, name, nil)
+		found, _ := eve.findings(t, name)
+		for _, f := range found {
+			if known := f.State == "ok"; known != slices.Contains([]string{"APIService", "priorities", "connection", "certificate name", "certificate authority", "availability", "discovery", "OpenAPI"}, f.Link) {
+				t.Errorf("%+v", f)
+			}
+		}
+	})
 	t.Run("WrongCA", func(t *testing.T) {
 		other, err := kube.NewAuthority("other")
 		if err != nil {
