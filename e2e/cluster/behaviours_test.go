@@ -21,6 +21,8 @@ var behaviours = []struct {
 	{"DiscoveryAndExplainKnowTheKinds", discovered},
 	{"InformersListByWatching", watchList},
 	{"KubectlWatches", kubectlWatches},
+	{"LongListsPassTheHost", longLists},
+	{"TheHostVerifiesTheServersCertificate", wrongAuthority},
 	{"OnlyTheFrontProxySaysWhoAsks", forgedHeaders},
 	{"ServiceAccountsHaveWhatRolesGive", serviceAccounts},
 	{"TheEndOfANamespaceEndsItsFlunders", namespaceDeletion},

@@ -33,8 +33,8 @@ func kubernetesClient(t *testing.T) kubernetes.Interface {
 }
 
 func namespaceDeletion(t *testing.T, w *wardle) {
-	// The namespace controller asks for the answer to a deletion of all in protobuf, and
-	// upstream's server fails to encode it when it has deleted. The controller tries again
+	// The namespace controller asks for the answer to a deletion of all in protobuf, which
+	// upstream's server answers with 406 after it has deleted. The controller tries again
 	// until it finds nothing to delete; meanwhile the namespace says less.
 	says := corev1.NamespaceFinalizersRemaining
 	if w.upstream {

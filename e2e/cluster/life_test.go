@@ -23,8 +23,8 @@ func restarts(t *testing.T, w *wardle) {
 		}
 		awaitAvailable(t, apiregistrationv1.ConditionTrue)
 		if w.upstream {
-			// For a moment it listens without the authority of the front proxy, and takes
-			// those who connect then for anonymous.
+			// For a moment after it says that it is ready, it does not know the authority of
+			// the front proxy, and takes all whom it names for anonymous.
 			eventually(t, "the server believes the front proxy", func(ctx context.Context) error {
 				_, err := client.List(ctx, metav1.ListOptions{})
 				return err
@@ -40,7 +40,7 @@ func restarts(t *testing.T, w *wardle) {
 	}
 	goesOn("after-a-kill")
 	if w.upstream {
-		w.Kill() // it does not end while clients watch
+		w.Kill() // it takes a minute to end while clients watch through the cluster
 	} else if err := w.Stop(); err != nil {
 		t.Error(err)
 	}

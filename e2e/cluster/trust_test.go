@@ -2,12 +2,17 @@ package cluster
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	aggregator "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
 	"github.com/annexapi/annex/e2e/cluster/kube"
 )
@@ -83,4 +88,33 @@ func serviceAccounts(t *testing.T, w *wardle) {
 			}
 		})
 	}
+}
+
+// The host takes nobody for the server whose certificate the APIService does not vouch for.
+func wrongAuthority(t *testing.T, w *wardle) {
+	stranger, err := kube.NewAuthority("stranger")
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := aggregator.NewForConfig(host.Admin())
+	if err != nil {
+		t.Fatal(err)
+	}
+	bundle := func(ca []byte, status apiregistrationv1.ConditionStatus) {
+		t.Helper()
+		patch := fmt.Appendf(nil, `{"spec":{"caBundle":%q}}`, base64.StdEncoding.EncodeToString(ca))
+		for _, version := range []string{"v1alpha1.", "v1beta1."} {
+			if _, err := client.ApiregistrationV1().APIServices().Patch(t.Context(), version+group, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		awaitAvailable(t, status)
+	}
+	bundle(stranger.PEM(), apiregistrationv1.ConditionFalse)
+	k := newKubectl(t, host.Admin())
+	k.prints("tls: failed to verify certificate", "get", "apiservice", "v1alpha1."+group, "-o", "jsonpath={.status.conditions}")
+	k.refused("", "ServiceUnavailable", "get", "--raw", "/apis/"+group+"/v1alpha1/flunders")
+	bundle(append(stranger.PEM(), w.serving.PEM()...), apiregistrationv1.ConditionTrue)
+	k.prints("FlunderList", "get", "--raw", "/apis/"+group+"/v1alpha1/flunders")
+	bundle(w.serving.PEM(), apiregistrationv1.ConditionTrue)
 }

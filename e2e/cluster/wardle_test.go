@@ -87,7 +87,7 @@ func newWardle(t *testing.T, name, program string, etcd *kube.Etcd, args func(co
 	}
 	t.Cleanup(func() {
 		if w.upstream {
-			w.Kill() // it waits a minute for watches, which do not end by themselves
+			w.Kill() // it takes a minute to end while clients watch through the cluster
 		}
 		if err := w.Stop(); err != nil {
 			t.Error(err)

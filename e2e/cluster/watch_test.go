@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -27,6 +28,7 @@ type follower struct {
 
 	mu       sync.Mutex
 	asked    []string // the queries of its requests
+	failed   []string // what went wrong with them
 	versions []string // of all that it was told, NAME:RESOURCEVERSION; a deletion has a minus
 }
 
@@ -44,7 +46,15 @@ func follow(t *testing.T, config *rest.Config, resource schema.GroupVersionResou
 			f.mu.Lock()
 			f.asked = append(f.asked, r.URL.RawQuery)
 			f.mu.Unlock()
-			return next.RoundTrip(r)
+			response, err := next.RoundTrip(r)
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if err != nil && r.Context().Err() == nil {
+				f.failed = append(f.failed, err.Error())
+			} else if err == nil && response.StatusCode != http.StatusOK {
+				f.failed = append(f.failed, response.Status)
+			}
+			return response, err
 		})
 	})
 	client, err := dynamic.NewForConfig(config)
@@ -89,6 +99,13 @@ func (f *follower) queries() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return append([]string(nil), f.asked...)
+}
+
+// failures are the requests that were not answered as they should be.
+func (f *follower) failures() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]string(nil), f.failed...)
 }
 
 // catchesUp waits until the informer has what the server has.
@@ -211,4 +228,49 @@ func kubectlWatches(t *testing.T, w *wardle) {
 			t.Fatalf("watched %q, want %q", got, want)
 		}
 	}
+}
+
+// A list that kube-apiserver passes on in one piece, and in pages.
+func longLists(t *testing.T, w *wardle) {
+	ns := namespace(t)
+	client := flunders(t, host.Admin(), ns)
+	const count = 1000
+	var writers errgroup.Group
+	writers.SetLimit(16)
+	for i := range count {
+		writers.Go(func() error {
+			_, err := client.Create(t.Context(), newFlunder(fmt.Sprintf("f-%04d", i), strings.Repeat("x", 200)), metav1.CreateOptions{})
+			return err
+		})
+	}
+	if err := writers.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	f := follow(t, host.Admin(), alphaFlunders, ns)
+	for _, limit := range []int64{0, 300} {
+		names, next, pages := map[string]bool{}, "", 0
+		for {
+			list, err := client.List(t.Context(), metav1.ListOptions{Limit: limit, Continue: next})
+			if err != nil {
+				t.Fatal(err)
+			}
+			pages++
+			for _, item := range list.Items {
+				names[item.GetName()] = true
+			}
+			if next = list.GetContinue(); next == "" {
+				break
+			}
+		}
+		if want := map[int64]int{0: 1, 300: 4}[limit]; len(names) != count || pages != want {
+			t.Errorf("limit %d: %d flunders on %d pages", limit, len(names), pages)
+		}
+	}
+	if n := len(f.informer.GetStore().List()); n != count {
+		t.Errorf("the informer has %d", n)
+	}
+	if err := client.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		t.Error(err)
+	}
+	f.catchesUp(t)
 }
