@@ -8,19 +8,21 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/annexapi/annex/e2e/cluster/kube"
 )
 
 // A server that has been given nothing says what it lacks, and becomes ready, without a
-// restart, by the bindings that its documentation has for those who write them by hand.
+// restart, by the bindings that its verb manifests prints, one after another.
 func TestMissingBindingsAreNamedUntilTheyAreThere(t *testing.T) {
 	admin := newKubectl(t, host.Admin())
 	admin.must("create", "namespace", "bare")
-	how := documented(t)
+	how := bindings(t)
 	t.Cleanup(func() {
 		for _, args := range [][]string{{"delete", "namespace", "bare", "--wait=false"}, {"delete", "--ignore-not-found", "-f", "-"}} {
 			if out, err := admin.command(context.WithoutCancel(t.Context()), strings.Join(how, "---\n"), args...).CombinedOutput(); err != nil {
@@ -135,20 +137,25 @@ rules: [{apiGroups: [wardle.example.com], resources: [flunders], verbs: ["*"]}]
 	}
 }
 
-// documented are the objects that docs/howto.md has for joining a cluster by hand.
-func documented(t *testing.T) []string {
+// bindings are those of the server's manifests that are about its host: of the reader, of
+// the delegator, and the role for what it reads with its binding.
+func bindings(t *testing.T) []string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/howto.md")
-	if err != nil {
-		t.Fatal(err)
+	var all []string
+	manifests := runs(t, filepath.Join(bin, "wardle"), "manifests", "--image", "registry.example.com/wardle:v1", "--namespace", "bare", "--certificates", "secret=tls")
+	for document := range strings.SplitSeq(manifests, "\n---\n") {
+		var object metav1.PartialObjectMetadata
+		if err := yaml.Unmarshal([]byte(document), &object); err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(object.Name, "wardle.bare:") {
+			all = append(all, document+"\n")
+		}
 	}
-	_, section, _ := strings.Cut(string(text), "## Join a cluster")
-	block := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(section)
-	if block == nil {
-		t.Fatal("docs/howto.md does not say how to join a cluster by hand")
+	if len(all) != 4 {
+		t.Fatalf("%d bindings and roles:\n%s", len(all), manifests)
 	}
-	all := strings.NewReplacer("SERVER", "wardle", "NAMESPACE", "bare").Replace(block[1])
-	return strings.Split(all, "---\n")
+	return all
 }
 
 // ask sends a request to a server whose certificate is not looked at, by hand so that
