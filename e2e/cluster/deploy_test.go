@@ -32,11 +32,13 @@ import (
 // by nothing else. Its pods are processes of this machine: with the arguments of the pod,
 // the rights of its service account, and the ports that are free here.
 type deployed struct {
-	t         *testing.T
-	namespace string
-	admin     *kubectl
-	args      []string
-	config    *rest.Config
+	t               *testing.T
+	namespace, name string
+	program         string
+	services        []string // its APIServices
+	admin           *kubectl
+	args            []string
+	config          *rest.Config
 }
 
 const deployedGroup = "wardle.example.com"
@@ -46,7 +48,7 @@ var deployedServices = []string{"v1beta1." + deployedGroup, "v1alpha1." + deploy
 // deploy applies the manifests for a namespace. All is taken away after the test.
 func deploy(t *testing.T, namespace string, flags ...string) *deployed {
 	t.Helper()
-	d := &deployed{t: t, namespace: namespace, admin: newKubectl(t, host.Admin())}
+	d := &deployed{t: t, namespace: namespace, name: "wardle", program: filepath.Join(bin, "wardle"), services: deployedServices, admin: newKubectl(t, host.Admin())}
 	text := manifestsOf(t, append([]string{"--namespace", namespace}, flags...)...)
 	d.admin.given(text, "apply", "--server-side", "-f", "-")
 	t.Cleanup(func() {
@@ -57,8 +59,6 @@ func deploy(t *testing.T, namespace string, flags ...string) *deployed {
 			t.Errorf("delete the manifests: %v\n%s", err, out)
 		}
 	})
-	// There is nothing that leads to addresses of services.
-	d.admin.must("--namespace", namespace, "patch", "service", "wardle", "--type=merge", "-p", `{"spec":{"type":"ExternalName","externalName":"localhost","clusterIP":null,"clusterIPs":null,"selector":null}}`)
 	for document := range strings.SplitSeq(text, "\n---\n") {
 		var workload struct {
 			Kind string
@@ -75,11 +75,19 @@ func deploy(t *testing.T, namespace string, flags ...string) *deployed {
 			d.args = workload.Spec.Template.Spec.Containers[0].Args
 		}
 	}
-	var err error
-	if d.config, err = host.ServiceAccount(ending(t), namespace, "wardle"); err != nil {
-		t.Fatal(err)
-	}
+	d.home()
 	return d
+}
+
+// home leads the server's Service to this machine, for there is nothing that leads to
+// addresses of services, and makes the pods' credentials.
+func (d *deployed) home() {
+	d.t.Helper()
+	d.admin.must("--namespace", d.namespace, "patch", "service", d.name, "--type=merge", "-p", `{"spec":{"type":"ExternalName","externalName":"localhost","clusterIP":null,"clusterIPs":null,"selector":null}}`)
+	var err error
+	if d.config, err = host.ServiceAccount(ending(d.t), d.namespace, d.name); err != nil {
+		d.t.Fatal(err)
+	}
 }
 
 // pod starts a server as the pod would, but for what is different on this machine. The
@@ -91,7 +99,7 @@ func (d *deployed) pod(name string, more ...string) *kube.Process {
 		d.t.Fatal(err)
 	}
 	process, err := kube.Run(ending(d.t), run, kube.Program{
-		Name: d.namespace + "-" + name, Path: filepath.Join(bin, "wardle"), Ports: 1,
+		Name: d.namespace + "-" + name, Path: d.program, Ports: 1,
 		Args: func(ports []int) []string {
 			args := []string{}
 			for _, arg := range d.args {
@@ -130,7 +138,7 @@ func (d *deployed) pod(name string, more ...string) *kube.Process {
 // lead has the cluster's requests go to a process, and waits until they do.
 func (d *deployed) lead(process *kube.Process) {
 	d.t.Helper()
-	for _, name := range deployedServices {
+	for _, name := range d.services {
 		d.admin.must("patch", "apiservice", name, "--type=merge", "-p", fmt.Sprintf(`{"spec":{"service":{"port":%d}}}`, process.Port(0)))
 	}
 	d.available(apiregistrationv1.ConditionTrue)
@@ -138,7 +146,7 @@ func (d *deployed) lead(process *kube.Process) {
 
 func (d *deployed) available(status apiregistrationv1.ConditionStatus) {
 	d.t.Helper()
-	for _, name := range deployedServices {
+	for _, name := range d.services {
 		if err := host.AwaitAvailable(ending(d.t), name, status); err != nil {
 			d.t.Fatal(err)
 		}

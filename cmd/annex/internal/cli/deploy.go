@@ -90,6 +90,15 @@ has changed. annex uninstall takes it away again.`,
 	return cmd
 }
 
+// check finds mistakes in the command line.
+func (f *deployFlags) check(ctx context.Context, args []string) error {
+	if _, _, err := f.project(ctx, args, func(string, ...any) {}); err != nil {
+		return usageError{fmt.Errorf("run: %w", err)}
+	}
+	_, err := f.config()
+	return err
+}
+
 func (f *deployFlags) deploy(ctx context.Context, args, manifests []string, stdout, stderr io.Writer) error {
 	say := sayTo(stdout)
 	options, tag, err := f.project(ctx, args, sayTo(stderr))

@@ -10,13 +10,16 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/annexapi/annex/cmd/annex/internal/dev"
 	"github.com/annexapi/annex/cmd/annex/internal/generate"
 )
 
 func newRun(module Module) *cobra.Command {
-	return &cobra.Command{
+	var deploy deployFlags
+	inCluster := false
+	cmd := &cobra.Command{
 		Use:   "run [PACKAGE] [-- FLAG...]",
 		Short: "Build and serve a project here, again after each change",
 		Long: `Builds the project's server and runs its verb serve in the project's folder, with
@@ -27,8 +30,13 @@ the server running that is there, and says file and line.
 
 PACKAGE is the server's main package; the default is the one beside go.mod.
 Packages of other modules that go.mod replaces by folders are not watched. The server
-listens on this machine only. An interrupt ends both.`,
+listens on this machine only. An interrupt ends both.
+
+With --in-cluster, the server runs in a cluster instead: what annex deploy does is done
+again after each change, with the flags after -- for the server's verb manifests. An
+interrupt leaves it there; annex uninstall takes it away.`,
 		Example: `  annex run
+  annex run --in-cluster --image registry.example.com/demo:dev
   annex run -- --secure-port 6443 --storage memory
   annex run ./cmd/server`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -37,8 +45,13 @@ listens on this machine only. An interrupt ends both.`,
 				at = len(args)
 			}
 			flags := args[at:]
-			if err := staysHere(flags); err != nil {
-				return usageError{fmt.Errorf("run: %w", err)}
+			if !inCluster {
+				if err := noDeploy(cmd); err != nil {
+					return usageError{fmt.Errorf("run: %w", err)}
+				}
+				if err := staysHere(flags); err != nil {
+					return usageError{fmt.Errorf("run: %w", err)}
+				}
 			}
 			p, err := findServed(cmd.Context(), args[:at])
 			if err != nil {
@@ -48,7 +61,7 @@ listens on this machine only. An interrupt ends both.`,
 			if err != nil {
 				return fmt.Errorf("run: %w", err)
 			}
-			return dev.Run(cmd.Context(), dev.Options{
+			options := dev.Options{
 				Dir: p.dir, Package: p.main, Args: flags,
 				Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(),
 				Generate: func(ctx context.Context, dirs []string) error {
@@ -58,9 +71,32 @@ listens on this machine only. An interrupt ends both.`,
 					_, err := generate.Run(ctx, generate.Options{Dir: p.dir, Args: dirs, Module: module, Worker: []string{self, workerVerb}})
 					return err
 				},
-			})
+			}
+			if inCluster {
+				if err := deploy.check(cmd.Context(), args[:at]); err != nil {
+					return err
+				}
+				options.Deploy = func(ctx context.Context) error {
+					return deploy.deploy(ctx, args[:at], flags, cmd.OutOrStdout(), cmd.ErrOrStderr())
+				}
+			}
+			return dev.Run(cmd.Context(), options)
 		},
 	}
+	cmd.Flags().BoolVar(&inCluster, "in-cluster", false, "deploy the server into a cluster instead, again after each change")
+	deploy.add(cmd)
+	return cmd
+}
+
+// noDeploy refuses flags that mean nothing without --in-cluster.
+func noDeploy(cmd *cobra.Command) error {
+	var err error
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Name != "in-cluster" && err == nil {
+			err = fmt.Errorf("--%s is for --in-cluster", f.Name)
+		}
+	})
+	return err
 }
 
 // staysHere refuses to serve others while the server is being written.

@@ -26,6 +26,8 @@ type Options struct {
 	// Generate brings what is generated of the API packages in these folders, relative to
 	// Dir, up to date.
 	Generate func(ctx context.Context, dirs []string) error
+	// Deploy runs the server elsewhere, in place of here; nil runs it here.
+	Deploy func(ctx context.Context) error
 	// Stdout and Stderr are the server's, too; what Run itself has to say goes to Stderr.
 	Stdout, Stderr io.Writer
 }
@@ -128,6 +130,14 @@ func (r *runner) refresh(ctx context.Context) {
 		}
 		r.generated = now.apis
 	}
+	if r.Deploy != nil {
+		if err := r.Deploy(ctx); err != nil && ctx.Err() == nil {
+			r.keep("deploy", err.Error())
+		} else if err == nil {
+			r.sayf("deployed; waiting for a change")
+		}
+		return
+	}
 	began := time.Now()
 	r.builds++
 	binary := filepath.Join(r.bin, fmt.Sprintf("server-%d", r.builds))
@@ -156,7 +166,10 @@ func text(out []byte, err error) string {
 // keep says why there is no new server.
 func (r *runner) keep(step, why string) {
 	state := "no server runs"
-	if r.server != nil {
+	switch {
+	case r.Deploy != nil:
+		state = "the cluster keeps what it has"
+	case r.server != nil:
 		state = "the server before goes on"
 	}
 	fmt.Fprintln(r.Stderr, why)
