@@ -1,6 +1,8 @@
+//go:build compat
+
 // Package compat serves API packages of other projects, unmodified, and compares what is
 // refused with what a server of their CustomResourceDefinitions refuses. Their facts are
-// what annex generate --for writes: make compat.
+// what annex generate --for writes; make compat does, and sets the tag of this file.
 package compat
 
 import (
