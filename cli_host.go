@@ -31,7 +31,7 @@ func hostFlags(flags *pflag.FlagSet, options *Options) {
 	flags.StringVar(&host.RequestHeaderClientCAFile, "requestheader-client-ca-file", "", "authorities of the certificate with which request headers name the caller (PEM; default: the cluster's)")
 	flags.StringSliceVar(&host.RequestHeaderAllowedNames, "requestheader-allowed-names", nil, "common names that this certificate may have (default: any)")
 	flags.StringSliceVar(&host.RequestHeaderUsernameHeaders, "requestheader-username-headers", nil, "headers that hold the caller's name (default: X-Remote-User)")
-	flags.StringSliceVar(&host.RequestHeaderUIDHeaders, "requestheader-uid-headers", nil, "headers that hold the caller's UID (default: X-Remote-Uid)")
+	flags.StringSliceVar(&host.RequestHeaderUIDHeaders, "requestheader-uid-headers", nil, "headers that hold the caller's UID, such as X-Remote-Uid (default: none)")
 	flags.StringSliceVar(&host.RequestHeaderGroupHeaders, "requestheader-group-headers", nil, "headers that hold the caller's groups (default: X-Remote-Group)")
 	flags.StringSliceVar(&host.RequestHeaderExtraHeadersPrefix, "requestheader-extra-headers-prefix", nil, "beginning of headers with more about the caller (default: X-Remote-Extra-)")
 	flags.DurationVar(&host.TokenCacheTTL, "authentication-token-webhook-cache-ttl", 10*time.Second, "how long it is remembered whose a token is; 0 asks each time")

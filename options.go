@@ -189,8 +189,8 @@ type HostOptions = struct {
 	// cluster says, in headers, on whose behalf it sends a request. It replaces what the
 	// ConfigMap says about request headers, and the other fields are about it:
 	// certificates with other names than the allowed are not believed, if there are any,
-	// and the headers are X-Remote-User, X-Remote-Uid, X-Remote-Group and X-Remote-Extra-
-	// if not given.
+	// and the headers are X-Remote-User, X-Remote-Group and X-Remote-Extra- if not given.
+	// UIDs are believed only of headers that are given.
 	RequestHeaderClientCAFile       string
 	RequestHeaderAllowedNames       []string
 	RequestHeaderUsernameHeaders    []string

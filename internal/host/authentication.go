@@ -111,10 +111,12 @@ func (h *Host) openRequestHeaders() (*authenticatorfactory.RequestHeaderConfig, 
 	}
 	if o.RequestHeaderClientCAFile != "" {
 		return &authenticatorfactory.RequestHeaderConfig{
-			CAContentProvider:   authorities,
-			AllowedClientNames:  headerrequest.StaticStringSlice(o.RequestHeaderAllowedNames),
-			UsernameHeaders:     headers(o.RequestHeaderUsernameHeaders, "x-remote-user"),
-			UIDHeaders:          headers(o.RequestHeaderUIDHeaders, "x-remote-uid"),
+			CAContentProvider:  authorities,
+			AllowedClientNames: headerrequest.StaticStringSlice(o.RequestHeaderAllowedNames),
+			UsernameHeaders:    headers(o.RequestHeaderUsernameHeaders, "x-remote-user"),
+			// None unless they are given: a host of before Kubernetes 1.32 lets those of its
+			// clients pass.
+			UIDHeaders:          headerrequest.StaticStringSlice(o.RequestHeaderUIDHeaders),
 			GroupHeaders:        headers(o.RequestHeaderGroupHeaders, "x-remote-group"),
 			ExtraHeaderPrefixes: headers(o.RequestHeaderExtraHeadersPrefix, "x-remote-extra-"),
 		}, nil
