@@ -38,6 +38,8 @@ type Machinery struct {
 	groups map[string]*Machinery
 	// structural holds the versions with kubebuilder markers that clients may send.
 	structural map[schema.GroupVersionKind]*structural.Version
+	// lists are the hub's lists of kinds whose objects this server stores.
+	lists map[reflect.Type]bool
 }
 
 // Of returns the machinery for serving a group. Where kinds of several groups share
@@ -73,7 +75,7 @@ func New(server *define.Server, extra ...func(scheme *runtime.Scheme, aliases bo
 // newMachinery registers the kinds of one group first, then those with objects of
 // their own.
 func newMachinery(server *define.Server, first string, extra []func(scheme *runtime.Scheme, aliases bool) error) (*Machinery, error) {
-	m := &Machinery{Scheme: runtime.NewScheme(), Public: runtime.NewScheme(), structural: map[schema.GroupVersionKind]*structural.Version{}}
+	m := &Machinery{Scheme: runtime.NewScheme(), Public: runtime.NewScheme(), structural: map[schema.GroupVersionKind]*structural.Version{}, lists: map[reflect.Type]bool{}}
 	for _, scheme := range []*runtime.Scheme{m.Scheme, m.Public} {
 		unversioned := schema.GroupVersion{Version: "v1"}
 		metav1.AddToGroupVersion(scheme, unversioned)
@@ -144,6 +146,9 @@ func (m *Machinery) addInternal(k *define.Kind) {
 func (m *Machinery) addKind(k *define.Kind) error {
 	hub := k.Hub()
 	m.addInternal(k)
+	if owner := k.Owner(); owner.Own == nil && owner.Source == nil {
+		m.lists[reflect.PointerTo(hub.ListType)] = true
+	}
 	if err := m.addRequests(k); err != nil {
 		return err
 	}

@@ -7,14 +7,15 @@ import (
 	"github.com/annexapi/annex/internal/structural"
 )
 
-// Serializer is Codecs for what clients send: what they leave out gets the defaults of
+// Serializer is Codecs for what clients send and get: what they leave out gets the defaults of
 // kubebuilder's markers, and what the markers do not allow is left to validation. Its
-// objects must be validated together with what was sent: see structural.Keep.
+// objects must be validated together with what was sent: see structural.Keep. It
+// remembers how the items of lists are encoded.
 func (m *Machinery) Serializer() runtime.NegotiatedSerializer {
 	if len(m.structural) == 0 {
-		return m.Codecs
+		return m.withLists(m.Codecs)
 	}
-	return markedSerializer{m.Codecs, m.structural}
+	return m.withLists(markedSerializer{m.Codecs, m.structural})
 }
 
 type markedSerializer struct {

@@ -1,0 +1,245 @@
+package convert
+
+import (
+	"bytes"
+	"io"
+	"reflect"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// rememberedBytes bounds the encoded items that a group's lists remember.
+	rememberedBytes = 64 << 20
+	// listPiece is how much of a list is written at once.
+	listPiece = 128 << 10
+)
+
+// listSerializer encodes lists as JSON item by item, and remembers how an item is
+// encoded: nearly all that a long list costs is encoding what has not changed since the
+// last one. What a client gets is the same, byte for byte.
+type listSerializer struct {
+	runtime.NegotiatedSerializer
+	lists map[reflect.Type]bool
+	json  runtime.Identifier
+	items *rememberedItems
+}
+
+// withLists is a serializer for whose lists of kinds with the storage of this server an
+// item is known by its UID and resource version. Those of a kind that stores its objects
+// by itself may be anything.
+func (m *Machinery) withLists(s runtime.NegotiatedSerializer) runtime.NegotiatedSerializer {
+	info, ok := runtime.SerializerInfoForMediaType(s.SupportedMediaTypes(), runtime.ContentTypeJSON)
+	if !ok || len(m.lists) == 0 {
+		return s
+	}
+	return listSerializer{s, m.lists, info.Serializer.Identifier(), &rememberedItems{budget: rememberedBytes}}
+}
+
+// EncoderForVersion implements runtime.NegotiatedSerializer.
+func (s listSerializer) EncoderForVersion(encoder runtime.Encoder, gv runtime.GroupVersioner) runtime.Encoder {
+	codec := s.NegotiatedSerializer.EncoderForVersion(encoder, gv)
+	if plain, ok := codec.(runtime.EncoderWithAllocator); ok && encoder.Identifier() == s.json {
+		return listEncoder{plain, s.lists, s.items}
+	}
+	return codec
+}
+
+type listEncoder struct {
+	runtime.EncoderWithAllocator
+	lists map[reflect.Type]bool
+	items *rememberedItems
+}
+
+// Encode implements runtime.Encoder.
+func (e listEncoder) Encode(object runtime.Object, w io.Writer) error {
+	return e.encode(object, w, e.EncoderWithAllocator.Encode)
+}
+
+// EncodeWithAllocator implements runtime.EncoderWithAllocator.
+func (e listEncoder) EncodeWithAllocator(object runtime.Object, w io.Writer, memory runtime.MemoryAllocator) error {
+	return e.encode(object, w, func(object runtime.Object, w io.Writer) error {
+		return e.EncoderWithAllocator.EncodeWithAllocator(object, w, memory)
+	})
+}
+
+func (e listEncoder) encode(object runtime.Object, w io.Writer, encode func(runtime.Object, io.Writer) error) error {
+	if !e.lists[reflect.TypeOf(object)] {
+		return encode(object, w)
+	}
+	list := reflect.ValueOf(object).Elem()
+	items := list.FieldByName("Items")
+	if items.Len() == 0 {
+		return encode(object, w)
+	}
+	head, err := headOf(list, encode)
+	if err != nil {
+		return err
+	}
+	bare := reflect.New(list.Type()).Elem()
+	bareHead, err := headOf(bare, encode)
+	if err != nil {
+		return err
+	}
+	if head == nil || bareHead == nil {
+		return encode(object, w)
+	}
+	// All of them first: an item that cannot be encoded is an error instead of a list.
+	var buffer bytes.Buffer
+	encoded, err := e.items.encode(listKey{list.Type(), e.Identifier()}, items, func(i int) ([]byte, error) {
+		bare.FieldByName("Items").Set(items.Slice(i, i+1))
+		buffer.Reset()
+		if err := encode(bare.Addr().Interface().(runtime.Object), &buffer); err != nil {
+			return nil, err
+		}
+		return bytes.Clone(buffer.Bytes()[len(bareHead) : buffer.Len()-len(listEnd)]), nil
+	})
+	if err != nil {
+		return err
+	}
+	return writeList(w, head, encoded)
+}
+
+// listEnd is what comes after the last item.
+const listEnd = "]}\n"
+
+// headOf is the beginning of an encoded list, up to its first item; nil if lists of the
+// type are not encoded with their items at the end.
+func headOf(list reflect.Value, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
+	empty := reflect.New(list.Type())
+	empty.Elem().Set(list)
+	items := empty.Elem().FieldByName("Items")
+	items.Set(reflect.MakeSlice(items.Type(), 0, 0))
+	var buffer bytes.Buffer
+	if err := encode(empty.Interface().(runtime.Object), &buffer); err != nil {
+		return nil, err
+	}
+	head, ok := bytes.CutSuffix(buffer.Bytes(), []byte(listEnd))
+	if !ok || !bytes.HasSuffix(head, []byte(`"items":[`)) {
+		return nil, nil
+	}
+	return head, nil
+}
+
+// writeList writes in pieces. By the size of the first one, the handler takes a list for
+// one that is written in pieces, or for one that is too short to be compressed.
+func writeList(w io.Writer, head []byte, items [][]byte) error {
+	if _, err := w.Write(head[:1]); err != nil {
+		return err
+	}
+	size := len(head) + len(listEnd)
+	for _, item := range items {
+		size += len(item) + 1
+	}
+	piece := append(make([]byte, 0, min(size, listPiece)), head[1:]...)
+	for i, item := range items {
+		if len(piece) > 0 && len(piece)+len(item)+1+len(listEnd) > cap(piece) {
+			if _, err := w.Write(piece); err != nil {
+				return err
+			}
+			piece = piece[:0]
+		}
+		if i > 0 {
+			piece = append(piece, ',')
+		}
+		piece = append(piece, item...)
+	}
+	_, err := w.Write(append(piece, listEnd...))
+	return err
+}
+
+// listKey is what the encoding of an item depends on beside the item.
+type listKey struct {
+	list    reflect.Type
+	encoder runtime.Identifier
+}
+
+// itemKey is an object as it was at some time, in lists of a kind and version.
+type itemKey struct {
+	list    int
+	uid     types.UID
+	version string
+}
+
+// rememberedItems are the encoded items that were used lately. Its methods may be
+// called concurrently.
+type rememberedItems struct {
+	budget int
+
+	mu    sync.Mutex
+	lists map[listKey]int    // numbers them
+	young map[itemKey][]byte // what was used since the rest became old
+	old   map[itemKey][]byte
+	bytes int // of the young
+}
+
+// encode returns the encoded items of a list, which nobody may change. Those that are
+// not remembered are encoded one by one.
+func (r *rememberedItems) encode(list listKey, items reflect.Value, encode func(i int) ([]byte, error)) ([][]byte, error) {
+	encoded, keys := r.find(list, items)
+	for i, key := range keys {
+		if encoded[i] != nil {
+			continue
+		}
+		item, err := encode(i)
+		if err != nil {
+			return nil, err
+		}
+		encoded[i] = item
+		r.mu.Lock()
+		r.keep(key, item)
+		r.mu.Unlock()
+	}
+	return encoded, nil
+}
+
+// find returns the encoded items of a list, nil for those that are not remembered, and
+// what they are known by.
+func (r *rememberedItems) find(list listKey, items reflect.Value) ([][]byte, []itemKey) {
+	encoded, keys := make([][]byte, items.Len()), make([]itemKey, items.Len())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	number, known := r.lists[list]
+	if !known {
+		if r.lists == nil {
+			r.lists = map[listKey]int{}
+		}
+		number = len(r.lists)
+		r.lists[list] = number
+	}
+	for i := range keys {
+		object, ok := items.Index(i).Addr().Interface().(metav1.Object)
+		if !ok {
+			continue
+		}
+		key := itemKey{number, object.GetUID(), object.GetResourceVersion()}
+		keys[i], encoded[i] = key, r.young[key]
+		if encoded[i] != nil {
+			continue
+		}
+		if encoded[i] = r.old[key]; encoded[i] != nil {
+			r.keep(key, encoded[i])
+		}
+	}
+	return encoded, keys
+}
+
+// keep remembers an encoded item. It needs mu.
+func (r *rememberedItems) keep(key itemKey, item []byte) {
+	const entry = 150 // what one takes beside its item, about
+	size := len(item) + entry
+	if key.uid == "" || key.version == "" || size > r.budget/2 {
+		return
+	}
+	if r.bytes+size > r.budget/2 {
+		r.young, r.old, r.bytes = nil, r.young, 0
+	}
+	if r.young == nil {
+		r.young = map[itemKey][]byte{}
+	}
+	r.young[key] = item
+	r.bytes += size
+}

@@ -1,0 +1,217 @@
+package convert
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/annexapi/annex/internal/define"
+	v1 "github.com/annexapi/annex/internal/shop/v1"
+	"github.com/annexapi/annex/internal/shop/v1beta1"
+)
+
+// lists returns the machinery of widgets, of which this version cannot say some.
+func lists(t *testing.T) *Machinery {
+	t.Helper()
+	k := &define.Kind{Resource: "widgets", Versions: []*define.Version{
+		{Facts: v1.API, Type: reflect.TypeFor[v1.Widget](), ListType: reflect.TypeFor[v1.WidgetList]()},
+		{
+			Facts: v1beta1.API, Type: reflect.TypeFor[v1beta1.Widget](), ListType: reflect.TypeFor[v1beta1.WidgetList](),
+			ToHub: func(in, hub runtime.Object) error { return v1beta1.WidgetToHub(in.(*v1beta1.Widget), hub.(*v1.Widget)) },
+			FromHub: func(hub, out runtime.Object) error {
+				if hub.(*v1.Widget).Spec.Size == "unspeakable" {
+					return errUnspeakable
+				}
+				return v1beta1.WidgetFromHub(hub.(*v1.Widget), out.(*v1beta1.Widget))
+			},
+		},
+	}}
+	server := &define.Server{Name: "shop", Groups: []define.Group{{Name: "shop.example.com", Kinds: []*define.Kind{k}}}}
+	if err := define.Check(server); err != nil {
+		t.Fatal(err)
+	}
+	m, err := New(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+var (
+	errUnspeakable = errors.New("unspeakable")
+	hubVersion     = schema.GroupVersion{Group: "shop.example.com", Version: "v1"}
+	betaVersion    = schema.GroupVersion{Group: "shop.example.com", Version: "v1beta1"}
+)
+
+func widgets(count int, version string) *v1.WidgetList {
+	list := &v1.WidgetList{ListMeta: metav1.ListMeta{ResourceVersion: version, Continue: "c<>"}, Items: []v1.Widget{}}
+	for i := range count {
+		list.Items = append(list.Items, v1.Widget{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: fmt.Sprintf("widget-%d", i), UID: types.UID(fmt.Sprint("u", i)), ResourceVersion: fmt.Sprint(10 + i),
+				Annotations: map[string]string{"text": "<&>  \" ]}\n\u2028"},
+			},
+			Spec: v1.WidgetSpec{Size: "small", Parts: []v1.Part{{Name: "p", Count: int32(i)}}},
+		})
+	}
+	return list
+}
+
+func plainJSON(m *Machinery) runtime.Serializer {
+	info, _ := runtime.SerializerInfoForMediaType(m.Codecs.SupportedMediaTypes(), runtime.ContentTypeJSON)
+	return info.Serializer
+}
+
+// writes keeps what is written, and in what pieces.
+type writes struct {
+	bytes.Buffer
+	sizes []int
+}
+
+func (w *writes) Write(p []byte) (int, error) {
+	w.sizes = append(w.sizes, len(p))
+	return w.Buffer.Write(p)
+}
+
+func TestListsAreEncodedAsByUpstream(t *testing.T) {
+	m := lists(t)
+	ours := m.Serializer()
+	for _, gv := range []schema.GroupVersion{hubVersion, betaVersion} {
+		for _, info := range m.Codecs.SupportedMediaTypes() {
+			for _, s := range []runtime.Serializer{info.Serializer, info.PrettySerializer, info.StrictSerializer} {
+				if s == nil || info.MediaType == runtime.ContentTypeProtobuf {
+					continue
+				}
+				for _, count := range []int{0, 1, 2, 1000} {
+					for range 2 { // the second time, items are remembered
+						list := widgets(count, "77")
+						var want bytes.Buffer
+						if err := m.Codecs.EncoderForVersion(s, gv).Encode(list.DeepCopyObject(), &want); err != nil {
+							t.Fatal(err)
+						}
+						encoder := ours.EncoderForVersion(s, gv)
+						got, allocated := &writes{}, &writes{}
+						if err := encoder.Encode(list, got); err != nil || got.String() != want.String() {
+							t.Fatalf("%s of %d items in %s: %v\n%.200s\nupstream:\n%.200s", info.MediaType, count, gv, err, got, &want)
+						}
+						if !reflect.DeepEqual(list, widgets(count, "77")) {
+							t.Fatal("encoding has changed the list")
+						}
+						encoder = runtime.NewEncoderWithAllocator(encoder.(runtime.EncoderWithAllocator), &runtime.Allocator{})
+						if err := encoder.Encode(list, allocated); err != nil || allocated.String() != want.String() {
+							t.Fatalf("%s of %d items in %s with an allocator: %v", info.MediaType, count, gv, err)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// The handler compresses what is long, and knows by the first piece whether more will
+// follow.
+func TestLongListsAreWrittenInPieces(t *testing.T) {
+	m := lists(t)
+	got := &writes{}
+	if err := m.Serializer().EncoderForVersion(plainJSON(m), hubVersion).Encode(widgets(5000, "1"), got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.sizes) < 4 || got.sizes[0] != 1 {
+		t.Errorf("written in pieces of %v", got.sizes)
+	}
+	for _, size := range got.sizes {
+		if size > listPiece {
+			t.Errorf("a piece of %d bytes", size)
+		}
+	}
+}
+
+func TestAnItemIsEncodedAnewWhenItHasChanged(t *testing.T) {
+	m := lists(t)
+	ours, upstream := m.Serializer().EncoderForVersion(plainJSON(m), betaVersion), m.Codecs.EncoderForVersion(plainJSON(m), betaVersion)
+	list := widgets(3, "1")
+	for i, change := range []func(){
+		func() {},
+		func() { list.Items[1].Spec.Size, list.Items[1].ResourceVersion = "large", "100" },
+		func() { list.Items[2].Spec.Size, list.Items[2].UID = "medium", "new" },
+		func() { list.Items[0].Spec.Size, list.Items[0].ResourceVersion = "large", "" },
+		func() { list.Items[0].Spec.Size = "medium" },
+		func() { list.Items = list.Items[1:] },
+	} {
+		change()
+		var got, want bytes.Buffer
+		if err := errors.Join(ours.Encode(list, &got), upstream.Encode(list, &want)); err != nil {
+			t.Fatal(err)
+		}
+		if got.String() != want.String() {
+			t.Errorf("change %d: %s\nupstream: %s", i, &got, &want)
+		}
+	}
+}
+
+func TestAListWithAnItemThatCannotBeEncodedIsAnError(t *testing.T) {
+	m := lists(t)
+	list := widgets(3, "1")
+	list.Items[1].Spec.Size = "unspeakable"
+	for range 2 {
+		got := &writes{}
+		err := m.Serializer().EncoderForVersion(plainJSON(m), betaVersion).Encode(list, got)
+		want := m.Codecs.EncoderForVersion(plainJSON(m), betaVersion).Encode(list, &writes{})
+		if !errors.Is(err, errUnspeakable) || err.Error() != want.Error() || got.Len() > 0 {
+			t.Errorf("%v after %q; upstream: %v", err, got, want)
+		}
+	}
+}
+
+func TestRememberedItemsAreBounded(t *testing.T) {
+	r := &rememberedItems{budget: 10_000}
+	items := reflect.ValueOf(widgets(1000, "1").Items)
+	encodings := 0
+	list := func(from, to int) {
+		t.Helper()
+		got, err := r.encode(listKey{}, items.Slice(from, to), func(i int) ([]byte, error) {
+			encodings++
+			return fmt.Appendf(nil, "item %03d", from+i), nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, item := range got {
+			if want := fmt.Sprintf("item %03d", from+i); string(item) != want {
+				t.Fatalf("%q is %q", want, item)
+			}
+		}
+		if held := (len(r.young) + len(r.old)) * (150 + 8); held > r.budget {
+			t.Fatalf("%d bytes are remembered, of %d", held, r.budget)
+		}
+	}
+	list(0, 20)
+	list(0, 20)
+	if encodings != 20 {
+		t.Errorf("20 items were encoded %d times", encodings)
+	}
+	for i := range 900 { // what is used again stays
+		list(100+i, 101+i)
+		list(0, 10)
+	}
+	if encodings != 920 {
+		t.Errorf("what is used all the time was encoded anew: %d", encodings)
+	}
+	encodings = 0
+	list(0, 1000)
+	list(0, 1000)
+	if encodings < 1000 {
+		t.Errorf("only %d of 2000 items were encoded, with room for 60", encodings)
+	}
+	none := &rememberedItems{}
+	if got, err := none.encode(listKey{}, items.Slice(0, 2), func(int) ([]byte, error) { return []byte("x"), nil }); err != nil || len(got) != 2 || len(none.young) != 0 {
+		t.Errorf("without room: %q, %v", got, err)
+	}
+}
