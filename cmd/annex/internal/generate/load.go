@@ -238,6 +238,8 @@ func (l *loaded) candidate(p *packages.Package, req request) (*source, error) {
 	switch {
 	case err != nil:
 		return nil, err
+	case !api && !s.shared() && s.misspeltGroup() != nil:
+		return nil, s.misspeltGroup()
 	case !api && !s.shared() && explicit(s.dir):
 		return nil, noGroup(s)
 	case !api && !s.shared():
@@ -265,6 +267,17 @@ func noPackage(p *packages.Package) Problem {
 		return Problem{File: m[1], Message: "no Go files here: name the folder of a Go package, or one above it with /..."}
 	}
 	return packageProblem(p.Errors[0])
+}
+
+// misspeltGroup finds what would be +groupName if it were written right. Without it a
+// package is none to generate, which nobody would hear of.
+func (s *source) misspeltGroup() error {
+	for _, t := range s.tags {
+		if name, meant := misspelt("+"+t.text, []string{"groupName"}); meant != "" {
+			return Problem{File: t.pos.Filename, Line: t.pos.Line, Message: fmt.Sprintf("unknown marker +%s: did you mean +%s?", name, meant)}
+		}
+	}
+	return nil
 }
 
 func noGroup(s *source) Problem {

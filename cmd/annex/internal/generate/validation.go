@@ -21,6 +21,7 @@ import (
 	"k8s.io/gengo/v2/namer"
 	"k8s.io/gengo/v2/types"
 
+	"github.com/annexapi/annex/cmd/annex/internal/crd/schema"
 	"github.com/annexapi/annex/cmd/annex/internal/typo"
 )
 
@@ -147,7 +148,7 @@ func runValidationGen(ctx context.Context, m Module, req validationRequest, hidd
 	return resp, nil
 }
 
-var tagName = regexp.MustCompile(`\+(k8s:[A-Za-z][\w:-]*)`)
+var tagName = regexp.MustCompile(`\+(k8s:[\w:-]+)`)
 
 // validationTags returns the names of the tags of validation-gen in a line of a
 // comment. Tags may hold others: +k8s:eachVal=+k8s:minimum=1.
@@ -244,7 +245,16 @@ func (s *source) badTags() Problems {
 			return true
 		})
 	}
+	names, err := tagNames()
+	if err != nil {
+		return append(problems, asProblems(err)...)
+	}
 	s.eachTagLine(func(group *ast.CommentGroup, at token.Position, line string) {
+		if name, meant := misspelt(line, names); meant != "" {
+			problems = append(problems, Problem{File: at.Filename, Line: at.Line, Message: fmt.Sprintf(
+				"unknown marker +%s: did you mean +%s?", name, meant)})
+			return
+		}
 		known, unknown := validationTags(line)
 		for _, name := range unknown {
 			message := fmt.Sprintf("+%s is no tag of any generator: remove it", name)
@@ -259,6 +269,52 @@ func (s *source) badTags() Problems {
 		}
 	})
 	return problems
+}
+
+// plainTags are tags without a family that this package and the generators read, beside
+// those that controller-tools does.
+var plainTags = []string{"default", "enum", "groupName", "versionName", "groupGoName", "patchStrategy", "patchMergeKey", "genclient", "protobuf"}
+
+// tagNames are the names of all tags that somebody reads.
+func tagNames() ([]string, error) {
+	names, err := schema.MarkerNames()
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Concat(names, plainTags, otherTags, validationTagNames()), func(name string) bool { return name == "" }), nil
+}
+
+var anyTag = regexp.MustCompile(`^\+([A-Za-z0-9][\w:-]*)(?:$|[=(])`)
+
+// misspelt returns the name of the tag in a line, and what was meant, if it is a typing
+// mistake away from a tag of names. What is in a family by its prefix is left to those
+// that read the family.
+func misspelt(line string, names []string) (name, meant string) {
+	m := anyTag.FindStringSubmatch(line)
+	if m == nil {
+		return "", ""
+	}
+	name = m[1]
+	family, rest, inFamily := strings.Cut(name, ":")
+	switch {
+	case slices.Contains(names, name), inFamily && (family == "kubebuilder" || family == "k8s"):
+		return name, ""
+	case slices.Contains(names, family):
+		return name, typo.Nearest(name, slices.DeleteFunc(slices.Clone(names), func(known string) bool { return !strings.HasPrefix(known, family+":") }))
+	}
+	if near := typo.Nearest(name, names); near != "" {
+		return name, near
+	}
+	// The name of an argument may follow that of the marker.
+	if i := strings.LastIndex(name, ":"); i > 0 {
+		if near := typo.Nearest(name[:i], names); strings.Contains(near, ":") {
+			return name, near + name[i:]
+		}
+	}
+	if near := typo.Nearest(family, []string{"kubebuilder", "genclient"}); inFamily && near != "" {
+		return name, near + ":" + rest
+	}
+	return name, ""
 }
 
 // likeliest returns the known tag that name is a typing error of, or nothing.

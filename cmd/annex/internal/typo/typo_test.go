@@ -25,3 +25,15 @@ func TestDistanceCountsLettersToInsertRemoveOrReplace(t *testing.T) {
 		}
 	}
 }
+
+func TestNearest(t *testing.T) {
+	known := []string{"optional", "enum", "listType", "kubebuilder:default"}
+	for name, want := range map[string]string{
+		"optinal": "optional", "Optional": "optional", "lisTtype": "listType", "kubebuilderd:efault": "kubebuilder:default",
+		"enm": "enum", "neum": "enum", "menu": "enum", "genus": "", "options": "", "custom": "", "": "",
+	} {
+		if got := typo.Nearest(name, known); got != want {
+			t.Errorf("%q: %q, want %q", name, got, want)
+		}
+	}
+}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"go/ast"
 	"go/token"
+	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -22,6 +24,48 @@ var foreign = []string{"object", "rbac", "webhook", "webhookconfiguration", "sca
 func isForeign(name string) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(name, prefix), ":")
 	return slices.Contains(foreign, first)
+}
+
+// objectMarkers are those of the generators that look at the same types: deep copies and
+// apply configurations.
+var objectMarkers = []string{prefix + "object:root", prefix + "object:generate", prefix + "ac:generate", prefix + "ac:output:package"}
+
+// misspeltObject returns what was meant by a marker of those families that neither knows.
+func misspeltObject(name string) string {
+	if family, _, _ := strings.Cut(strings.TrimPrefix(name, prefix), ":"); family != "object" && family != "ac" {
+		return ""
+	}
+	if slices.Contains(objectMarkers, name) {
+		return ""
+	}
+	return typo.Nearest(name, objectMarkers)
+}
+
+// nearestForeign is nearest for the markers of other generators.
+func nearestForeign(name string) string {
+	if near := typo.Nearest(name, objectMarkers); near != "" {
+		return near
+	}
+	family, rest, _ := strings.Cut(strings.TrimPrefix(name, prefix), ":")
+	if near := typo.Nearest(family, foreign); near != "" {
+		return strings.TrimSuffix(prefix+near+":"+rest, ":")
+	}
+	return ""
+}
+
+// MarkerNames are the names of the markers that are understood, those of other families
+// such as listType among them, without arguments.
+func MarkerNames() ([]string, error) {
+	registry, err := newRegistry()
+	if err != nil {
+		return nil, err
+	}
+	names := slices.Clone(objectMarkers)
+	for _, definition := range registry.AllDefinitions() {
+		names = append(names, definition.Name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
 }
 
 // comment is a line of a comment that is one of kubebuilder's markers.
@@ -86,6 +130,10 @@ func (p *Packages) overlookedIn(root *loader.Package) []Problem {
 	for _, f := range root.Syntax {
 		fields := fieldLists(f)
 		for _, c := range commentsIn(f) {
+			at := p.fset.Position(c.pos)
+			if near := misspeltObject(c.name()); near != "" {
+				problems = append(problems, Problem{File: at.Filename, Line: at.Line, Column: at.Column, Message: unknownMarker(c.name(), near)})
+			}
 			if isForeign(c.name()) {
 				continue
 			}
@@ -93,14 +141,46 @@ func (p *Packages) overlookedIn(root *loader.Package) []Problem {
 			if slices.ContainsFunc(fields, func(list *ast.FieldList) bool { return list.Pos() < c.pos && c.pos < list.End() }) {
 				target = []markers.TargetType{markers.DescribesField}
 			}
-			if slices.ContainsFunc(target, func(t markers.TargetType) bool { return p.registry.Lookup("+"+c.text, t) != nil }) {
+			if i := slices.IndexFunc(target, func(t markers.TargetType) bool { return p.registry.Lookup("+"+c.text, t) != nil }); i >= 0 {
+				if message := unknownArgument(p.registry.Lookup("+"+c.text, target[i]), c); message != "" {
+					problems = append(problems, Problem{File: at.Filename, Line: at.Line, Column: at.Column, Message: message})
+				}
 				continue
 			}
-			at := p.fset.Position(c.pos)
 			problems = append(problems, Problem{File: at.Filename, Line: at.Line, Column: at.Column, Message: p.advice(c, target[0])})
 		}
 	}
 	return problems
+}
+
+var argumentUnknown = regexp.MustCompile(`unknown argument "([^"]*)"`)
+
+// unknownArgument says which argument a marker does not have; nothing if it has them all.
+func unknownArgument(definition *markers.Definition, c comment) string {
+	_, err := definition.Parse("+" + c.text)
+	if err == nil {
+		return ""
+	}
+	unknown := argumentUnknown.FindStringSubmatch(err.Error())
+	if unknown == nil {
+		return ""
+	}
+	known := slices.Sorted(maps.Keys(definition.Fields))
+	if near := typo.Nearest(unknown[1], known); near != "" {
+		return fmt.Sprintf("+%s has no argument %s: did you mean %s?", definition.Name, unknown[1], near)
+	}
+	return fmt.Sprintf("+%s has no argument %s: it has %s", definition.Name, unknown[1], strings.Join(known, ", "))
+}
+
+var parserError = regexp.MustCompile(`\(at <input>:\d+:\d+\)`)
+
+// withoutEchoes leaves out what the parser says of a marker that a better message is about.
+func withoutEchoes(problems []Problem) []Problem {
+	return slices.DeleteFunc(slices.Clone(problems), func(p Problem) bool {
+		return parserError.MatchString(p.Message) && slices.ContainsFunc(problems, func(other Problem) bool {
+			return other.File == p.File && other.Line == p.Line && !parserError.MatchString(other.Message)
+		})
+	})
 }
 
 // fieldLists are the places between the braces of struct types.
@@ -127,20 +207,36 @@ func (p *Packages) advice(c comment, target markers.TargetType) string {
 		}
 	}
 	if near := p.nearest(c.name(), target); near != "" {
-		return fmt.Sprintf("unknown marker +%s: did you mean +%s?", c.name(), near)
+		return unknownMarker(c.name(), near)
+	}
+	if near := nearestForeign(c.name()); near != "" {
+		return unknownMarker(c.name(), near)
 	}
 	return fmt.Sprintf("unknown marker +%s: controller-tools has none of this name, remove it or see its list of markers", c.name())
 }
 
-// nearest returns the known marker that is a typing mistake away, or nothing.
+func unknownMarker(name, near string) string {
+	return fmt.Sprintf("unknown marker +%s: did you mean +%s?", name, near)
+}
+
+// nearest returns the known marker that is a typing mistake away, or nothing. Behind the
+// name of one with arguments stands the name of its first.
 func (p *Packages) nearest(name string, target markers.TargetType) string {
 	best, distance := "", 4
 	for _, def := range p.registry.AllDefinitions() {
 		if def.Target != target {
 			continue
 		}
-		if d := typo.Distance(name, def.Name); d < distance || d == distance && def.Name < best {
-			best, distance = def.Name, d
+		known := []string{def.Name}
+		if !def.AnonymousField() {
+			for argument := range def.Fields {
+				known = append(known, def.Name+":"+argument)
+			}
+		}
+		for _, known := range known {
+			if d := typo.Distance(name, known); d < distance || d == distance && known < best {
+				best, distance = known, d
+			}
 		}
 	}
 	return best

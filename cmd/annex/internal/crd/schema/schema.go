@@ -52,11 +52,19 @@ func Load(dir string, patterns ...string) (*Packages, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load packages: %w", err)
 	}
+	registry, err := newRegistry()
+	if err != nil {
+		return nil, err
+	}
+	return &Packages{fset: fset, roots: roots, registry: registry}, nil
+}
+
+func newRegistry() (*markers.Registry, error) {
 	registry := &markers.Registry{}
 	if err := crdmarkers.Register(registry); err != nil {
 		return nil, fmt.Errorf("register markers: %w", err)
 	}
-	return &Packages{fset: fset, roots: roots, registry: registry}, nil
+	return registry, nil
 }
 
 // Paths are the import paths of the packages that were matched.
@@ -96,7 +104,7 @@ func (p *Packages) definitions() ([]apiextensionsv1.CustomResourceDefinition, []
 		}
 	}
 	slices.SortFunc(all, func(a, b apiextensionsv1.CustomResourceDefinition) int { return strings.Compare(a.Name, b.Name) })
-	return all, append(problems, p.problems()...)
+	return all, withoutEchoes(append(problems, p.problems()...))
 }
 
 // Version returns, by kind, the CustomResourceDefinitions of one of the packages, which
@@ -142,7 +150,7 @@ func (p *Packages) Version(path string) (map[string]apiextensionsv1.CustomResour
 	// Another version may be served.
 	problems = slices.DeleteFunc(problems, func(p Problem) bool { return strings.Contains(p.Message, "does not serve any version") })
 	if len(problems) > 0 {
-		return nil, join(problems)
+		return nil, join(withoutEchoes(problems))
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		found, err := p.invalid(parser, crd.TypeIdent{Package: root, Name: name}, all[name])

@@ -107,6 +107,30 @@ func TestAMarkerThatWouldBeOverlookedIsAProblem(t *testing.T) {
 			"// +kubebuilder:colour=red\n\tLives int32 `json:\"lives\"`",
 			"unknown marker +kubebuilder:colour: controller-tools has none of this name, remove it or see its list of markers", 19,
 		},
+		"a typing mistake behind which an argument stands": {
+			"// +kubebuilder:validation:XValidaton:rule=\"self > 0\"\n\tLives int32 `json:\"lives\"`",
+			"unknown marker +kubebuilder:validation:XValidaton:rule: did you mean +kubebuilder:validation:XValidation:rule?", 19,
+		},
+		"a typing mistake in an argument": {
+			"// +kubebuilder:validation:XValidation:rull=\"self > 0\"\n\tLives int32 `json:\"lives\"`",
+			"+kubebuilder:validation:XValidation has no argument rull: did you mean rule?", 19,
+		},
+		"an argument that there is not": {
+			"// +kubebuilder:externalDocs:url=a,colour=red\n\tLives int32 `json:\"lives\"`",
+			"+kubebuilder:externalDocs has no argument colour: it has description, url", 19,
+		},
+		"a typing mistake in a marker of the deep copies": {
+			"// +kubebuilder:object:gnerate=false\n\tLives int32 `json:\"lives\"`",
+			"unknown marker +kubebuilder:object:gnerate: did you mean +kubebuilder:object:generate?", 19,
+		},
+		"a typing mistake in another tool's family": {
+			"// +kubebuilder:rbca:groups=a\n\tLives int32 `json:\"lives\"`",
+			"unknown marker +kubebuilder:rbca:groups: did you mean +kubebuilder:rbac:groups?", 19,
+		},
+		"a type that is made of itself": {
+			"// +kubebuilder:validation:MaxItems=3\n\tNodes []Node `json:\"nodes,omitempty\"`\n}\n\ntype Node struct {\n\t// +optional\n\tNext *Node `json:\"next,omitempty\"`",
+			"spec.nodes[].next: the Go type Node is made of itself, which no schema can say: put +kubebuilder:pruning:PreserveUnknownFields and +kubebuilder:validation:Schemaless above the field", 25,
+		},
 		"a type's marker at a field": {
 			"// +kubebuilder:subresource:status\n\tLives int32 `json:\"lives\"`",
 			"+kubebuilder:subresource:status has no effect here: it belongs above a type", 19,

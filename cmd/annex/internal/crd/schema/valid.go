@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-tools/pkg/crd"
+	"sigs.k8s.io/controller-tools/pkg/markers"
 )
 
 // judged are the parts of a definition that markers say. The rest is a server's own: an
@@ -91,8 +92,34 @@ func (f *finder) problem(e *field.Error, root *apiextensionsv1.JSONSchemaProps) 
 	case detail == "" || e.Type == field.ErrorTypeInvalid && keyword == "default" || e.Type == field.ErrorTypeNotSupported:
 		detail = e.ErrorBody()
 	}
+	if t := recursive(place.goType); t != nil && e.Type == field.ErrorTypeRequired && keyword == "type" {
+		detail = fmt.Sprintf("the Go type %s is made of itself, which no schema can say: "+
+			"put +kubebuilder:pruning:PreserveUnknownFields and +kubebuilder:validation:Schemaless above the field", t.Obj().Name())
+		for _, o := range place.owners {
+			if o.target == markers.DescribesField {
+				where = o.pos
+			}
+		}
+	}
 	at := f.packages.fset.Position(where)
 	return Problem{File: at.Filename, Line: at.Line, Column: at.Column, Message: what + ": " + inMarkers(detail)}
+}
+
+// recursive returns the struct that a type is, or points to, if that is made of itself.
+func recursive(t types.Type) *types.Named {
+	for t != nil {
+		t = types.Unalias(t)
+		p, ok := t.Underlying().(*types.Pointer)
+		if !ok {
+			break
+		}
+		t = p.Elem()
+	}
+	named, ok := t.(*types.Named)
+	if !ok || !madeOf(t, named, map[types.Type]bool{}) {
+		return nil
+	}
+	return named
 }
 
 // ofKind is problem for what is said of the kind as a whole.
