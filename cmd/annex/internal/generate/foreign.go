@@ -2,6 +2,7 @@ package generate
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"go/ast"
@@ -79,7 +80,7 @@ func generateForeign(ctx context.Context, f foreign) ([]output, []string, error)
 		return nil, nil, err
 	}
 	if len(matched) != 1 || len(matched[0].GoFiles) == 0 {
-		return nil, nil, Problem{Message: fmt.Sprintf("--for %s: no such package in the module's dependencies: run go get %[1]s", f.For)}
+		return nil, nil, cmp.Or(outsideWorkspace(ctx), error(Problem{Message: fmt.Sprintf("--for %s: no such package in the module's dependencies: run go get %[1]s", f.For)}))
 	}
 	l := &loaded{fset: token.NewFileSet(), listed: map[string]*packages.Package{}}
 	packages.Visit(append(slices.Clone(matched), support...), nil, func(p *packages.Package) { l.listed[p.PkgPath] = p })

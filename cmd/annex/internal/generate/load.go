@@ -9,6 +9,7 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -16,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/mod/modfile"
 	"golang.org/x/tools/go/packages"
 	"k8s.io/gengo/v2/generator"
 	"k8s.io/gengo/v2/namer"
@@ -70,6 +72,9 @@ func list(ctx context.Context, patterns []string) (matched, support []*packages.
 			packages.NeedModule,
 	}
 	all, err := packages.Load(cfg, append(slices.Clone(patterns), supportPackages...)...)
+	if err != nil && (strings.Contains(err.Error(), "go.work") || strings.Contains(err.Error(), "workspace")) {
+		return nil, nil, cmp.Or(outsideWorkspace(ctx), listProblem(err))
+	}
 	if err != nil {
 		return nil, nil, listProblem(err)
 	}
@@ -85,9 +90,49 @@ func list(ctx context.Context, patterns []string) (matched, support []*packages.
 		}
 	}
 	if len(missing) > 0 {
-		return nil, nil, missingSupport(missing)
+		return nil, nil, cmp.Or(outsideWorkspace(ctx), error(missingSupport(missing)))
 	}
 	return matched, support, nil
+}
+
+// outsideWorkspace says that the go command works on a workspace which the module is not
+// in, and so knows no package that only the module requires; nil if that is not so.
+func outsideWorkspace(ctx context.Context) error {
+	here, err := os.Getwd()
+	if err != nil {
+		return nil
+	}
+	root, ok := moduleRoot(here)
+	if !ok {
+		return nil
+	}
+	out, err := exec.CommandContext(ctx, "go", "env", "GOWORK").Output()
+	file := strings.TrimSpace(string(out))
+	if err != nil || file == "" || file == "off" {
+		return nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil // the go command says that itself
+	}
+	work, err := modfile.ParseWork(file, text, nil)
+	if err != nil {
+		return nil
+	}
+	for _, use := range work.Use {
+		folder := filepath.FromSlash(use.Path)
+		if !filepath.IsAbs(folder) {
+			folder = filepath.Join(filepath.Dir(file), folder)
+		}
+		if folder, err = filepath.EvalSymlinks(folder); err == nil && folder == root {
+			return nil
+		}
+	}
+	message := fmt.Sprintf("%s does not know this module, and the go command works on no other: run go work use . here", file)
+	if os.Getenv("GOWORK") != "" {
+		message += ", or unset GOWORK"
+	}
+	return Problem{File: filepath.Join(root, "go.mod"), Line: 1, Message: message}
 }
 
 // missingSupport says how to get the module that support packages are in.
