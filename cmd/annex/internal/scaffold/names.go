@@ -7,6 +7,8 @@ import (
 
 	"golang.org/x/mod/module"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
@@ -36,10 +38,21 @@ func checkKind(kind string) error {
 		return misuse("--kind %q: in lower case, a kind is a DNS label of at most 63 letters and digits", kind)
 	case strings.HasSuffix(kind, "List"):
 		return misuse("--kind %q: names that end with List are those of lists", kind)
+	case inEveryGroup(kind):
+		return misuse("--kind %q: Kubernetes has a kind of this name in every group, which clients would take it for: choose another", kind)
 	case kind == "API":
 		return misuse("--kind %q: API is the name of a function that is generated", kind)
 	}
 	return nil
+}
+
+// inEveryGroup reports whether meta/v1 registers a kind of that name in every group, or
+// for all of them.
+func inEveryGroup(kind string) bool {
+	scheme := runtime.NewScheme()
+	group := schema.GroupVersion{Group: "example.com", Version: "v1"}
+	metav1.AddToGroupVersion(scheme, group)
+	return scheme.Recognizes(group.WithKind(kind)) || scheme.Recognizes(metav1.Unversioned.WithKind(kind))
 }
 
 // unexported is a kind in camelCase: jenkinsService, httpRoute.
