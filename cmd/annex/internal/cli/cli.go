@@ -43,7 +43,7 @@ func Main(module Module, args []string, stdin io.Reader, stdout, stderr io.Write
 	started := false
 	root.PersistentPreRun = func(*cobra.Command, []string) { started = true }
 
-	err := root.ExecuteContext(ctx)
+	verb, err := root.ExecuteContextC(ctx)
 	var usage usageError
 	switch {
 	case err == nil:
@@ -51,7 +51,7 @@ func Main(module Module, args []string, stdin io.Reader, stdout, stderr io.Write
 	case errors.Is(err, errReported):
 		return exitFailure
 	case !started || errors.As(err, &usage):
-		fmt.Fprintf(stderr, "annex: %v\nSee annex --help.\n", err)
+		fmt.Fprintf(stderr, "annex: %v\nSee %s --help.\n", err, verb.CommandPath())
 		return exitUsage
 	}
 	fmt.Fprintf(stderr, "annex: %v\n", err)
@@ -88,5 +88,6 @@ func newRoot(module Module) *cobra.Command {
 		newVersion(),
 		newWorker(),
 	)
+	completeValues(root)
 	return root
 }

@@ -55,7 +55,7 @@ interrupt leaves it there; annex uninstall takes it away.`,
 			}
 			p, err := findServed(cmd.Context(), args[:at])
 			if err != nil {
-				return usageError{fmt.Errorf("run: %w", err)}
+				return fmt.Errorf("run: %w", err)
 			}
 			self, err := os.Executable()
 			if err != nil {
@@ -130,7 +130,7 @@ PACKAGE is the server's main package; the default is the one beside go.mod.`,
 			}
 			p, err := findServed(cmd.Context(), args[:at])
 			if err != nil {
-				return usageError{fmt.Errorf("describe: %w", err)}
+				return fmt.Errorf("describe: %w", err)
 			}
 			err = dev.Once(cmd.Context(), dev.Options{
 				Dir: p.dir, Package: p.main, Args: append([]string{"describe"}, args[at:]...),
@@ -158,7 +158,7 @@ func findServed(ctx context.Context, args []string) (served, error) {
 	case 1:
 		main = args[0]
 	default:
-		return served{}, fmt.Errorf("unexpected argument %q: name one package, and flags of the server after --", args[1])
+		return served{}, usageError{fmt.Errorf("unexpected argument %q: name one package, and flags of the server after --", args[1])}
 	}
 	found, err := dev.FindPackage(ctx, main)
 	if err != nil {

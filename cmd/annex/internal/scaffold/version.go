@@ -227,6 +227,34 @@ func findKind(dir, group, kind string) (*projectKind, error) {
 	return k, nil
 }
 
+// Kind is a kind that a project's definition writes out.
+type Kind struct{ Group, Kind string }
+
+// Kinds returns the kinds of the project that dir is in, as far as they can be read; dir
+// is the current folder if it is empty. It is meant for offering them to people, and
+// returns none where nothing can be read.
+func Kinds(dir string) []Kind {
+	p, err := findProject(dir)
+	if err != nil {
+		return nil
+	}
+	groups, err := p.groupNames()
+	if err != nil {
+		return nil
+	}
+	var all []Kind
+	for _, group := range groups {
+		kinds, err := p.kinds(group)
+		if err != nil {
+			continue
+		}
+		for _, k := range kinds {
+			all = append(all, Kind{group, k.kind})
+		}
+	}
+	return all
+}
+
 // groupNames are the names of all groups that are written out.
 func (p *project) groupNames() ([]string, error) {
 	groups, err := p.groups()

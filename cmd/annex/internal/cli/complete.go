@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/annexapi/annex/cmd/annex/internal/scaffold"
+)
+
+// completeValues lets shells complete the values of flags, by the flags' names, which mean
+// the same in all verbs. What cannot be found out completes to nothing.
+func completeValues(cmd *cobra.Command) {
+	for name, values := range map[string]cobra.CompletionFunc{
+		"output":   cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp),
+		"group":    completeGroup,
+		"kind":     completeKind,
+		"against":  completeCommit,
+		"version":  noCompletion,
+		"name":     noCompletion,
+		"resource": noCompletion,
+		"clients":  completeFolder,
+		"dir":      completeFolder,
+		"replace":  completeFolder,
+	} {
+		if cmd.LocalFlags().Lookup(name) == nil {
+			continue
+		}
+		// It fails for a flag that is not there, and for one that has a function.
+		_ = cmd.RegisterFlagCompletionFunc(name, values)
+	}
+	for _, sub := range cmd.Commands() {
+		completeValues(sub)
+	}
+}
+
+func noCompletion(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return nil, cobra.ShellCompDirectiveNoFileComp
+}
+
+func completeFolder(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return nil, cobra.ShellCompDirectiveFilterDirs
+}
+
+func completeGroup(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	var groups []string
+	for _, k := range scaffold.Kinds("") {
+		groups = append(groups, k.Group)
+	}
+	slices.Sort(groups)
+	return slices.Compact(groups), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeKind offers the kinds that are there, of the group if one is given; a verb that
+// makes one gets none.
+func completeKind(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if cmd.Flags().Lookup("resource") != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	group, _ := cmd.Flags().GetString("group")
+	var kinds []string
+	for _, k := range scaffold.Kinds("") {
+		if group == "" || k.Group == group || strings.HasPrefix(k.Group, group+".") {
+			kinds = append(kinds, k.Kind)
+		}
+	}
+	slices.Sort(kinds)
+	return slices.Compact(kinds), cobra.ShellCompDirectiveNoFileComp
+}
+
+func completeCommit(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	out, err := exec.CommandContext(cmd.Context(), "git", "for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/tags", "refs/remotes").Output()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return strings.Fields(string(out)), cobra.ShellCompDirectiveNoFileComp
+}
