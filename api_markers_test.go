@@ -30,6 +30,10 @@ const (
 	markedBetaPath = "/apis/marked.shop.example.com/v1beta1/namespaces/default/crates"
 )
 
+func markedShop() annex.Server {
+	return annex.Server{Name: "marked", Groups: []annex.Group{{Name: "marked.shop.example.com", Kinds: []annex.Kind{markedCrates()}}}}
+}
+
 func markedCrates() *annex.KindBuilder[markedv1.Crate] {
 	return annex.KindOf[markedv1.Crate, markedv1.CrateList]("crates", markedv1.API).
 		Versions(annex.Version(markedv1beta1.API, markedv1beta1.ToHub, markedv1beta1.FromHub))

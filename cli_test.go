@@ -28,6 +28,7 @@ import (
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"shop":     func() { annex.Main(shop()) },
+		"marked":   func() { annex.Main(markedShop()) },
 		"other":    func() { annex.Main(other()) },
 		"moved":    func() { annex.Main(moved()) },
 		"factory":  func() { annex.Main(factory()) },

@@ -207,6 +207,11 @@ func describe(k *define.Kind) description {
 	for _, s := range k.CustomSubresources {
 		d.Custom = append(d.Custom, describeCustom(s))
 	}
+	if marked := k.Hub().Structural; marked != nil {
+		for _, c := range marked.Columns() {
+			d.Columns = append(d.Columns, c.Name)
+		}
+	}
 	for _, c := range k.Columns {
 		d.Columns = append(d.Columns, c.Name)
 	}
