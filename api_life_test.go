@@ -216,3 +216,18 @@ func more(now, before map[string][]string) []string {
 	}
 	return left
 }
+
+func TestAKindWithoutGenerationLeavesItToItsClients(t *testing.T) {
+	t.Parallel()
+	instance, _ := run(t, annex.Server{Name: "plain", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
+		annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).WithoutGeneration(),
+	}}}}, annex.Options{Storage: annex.Memory})
+	c := clientOf(t, instance)
+	const path = "/apis/shop.example.com/v1/namespaces/default/widgets"
+	if w := c.post(path, widget("w")).want(201).widget(); w.Generation != 0 {
+		t.Errorf("created with generation %d", w.Generation)
+	}
+	if w := c.patch("application/merge-patch+json", path+"/w", spec(fields{"size": "large"})).want(200).widget(); w.Generation != 0 || w.Spec.Size != "large" {
+		t.Errorf("changed to %+v", w)
+	}
+}

@@ -253,6 +253,15 @@ func (k *KindBuilder[T]) WithoutStatus() *KindBuilder[T] {
 	return k
 }
 
+// WithoutGeneration leaves metadata.generation alone, as Kubernetes does with kinds that
+// have no spec to count, such as ConfigMap. Otherwise it is 1 in a new object, and rises
+// with every change but of metadata and of a status with an endpoint of its own, whatever
+// clients say. It is for kinds that have to be stored as another server stores them.
+func (k *KindBuilder[T]) WithoutGeneration() *KindBuilder[T] {
+	k.kind.WithoutGeneration = true
+	return k
+}
+
 // Scale serves /scale. The paths lead to int32 fields that exist in every served
 // version, such as .spec.replicas and .status.replicas; selector is the path of a
 // string field that holds a serialized label selector, or empty.

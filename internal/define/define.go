@@ -74,8 +74,10 @@ type Kind struct {
 	// Status says that the kind serves /status; WithoutStatus, that it must not.
 	Status        bool
 	WithoutStatus bool
-	Scale         *Scale
-	Grace         *Grace
+	// WithoutGeneration kinds leave metadata.generation alone.
+	WithoutGeneration bool
+	Scale             *Scale
+	Grace             *Grace
 	// CustomSubresources are those beside /status and /scale, as declared.
 	CustomSubresources []*Subresource
 

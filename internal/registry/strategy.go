@@ -78,7 +78,9 @@ func (s strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 		status := part(obj, "Status")
 		status.SetZero()
 	}
-	accessor(obj).SetGeneration(1)
+	if !s.kind.WithoutGeneration {
+		accessor(obj).SetGeneration(1)
+	}
 	if s.kind.PrepareForCreate != nil {
 		s.kind.PrepareForCreate(ctx, obj)
 	}
@@ -91,7 +93,9 @@ func (s strategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object)
 	if s.kind.PrepareForUpdate != nil {
 		s.kind.PrepareForUpdate(ctx, obj, old)
 	}
-	s.setGeneration(obj, old)
+	if !s.kind.WithoutGeneration {
+		s.setGeneration(obj, old)
+	}
 }
 
 // setGeneration raises the generation when anything changed but metadata and a

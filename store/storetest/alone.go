@@ -18,6 +18,12 @@ import (
 
 // runCreateAlone checks what a backend promises of creates that depend on others.
 func runCreateAlone(t *testing.T, open OpenBackend, traits Traits) {
+	if traits.NotLone {
+		if _, ok := openPods(t, open, Needs{}).Interface.(store.LoneCreator); ok {
+			t.Error("it is a store.LoneCreator, which the traits deny")
+		}
+		return
+	}
 	if traits.NoLoneCreates {
 		s := openPods(t, open, Needs{})
 		if err := s.Interface.(store.LoneCreator).CreateAlone(t.Context(), podKey("ns", "a"), &example.Pod{}, nil, s.listed(t)); err == nil {

@@ -64,6 +64,8 @@ type Traits struct {
 	NoSizes bool
 	// NoLoneCreates says that CreateAlone fails, and writes nothing.
 	NoLoneCreates bool
+	// NotLone says that the storage is no store.LoneCreator.
+	NotLone bool
 	// CompactionRaises says that Compact raises the revision by one.
 	CompactionRaises bool
 }

@@ -24,12 +24,14 @@ func New() annex.Server {
 				annex.KindOf[v1beta1.Flunder, v1beta1.FlunderList]("flunders", v1beta1.API).
 					Versions(annex.Version(v1alpha1.API, v1alpha1.FlunderToHub, v1alpha1.FlunderFromHub)).
 					StoredAs("v1alpha1").
+					WithoutGeneration(). // as upstream's sample server stores them
 					Validate(v1beta1.ValidateFlunder).
 					AdmitWith(banFlunder).
 					SelectableField("spec.referenceType", func(f *v1beta1.Flunder) string { return string(f.Spec.ReferenceType) }).
 					Columns(annex.Column[v1beta1.Flunder]{Name: "Reference", Value: reference}),
 				annex.KindOf[v1alpha1.Fischer, v1alpha1.FischerList]("fischers", v1alpha1.API).
-					ClusterScoped(),
+					ClusterScoped().
+					WithoutGeneration(),
 			},
 		}},
 	}
