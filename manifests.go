@@ -81,6 +81,7 @@ the way is an error. What follows -- are more flags for serve.`,
 	flags.BoolVar(&flowControl, "enable-priority-and-fairness", true, "share the server fairly, as the cluster's flow schemas say")
 	flags.IntVar(&config.GroupPriority, "group-priority", 1000, "groupPriorityMinimum of the APIServices")
 	flags.BoolVar(&config.UserRoles, "user-roles", false, "add the namespaced kinds to the cluster's roles view, edit and admin")
+	flags.BoolVar(&config.SeparateControllers, "separate-controllers", false, "run the server's controllers in pods of their own")
 	flags.BoolVar(&config.ServiceMonitor, "service-monitor", false, "add a ServiceMonitor for the Prometheus operator")
 	flags.StringVar(&format, "format", "yaml", "yaml or json (to standard output), kustomize or helm (into a folder)")
 	flags.StringVar(&dir, "output-dir", "", "folder for kustomize and helm")

@@ -339,3 +339,52 @@ func TestAFolderOfManifestsIsWrittenAnewAndNothingElseInIt(t *testing.T) {
 		}
 	}
 }
+
+func TestSeparateControllersHaveRightsOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	definition, err := factory().Definition()
+	if err != nil {
+		t.Fatal(err)
+	}
+	accounts := func(separate bool) (server, leases string) {
+		t.Helper()
+		c := manifests.Config{Definition: definition, Image: "i", SeparateControllers: separate}
+		if err := c.Complete(); err != nil {
+			t.Fatal(err)
+		}
+		roles := map[string]string{}
+		for _, o := range objectsOf(t, &c) {
+			text, err := yaml.Marshal(o.Object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch {
+			case o.GetKind() == "StatefulSet":
+				server = string(text)
+			case o.GetKind() == "Role" && strings.Contains(string(text), definition.Name+"-controllers"):
+				roles[o.GetName()] = string(text)
+			case o.GetKind() == "RoleBinding":
+				if to, _, _ := unstructured.NestedString(o.Object, "roleRef", "name"); roles[to] != "" {
+					subjects, _, _ := unstructured.NestedSlice(o.Object, "subjects")
+					leases += subjects[0].(map[string]any)["name"].(string)
+				}
+			}
+		}
+		return server, leases
+	}
+	if server, leases := accounts(false); strings.Contains(server, "--controllers=") || leases != definition.Name {
+		t.Errorf("within the server: the Lease is for %q", leases)
+	}
+	if server, leases := accounts(true); !strings.Contains(server, "- --controllers=\n") || leases != definition.Name+"-controllers" {
+		t.Errorf("apart: the Lease is for %q; the server is\n%s", leases, server)
+	}
+	none := deployments["embedded"]
+	none.Definition, err = shop().Definition()
+	if err != nil {
+		t.Fatal(err)
+	}
+	none.Image, none.SeparateControllers = "i", true
+	if err := none.Complete(); err == nil || !strings.Contains(err.Error(), "--separate-controllers: the server has none") {
+		t.Errorf("without controllers: %v", err)
+	}
+}

@@ -31,10 +31,15 @@ var jenkinsservices = schema.GroupVersionResource{Group: cicdGroup, Version: "v1
 // permissions that its manifests give it. Its controller is in processes of its own at
 // first.
 func TestCICD(t *testing.T) {
-	permissions := cicdPermissions(t)
 	admin := newKubectl(t, host.Admin())
-	admin.given(permissions, "apply", "-f", "-")
+	// The controllers are apart, at first, and then one of the replicas runs them.
+	admin.given(cicdPermissions(t, "--separate-controllers"), "apply", "-f", "-")
+	admin.given(cicdPermissions(t), "apply", "-f", "-")
 	account, err := host.ServiceAccount(ending(t), "cicd", "cicd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	controllers, err := host.ServiceAccount(ending(t), "cicd", "cicd-controllers")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +50,7 @@ func TestCICD(t *testing.T) {
 
 	ns := namespace(t)
 	t.Run("OnlyTheSubresourceApproves", func(t *testing.T) { approvals(t, ns) })
-	t.Run("ControllersElectALeader", func(t *testing.T) { leaders(t, ns, account) })
+	t.Run("ControllersElectALeader", func(t *testing.T) { leaders(t, ns, controllers) })
 	t.Run("TheQuotaHoldsAcrossReplicas", func(t *testing.T) { tenServices(t, ns, other) })
 	t.Run("ANamespaceWaitsForItsInstances", func(t *testing.T) {
 		startCICD(t, "cicd-3", account, etcd, "--controllers=*")
@@ -54,10 +59,10 @@ func TestCICD(t *testing.T) {
 }
 
 // cicdPermissions are the parts of the sample's manifests that give it permissions.
-func cicdPermissions(t *testing.T) string {
+func cicdPermissions(t *testing.T, flags ...string) string {
 	t.Helper()
 	var parts []string
-	for document := range strings.SplitSeq(runs(t, filepath.Join(bin, "cicd"), "manifests", "--image", "registry.example.com/cicd:v1"), "\n---\n") {
+	for document := range strings.SplitSeq(runs(t, filepath.Join(bin, "cicd"), append([]string{"manifests", "--image", "registry.example.com/cicd:v1"}, flags...)...), "\n---\n") {
 		var object metav1.TypeMeta
 		if err := yaml.Unmarshal([]byte(document), &object); err != nil {
 			t.Fatal(err)
@@ -231,8 +236,6 @@ func approvals(t *testing.T, ns string) {
 // on once the Lease has ended.
 func leaders(t *testing.T, ns string, account *rest.Config) {
 	admin := newKubectl(t, host.Admin())
-	admin.must("create", "clusterrole", "cicd-controllers", "--verb=get,list,watch,update", "--resource=jenkinsservices."+cicdGroup+",jenkinsservices."+cicdGroup+"/status")
-	admin.must("create", "clusterrolebinding", "cicd-controllers", "--clusterrole=cicd-controllers", "--serviceaccount=cicd:cicd")
 	first := startControllers(t, "cicd-controllers-1", account)
 	running := func(instances string) {
 		t.Helper()

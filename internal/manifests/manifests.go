@@ -74,6 +74,9 @@ type Config struct {
 	UserRoles bool
 	// ServiceMonitor adds one, for the Prometheus operator.
 	ServiceMonitor bool
+	// SeparateControllers runs the server's controllers in pods of their own, which elect a
+	// leader, with rights of their own.
+	SeparateControllers bool
 	// Args are arguments for serve, after all others.
 	Args []string
 }
@@ -175,6 +178,9 @@ func (c *Config) check() error {
 	if err := host.Check(host.Options{DisableAdmissionPlugins: c.DisablePlugins}); err != nil {
 		problems = append(problems, err)
 	}
+	if c.SeparateControllers && len(c.Definition.Controllers) == 0 {
+		add("--separate-controllers: the server has none")
+	}
 	if c.GroupPriority < 1 || c.GroupPriority > 20000 {
 		add("--group-priority %d is not between 1 and 20000", c.GroupPriority)
 	}
@@ -193,6 +199,9 @@ func (c *Config) Objects() ([]*unstructured.Unstructured, error) {
 	}
 	b.add(c.service(), c.networkPolicy())
 	b.add(c.workload()...)
+	if c.SeparateControllers {
+		b.add(c.controllers()...)
+	}
 	if c.ServiceMonitor {
 		b.add(c.serviceMonitor()...)
 	}

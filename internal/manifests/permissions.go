@@ -81,8 +81,8 @@ func (c *Config) permissions() []runtime.Object {
 // name. Those are made beforehand, for a permission to create cannot be bound to a name.
 func (c *Config) ownRules() (rules []rbacv1.PolicyRule, named []runtime.Object) {
 	lease := func(name string) {
-		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{coordinationv1.GroupName}, Resources: []string{"leases"}, ResourceNames: []string{name}, Verbs: []string{"get", "update", "patch"}})
-		named = append(named, &coordinationv1.Lease{TypeMeta: metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"}, ObjectMeta: c.meta(name)})
+		rules = append(rules, leaseRule(name))
+		named = append(named, c.lease(name))
 	}
 	if c.Certificates == SelfCertified {
 		name := c.servingSecret()
@@ -92,10 +92,18 @@ func (c *Config) ownRules() (rules []rbacv1.PolicyRule, named []runtime.Object) 
 		// Whether the server is wanted any more.
 		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{"apps"}, Resources: []string{c.workloadResource()}, ResourceNames: []string{c.Name}, Verbs: []string{"get"}})
 	}
-	if len(c.Definition.Controllers) > 0 {
+	if len(c.Definition.Controllers) > 0 && !c.SeparateControllers {
 		lease(c.Definition.Name + "-controllers")
 	}
 	return rules, named
+}
+
+func leaseRule(name string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{APIGroups: []string{coordinationv1.GroupName}, Resources: []string{"leases"}, ResourceNames: []string{name}, Verbs: []string{"get", "update", "patch"}}
+}
+
+func (c *Config) lease(name string) runtime.Object {
+	return &coordinationv1.Lease{TypeMeta: metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"}, ObjectMeta: c.meta(name)}
 }
 
 // userRoles add the kinds to what the host's roles of the same names aggregate.

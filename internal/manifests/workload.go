@@ -142,6 +142,9 @@ func (c *Config) args() []string {
 	if c.WithoutFlowControl {
 		args = append(args, "--enable-priority-and-fairness=false")
 	}
+	if c.SeparateControllers {
+		args = append(args, "--controllers=")
+	}
 	return append(args, c.Args...)
 }
 
