@@ -10,6 +10,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 
@@ -98,5 +101,40 @@ func TestCells(t *testing.T) {
 	}
 	if got := fmt.Sprint(cell(metav1.Now())); !strings.HasSuffix(got, "s") {
 		t.Errorf("now: %s", got)
+	}
+}
+
+func TestAListByLabelLooksAtNoFields(t *testing.T) {
+	looked := 0
+	k := &define.Kind{Selectable: []define.SelectableField{{Path: "spec.size", Value: func(runtime.Object) string { looked++; return "large" }}}}
+	w := &v1.Widget{ObjectMeta: metav1.ObjectMeta{Name: "w", Namespace: "n", Labels: map[string]string{"a": "b"}}}
+	of := predicate(k)
+	label := func(text string) labels.Selector {
+		selector, err := labels.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return selector
+	}
+	field := func(text string) fields.Selector { return fields.ParseSelectorOrDie(text) }
+	for _, test := range []struct {
+		label  labels.Selector
+		field  fields.Selector
+		want   bool
+		looked int
+	}{
+		{label("a=b"), fields.Everything(), true, 0},
+		{label("a=b"), nil, true, 0},
+		{label("a!=b"), fields.Everything(), false, 0},
+		{label("a=b"), field("spec.size=large"), true, 1},
+		{label("a=b"), field("spec.size=small"), false, 1},
+		{labels.Everything(), field("metadata.name=w,metadata.namespace=n"), true, 1},
+		{labels.Everything(), field("metadata.name!=w"), false, 1},
+	} {
+		looked = 0
+		p := of(test.label, test.field)
+		if got, err := p.Matches(w); got != test.want || err != nil || looked != test.looked {
+			t.Errorf("%s, %s: %v, %v, looked at fields %d times", test.label, test.field, got, err, looked)
+		}
 	}
 }

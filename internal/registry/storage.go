@@ -228,9 +228,18 @@ func attributes(k *define.Kind) storage.AttrFunc {
 	}
 }
 
+func onlyLabels(obj runtime.Object) (labels.Set, fields.Set, error) {
+	return accessor(obj).GetLabels(), nil, nil
+}
+
 func predicate(k *define.Kind) func(labels.Selector, fields.Selector) storage.SelectionPredicate {
-	attrs := attributes(k)
+	all := attributes(k)
 	return func(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
+		attrs := all
+		if field == nil || field.Empty() {
+			// A map of fields that nobody looks at would be most of the work of a list by label.
+			attrs = onlyLabels
+		}
 		return storage.SelectionPredicate{
 			Label: label, Field: field, GetAttrs: attrs,
 			IndexLabels: k.IndexLabels, IndexFields: k.IndexFields,
