@@ -37,6 +37,10 @@ func (c *Core) recoverFailures(ctx context.Context) {
 			return
 		case <-ticker.C():
 		}
+		// Both may have come, and a store that is closed recovers no more.
+		if ctx.Err() != nil {
+			return
+		}
 		if !errors.Is(c.Health(), journal.ErrTransient) {
 			continue
 		}
