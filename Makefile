@@ -89,7 +89,7 @@ faults: ## thousands of injected faults, histories and recoveries over each jour
 	go test -p 1 ./store/... -run 'Fault|Linearizable|Error|PowerCut|FlippedBit|Handles' -count=1 -v -timeout 120m | $(SUMMARY)
 
 .PHONY: e2e
-e2e: ## kubectl, controller-runtime and informers against the sample
+e2e: cluster ## kubectl, controller-runtime and informers against the samples, alone and in a real cluster
 	go -C e2e test -count=1 ./...
 
 # The module is not in go.work, for it would raise the libraries of the others to those
