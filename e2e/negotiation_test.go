@@ -183,7 +183,7 @@ func TestKindsWithGeneratedProtobufAreServedAsProtobuf(t *testing.T) {
 		t.Fatal(err)
 	}
 	next("c")
-	if updated.Generation != 2 {
+	if updated.Spec.FlunderReference != "c" || updated.ResourceVersion == created.ResourceVersion {
 		t.Errorf("updated: %+v", updated)
 	}
 	list := &v1beta1.FlunderList{}
@@ -380,7 +380,7 @@ func TestControllerRuntimesClientSpeaksToBothKindsOfKinds(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Stop()
-	if e := <-w.ResultChan(); e.Type != watch.Added || e.Object.(*v1beta1.Flunder).Generation != 2 {
+	if e := <-w.ResultChan(); e.Type != watch.Added || e.Object.(*v1beta1.Flunder).ResourceVersion != flunder.ResourceVersion {
 		t.Errorf("watched: %+v", e)
 	}
 	if err := c.DeleteAllOf(ctx, &v1beta1.Flunder{}, client.InNamespace("shop")); err != nil {
