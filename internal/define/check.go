@@ -653,6 +653,17 @@ func (k *Kind) VersionNames() []string {
 	return names
 }
 
+// APIServiceNames are the names that APIServices for what the server serves have.
+func (s *Server) APIServiceNames() []string {
+	var names []string
+	for _, g := range s.Groups {
+		for _, gv := range g.ServedVersions() {
+			names = append(names, gv.Version+"."+gv.Group)
+		}
+	}
+	return names
+}
+
 // ServedVersions returns the group's versions that any kind serves, the
 // preferred first: as Kubernetes orders versions, stable before beta before
 // alpha, newer before older.

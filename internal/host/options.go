@@ -190,16 +190,6 @@ func loadConfigs(o Options) (configs, error) {
 	return c, nil
 }
 
-// ClientConfig is the way to the host, without the care that a Host takes of requests.
-func ClientConfig(o Options) (*rest.Config, error) {
-	config, err := loadConfig(kubeconfigFlag, o.Kubeconfig)
-	if err != nil {
-		return nil, err
-	}
-	config.UserAgent = rest.DefaultKubernetesUserAgent()
-	return config, nil
-}
-
 func loadConfig(flag, path string) (*rest.Config, error) {
 	if path == "" {
 		config, err := rest.InClusterConfig()

@@ -43,16 +43,6 @@ func (c *Config) apiServices() []runtime.Object {
 	return objects
 }
 
-func (c *Config) apiServiceNames() []string {
-	var names []string
-	for _, g := range c.Definition.Groups {
-		for _, v := range servedVersions(g) {
-			names = append(names, v+"."+g.Name)
-		}
-	}
-	return names
-}
-
 func servedVersions(g define.Group) []string {
 	var names []string
 	for _, gv := range g.ServedVersions() {

@@ -46,7 +46,7 @@ func (c *Config) hostRules() []rbacv1.PolicyRule {
 		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{need.Group}, Resources: []string{need.Resource}, Verbs: need.Verbs})
 	}
 	if c.Certificates == SelfCertified {
-		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{apiRegistration}, Resources: []string{"apiservices"}, ResourceNames: c.apiServiceNames(), Verbs: []string{"get", "patch"}})
+		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{apiRegistration}, Resources: []string{"apiservices"}, ResourceNames: c.Definition.APIServiceNames(), Verbs: []string{"get", "patch"}})
 	}
 	return rules
 }

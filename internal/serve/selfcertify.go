@@ -99,7 +99,7 @@ func (o *Options) selfCertifyNeeds(definition *define.Server) []host.Need {
 		need("", "secrets", self.ServiceNamespace, secret, "get", "list", "watch", "update", "patch"),
 		need("coordination.k8s.io", "leases", self.ServiceNamespace, secret, "get", "update", "patch"),
 	}
-	for _, name := range apiServiceNames(definition) {
+	for _, name := range definition.APIServiceNames() {
 		needs = append(needs, need("apiregistration.k8s.io", "apiservices", "", name, "get", "patch"))
 	}
 	if resource, name, ok := strings.Cut(self.Workload, "/"); ok {
@@ -114,32 +114,18 @@ func (s *Server) openSelfCertify() error {
 	if !o.Enabled {
 		return nil
 	}
-	config, err := host.ClientConfig(s.options.Host)
-	if err != nil {
-		return err
-	}
 	domain := o.ServiceName + "." + o.ServiceNamespace + ".svc"
 	names := []string{domain, domain + ".cluster.local", "localhost"}
 	secret := o.ServiceName + "-serving"
-	s.selfCertified, err = hostcerts.New(config,
+	var err error
+	s.selfCertified, err = hostcerts.New(s.hosted.ClientConfig(),
 		hostcerts.Place{Namespace: o.ServiceNamespace, Secret: secret, Lease: secret, Workload: o.Workload},
 		hostcerts.Options{
-			DNSNames: names, APIServices: apiServiceNames(s.definition),
+			DNSNames: names, APIServices: s.definition.APIServiceNames(),
 			ServiceName: o.ServiceName, ServiceNamespace: o.ServiceNamespace,
 			Lifetime: o.Lifetime, Ready: s.readyButForCertificate,
 		})
 	return err
-}
-
-// apiServiceNames are the names of the APIServices for what a server serves.
-func apiServiceNames(definition *define.Server) []string {
-	var names []string
-	for _, g := range definition.Groups {
-		for _, gv := range g.ServedVersions() {
-			names = append(names, gv.Version+"."+gv.Group)
-		}
-	}
-	return names
 }
 
 // serving is the certificate that the server shows.
