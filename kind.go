@@ -348,7 +348,7 @@ func (k *KindBuilder[T]) SelectableField(path string, value func(obj *T) string)
 // IndexFields indexes selectable fields: a list whose field selector asks for a value
 // of one, as in spec.referenceType=Fischer, looks at the objects with that value and
 // not at all of them. The first such list after a start builds the indexes. They take
-// about 150 bytes of memory for each object and field; see docs/howto.md for when
+// about 150 bytes of memory for each object and field; see docs/howto/selectors.md for when
 // that is worth it.
 func (k *KindBuilder[T]) IndexFields(paths ...string) *KindBuilder[T] {
 	for _, path := range paths {

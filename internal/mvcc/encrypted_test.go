@@ -41,7 +41,7 @@ func overwrite(t *testing.T, core *mvcc.Core, key string, data []byte) {
 	}
 }
 
-// What a cipher notices is what docs/howto.md says.
+// What a cipher notices is what docs/howto/encryption.md says.
 func TestManipulatedValuesAreNoticed(t *testing.T) {
 	for name, notices := range map[string]struct{ flipped, swapped bool }{
 		"aescbc":    {},

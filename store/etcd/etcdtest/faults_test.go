@@ -135,7 +135,7 @@ func (c *cluster) follower(leader *clusterMember) *clusterMember {
 }
 
 // startReplicas starts servers that a client can use one for another: the second
-// and the others begin with the first one's certificates, as docs/howto.md says.
+// and the others begin with the first one's certificates, as docs/howto/replicas.md says.
 func startReplicas(t *testing.T, number int, endpoints []string) []*server {
 	t.Helper()
 	var replicas []*server

@@ -236,7 +236,7 @@ func TestASlowEtcdIsNotHealthy(t *testing.T) {
 	}
 }
 
-// TestReplicasWithCertificatesOfOneAuthority is what docs/howto.md says: one serving
+// TestReplicasWithCertificatesOfOneAuthority is what docs/howto/replicas.md says: one serving
 // certificate, one authority of clients and one file of tokens for all replicas.
 func TestReplicasWithCertificatesOfOneAuthority(t *testing.T) {
 	members, a := startCluster(t, 1, nil), newAuthority(t)
