@@ -20,8 +20,8 @@ import (
 	"syscall"
 )
 
-// Main runs the server as a program with the verbs serve, controllers, storage, describe
-// and version, and exits: 0 after a verb that did its work, 2 if the command line, the
+// Main runs the server as a program with the verbs serve, controllers, manifests, storage,
+// describe and version, and exits: 0 after a verb that did its work, 2 if the command line, the
 // definition or the configuration is wrong, 1 if the server failed. SIGINT and
 // SIGTERM end a server in order, a second one ends it at once, with 1. Main is meant
 // to be all that a main function does.
