@@ -32,7 +32,6 @@ var rooms = map[string][]string{
 	"internal/controllers":         {"internal/define"},
 	"internal/manifests":           {"internal/define", "internal/host"},
 	"internal/convert":             {"internal/define", "internal/structural"},
-	"internal/convert/metaopenapi": {},
 	"internal/admit":               {"internal/define"},
 	"internal/encryption":          {"store"},
 	"internal/encryption/kmstest":  {}, // for tests
@@ -65,7 +64,7 @@ var rooms = map[string][]string{
 	"store/etcd":                   {"store"},
 	"store/storetest":              {"internal/mvcc", "store", "store/journal"},
 	"internal/serve": {
-		"internal/admit", "internal/auth", "internal/certs", "internal/controllers", "internal/convert", "internal/convert/metaopenapi", "internal/coreapi",
+		"internal/admit", "internal/auth", "internal/certs", "internal/controllers", "internal/convert", "internal/coreapi",
 		"internal/define", "internal/encryption", "internal/host", "internal/hostcerts", "internal/informer", "internal/loopback", "internal/maintenance", "internal/mvcc", "internal/registry", "internal/upstream", "internal/virtual",
 		"store", "store/embedded", "store/etcd", "store/files", "store/journal", "store/memory",
 	},

@@ -3,6 +3,8 @@ package convert
 import (
 	"net/url"
 
+	upstream "k8s.io/apiextensions-apiserver/pkg/generated/openapi"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apiserver/pkg/endpoints/openapi"
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kube-openapi/pkg/validation/spec"
@@ -10,11 +12,11 @@ import (
 	"github.com/annexapi/annex/internal/define"
 )
 
-// Definitions merges the OpenAPI definitions of all served packages. Packages
-// repeat the definitions of types that they share; those are equal. They gain what the
-// kinds' kubebuilder markers say.
+// Definitions merges the OpenAPI definitions of meta/v1 and its like, of extra, and of all
+// served packages. Packages repeat the definitions of types that they share; those are
+// equal. They gain what the kinds' kubebuilder markers say.
 func Definitions(server *define.Server, extra ...common.GetOpenAPIDefinitions) common.GetOpenAPIDefinitions {
-	sources := extra
+	sources := append([]common.GetOpenAPIDefinitions{upstream.GetOpenAPIDefinitions, intOrString}, extra...)
 	for _, k := range server.Kinds() {
 		for _, v := range k.Versions {
 			if facts := v.Facts(); facts.OpenAPI != nil {
@@ -37,6 +39,23 @@ func Definitions(server *define.Server, extra ...common.GetOpenAPIDefinitions) c
 		}
 		return merged
 	}
+}
+
+// intOrString defines the one type of apimachinery that upstream's definitions lack.
+// OpenAPI v2 cannot say oneOf, so it gets a schema of its own.
+func intOrString(common.ReferenceCallback) map[string]common.OpenAPIDefinition {
+	var of intstr.IntOrString
+	described := spec.SchemaProps{
+		Description: "IntOrString is a type that can hold an int32 or a string.  When used in JSON or YAML marshalling and unmarshalling, it produces or consumes the inner type.  This allows you to have, for example, a JSON field that can accept a name or number.",
+		Format:      of.OpenAPISchemaFormat(),
+	}
+	v2, v3 := described, described
+	v2.Type = of.OpenAPISchemaType()
+	v3.OneOf = common.GenerateOpenAPIV3OneOfSchema(of.OpenAPIV3OneOfTypes())
+	return map[string]common.OpenAPIDefinition{of.OpenAPIModelName(): common.EmbedOpenAPIDefinitionIntoV2Extension(
+		common.OpenAPIDefinition{Schema: spec.Schema{SchemaProps: v3}},
+		common.OpenAPIDefinition{Schema: spec.Schema{SchemaProps: v2}},
+	)}
 }
 
 // DefinitionsOf returns the definitions of one version's package, with what its kubebuilder

@@ -23,7 +23,6 @@ import (
 
 	"github.com/annexapi/annex/internal/auth"
 	"github.com/annexapi/annex/internal/convert"
-	"github.com/annexapi/annex/internal/convert/metaopenapi"
 	"github.com/annexapi/annex/internal/coreapi"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/loopback"
@@ -106,7 +105,7 @@ func startOn(t testing.TB, backend store.Backend, hooks hooks) *server {
 		Stores:         stores,
 		Kinds:          []*registry.Kind{kind},
 		Core:           namespaces.Storage(),
-		OpenAPI:        convert.Definitions(definition, metaopenapi.GetOpenAPIDefinitions, coreapi.OpenAPI),
+		OpenAPI:        convert.Definitions(definition, coreapi.OpenAPI),
 		Authenticator:  auth.NewAuthenticator(auth.Credentials{Tokens: []authenticator.Token{auth.LoopbackTokens(inner.Token())}}),
 		Authorizer:     authorizer,
 		Admission:      admission.NewChainHandler(namespaces.Admission()),

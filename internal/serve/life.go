@@ -22,7 +22,6 @@ import (
 	"github.com/annexapi/annex/internal/auth"
 	"github.com/annexapi/annex/internal/controllers"
 	"github.com/annexapi/annex/internal/convert"
-	"github.com/annexapi/annex/internal/convert/metaopenapi"
 	"github.com/annexapi/annex/internal/coreapi"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/host"
@@ -167,7 +166,7 @@ func (s *Server) guard(storage generic.RESTOptionsGetter) generic.RESTOptionsGet
 func (s *Server) configureLife(config *upstream.Config, hooks *admit.Hooks) error {
 	var err error
 	if s.hosted != nil {
-		config.OpenAPI = convert.Definitions(s.definition, metaopenapi.GetOpenAPIDefinitions)
+		config.OpenAPI = convert.Definitions(s.definition)
 		config.Authenticator, config.Authorizer, config.Host = s.hosted, s.hosted.Authorizer(), s.hosted
 		s.own = auth.NewAuthenticator(auth.Credentials{Tokens: []authenticator.Token{auth.LoopbackTokens(s.loopback.Token())}})
 		config.Admission, err = s.hosted.Admission(hooks)
@@ -184,7 +183,7 @@ func (s *Server) configureLife(config *upstream.Config, hooks *admit.Hooks) erro
 		return fmt.Errorf("authorization: %w", err)
 	}
 	config.Core = s.namespaces.Storage()
-	config.OpenAPI = convert.Definitions(s.definition, metaopenapi.GetOpenAPIDefinitions, coreapi.OpenAPI)
+	config.OpenAPI = convert.Definitions(s.definition, coreapi.OpenAPI)
 	config.Authenticator = auth.NewAuthenticator(credentials)
 	config.Admission = admission.NewChainHandler(s.namespaces.Admission(), hooks)
 	return nil
