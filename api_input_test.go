@@ -56,7 +56,7 @@ func TestBadInputIsAnsweredWithAStatus(t *testing.T) {
 		"a bad grace period":              {"DELETE", path + "?gracePeriodSeconds=long", "", nil, 400, metav1.StatusReasonBadRequest, "long"},
 		"too deep":                        {"POST", widgetsPath, jsonType, strings.Repeat(`{"a":`, 20000) + "1" + strings.Repeat("}", 20000), 400, metav1.StatusReasonBadRequest, "exceeded max depth"},
 		"too deep for YAML":               {"POST", widgetsPath, yamlType, strings.Repeat("[", 20000), 400, metav1.StatusReasonBadRequest, ""},
-		"a bomb of YAML":                  {"POST", widgetsPath, yamlType, bomb(), 400, metav1.StatusReasonBadRequest, ""},
+		"a bomb of YAML":                  {"POST", widgetsPath, yamlType, bomb(), 413, metav1.StatusReasonRequestEntityTooLarge, "once its aliases are replaced"},
 		"too many operations":             {"PATCH", path, jsonPatch, "[" + strings.Repeat(`{"op":"test","path":"/kind","value":"Widget"},`, 10000) + `{"op":"test","path":"/kind","value":"Widget"}]`, 413, metav1.StatusReasonRequestEntityTooLarge, "The allowed maximum operations in a JSON patch is 10000, got 10001"},
 		"a patch that copies without end": {"PATCH", path, jsonPatch, copies(), 422, metav1.StatusReasonInvalid, ""},
 	} {

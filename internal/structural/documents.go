@@ -14,6 +14,8 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"github.com/annexapi/annex/internal/yamlsize"
 )
 
 // Decode completes what a decoder made of the bytes that a client sent, in JSON or YAML:
@@ -58,9 +60,16 @@ func (v *Version) Decode(data []byte, decoded, into runtime.Object, failure erro
 	return target, nil
 }
 
+// largest is how large YAML may be when its aliases have been replaced: as a request's
+// body may be.
+const largest = 3 << 20
+
 func parse(data []byte) (map[string]any, error) {
 	if trimmed := bytes.TrimSpace(data); len(trimmed) == 0 || trimmed[0] != '{' {
-		var err error
+		err := yamlsize.Check(data, largest)
+		if err != nil {
+			return nil, err
+		}
 		if data, err = yaml.YAMLToJSON(data); err != nil {
 			return nil, err
 		}

@@ -34,7 +34,9 @@ func chain(config Config, text textOnly) func(http.Handler, *server.Config) http
 			handler = withSent(handler, marked)
 		}
 		handler = withReasons(handler, config.Ready)
-		if connected := connectedOf(config.Definition); len(connected) > 0 {
+		connected := connectedOf(config.Definition)
+		handler = withBodies(handler, connected, c)
+		if len(connected) > 0 {
 			handler = withConnectionsEnding(handler, connected, config.Stopping)
 			handler = withUpgradePermission(handler, connected, c)
 		}

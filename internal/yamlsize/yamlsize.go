@@ -1,0 +1,93 @@
+// Package yamlsize bounds what a YAML document becomes when its aliases are replaced by
+// what they stand for. Libraries replace them while they decode: 200 KB that name one
+// long string 5,000 times are a gigabyte of JSON, and several in memory. The package
+// reads the document without replacing anything, and so can say so before.
+package yamlsize
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+
+	yaml "go.yaml.in/yaml/v3"
+)
+
+// TooLargeError says that a document is larger than its limit once its aliases are
+// replaced.
+type TooLargeError struct {
+	Limit int // in bytes
+}
+
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("the YAML is larger than %d bytes once its aliases are replaced by what they stand for; write fewer aliases, or send it in parts", e.Limit)
+}
+
+// Check returns a *TooLargeError if the first document in data, which is the one that
+// readers of a single document read, is larger than limit bytes once its aliases, those
+// of merge keys too, are replaced. A value counts its own bytes and one more for what
+// separates it from the next, so that a document without aliases is never larger than
+// its text, and one that passes costs its reader no more than such a document of limit
+// bytes does. Every other error says that data with aliases is no YAML; data without
+// aliases is not parsed. Memory and time are those of a text of the length of data.
+func Check(data []byte, limit int) error {
+	// An alias needs both characters, in every encoding of YAML.
+	if bytes.IndexByte(data, '&') < 0 || bytes.IndexByte(data, '*') < 0 {
+		return nil
+	}
+	var document yaml.Node
+	if err := yaml.Unmarshal(data, &document); err != nil {
+		return err
+	}
+	m := measure{anchors: map[*yaml.Node]int{}}
+	switch size, err := m.of(&document); {
+	case err != nil:
+		return err
+	case m.aliases && size > limit:
+		return &TooLargeError{Limit: limit}
+	}
+	return nil
+}
+
+// measure adds up sizes.
+type measure struct {
+	anchors map[*yaml.Node]int // sizes of values with an anchor; unknown while they are measured
+	aliases bool
+}
+
+// unknown is the size of a value that is being measured.
+const unknown = -1
+
+func (m *measure) of(n *yaml.Node) (int, error) {
+	if n.Kind == yaml.AliasNode {
+		m.aliases = true
+		n = n.Alias
+	}
+	if n.Anchor == "" {
+		return m.sum(n)
+	}
+	switch size, known := m.anchors[n]; {
+	case known && size == unknown:
+		return 0, fmt.Errorf("yaml: line %d: anchor %q contains itself", n.Line, n.Anchor)
+	case known:
+		return size, nil
+	}
+	m.anchors[n] = unknown
+	size, err := m.sum(n)
+	m.anchors[n] = size
+	return size, err
+}
+
+func (m *measure) sum(n *yaml.Node) (int, error) {
+	size := len(n.Value) + 1
+	for _, inner := range n.Content {
+		more, err := m.of(inner)
+		if err != nil {
+			return 0, err
+		}
+		if size > math.MaxInt-more {
+			return math.MaxInt, nil
+		}
+		size += more
+	}
+	return size, nil
+}
