@@ -47,8 +47,9 @@ type KindBuilder[T any] struct {
 //
 // The kind is namespaced and serves all verbs in all its versions, and the
 // subresource /status if T has a field Status. If its package has kubebuilder markers,
-// they decide about that, the scope, names, columns and whatever else they say, and what
-// is said here adds to it; see docs/reference/markers.md.
+// they decide about the scope, names, columns and whatever else they say, and what is
+// said here adds to it; about /status decide markers above T itself. See
+// docs/reference/markers.md.
 func KindOf[T, L any, PT object[T], PL list[L]](resource string, facts func() api.Facts) *KindBuilder[T] {
 	t := reflect.TypeFor[T]()
 	hub := &define.Version{Facts: facts, Type: t, ListType: reflect.TypeFor[L]()}

@@ -45,7 +45,8 @@ type Facts struct {
 	// CustomResources returns, by kind, the CustomResourceDefinition in JSON that the
 	// package's kubebuilder markers make: with this version alone, and without
 	// descriptions. The version has storage set if the kind is marked
-	// +kubebuilder:storageversion. The text is empty for a kind that is not to be served in
+	// +kubebuilder:storageversion, and subresources, if only empty ones, if the kind's own
+	// markers speak of them: otherwise the Go type decides about /status. The text is empty for a kind that is not to be served in
 	// this version, by +kubebuilder:skipversion or +kubebuilder:skip. Nil means that the
 	// package has no markers of kubebuilder's.
 	CustomResources func() map[string]string

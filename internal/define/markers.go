@@ -16,6 +16,7 @@ import (
 // declaration may add to but not contradict. What kubebuilder says of a kind as a whole
 // is said by the markers of its hub.
 func (c *checker) markers(where string, k *Kind) {
+	status := k.Status
 	for _, v := range k.Versions {
 		v.Structural = nil
 		if v.Facts == nil || v.Same {
@@ -33,12 +34,15 @@ func (c *checker) markers(where string, k *Kind) {
 			c.errorf(where, "version %s: its Go type is marked +kubebuilder:skipversion, or its package +kubebuilder:skip: do not serve it, or remove the marker and run annex generate", facts.GroupVersion.Version)
 			continue
 		}
-		s, err := structural.New(facts.GroupVersion.WithKind(v.Type.Name()), v.Type, definition)
+		s, err := structural.New(facts.GroupVersion.WithKind(v.Type.Name()), v.Type, definition, status)
 		if err != nil {
 			c.errorf(where, "markers of version %s: %v; run annex generate", facts.GroupVersion.Version, err)
 			continue
 		}
 		v.Structural = s
+		if v == k.Versions[0] {
+			status = s.HasStatus()
+		}
 		if !s.Served() {
 			v.Unserved = true
 		}

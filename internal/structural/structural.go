@@ -53,14 +53,18 @@ type rules struct {
 }
 
 // New reads the definition that generated code has of a version of a kind, whose Go type
-// is goType.
-func New(kind schema.GroupVersionKind, goType reflect.Type, definition string) (*Version, error) {
+// is goType. If the definition says nothing of subresources, not even that there are
+// none, status decides whether /status is served.
+func New(kind schema.GroupVersionKind, goType reflect.Type, definition string, status bool) (*Version, error) {
 	v := &Version{kind: kind, goType: goType}
 	if err := json.Unmarshal([]byte(definition), &v.Definition); err != nil {
 		return nil, fmt.Errorf("read the definition: %w", err)
 	}
 	if n := len(v.Definition.Spec.Versions); n != 1 || v.Definition.Spec.Versions[0].Name != kind.Version {
 		return nil, fmt.Errorf("the definition is not of version %s alone", kind.Version)
+	}
+	if v.version().Subresources == nil && status {
+		v.version().Subresources = &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}}
 	}
 	props := v.version().Schema
 	if props == nil || props.OpenAPIV3Schema == nil {

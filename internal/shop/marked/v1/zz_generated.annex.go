@@ -747,7 +747,8 @@ func customResources() map[string]string {
 							}
 						}
 					}
-				}
+				},
+				"subresources": {}
 			}
 		]
 	}

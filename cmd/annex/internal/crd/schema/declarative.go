@@ -42,7 +42,7 @@ func (p *Packages) Export() ([]apiextensionsv1.CustomResourceDefinition, []Probl
 	marked := false
 	for _, root := range p.roots {
 		root.NeedSyntax()
-		marked = marked || p.marked(root)
+		marked = marked || Marked(root.Syntax)
 	}
 	if !marked {
 		if err := p.registerDeclarative(); err != nil {

@@ -15,7 +15,10 @@ import (
 	"github.com/annexapi/annex/cmd/annex/internal/typo"
 )
 
-const prefix = "kubebuilder:"
+const (
+	prefix     = "kubebuilder:"
+	objectRoot = prefix + "object:root"
+)
 
 // foreign are what kubebuilder's other generators read, by the beginning of their names.
 // They say nothing about how a kind is served.
@@ -28,7 +31,7 @@ func isForeign(name string) bool {
 
 // objectMarkers are those of the generators that look at the same types: deep copies and
 // apply configurations.
-var objectMarkers = []string{prefix + "object:root", prefix + "object:generate", prefix + "ac:generate", prefix + "ac:output:package"}
+var objectMarkers = []string{objectRoot, prefix + "object:generate", prefix + "ac:generate", prefix + "ac:output:package"}
 
 // misspeltObject returns what was meant by a marker of those families that neither knows.
 func misspeltObject(name string) string {
@@ -101,10 +104,11 @@ func markersIn(f *ast.File) []comment {
 	return all
 }
 
-// marked says whether a package has markers of kubebuilder's that say how its kinds are
-// served. That a type is an object, or is to be copied, says nothing of that kind.
-func (p *Packages) marked(root *loader.Package) bool {
-	for _, f := range root.Syntax {
+// Marked reports whether the files of a package, which are parsed with their comments,
+// have markers of kubebuilder's that say how its kinds are served. That a type is an
+// object, or is to be copied, says nothing of that kind.
+func Marked(files []*ast.File) bool {
+	for _, f := range files {
 		for _, c := range commentsIn(f) {
 			if !isForeign(c.name()) {
 				return true

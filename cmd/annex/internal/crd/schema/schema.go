@@ -64,6 +64,10 @@ func newRegistry() (*markers.Registry, error) {
 	if err := crdmarkers.Register(registry); err != nil {
 		return nil, fmt.Errorf("register markers: %w", err)
 	}
+	// Another generator's, but it tells which kinds were written for controller-gen.
+	if err := registry.Define(objectRoot, markers.DescribesType, markers.RawArguments(nil)); err != nil {
+		return nil, fmt.Errorf("register markers: %w", err)
+	}
 	return registry, nil
 }
 
@@ -112,6 +116,11 @@ func (p *Packages) definitions() ([]apiextensionsv1.CustomResourceDefinition, []
 // and only if, the kind is marked +kubebuilder:storageversion. A package without markers
 // of kubebuilder's about its kinds has no map, and a kind whose version is skipped is not
 // in it.
+//
+// A version has Subresources, if only empty ones, where the kind's own markers speak of
+// them: +kubebuilder:subresource, or +kubebuilder:object:root, which stands above every
+// kind that was written for controller-gen. Where they do not, the Go type decides.
+//
 // What a cluster would refuse in one of them is a Problem, too.
 func (p *Packages) Version(path string) (map[string]apiextensionsv1.CustomResourceDefinition, error) {
 	i := slices.IndexFunc(p.roots, func(root *loader.Package) bool { return root.PkgPath == path })
@@ -120,7 +129,7 @@ func (p *Packages) Version(path string) (map[string]apiextensionsv1.CustomResour
 	}
 	root := p.roots[i]
 	root.NeedSyntax()
-	if !p.marked(root) {
+	if !Marked(root.Syntax) {
 		return nil, join(slices.Concat(p.overlookedIn(root), problemsOf(root)))
 	}
 	problems := p.overlookedIn(root)
@@ -141,7 +150,14 @@ func (p *Packages) Version(path string) (map[string]apiextensionsv1.CustomResour
 			continue
 		}
 		crd.FixTopLevelMetadata(definition)
-		definition.Spec.Versions[0].Storage = info.Markers.Get("kubebuilder:storageversion") != nil
+		version := &definition.Spec.Versions[0]
+		version.Storage = info.Markers.Get("kubebuilder:storageversion") != nil
+		switch {
+		case !speaksOfSubresources(info.Markers):
+			version.Subresources = nil // controller-tools makes an empty one for columns
+		case version.Subresources == nil:
+			version.Subresources = &apiextensionsv1.CustomResourceSubresources{}
+		}
 		all[kind.Kind] = definition
 	}
 	for _, loaded := range p.reached(root) {
@@ -164,6 +180,16 @@ func (p *Packages) Version(path string) (map[string]apiextensionsv1.CustomResour
 		return nil, join(slices.Compact(problems))
 	}
 	return all, nil
+}
+
+// speaksOfSubresources reports whether a kind's markers say which subresources it has.
+// They do by naming none where the kind is marked as controller-gen's kinds are; a marker
+// of a field, or of a column, is no statement about /status.
+func speaksOfSubresources(kind markers.MarkerValues) bool {
+	if root, ok := kind.Get(objectRoot).(markers.RawArguments); ok && string(root) != "false" {
+		return true
+	}
+	return kind.Get("kubebuilder:subresource:status") != nil || kind.Get("kubebuilder:subresource:scale") != nil
 }
 
 func (p *Packages) parser() *crd.Parser {

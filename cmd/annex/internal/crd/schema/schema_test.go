@@ -86,6 +86,30 @@ type CatSpec struct {
 	}
 }
 
+func TestOnlyMarkersOfTheKindSpeakOfItsSubresources(t *testing.T) {
+	const field = "\n\ntype CatSpec struct {\n\t// +kubebuilder:validation:MaxLength=20\n\tName string `json:\"name\"`\n}\n"
+	for markers, want := range map[string]string{
+		"":                                   "null",
+		"// +kubebuilder:resource:path=cats": "null",
+		"// +kubebuilder:printcolumn:name=A,type=string,JSONPath=`.spec.name`":    "null",
+		"// +kubebuilder:object:root=false":                                       "null",
+		"// +kubebuilder:object:root=true":                                        "{}",
+		"// +kubebuilder:object:root=true\n\n// Cat is a pet.":                    "{}",
+		"// +kubebuilder:subresource:status":                                      `{"status":{}}`,
+		"// +kubebuilder:subresource:scale:specpath=.spec.n,statuspath=.status.n": `{"scale":{"specReplicasPath":".spec.n","statusReplicasPath":".status.n"}}`,
+	} {
+		packages, path := load(t, header+markers+object+field)
+		definitions, err := packages.Version(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := json.Marshal(definitions["Cat"].Spec.Versions[0].Subresources)
+		if err != nil || string(got) != want {
+			t.Errorf("%s: subresources are %s, %v; want %s", markers, got, err, want)
+		}
+	}
+}
+
 func TestAPackageWithoutMarkersHasNoDefinitions(t *testing.T) {
 	packages, path := load(t, header+"// +kubebuilder:object:root=true\n// +kubebuilder:rbac:groups=a,verbs=get"+object+"\n\ntype CatSpec struct{}\n")
 	definitions, err := packages.Version(path)
