@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"go/token"
 	"go/types"
 	"maps"
 	"os"
@@ -274,8 +275,36 @@ func (c *comparison) kinds(old, now *version, kind string) {
 	wasKey, isKey := old.pkg.PkgPath+"."+kind, now.pkg.PkgPath+"."+kind
 	was, is := c.was.types[wasKey], c.is.types[isKey]
 	at := c.is.position(is.spec.Pos())
+	wasServed, isServed := c.was.servedAs(old.pkg.PkgPath, kind), c.is.servedAs(now.pkg.PkgPath, kind)
+	if wasServed == nil || isServed == nil {
+		// A server says which resource it is and may say the scope; without one, markers do.
+		c.markedNames(at, was.marks, is.marks, kind)
+	}
+	if is.marks.has("kubebuilder:unservedversion") && !was.marks.has("kubebuilder:unservedversion") {
+		c.find(at.Filename, at.Line, "version-unserved", "", "the version is no longer served: its clients get 404; deprecate it first, and wait")
+	}
+	if wasServed == nil || c.was.served[wasKey] == wasServed {
+		// What a server builds is said once, in the hub.
+		c.definitions(wasServed, isServed, was.marks, is.marks)
+		if wasServed == nil || isServed != nil {
+			c.lostSubresources(at, c.was.subresources(old, was, wasServed), c.is.subresources(now, is, isServed), isServed != nil && isServed.opaque)
+		}
+		if wasServed != nil && isServed == nil && !c.is.named[isKey] {
+			c.find(at.Filename, at.Line, "kind-unserved", "", "no server passes it to KindOf any more, as the one at %s did: its clients get 404, and objects that are stored as it are found by nothing; serve it, or remove them with the last server that does", wasServed.pos.Filename)
+		}
+	}
+	oldType, ok := was.object.Type().(*types.Named)
+	newType, also := is.object.Type().(*types.Named)
+	if ok && also {
+		c.tighten(at.Filename, at.Line, "", was.marks, is.marks)
+		c.structs("", oldType, newType)
+	}
+}
+
+// markedNames compares the resource and the scope that markers give a kind.
+func (c *comparison) markedNames(at token.Position, was, is marks, kind string) {
 	for _, name := range []string{"path", "scope"} {
-		before, after := resourceArgument(was.marks, name), resourceArgument(is.marks, name)
+		before, after := resourceArgument(was, name), resourceArgument(is, name)
 		ordinary := "Namespaced"
 		if name == "path" {
 			ordinary = strings.ToLower(flect.Pluralize(kind)) // as controller-tools has it
@@ -285,15 +314,45 @@ func (c *comparison) kinds(old, now *version, kind string) {
 			c.find(at.Filename, at.Line, name+"-changed", "", "+kubebuilder:resource:%s was %q and is %q: no client finds the objects any more; change it back, or make a new kind", name, before, after)
 		}
 	}
-	if is.marks.has("kubebuilder:unservedversion") && !was.marks.has("kubebuilder:unservedversion") {
-		c.find(at.Filename, at.Line, "version-unserved", "", "the version is no longer served: its clients get 404; deprecate it first, and wait")
+}
+
+// subresources are those that a version of a kind has, with what to do to keep each, as
+// far as it is written in one expression where a server is built. They are nil where that
+// cannot be told.
+func (s *source) subresources(v *version, d *declared, served *served) map[string]string {
+	if served == nil && s.named[v.pkg.PkgPath+"."+d.spec.Name.Name] {
+		return nil
 	}
-	c.definitions(c.was.served[wasKey], c.is.served[isKey])
-	oldType, ok := was.object.Type().(*types.Named)
-	newType, also := is.object.Type().(*types.Named)
-	if ok && also {
-		c.tighten(at.Filename, at.Line, "", was.marks, is.marks)
-		c.structs("", oldType, newType)
+	all := map[string]string{}
+	status := served == nil || !served.withoutStatus
+	if v.marked && (d.marks.has("kubebuilder:subresource:status", "kubebuilder:subresource:scale") || slices.Contains(d.marks["kubebuilder:object:root"], "true")) {
+		status = d.marks.has("kubebuilder:subresource:status")
+	}
+	if named, ok := d.object.Type().(*types.Named); ok && status {
+		if f, ok := s.fields(named)["status"]; ok && f.goName == "Status" {
+			all["status"] = "say +kubebuilder:subresource:status above the kind, and WithoutStatus nowhere"
+		}
+	}
+	if v.marked && d.marks.has("kubebuilder:subresource:scale") || served != nil && served.scale {
+		all["scale"] = "say +kubebuilder:subresource:scale above the kind, or Scale where it is served"
+	}
+	if served == nil {
+		return all
+	}
+	for name := range served.subresources {
+		all[name] = "keep it, or make a new version"
+	}
+	return all
+}
+
+func (c *comparison) lostSubresources(at token.Position, was, is map[string]string, opaque bool) {
+	for _, name := range slices.Sorted(maps.Keys(was)) {
+		if _, kept := is[name]; kept || is == nil || opaque && name != "status" && name != "scale" {
+			continue
+		}
+		c.find(at.Filename, at.Line, "subresource-removed", "/"+name, "was served and is not: its clients get 404%s; %s", map[string]string{
+			"status": ", and the status is written with the rest of the object, by anyone who may write that",
+		}[name], was[name])
 	}
 }
 
@@ -309,14 +368,15 @@ func resourceArgument(m marks, name string) string {
 }
 
 // definitions compares a kind as servers are built with it.
-func (c *comparison) definitions(was, is *served) {
+func (c *comparison) definitions(was, is *served, wasMarks, isMarks marks) {
 	if was == nil || is == nil {
 		return
 	}
 	if was.resource != is.resource {
 		c.find(is.pos.Filename, is.pos.Line, "path-changed", "", "the resource was %q and is %q: no client finds the objects any more, nor does the server those that are stored; change it back", was.resource, is.resource)
 	}
-	if was.clusterScoped != is.clusterScoped {
+	cluster := func(k *served, m marks) bool { return k.clusterScoped || resourceArgument(m, "scope") == "Cluster" }
+	if cluster(was, wasMarks) != cluster(is, isMarks) {
 		c.find(is.pos.Filename, is.pos.Line, "scope-changed", "", "the scope has changed: no client finds the objects any more, nor does the server those that are stored; change it back, or make a new kind")
 	}
 	for _, path := range slices.Sorted(maps.Keys(was.versions)) {
@@ -425,7 +485,7 @@ func (s *source) allMarks(f field) marks {
 
 func (c *comparison) tighten(file string, line int, path string, was, is marks) {
 	for _, what := range tightened(was, is) {
-		c.find(file, line, "validation-tightened", strings.TrimSpace(path+" ("+what+")"), "objects that were accepted are refused, also when clients only change something else in them; ask for no more than before, or make a new version")
+		c.find(file, line, "validation-tightened", strings.TrimSpace(path+" ("+what+")"), "values that were accepted are refused, in new objects and where clients change them; ask for no more than before, or make a new version")
 	}
 	if values, ok := is.enumOf(); ok {
 		old, had := was.enumOf()

@@ -18,6 +18,8 @@ import (
 	"strings"
 
 	"golang.org/x/tools/go/packages"
+
+	"github.com/annexapi/annex/cmd/annex/internal/crd/schema"
 )
 
 // source is the API of a tree of packages.
@@ -28,12 +30,14 @@ type source struct {
 	packages map[string]*packages.Package
 	types    map[string]*declared // by import path and name
 	served   map[string]*served   // by import path and name of the hub's type
+	named    map[string]bool      // types that KindOf is called with, if only in a way that is not understood
 }
 
 // version is an API package.
 type version struct {
 	name, group, version string
 	pkg                  *packages.Package
+	marked               bool // has markers of kubebuilder's that say how its kinds are served
 	kinds                []string
 	proto                map[string]map[string]int // numbers by message and field
 }
@@ -49,9 +53,27 @@ type declared struct {
 // served is a kind as a server's definition builds it.
 type served struct {
 	pos           token.Position
+	kind          string // the name of the hub's type
 	resource      string
 	clusterScoped bool
+	withoutStatus bool
+	scale         bool
+	subresources  map[string]bool
+	opaque        bool            // has subresources that are not written here
 	versions      map[string]bool // import paths of the packages of served versions
+}
+
+// servedAs finds the kind that serves a type, as its hub or as another version.
+func (s *source) servedAs(packagePath, kind string) *served {
+	if k := s.served[packagePath+"."+kind]; k != nil {
+		return k
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.served)) {
+		if k := s.served[key]; k.kind == kind && k.versions[packagePath] {
+			return k
+		}
+	}
+	return nil
 }
 
 const mode = packages.NeedName | packages.NeedFiles | packages.NeedSyntax | packages.NeedTypes | packages.NeedTypesInfo |
@@ -60,7 +82,7 @@ const mode = packages.NeedName | packages.NeedFiles | packages.NeedSyntax | pack
 // read loads what the patterns match, in a folder of a tree: the types of API packages, and
 // of others only what they say to annex.KindOf, for those may have much to compile.
 func read(ctx context.Context, root, dir string, patterns []string) (*source, error) {
-	s := &source{root: root, fset: token.NewFileSet(), versions: map[string]*version{}, packages: map[string]*packages.Package{}, types: map[string]*declared{}, served: map[string]*served{}}
+	s := &source{root: root, fset: token.NewFileSet(), versions: map[string]*version{}, packages: map[string]*packages.Package{}, types: map[string]*declared{}, served: map[string]*served{}, named: map[string]bool{}}
 	if _, err := os.Stat(dir); err != nil {
 		return s, nil // the folder did not exist
 	}
@@ -87,7 +109,7 @@ func read(ctx context.Context, root, dir string, patterns []string) (*source, er
 		s.packages[p.PkgPath] = p
 		s.declare(p)
 		if group, ok := groupOf(p.Syntax, p.CompiledGoFiles); ok {
-			v := &version{name: group + "/" + p.Name, group: group, version: p.Name, pkg: p}
+			v := &version{name: group + "/" + p.Name, group: group, version: p.Name, pkg: p, marked: schema.Marked(p.Syntax)}
 			s.versions[v.name] = v
 			v.proto = protoNumbers(filepath.Dir(p.GoFiles[0]))
 		}
@@ -438,7 +460,7 @@ func qualified(imports map[string]string, e ast.Expr) (importPath, name string, 
 
 // chain reads KindOf(...).Method(...).Method(...).
 func (s *source) chain(imports map[string]string, call *ast.CallExpr, inner map[ast.Expr]bool) {
-	kind := &served{versions: map[string]bool{}, pos: s.position(call.Pos())}
+	kind := &served{versions: map[string]bool{}, subresources: map[string]bool{}, pos: s.position(call.Pos())}
 	for {
 		method, ok := call.Fun.(*ast.SelectorExpr)
 		if !ok {
@@ -451,6 +473,18 @@ func (s *source) chain(imports map[string]string, call *ast.CallExpr, inner map[
 		switch method.Sel.Name {
 		case "ClusterScoped":
 			kind.clusterScoped = true
+		case "WithoutStatus":
+			kind.withoutStatus = true
+		case "Scale":
+			kind.scale = true
+		case "Subresources":
+			for _, argument := range call.Args {
+				if name, ok := subresourceName(imports, argument); ok {
+					kind.subresources[name] = true
+				} else {
+					kind.opaque = true
+				}
+			}
 		case "Versions":
 			for _, argument := range call.Args {
 				if importPath, unserved := versionPackage(imports, argument); importPath != "" && !unserved {
@@ -469,13 +503,44 @@ func (s *source) chain(imports map[string]string, call *ast.CallExpr, inner map[
 		return
 	}
 	hubPath, hub, isHub := qualified(imports, index.Indices[0])
-	resource, isName := call.Args[0].(*ast.BasicLit)
-	if !isHub || !isName {
+	if !isHub {
 		return
 	}
-	kind.resource = strings.Trim(resource.Value, "\"`")
+	s.named[hubPath+"."+hub] = true
+	resource, isName := call.Args[0].(*ast.BasicLit)
+	if !isName {
+		return
+	}
+	kind.kind, kind.resource = hub, strings.Trim(resource.Value, "\"`")
 	kind.versions[hubPath] = true
 	s.served[hubPath+"."+hub] = kind
+}
+
+// subresourceName is the name in annex.Subresource("NAME", ...) or annex.Connect("NAME", ...),
+// with the methods of either behind it.
+func subresourceName(imports map[string]string, e ast.Expr) (string, bool) {
+	call, ok := e.(*ast.CallExpr)
+	if !ok {
+		return "", false
+	}
+	function := call.Fun
+	switch f := function.(type) {
+	case *ast.IndexExpr:
+		function = f.X
+	case *ast.IndexListExpr:
+		function = f.X
+	}
+	if _, name, ok := qualified(imports, function); ok && (name == "Subresource" || name == "Connect") && len(call.Args) > 0 {
+		literal, ok := call.Args[0].(*ast.BasicLit)
+		if !ok {
+			return "", false
+		}
+		return strings.Trim(literal.Value, "\"`"), true
+	}
+	if method, ok := call.Fun.(*ast.SelectorExpr); ok {
+		return subresourceName(imports, method.X)
+	}
+	return "", false
 }
 
 // versionPackage is the package of annex.Version(PACKAGE.API, ...), with its methods.
