@@ -84,7 +84,7 @@ func (c *Core) append(ctx context.Context, ch change) (*write, error) {
 func (c *Core) tryAppend(ctx context.Context, ch change) (_ *write, conflicting <-chan struct{}, _ error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	if err := c.health(); err != nil {
+	if err := c.Health(); err != nil {
 		return nil, nil, readOnly(err)
 	}
 	latest, unpublished := c.newest(ch.key)
@@ -102,7 +102,7 @@ func (c *Core) tryAppend(ctx context.Context, ch change) (_ *write, conflicting 
 	}
 
 	record := c.record(ch, c.assigned+1, latest)
-	if guarded, ok := c.journal.(journal.Guarded); ok {
+	if guarded, ok := c.journal().(journal.Guarded); ok {
 		switch err := guarded.Permit(ctx, record); {
 		case errors.Is(err, journal.ErrTransient):
 			return nil, nil, readOnly(err)
@@ -111,7 +111,7 @@ func (c *Core) tryAppend(ctx context.Context, ch change) (_ *write, conflicting 
 		}
 	}
 	c.assigned++
-	wait, err := c.journal.Append(record)
+	wait, err := c.journal().Append(record)
 	if err != nil {
 		c.fail(record.Revision, err)
 		return nil, nil, outcomeUnknown(ch.key, err)
@@ -201,9 +201,9 @@ func (c *Core) settle(w *write) error {
 // unless the journal is recovered, because nobody knows what became of it. It needs
 // writing.
 func (c *Core) fail(revision uint64, err error) {
-	if c.failure == nil {
+	if c.failure.load() == nil {
 		// The error speaks of this revision, and will be told to other writers.
-		c.failure = cmp.Or(c.journal.Err(), err)
+		c.failure.store(cmp.Or(c.journal().Err(), err))
 	}
 	if c.failedAt == 0 || revision < c.failedAt {
 		c.failedAt = revision

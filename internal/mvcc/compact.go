@@ -106,7 +106,7 @@ func (c *Core) trim(revision uint64, drop []uint64) error {
 	if c.closed {
 		return journal.ErrClosed
 	}
-	return c.journal.Trim(revision, drop)
+	return c.journal().Trim(revision, drop)
 }
 
 // compactPeriodically applies the history's rules until the context ends.

@@ -31,9 +31,9 @@ type Core struct {
 
 	// open is held for reading while the journal is used beside writing; closed
 	// ends that. A journal that is recovered is replaced with both mutexes held.
-	open    sync.RWMutex
-	closed  bool
-	journal journal.Journal
+	open   sync.RWMutex
+	closed bool
+	inUse  atomic.Pointer[journal.Journal]
 
 	publishing sync.Mutex
 
@@ -41,10 +41,13 @@ type Core struct {
 	assigned uint64            // the last revision given out
 	pending  map[string]*write // the newest unpublished write of a key
 	queue    []*write          // unpublished writes, by revision
-	failure  error             // why the core is read-only until it is recovered
-	failedAt uint64            // no revision from here on is published until then
+	failedAt uint64            // no revision from here on is published until the core is recovered
 	closing  bool
 	writers  sync.WaitGroup
+
+	// failure says why the core is read-only until it is recovered. It is set with
+	// writing held, and read without: Health answers even while a write hangs.
+	failure atomicError
 
 	mu        sync.RWMutex
 	latest    *tree         // by key, tombstones included
@@ -93,11 +96,11 @@ func Open(ctx context.Context, j journal.Journal, options Options) (*Core, error
 		clock:      options.Clock,
 		decoded:    objectCache{budget: options.ObjectCacheBytes},
 		values:     latestValues{budget: options.ValueBytes},
-		journal:    j,
 		pending:    map[string]*write{},
 		latest:     newTree(),
 		overweight: make(chan struct{}, 1),
 	}
+	c.inUse.Store(&j)
 	c.watchers.set = map[*watcher]struct{}{}
 	if err := c.replay(ctx); err != nil {
 		if closeErr := j.Close(); closeErr != nil {
@@ -151,31 +154,41 @@ func (c *Core) Revision() uint64 { return c.published.Load() }
 // watched from; 0 if nothing has been compacted.
 func (c *Core) CompactedRevision() uint64 { return c.compacted.Load() }
 
-// Health implements store.Backend. An error that matches journal.ErrTransient is
-// one that the core recovers from by itself when its cause has passed.
-func (c *Core) Health() error {
-	c.writing.Lock()
-	defer c.writing.Unlock()
-	return c.health()
-}
+// journal returns the journal in use.
+func (c *Core) journal() journal.Journal { return *c.inUse.Load() }
 
-// health is Health with writing held.
-func (c *Core) health() error {
-	switch reported := c.journal.Err(); {
-	case c.failure == nil:
+// Health implements store.Backend. An error that matches journal.ErrTransient is
+// one that the core recovers from by itself when its cause has passed. It takes no
+// lock, so that it answers whatever the disk does.
+func (c *Core) Health() error {
+	failure := c.failure.load()
+	switch reported := c.journal().Err(); {
+	case failure == nil:
 		return reported
-	case reported != nil && errors.Is(c.failure, journal.ErrTransient):
+	case reported != nil && errors.Is(failure, journal.ErrTransient):
 		return reported // which may have turned into a lasting one
 	}
-	return c.failure
+	return failure
 }
+
+// atomicError is an error that is read without a lock; nil at first.
+type atomicError struct{ pointer atomic.Pointer[error] }
+
+func (e *atomicError) load() error {
+	if err := e.pointer.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+func (e *atomicError) store(err error) { e.pointer.Store(&err) }
 
 // Close implements store.Backend. Reads in memory go on working.
 func (c *Core) Close() error {
 	c.writing.Lock()
 	c.closing = true
-	if c.failure == nil {
-		c.failure = journal.ErrClosed
+	if c.failure.load() == nil {
+		c.failure.store(journal.ErrClosed)
 	}
 	c.writing.Unlock()
 
@@ -187,7 +200,7 @@ func (c *Core) Close() error {
 	c.open.Lock()
 	defer c.open.Unlock()
 	c.closed = true
-	return c.journal.Close()
+	return c.journal().Close()
 }
 
 // Stats are figures about a core, for metrics and tests.
@@ -296,18 +309,17 @@ func (c *Core) readNow(revision uint64) (journal.Record, journal.Journal, error)
 	c.open.RLock()
 	defer c.open.RUnlock()
 	if c.closed {
-		return journal.Record{}, c.journal, journal.ErrClosed
+		return journal.Record{}, c.journal(), journal.ErrClosed
 	}
-	record, err := c.journal.Read(revision)
-	return record, c.journal, err
+	from := c.journal()
+	record, err := from.Read(revision)
+	return record, from, err
 }
 
 // isSound tells whether a journal is the current one and has not failed in a way
 // that it is being recovered from.
 func (c *Core) isSound(j journal.Journal) bool {
-	c.writing.Lock()
-	defer c.writing.Unlock()
-	return c.journal == j && !errors.Is(c.health(), journal.ErrTransient)
+	return c.journal() == j && !errors.Is(c.Health(), journal.ErrTransient)
 }
 
 // shard returns the shard of a prefix, making it from what is stored if need be.

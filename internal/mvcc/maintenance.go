@@ -127,7 +127,7 @@ func (c *Core) Status(context.Context) (store.Status, error) {
 	if c.closed {
 		return store.Status{}, journal.ErrClosed
 	}
-	if sized, ok := c.journal.(interface{ DiskUsage() uint64 }); ok {
+	if sized, ok := c.journal().(interface{ DiskUsage() uint64 }); ok {
 		status.DiskBytes = sized.DiskUsage()
 	}
 	return status, nil

@@ -56,10 +56,10 @@ func (c *Core) recover(ctx context.Context) error {
 	c.compacting.Lock()
 	defer c.compacting.Unlock()
 	c.writing.Lock()
-	if c.failure == nil {
-		c.failure = c.health()
+	if c.failure.load() == nil {
+		c.failure.store(c.Health())
 	}
-	failed, ok := c.journal.(journal.Recoverer)
+	failed, ok := c.journal().(journal.Recoverer)
 	c.writing.Unlock()
 	if !ok {
 		return errors.New("the journal is none that can be recovered")
@@ -84,7 +84,7 @@ func (c *Core) recover(ctx context.Context) error {
 		}
 		if errors.Is(err, journal.ErrDamaged) {
 			c.writing.Lock()
-			c.failure = fmt.Errorf("recover store: %w", err)
+			c.failure.store(fmt.Errorf("recover store: %w", err))
 			c.writing.Unlock()
 			klog.ErrorS(err, "The store cannot be recovered, it stays read-only")
 		}
@@ -110,7 +110,7 @@ func (c *Core) recover(ctx context.Context) error {
 func (c *Core) adopt(recovered journal.Journal, found *findings) {
 	c.open.Lock()
 	c.writing.Lock()
-	c.journal = recovered
+	c.inUse.Store(&recovered)
 	c.writing.Unlock()
 	c.open.Unlock()
 
@@ -120,9 +120,11 @@ func (c *Core) adopt(recovered journal.Journal, found *findings) {
 
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	c.assigned, c.failure, c.failedAt = c.published.Load(), nil, 0
+	c.assigned, c.failedAt = c.published.Load(), 0
 	if c.closing {
-		c.failure = journal.ErrClosed
+		c.failure.store(journal.ErrClosed)
+	} else {
+		c.failure.store(nil)
 	}
 }
 

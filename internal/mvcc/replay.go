@@ -11,7 +11,7 @@ import (
 func (c *Core) replay(ctx context.Context) error {
 	var versions []*version
 	link := c.linker()
-	compacted, err := c.journal.Replay(ctx, func(r journal.Record) error {
+	compacted, err := c.journal().Replay(ctx, func(r journal.Record) error {
 		if len(versions) > 0 && r.Revision <= versions[len(versions)-1].revision {
 			return journal.Damaged(r.Revision, "comes after revision %d", versions[len(versions)-1].revision)
 		}
