@@ -55,7 +55,9 @@ func (s *view) GetList(ctx context.Context, key string, opts storage.ListOptions
 	if opts.Recursive {
 		objects = s.candidates(plan, snapshot, prefix, max(prefix, continueKey), revision)
 	}
-	p := page{view: s, predicate: opts.Predicate}
+	p := page{view: s, predicate: opts.Predicate, rest: func(from string) int64 {
+		return s.countFrom(snapshot, prefix, from, revision)
+	}}
 	p.read(ctx, objects)
 	if err := p.give(items); err != nil {
 		return err
@@ -105,6 +107,31 @@ func (s *snapshot) under(prefix, from string, revision uint64) iter.Seq[*version
 	}
 }
 
+// countFrom returns how many objects with a prefix there are at a revision, from a key
+// on. It does not walk them.
+func (s *view) countFrom(snapshot *snapshot, prefix, from string, revision uint64) int64 {
+	below := prefix[:len(prefix)-1] + string(prefix[len(prefix)-1]+1)
+	count := snapshot.latest.objects(from, below)
+	// Keys with later events may have had an object where they have none, and the
+	// other way round.
+	log := s.shard.log.view.Load()
+	seen := map[string]struct{}{}
+	for _, v := range log.events[log.after(revision):log.after(snapshot.revision)] {
+		if _, again := seen[v.key]; again || v.key < from || v.key >= below {
+			continue
+		}
+		seen[v.key] = struct{}{}
+		latest := snapshot.latest.get(v.key)
+		if latest.live() != 0 {
+			count--
+		}
+		if latest.at(revision) != nil {
+			count++
+		}
+	}
+	return int64(count)
+}
+
 // only yields the object with a key at a revision, if there is one.
 func (s *snapshot) only(key string, revision uint64) iter.Seq[*version] {
 	return func(yield func(*version) bool) {
@@ -118,6 +145,7 @@ func (s *snapshot) only(key string, revision uint64) iter.Seq[*version] {
 type page struct {
 	view      *view
 	predicate storage.SelectionPredicate
+	rest      func(from string) int64 // counts the objects from a key on
 
 	selected   []runtime.Object // shared
 	unreadable unreadable
@@ -135,7 +163,7 @@ func (p *page) read(ctx context.Context, objects iter.Seq[*version]) {
 		if p.room() == 0 {
 			p.more = true
 			if p.predicate.Empty() {
-				continue // to count them
+				p.count += p.rest(v.key) - 1
 			}
 			return
 		}

@@ -2,13 +2,17 @@ package mvcc
 
 import (
 	"iter"
+	"sort"
 
 	"github.com/tidwall/btree"
 )
 
 // tree holds a version for each key, in the order of the keys. A copy costs
 // nothing and is independent; only writing to the tree needs a lock.
-type tree struct{ entries *btree.BTreeG[entry] }
+type tree struct {
+	entries    *btree.BTreeG[entry]
+	tombstones *btree.BTreeG[entry] // those of the entries that are tombstones
+}
 
 // entry repeats the key because a search would otherwise touch every version
 // that it compares with.
@@ -19,10 +23,13 @@ type entry struct {
 
 func newTree() *tree {
 	byKey := func(a, b entry) bool { return a.key < b.key }
-	return &tree{btree.NewBTreeGOptions(byKey, btree.Options{NoLocks: true})}
+	return &tree{
+		entries:    btree.NewBTreeGOptions(byKey, btree.Options{NoLocks: true}),
+		tombstones: btree.NewBTreeGOptions(byKey, btree.Options{NoLocks: true}),
+	}
 }
 
-func (t *tree) copy() *tree { return &tree{t.entries.Copy()} }
+func (t *tree) copy() *tree { return &tree{t.entries.Copy(), t.tombstones.Copy()} }
 
 // get returns the version of a key, or nil.
 func (t *tree) get(key string) *version {
@@ -32,11 +39,35 @@ func (t *tree) get(key string) *version {
 
 // set puts a version in and returns the one that it replaces, or nil.
 func (t *tree) set(v *version) *version {
-	replaced, _ := t.entries.Set(entry{v.key, v})
+	e := entry{v.key, v}
+	replaced, _ := t.entries.Set(e)
+	switch {
+	case v.deleted:
+		t.tombstones.Set(e)
+	case replaced.version != nil && replaced.version.deleted:
+		t.tombstones.Delete(e)
+	}
 	return replaced.version
 }
 
-func (t *tree) remove(key string) { t.entries.Delete(entry{key: key}) }
+func (t *tree) remove(key string) {
+	t.entries.Delete(entry{key: key})
+	t.tombstones.Delete(entry{key: key})
+}
+
+// objects returns how many keys from one on and below another have an object. It
+// looks at a few of them only.
+func (t *tree) objects(from, below string) int {
+	return rank(t.entries, below) - rank(t.entries, from) - rank(t.tombstones, below) + rank(t.tombstones, from)
+}
+
+// rank returns how many entries are below a key.
+func rank(entries *btree.BTreeG[entry], key string) int {
+	return sort.Search(entries.Len(), func(i int) bool {
+		e, _ := entries.GetAt(i)
+		return e.key >= key
+	})
+}
 
 // from yields the versions from a key on.
 func (t *tree) from(key string) iter.Seq[*version] {
