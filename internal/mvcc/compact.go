@@ -150,12 +150,16 @@ func (c *Core) CompactHistory(ctx context.Context) error {
 // number, and up to which they must because of their bytes.
 func (c *Core) horizon() (byAge, byBytes uint64) {
 	rules := c.options.History
-	old := c.clock.Now().Add(-rules.MinAge).UnixNano()
+	now := c.clock.Now()
+	old := now.Add(-rules.MinAge).UnixNano()
 
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	byAge, byBytes = c.history.after, c.history.after
 	for _, v := range c.history.events {
+		if v.committed > now.UnixNano() {
+			continue // the clock was ahead: it is as old as the next event, or as now
+		}
 		if v.committed > old || v.revision+uint64(rules.MinRevisions) > c.history.last() {
 			break
 		}

@@ -207,6 +207,29 @@ func TestMemoryDoesNotGrowWithWrites(t *testing.T) {
 	}
 }
 
+func TestAClockThatWasAheadDoesNotStopCompaction(t *testing.T) {
+	clock := newClock()
+	core, pods := open(t, memory.New(), mvcc.Options{Clock: clock, Idle: true, History: mvcc.History{MinAge: time.Minute, MinRevisions: -1}})
+	create(t, pods, "before")
+	clock.SetTime(epoch.AddDate(1, 0, 0))
+	create(t, pods, "ahead")
+	clock.SetTime(epoch)
+	create(t, pods, "after")
+	if err := core.CompactHistory(t.Context()); err != nil || core.CompactedRevision() > 1 {
+		t.Errorf("young events are gone: %v, compacted to %d", err, core.CompactedRevision())
+	}
+	clock.Step(2 * time.Minute)
+	if err := core.CompactHistory(t.Context()); err != nil || core.CompactedRevision() != 4 {
+		t.Errorf("%v, compacted to %d, want 4", err, core.CompactedRevision())
+	}
+	clock.SetTime(epoch.AddDate(1, 0, 0))
+	create(t, pods, "last")
+	clock.SetTime(epoch.Add(2 * time.Minute))
+	if err := core.CompactHistory(t.Context()); err != nil || core.CompactedRevision() != 4 {
+		t.Errorf("an event of the future is older than now: %v, compacted to %d", err, core.CompactedRevision())
+	}
+}
+
 func TestFailedTrimIsMadeUpFor(t *testing.T) {
 	j := newLedger()
 	core, pods := open(t, j, mvcc.Options{})
