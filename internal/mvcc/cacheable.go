@@ -24,6 +24,10 @@ type sharedEvent struct {
 	current  atomic.Pointer[cacheable]
 	replaced atomic.Pointer[cacheable]
 
+	// The decoded objects, where they are not attached to their versions (see
+	// objectCache); nil until a watch has asked, or needed to.
+	now, before atomic.Pointer[decoded]
+
 	// What the indexes say of the two objects; nil if nobody has asked.
 	currentValues  atomic.Pointer[map[string][]string]
 	replacedValues atomic.Pointer[map[string][]string]

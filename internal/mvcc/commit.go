@@ -274,9 +274,10 @@ func (c *Core) show(batch []*write) (touched []*shard) {
 	for _, w := range batch {
 		v := w.version
 		replaced := c.latest.set(v)
+		object := c.decoded.detach(replaced)
 		c.history.append(v, c.options.HotBytes)
 		if s := c.shardOf(v.key); s != nil {
-			s.add(v, replaced)
+			s.add(v, replaced, object)
 			if !slices.Contains(touched, s) {
 				touched = append(touched, s)
 			}

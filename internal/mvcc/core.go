@@ -58,6 +58,8 @@ type Core struct {
 	expiry    expiryHeap
 	values    latestValues
 	pins      map[*pinned]struct{} // snapshots of the storage tools
+	// watchesEnded says that what is opened from now on takes no watches.
+	watchesEnded bool
 
 	compacting sync.Mutex
 	compacted  atomic.Uint64
@@ -65,11 +67,7 @@ type Core struct {
 	early      atomic.Uint64 // events compacted for their bytes alone
 	recoveries atomic.Uint64
 
-	watchers struct {
-		sync.Mutex
-		running sync.WaitGroup
-		set     map[*watcher]struct{}
-	}
+	watching sync.WaitGroup // the goroutines of all watches
 
 	overweight chan struct{} // the history exceeds its bytes
 	stop       context.CancelFunc
@@ -101,7 +99,6 @@ func Open(ctx context.Context, j journal.Journal, options Options) (*Core, error
 		overweight: make(chan struct{}, 1),
 	}
 	c.inUse.Store(&j)
-	c.watchers.set = map[*watcher]struct{}{}
 	if err := c.replay(ctx); err != nil {
 		if closeErr := j.Close(); closeErr != nil {
 			err = fmt.Errorf("%w (and closing the journal: %w)", err, closeErr)
@@ -221,13 +218,14 @@ type Stats struct {
 
 // Stats returns the current figures.
 func (c *Core) Stats() Stats {
-	c.watchers.Lock()
-	watches := len(c.watchers.set)
-	c.watchers.Unlock()
 	readOnly := c.Health() != nil
 
 	c.mu.RLock()
 	defer c.mu.RUnlock()
+	watches := 0
+	for _, s := range c.shards {
+		watches += int(s.watches.count.Load())
+	}
 	return Stats{
 		Revision:     c.published.Load(),
 		Compacted:    c.compacted.Load(),
@@ -337,6 +335,7 @@ func (c *Core) shard(prefix string) (*shard, error) {
 		}
 	}
 	s := newShard(prefix, c.latest, c.history.events)
+	s.watches.closed = c.watchesEnded
 	c.shards = append(c.shards[:i:i], append([]*shard{s}, c.shards[i:]...)...)
 	return s, nil
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
@@ -470,4 +471,42 @@ func TestExactListsWhileHistoryMoves(t *testing.T) {
 		}
 	}
 	t.Logf("%d lists were checked, %v had expired", checked, expired)
+}
+
+// hungJournal does not return from Append until it is let.
+type hungJournal struct {
+	*ledger
+	hangs  chan struct{}
+	answer chan struct{}
+}
+
+func (j *hungJournal) Append(r journal.Record) (func() error, error) {
+	close(j.hangs)
+	<-j.answer
+	return j.ledger.Append(r)
+}
+
+func TestHealthIsToldWhileAWriteHangs(t *testing.T) {
+	j := &hungJournal{newLedger(), make(chan struct{}), make(chan struct{})}
+	core, pods := open(t, j, mvcc.Options{})
+	written := make(chan error, 1)
+	go func() { written <- pods.Create(context.Background(), key("a"), samplePod("a"), nil, 0) }()
+	<-j.hangs
+	told := make(chan error, 1)
+	go func() {
+		core.Stats()
+		told <- core.Health()
+	}()
+	select {
+	case err := <-told:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("no answer within 20 s")
+	}
+	close(j.answer)
+	if err := <-written; err != nil {
+		t.Error(err)
+	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tidwall/btree"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/tools/cache"
@@ -129,7 +130,7 @@ func (x *indexes) update(ctx context.Context) (*indexState, error) {
 	for _, v := range slices.Backward(events) {
 		if _, again := seen[v.key]; !again {
 			seen[v.key] = struct{}{}
-			x.apply(v.key, x.valuesOf(v))
+			x.apply(v.key, x.valuesOf(v, x.object))
 		}
 	}
 	return x.publish(max(published, log.last())), nil
@@ -145,7 +146,7 @@ func (x *indexes) build(ctx context.Context) (*indexState, error) {
 		if ctx.Err() != nil {
 			return nil, tooSlow(prefix)
 		}
-		inParallel(len(batch), func(i int) { values[i] = x.valuesOf(batch[i]) })
+		inParallel(len(batch), func(i int) { values[i] = x.valuesOf(batch[i], x.object) })
 		for i, v := range batch {
 			x.apply(v.key, values[i])
 		}
@@ -185,7 +186,7 @@ func (x *indexes) publish(revision uint64) *indexState {
 
 // valuesOf returns the values of a version by index: empty if it is no object, nil
 // if they cannot be told.
-func (x *indexes) valuesOf(v *version) (values map[string][]string) {
+func (x *indexes) valuesOf(v *version, read func(*version) (runtime.Object, error)) (values map[string][]string) {
 	if v.live() == 0 {
 		return map[string][]string{}
 	}
@@ -195,7 +196,7 @@ func (x *indexes) valuesOf(v *version) (values map[string][]string) {
 			values = nil
 		}
 	}()
-	object, err := x.view.object(context.Background(), v)
+	object, err := read(v)
 	if err != nil {
 		return nil
 	}
@@ -206,6 +207,11 @@ func (x *indexes) valuesOf(v *version) (values map[string][]string) {
 		}
 	}
 	return values
+}
+
+// object reads an object for the indexes themselves.
+func (x *indexes) object(v *version) (runtime.Object, error) {
+	return x.view.object(context.Background(), v)
 }
 
 // apply gives a key new values. It needs turn.
@@ -256,11 +262,11 @@ func (x *index) set(key string, values []string) {
 
 // remembered returns the values of a version that a slot of a shared event holds, or
 // puts them there.
-func (x *indexes) remembered(slot *atomic.Pointer[map[string][]string], v *version) map[string][]string {
+func (x *indexes) remembered(slot *atomic.Pointer[map[string][]string], v *version, read func(*version) (runtime.Object, error)) map[string][]string {
 	if values := slot.Load(); values != nil {
 		return *values
 	}
-	values := x.valuesOf(v)
+	values := x.valuesOf(v, read)
 	slot.Store(&values)
 	return values
 }

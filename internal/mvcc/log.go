@@ -9,8 +9,9 @@ import (
 
 // shard is what the core keeps for one resource beside its share of the tree.
 type shard struct {
-	prefix string // with a slash at the end
-	log    eventLog
+	prefix  string // with a slash at the end
+	log     eventLog
+	watches watchSet
 
 	// Guarded by the core's mu.
 	objects int64
@@ -36,14 +37,18 @@ func newShard(prefix string, latest *tree, events []*version) *shard {
 	return s
 }
 
-// add takes the next event of the resource, which replaced another version.
-func (s *shard) add(v, replaced *version) {
+// add takes the next event of the resource, which replaced another version, with the
+// object of that if it was decoded.
+func (s *shard) add(v, replaced *version, object *decoded) {
 	s.count(replaced, -1)
 	s.count(v, +1)
 	if v.created() {
 		s.created = v.revision
 	}
 	s.log.append(v)
+	if object != nil && s.watches.count.Load() > 0 {
+		s.log.sharedAt(s.log.view.Load().end()-1, object.view).before.Store(object)
+	}
 }
 
 func (s *shard) count(v *version, sign int64) {

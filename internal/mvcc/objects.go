@@ -19,50 +19,106 @@ type decoded struct {
 	used   atomic.Bool // since the cache last looked
 }
 
-// objectCache bounds the decoded objects attached to versions. It lets go what
-// was attached longest ago and has not been used since it last looked.
+// objectCache bounds the decoded objects attached to the latest versions. It lets go
+// what was attached longest ago and has not been used since it last looked, and at
+// once what belongs to a version that is superseded: only watches still want that,
+// and they share it in the log of events.
 type objectCache struct {
 	budget int64
 
-	mu       sync.Mutex
-	attached []attached // oldest first
-	total    int64
+	mu    sync.Mutex
+	queue []*version // longest ago first; those that have been let go may be among them
+	stale int        // how many of them
+	total int64
 }
+
+// cachedState is what objectCache knows of a version.
+type cachedState uint8
+
+const (
+	queued     cachedState = 1 << iota // it is in the queue
+	superseded                         // there is a later one, so nothing is attached any more
+)
 
 // mostSpared bounds how many objects that are in use are passed over before one
 // is let go all the same: a list may just have used them all.
 const mostSpared = 16
 
-type attached struct {
-	version *version
-	decoded *decoded
-	bytes   int64
-}
-
 // attach keeps a decoded object with its version.
 func (c *objectCache) attach(v *version, d *decoded) {
-	a := attached{version: v, decoded: d, bytes: d.estimate(v)}
-	if a.bytes > c.budget {
+	bytes := d.estimate(v)
+	if bytes > c.budget {
 		return
 	}
-	v.decoded.Store(d)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.attached = append(c.attached, a)
-	c.total += a.bytes
+	if v.cached&superseded != 0 {
+		return
+	}
+	before := v.decoded.Swap(d)
+	if before != nil {
+		c.total -= before.estimate(v)
+	}
+	c.total += bytes
+	switch {
+	case v.cached&queued == 0:
+		v.cached |= queued
+		c.queue = append(c.queue, v)
+	case before == nil:
+		c.stale--
+	}
 	for spared := 0; c.total > c.budget; {
-		oldest := c.attached[0]
-		c.attached[0] = attached{}
-		c.attached = c.attached[1:]
-		inUse := oldest.decoded.used.Swap(false) && oldest.version.decoded.Load() == oldest.decoded
-		if inUse && spared < mostSpared {
-			c.attached = append(c.attached, oldest)
+		oldest := c.queue[0]
+		c.queue[0] = nil
+		c.queue = c.queue[1:]
+		d := oldest.decoded.Load()
+		if d == nil {
+			c.stale--
+			oldest.cached &^= queued
+			continue
+		}
+		if d.used.Swap(false) && spared < mostSpared {
+			c.queue = append(c.queue, oldest)
 			spared++
 			continue
 		}
-		oldest.version.decoded.CompareAndSwap(oldest.decoded, nil)
-		c.total -= oldest.bytes
+		oldest.cached &^= queued
+		oldest.decoded.Store(nil)
+		c.total -= d.estimate(oldest)
 	}
+}
+
+// detach lets go of the object of a version that is superseded, or was never shown,
+// for good. It returns what there was, or nil.
+func (c *objectCache) detach(v *version) *decoded {
+	if v == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v.cached |= superseded
+	d := v.decoded.Swap(nil)
+	if d == nil {
+		return nil
+	}
+	c.total -= d.estimate(v)
+	if c.stale++; c.stale > len(c.queue)/2+1024 {
+		c.tidy()
+	}
+	return d
+}
+
+// tidy leaves out what has been let go.
+func (c *objectCache) tidy() {
+	queue := make([]*version, 0, len(c.queue)-c.stale)
+	for _, v := range c.queue {
+		if v.decoded.Load() != nil {
+			queue = append(queue, v)
+		} else {
+			v.cached &^= queued
+		}
+	}
+	c.queue, c.stale = queue, 0
 }
 
 func (c *objectCache) bytes() int64 {

@@ -33,12 +33,6 @@ type Options struct {
 	// unless somebody asks.
 	Idle bool
 
-	// Ephemeral says that what is in the journal now is all that will ever be left of
-	// it. A revision that is still to come is then one of another store, before a
-	// clock was set back or in another process: a watch from there has expired
-	// instead of waiting for it.
-	Ephemeral bool
-
 	// Clock stamps records and drives expiry, compaction and bookmarks. Default
 	// is the system's clock.
 	Clock clock.WithTicker

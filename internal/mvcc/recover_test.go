@@ -394,7 +394,7 @@ func TestClosingWhileRecovering(t *testing.T) {
 		default:
 		}
 	}
-	w := watchFrom(t, pods, 5, storage.Everything)
+	w := watchFrom(t, pods, core.Revision(), selecting(t, "app=none"))
 	closed := background(core.Close)
 	close(closing)
 	expectEnd(t, w)

@@ -16,11 +16,12 @@ type version struct {
 	// deleted; 0 if it created the object.
 	superseded uint64
 	deleted    bool
-	replaced   bool  // there is a later version; guarded by the core's mu
-	kept       bool  // the value counts among latestValues, or did; the same
-	size       int32 // of the value, which may be gone from memory
-	committed  int64 // Unix nanoseconds
-	expires    int64 // Unix nanoseconds, 0 for never
+	replaced   bool        // there is a later version; guarded by the core's mu
+	kept       bool        // the value counts among latestValues, or did; the same
+	cached     cachedState // guarded by the mutex of the core's objectCache
+	size       int32       // of the value, which may be gone from memory
+	committed  int64       // Unix nanoseconds
+	expires    int64       // Unix nanoseconds, 0 for never
 
 	// previous is the version before this one, be it a tombstone. It is cut when
 	// this version's event leaves the history.

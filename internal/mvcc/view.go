@@ -112,7 +112,7 @@ func (s *view) ReadinessCheck() error { return s.core.Health() }
 // RequestWatchProgress implements storage.Interface: every watch of the resource
 // that wants progress notifications gets one now.
 func (s *view) RequestWatchProgress(context.Context) error {
-	s.core.requestProgress(s.shard)
+	s.shard.watches.requestProgress()
 	return nil
 }
 

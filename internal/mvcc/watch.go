@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -55,8 +58,9 @@ var _ watch.Interface = (*watcher)(nil)
 // Watch implements storage.Interface. What is delivered first is settled when it
 // returns: a write that is acknowledged afterwards is seen as an event.
 //
-// A revision that is still to come is waited for, except with initial events and by
-// an ephemeral store.
+// A revision that has never been shown is one of another store: of this one before an
+// older copy was put back, or in another process. A watch from there has expired, and
+// one with initial events is told to try again, as lists are.
 // Errors that depend on the revision arrive as an ERROR event.
 func (s *view) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	key, err := s.key(key, opts.Recursive)
@@ -126,11 +130,10 @@ func (w *watcher) startAt(revision uint64, opts storage.ListOptions) error {
 		revision = current
 	case revision == 0:
 		revision = current
-	case revision < c.compacted.Load(), revision > current && c.options.Ephemeral:
+	case revision < c.compacted.Load(), revision > current:
 		return errCompacted
 	}
-	w.start = revision
-	w.done = min(revision, current)
+	w.start, w.done = revision, revision
 	w.position = w.view.shard.log.position(revision)
 	return nil
 }
@@ -138,40 +141,82 @@ func (w *watcher) startAt(revision uint64, opts storage.ListOptions) error {
 // watch runs a watcher until its context or the core ends. If it cannot start,
 // all it delivers is the error.
 func (c *Core) watch(w *watcher, startErr error) error {
-	c.watchers.Lock()
-	defer c.watchers.Unlock()
-	if c.watchers.set == nil {
+	s := w.view.shard
+	if !s.watches.add(w, &c.watching) {
 		return readOnly(errors.New("the store is closed"))
 	}
-	c.watchers.set[w] = struct{}{}
-	c.watchers.running.Add(1)
 	go func() {
-		defer c.watchers.running.Done()
+		defer c.watching.Done()
 		w.run(startErr)
-		c.watchers.Lock()
-		defer c.watchers.Unlock()
-		delete(c.watchers.set, w)
+		if s.watches.remove(w) == 0 {
+			s.log.forget(s.log.view.Load().end())
+		}
 	}()
 	return nil
 }
 
 // stopWatchers ends every watch and lets no new one begin.
 func (c *Core) stopWatchers() {
-	c.watchers.Lock()
-	for w := range c.watchers.set {
-		w.cancel()
+	c.mu.Lock()
+	c.watchesEnded = true
+	shards := slices.Clone(c.shards)
+	c.mu.Unlock()
+	for _, s := range shards {
+		s.watches.close()
 	}
-	c.watchers.set = nil
-	c.watchers.Unlock()
-	c.watchers.running.Wait()
+	c.watching.Wait()
 }
 
-// requestProgress asks the watchers of a resource for a bookmark.
-func (c *Core) requestProgress(s *shard) {
-	c.watchers.Lock()
-	defer c.watchers.Unlock()
-	for w := range c.watchers.set {
-		if w.progress != nil && w.view.shard == s {
+// watchSet is the watches of one resource.
+type watchSet struct {
+	count atomic.Int64 // as of the last change
+
+	mu     sync.Mutex
+	all    map[*watcher]struct{}
+	closed bool
+}
+
+// add takes a watch, and counts its goroutine; false if the set is closed.
+func (s *watchSet) add(w *watcher, running *sync.WaitGroup) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	if s.all == nil {
+		s.all = map[*watcher]struct{}{}
+	}
+	s.all[w] = struct{}{}
+	s.count.Store(int64(len(s.all)))
+	running.Add(1)
+	return true
+}
+
+// remove returns how many are left.
+func (s *watchSet) remove(w *watcher) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all, w)
+	s.count.Store(int64(len(s.all)))
+	return len(s.all)
+}
+
+// close cancels all watches and lets no new one begin.
+func (s *watchSet) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for w := range s.all {
+		w.cancel()
+	}
+}
+
+// requestProgress asks the watches for a bookmark.
+func (s *watchSet) requestProgress() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for w := range s.all {
+		if w.progress != nil {
 			notify(w.progress)
 		}
 	}
@@ -320,15 +365,15 @@ func (w *watcher) mayConcern(v *version) bool {
 		return true
 	}
 	x := w.view.indexes
-	shared := w.view.shard.log.sharedAt(w.position, w.view)
-	if mayAnswer(w.lookups, x.remembered(&shared.currentValues, v)) {
+	shared := w.shared()
+	if mayAnswer(w.lookups, x.remembered(&shared.currentValues, v, w.current)) {
 		return true
 	}
 	if v.created() {
 		return false
 	}
 	previous := v.previous.Load()
-	return previous == nil || mayAnswer(w.lookups, x.remembered(&shared.replacedValues, previous))
+	return previous == nil || mayAnswer(w.lookups, x.remembered(&shared.replacedValues, previous, w.before))
 }
 
 func (w *watcher) selects(object runtime.Object) bool {
@@ -353,7 +398,7 @@ func (w *watcher) kind(v *version) (watch.EventType, error) {
 	}
 	var is, was bool
 	if !v.deleted {
-		object, err := w.view.object(w.ctx, v)
+		object, err := w.current(v)
 		if err != nil {
 			return "", err
 		}
@@ -377,13 +422,43 @@ func (w *watcher) kind(v *version) (watch.EventType, error) {
 	return "", nil
 }
 
+// shared returns what the watches share of the event that this one is at.
+func (w *watcher) shared() *sharedEvent { return w.view.shard.log.sharedAt(w.position, w.view) }
+
+// decode returns the object of a version, which it keeps for the other watches if it
+// is not attached to its version.
+func (w *watcher) decode(v *version, slot func(*sharedEvent) *atomic.Pointer[decoded]) (runtime.Object, error) {
+	if object := w.view.remembered(v); object != nil {
+		return object, nil
+	}
+	shared := slot(w.shared())
+	if d := shared.Load(); d != nil {
+		return d.object, nil
+	}
+	object, err := w.view.object(w.ctx, v)
+	if err == nil {
+		shared.Store(&decoded{object: object, view: w.view})
+	}
+	return object, err
+}
+
+// current returns the object that an event made.
+func (w *watcher) current(v *version) (runtime.Object, error) {
+	return w.decode(v, func(e *sharedEvent) *atomic.Pointer[decoded] { return &e.now })
+}
+
+// before returns the object of the version that an event replaced or deleted.
+func (w *watcher) before(previous *version) (runtime.Object, error) {
+	return w.decode(previous, func(e *sharedEvent) *atomic.Pointer[decoded] { return &e.before })
+}
+
 // replaced returns the object that an event replaced or deleted.
 func (w *watcher) replaced(v *version) (runtime.Object, error) {
 	previous := v.previous.Load()
 	if previous == nil {
 		return nil, errCompacted
 	}
-	object, err := w.view.object(w.ctx, previous)
+	object, err := w.before(previous)
 	if corrupt := (*corruptError)(nil); v.deleted && errors.As(err, &corrupt) {
 		return nil, &deletedCorrupt{corrupt}
 	}
@@ -393,11 +468,9 @@ func (w *watcher) replaced(v *version) (runtime.Object, error) {
 // eventObject returns the object to deliver: for a deletion the one before it,
 // with the revision of the event.
 func (w *watcher) eventObject(v *version, kind watch.EventType) (runtime.Object, error) {
-	shared := w.view.shard.log.sharedAt(w.position, w.view)
+	shared := w.shared()
 	if kind != watch.Deleted {
-		return orMake(&shared.current, w.view, func() (runtime.Object, error) {
-			return w.view.object(w.ctx, v)
-		})
+		return orMake(&shared.current, w.view, func() (runtime.Object, error) { return w.current(v) })
 	}
 	return orMake(&shared.replaced, w.view, func() (runtime.Object, error) {
 		object, err := w.replaced(v)
@@ -417,9 +490,6 @@ func (w *watcher) sendProgress() error {
 		w.done = max(w.done, c.published.Load())
 	}
 	c.mu.RUnlock()
-	if w.done < w.start {
-		return nil // the watch waits for a revision that is still to come
-	}
 	return w.sendBookmark(w.done)
 }
 

@@ -54,22 +54,47 @@ func TestBookmarksFollowTheWholeStore(t *testing.T) {
 	expect(t, plain, "ADDED b@6", "MODIFIED b@7")
 }
 
-func TestAnEphemeralStoreDoesNotWaitForRevisionsOfOthers(t *testing.T) {
-	for _, ephemeral := range []bool{false, true} {
-		_, pods := open(t, memory.New(), mvcc.Options{Ephemeral: ephemeral})
-		create(t, pods, "a")
-		now, future := watchFrom(t, pods, 2, storage.Everything), watchFrom(t, pods, 3, storage.Everything)
-		create(t, pods, "b")
-		create(t, pods, "c")
-		expect(t, now, "ADDED b@3", "ADDED c@4")
-		if !ephemeral {
-			expect(t, future, "ADDED c@4")
-			continue
-		}
-		event := <-future.ResultChan()
-		if err := apierrors.FromObject(event.Object); !apierrors.IsResourceExpired(err) {
-			t.Errorf("a watch from the future: %v", event)
-		}
+// A client has such a revision from before an older copy of the journal was put back.
+func TestAWatchFromARevisionNeverShownHasExpired(t *testing.T) {
+	_, pods := open(t, memory.New(), mvcc.Options{})
+	create(t, pods, "a")
+	now, future := watchFrom(t, pods, 2, storage.Everything), watchFrom(t, pods, 3, storage.Everything)
+	create(t, pods, "b")
+	create(t, pods, "c")
+	expect(t, now, "ADDED b@3", "ADDED c@4")
+	if event := next(t, future); !apierrors.IsResourceExpired(apierrors.FromObject(event.Object)) {
+		t.Errorf("a watch from the future: %v", event)
+	}
+	if _, err := listAt(pods, 100, storage.Everything); !storage.IsTooLargeResourceVersion(err) {
+		t.Errorf("a list from the future: %v", err)
+	}
+}
+
+func TestProgressIsRequestedOfOneResource(t *testing.T) {
+	core, pods := open(t, memory.New(), mvcc.Options{})
+	others, err := core.Open(storetest.Pods("/others"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	asking := storage.ListOptions{ResourceVersion: "1", Recursive: true, ProgressNotify: true, Predicate: storage.Everything}
+	w := watchWith(t, pods, asking)
+	other, err := others.Watch(t.Context(), "/others/", asking)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Stop()
+	if err := others.RequestWatchProgress(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, other, "BOOKMARK @1")
+	create(t, pods, "a")
+	expect(t, w, "ADDED a@2")
+	if err := pods.RequestWatchProgress(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, w, "BOOKMARK @2")
+	if watches := core.Stats().Watches; watches != 2 {
+		t.Errorf("%d watches are counted, want 2", watches)
 	}
 }
 
@@ -168,40 +193,6 @@ func TestInitialEvents(t *testing.T) {
 			create(t, pods, "last")
 			expect(t, w, test.want...)
 		})
-	}
-}
-
-func TestWatchFromARevisionToComeWaitsForIt(t *testing.T) {
-	clock := newClock()
-	_, pods := open(t, memory.New(), mvcc.Options{Clock: clock})
-	w := watchFrom(t, pods, 3, withBookmarks(storage.Everything))
-	create(t, pods, "a")
-	create(t, pods, "b")
-	create(t, pods, "c")
-	expect(t, w, "ADDED c@4")
-	clock.Step(time.Minute)
-	expect(t, w, "BOOKMARK @4")
-}
-
-func TestBookmarksOfAWatchThatWaitsDoNotGoBack(t *testing.T) {
-	_, pods := open(t, memory.New(), mvcc.Options{Clock: newClock()})
-	const start = 500
-	w := watchWith(t, pods, storage.ListOptions{ResourceVersion: rv(start), Predicate: storage.Everything, ProgressNotify: true})
-	create(t, pods, "a")
-	for i := range start - 2 + 1 {
-		if err := pods.RequestWatchProgress(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		annotate(t, pods, "a", fmt.Sprint(i))
-	}
-	event := next(t, w)
-	for ; event.Type == watch.Bookmark; event = next(t, w) {
-		if revision := revisionOf(t, event.Object); revision < start {
-			t.Errorf("a watch from %d on got a bookmark at %d", start, revision)
-		}
-	}
-	if got, want := describe(event), fmt.Sprintf("MODIFIED a@%d", start+1); got != want {
-		t.Errorf("got %s, want %s", got, want)
 	}
 }
 

@@ -71,6 +71,7 @@ func (s *view) put(ctx context.Context, ch change, data []byte, out runtime.Obje
 	// doing it.
 	object, decodeErr := s.remember(w.version, data)
 	if err := s.core.settle(w); err != nil {
+		s.core.decoded.detach(w.version)
 		return err
 	}
 	if decodeErr != nil {

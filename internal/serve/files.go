@@ -41,7 +41,7 @@ func (o *Options) openStorage(ctx context.Context, name string, layout []files.R
 	if err != nil {
 		return nil, err
 	}
-	core, err := mvcc.Open(ctx, j, o.core(name))
+	core, err := mvcc.Open(ctx, j, o.core())
 	return &Storage{Name: name, Backend: core, files: j.(*rooted).Journal.(*files.Journal)}, err
 }
 
