@@ -253,6 +253,7 @@ func TestAStorageThatFailsIsNamedAndOthersGoOn(t *testing.T) {
 	if err := os.Rename(filepath.Join(options.DataDir, "storage"), filepath.Join(options.DataDir, "moved")); err != nil {
 		t.Fatal(err)
 	}
+	until(t, "the server has noticed", func() bool { return c.get("/readyz").code != http.StatusOK })
 	c.post(shelvesPath, shelf("s")).refused(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "takes no writes")
 	c.create("w")
 	c.get("/readyz?verbose").contains("[-]storage-embedded failed: read-only, its directory was removed", "[+]storage-memory ok")

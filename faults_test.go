@@ -598,6 +598,7 @@ func TestAServerWhoseStorageIsRemovedIsReadOnly(t *testing.T) {
 	if err := os.Rename(filepath.Join(options.DataDir, "storage"), filepath.Join(options.DataDir, "moved")); err != nil {
 		t.Fatal(err)
 	}
+	until(t, "the server has noticed", func() bool { return c.get("/readyz").code != http.StatusOK })
 	readOnly(t, c, "read-only, its directory was removed: put it back")
 	if err := os.Mkdir(filepath.Join(options.DataDir, "storage"), 0o700); err != nil {
 		t.Fatal(err)
@@ -606,7 +607,22 @@ func TestAServerWhoseStorageIsRemovedIsReadOnly(t *testing.T) {
 	if err := errors.Join(os.Remove(filepath.Join(options.DataDir, "storage")), os.Rename(filepath.Join(options.DataDir, "moved"), filepath.Join(options.DataDir, "storage"))); err != nil {
 		t.Fatal(err)
 	}
+	until(t, "ready again", func() bool { return c.get("/readyz").code == http.StatusOK })
 	c.create("again")
+}
+
+func TestAServerWhoseLockFilesAreRemovedIsReadOnly(t *testing.T) {
+	t.Parallel()
+	about(t, annex.Embedded)
+	options := annex.Options{DataDir: filepath.Join(t.TempDir(), "data")}
+	instance, _ := run(t, shop(), options)
+	c := clientOf(t, instance)
+	c.create("first")
+	if err := errors.Join(os.Remove(filepath.Join(options.DataDir, "lock")), os.Remove(filepath.Join(options.DataDir, "storage", "LOCK"))); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the server has noticed", func() bool { return c.get("/readyz").code != http.StatusOK })
+	readOnly(t, c, "read-only, its lock file was removed and another server may be using its directory: stop all of them and start one")
 }
 
 // TestAFullDiskLosesNothing needs a file system of its own, which only root can

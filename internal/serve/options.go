@@ -174,8 +174,8 @@ func (o *Options) checkStorage(name string) error {
 }
 
 // core is how the revisioned core above a storage's journal is run.
-func (o *Options) core(name string) mvcc.Options {
-	return mvcc.Options{History: o.history(), ObjectCacheBytes: o.ObjectCacheSize, ValueBytes: o.ValueCacheSize, Ephemeral: name == "memory"}
+func (o *Options) core() mvcc.Options {
+	return mvcc.Options{History: o.history(), ObjectCacheBytes: o.ObjectCacheSize, ValueBytes: o.ValueCacheSize}
 }
 
 func (o *Options) history() mvcc.History {
@@ -224,7 +224,7 @@ func (o *Options) open(ctx context.Context, name string) (store.Backend, error) 
 	if err != nil {
 		return nil, err
 	}
-	return mvcc.Open(ctx, j, o.core(name))
+	return mvcc.Open(ctx, j, o.core())
 }
 
 // journal opens what makes revisions durable.
@@ -240,7 +240,10 @@ func (o *Options) journal(logger klog.Logger, name string, layout []files.Resour
 	if err != nil {
 		return nil, err
 	}
-	return root(j, dir)
+	if name == "files" {
+		return root(j, dir)
+	}
+	return j, nil
 }
 
 // dir is the directory of a storage that has one.

@@ -78,12 +78,18 @@ func (s *Storage) health() error {
 		return nil
 	case s.Name == "etcd":
 		return errors.New("etcd does not answer as it should: the server's log says why")
-	case errors.Is(err, errRemoved):
+	case errors.Is(err, errRemoved), errors.Is(err, journal.ErrDirectoryGone):
 		return errors.New("read-only, its directory was removed: put it back")
+	case errors.Is(err, journal.ErrLockLost):
+		return errors.New("read-only, its lock file was removed and another server may be using its directory: stop all of them and start one")
+	case errors.Is(err, journal.ErrUnresponsive):
+		return errors.New("its directory does not answer: look at the disk or the mount")
 	case errors.Is(err, journal.ErrTransient) && (errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)):
 		return errors.New("read-only, too many files are open: recovers by itself when files can be opened")
-	case errors.Is(err, journal.ErrTransient):
+	case errors.Is(err, journal.ErrTransient) && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)):
 		return errors.New("read-only, the disk is full: recovers by itself when there is space")
+	case errors.Is(err, journal.ErrTransient):
+		return errors.New("read-only, recovers by itself when the cause has passed: the server's log says which")
 	case errors.Is(err, syscall.ENOSPC):
 		return errors.New("read-only, the disk is full: make space and start the server again")
 	default:

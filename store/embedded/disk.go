@@ -45,6 +45,7 @@ type disk struct {
 	vfs.FS
 	dir     string
 	witness *witness
+	verify  func() error // whether the directory is the journal's own
 	onFail  func(error)
 
 	failure atomic.Pointer[error]
@@ -54,11 +55,11 @@ type disk struct {
 	closing chan struct{}
 }
 
-func newDisk(files vfs.FS, dir string, witness *witness, onFail func(error)) *disk {
+func newDisk(files vfs.FS, dir string, witness *witness, verify func() error, onFail func(error)) *disk {
 	memory := vfs.NewMem()
 	// A directory that cannot be made here shows when the first file is created.
 	_ = memory.MkdirAll(dir, 0o700)
-	d := &disk{FS: files, dir: dir, witness: witness, onFail: onFail, memory: memory, closing: make(chan struct{})}
+	d := &disk{FS: files, dir: dir, witness: witness, verify: verify, onFail: onFail, memory: memory, closing: make(chan struct{})}
 	d.opening.Store(true)
 	return d
 }
@@ -127,6 +128,19 @@ func (d *disk) enter() bool {
 	return true
 }
 
+// enterToName is enter for operations that change which names the directory has:
+// they would do so to files of another process that has taken it over.
+func (d *disk) enterToName(operation, path string) bool {
+	if !d.enter() {
+		return false
+	}
+	if d.failed(operation, path, d.verify()) {
+		d.leave()
+		return false
+	}
+	return true
+}
+
 func (d *disk) leave() { d.using.RUnlock() }
 
 // quiesce waits until nothing reaches the directory of a failed disk any more.
@@ -150,7 +164,7 @@ func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, er
 	if !d.owns(name) {
 		return d.FS.Create(name, category)
 	}
-	if !d.enter() {
+	if !d.enterToName("create", name) {
 		return d.createInMemory(name, category)
 	}
 	file, err := d.FS.Create(name, category)
@@ -179,7 +193,7 @@ func (d *disk) ReuseForWrite(oldName, newName string, category vfs.DiskWriteCate
 	if !d.owns(newName) {
 		return d.FS.ReuseForWrite(oldName, newName, category)
 	}
-	if !d.enter() {
+	if !d.enterToName("reuse", newName) {
 		return d.createInMemory(newName, category)
 	}
 	file, err := d.FS.ReuseForWrite(oldName, newName, category)
@@ -225,7 +239,7 @@ func (d *disk) Remove(name string) error {
 	if !d.owns(name) {
 		return d.FS.Remove(name)
 	}
-	if !d.enter() {
+	if !d.enterToName("remove", name) {
 		_ = d.memory.Remove(name)
 		return nil
 	}
@@ -242,7 +256,7 @@ func (d *disk) Rename(oldName, newName string) error {
 	if !d.owns(newName) {
 		return d.FS.Rename(oldName, newName)
 	}
-	if d.enter() {
+	if d.enterToName("rename", newName) {
 		defer d.leave()
 		if !d.failed("rename", oldName, d.FS.Rename(oldName, newName)) {
 			return nil

@@ -36,6 +36,10 @@ type Options struct {
 	// at most four times as much is read back from the log after a crash. 0 means
 	// 32 MiB.
 	MemTableSize int
+	// CheckInterval is how often the journal looks whether its directory is still
+	// there, is still locked by it, and answers at all. If it has not answered for
+	// ten times as long, Err says so until it does. 0 means a second.
+	CheckInterval time.Duration
 	// Logger receives what the database has to say: failures and slow disks as
 	// errors and warnings, the rest as debug messages. Nil is silent.
 	Logger *slog.Logger
@@ -45,10 +49,11 @@ type Options struct {
 
 // Journal implements journal.Journal.
 type Journal struct {
-	*place
+	*dirLock
 	identity [16]byte
 	db       *pebble.DB
 	disk     *disk
+	watchdog *watchdog
 
 	// last is the revision that the next record has to follow: of the last record
 	// accepted, or what a Trim has raised it to. 0 if there was neither.
@@ -90,9 +95,9 @@ func open(dir string, options Options) (*Journal, error) {
 	return p.open()
 }
 
-// open opens the journal in a place, of which it is then one more user.
-func (p *place) open() (_ *Journal, err error) {
-	witness, found, err := openWitness(p.files, p.dir)
+// open opens the journal in a locked directory, of which it is then one more user.
+func (p *dirLock) open() (_ *Journal, err error) {
+	witness, found, err := openWitness(p.files, p.dir, p.verify)
 	if err != nil {
 		return nil, journal.Refused(err)
 	}
@@ -118,8 +123,8 @@ func (p *place) open() (_ *Journal, err error) {
 		p.logger.Warn("journal: no witness file; damage at the end of the log cannot be told from a power cut", "dir", p.dir)
 	}
 
-	j := &Journal{place: p, bounds: state.bounds}
-	j.disk = newDisk(p.files, p.dir, witness, func(err error) {
+	j := &Journal{dirLock: p, bounds: state.bounds}
+	j.disk = newDisk(p.files, p.dir, witness, p.verify, func(err error) {
 		p.logger.Error("journal: failed, no more records are accepted", "dir", p.dir, "err", err)
 	})
 	j.db, err = pebble.Open(p.dir, databaseOptions(p.options, j.disk, lock, p.logger))
@@ -138,6 +143,7 @@ func (p *place) open() (_ *Journal, err error) {
 		return nil, err
 	}
 	p.users.Add(1)
+	j.watchdog = watch(p.dir, p.options.CheckInterval, p.verify, func(err error) { j.disk.failed("check", p.dir, err) })
 	return j, nil
 }
 
@@ -200,8 +206,18 @@ func (j *Journal) Identity() string { return hex.EncodeToString(j.identity[:]) }
 // are about to be removed included.
 func (j *Journal) DiskUsage() uint64 { return j.db.Metrics().DiskSpaceUsage() }
 
-// Err implements journal.Journal.
+// Err implements journal.Journal. While the directory does not answer, the error
+// matches journal.ErrUnresponsive.
 func (j *Journal) Err() error {
+	if err := j.failed(); err != nil {
+		return err
+	}
+	return j.watchdog.err()
+}
+
+// failed is the reason why the journal accepts no more records, for good or until it
+// is recovered.
+func (j *Journal) failed() error {
 	if j.closed.Load() {
 		return journal.ErrClosed
 	}
@@ -271,7 +287,7 @@ func (j *Journal) replay(ctx context.Context, bounds bounds, yield func(journal.
 
 // Append implements journal.Journal.
 func (j *Journal) Append(record journal.Record) (wait func() error, err error) {
-	if err := j.Err(); err != nil {
+	if err := j.failed(); err != nil {
 		return nil, err
 	}
 	last := j.last.Load()
@@ -296,7 +312,7 @@ func (j *Journal) Append(record journal.Record) (wait func() error, err error) {
 	if err := j.db.ApplyNoSyncWait(batch, pebble.Sync); err != nil {
 		j.disk.fail(err)
 	}
-	if err := j.Err(); err != nil {
+	if err := j.failed(); err != nil {
 		return nil, err
 	}
 	j.last.Store(record.Revision)
@@ -348,7 +364,7 @@ func (j *Journal) read(revision uint64) (journal.Record, error) {
 
 // Trim implements journal.Journal.
 func (j *Journal) Trim(compacted uint64, drop []uint64) error {
-	if err := j.Err(); err != nil {
+	if err := j.failed(); err != nil {
 		return err
 	}
 	j.mu.Lock()
@@ -387,7 +403,7 @@ func (j *Journal) Trim(compacted uint64, drop []uint64) error {
 			j.disk.fail(err)
 		}
 	}
-	if err := j.Err(); err != nil {
+	if err := j.failed(); err != nil {
 		return err
 	}
 	j.bounds = next
@@ -403,6 +419,7 @@ func (j *Journal) Close() error {
 	if j.closed.Swap(true) {
 		return nil
 	}
+	j.watchdog.close()
 	if j.disk.error() == nil {
 		// Nothing is left to be read back from the log when it is opened again.
 		if err := j.db.Flush(); err != nil {

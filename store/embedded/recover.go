@@ -21,7 +21,7 @@ import (
 // The failed database is only read from meanwhile, and cannot write: its disk has
 // failed, and whatever was on its way there has ended.
 func (j *Journal) Recover() (journal.Journal, error) {
-	next, err := j.recover()
+	next, err := j.reopen()
 	if err != nil {
 		if !errors.Is(err, journal.ErrTransient) {
 			j.disk.failLastingly(err)
@@ -31,7 +31,7 @@ func (j *Journal) Recover() (journal.Journal, error) {
 	return next, nil
 }
 
-func (j *Journal) recover() (*Journal, error) {
+func (j *Journal) reopen() (*Journal, error) {
 	if j.closed.Load() {
 		return nil, journal.ErrClosed
 	}
@@ -41,6 +41,9 @@ func (j *Journal) recover() (*Journal, error) {
 		return nil, errors.New("it has not failed")
 	case !errors.Is(failure, journal.ErrTransient):
 		return nil, failure
+	}
+	if err := j.verify(); err != nil {
+		return nil, err
 	}
 	before, err := j.listing()
 	if err != nil {
@@ -62,7 +65,7 @@ type listing struct {
 	manifest string // the current one
 }
 
-func (p *place) listing() (listing, error) {
+func (p *dirLock) listing() (listing, error) {
 	names, err := p.files.List(p.dir)
 	if err != nil {
 		return listing{}, err
@@ -78,7 +81,7 @@ func (p *place) listing() (listing, error) {
 // would do only if it found room beside it.
 //
 // Whatever is new is in use only through a new MANIFEST.
-func (p *place) sweep(before listing) {
+func (p *dirLock) sweep(before listing) {
 	after, err := p.listing()
 	if err != nil || after.manifest != before.manifest {
 		return
@@ -103,7 +106,7 @@ const (
 
 // probe finds out whether it is worth trying to open the journal: each try reads
 // the whole log.
-func (p *place) probe(l listing) (err error) {
+func (p *dirLock) probe(l listing) (err error) {
 	path := p.files.PathJoin(p.dir, probeFile)
 	defer func() {
 		if removing := p.files.Remove(path); err == nil {
@@ -141,7 +144,7 @@ func (p *place) probe(l listing) (err error) {
 }
 
 // newestLog returns the size of the newest log, 0 if there is none.
-func (p *place) newestLog(l listing) int64 {
+func (p *dirLock) newestLog(l listing) int64 {
 	var newest string
 	for _, name := range l.names {
 		if strings.HasSuffix(name, ".log") {

@@ -50,7 +50,7 @@ func scan(ctx context.Context, dir string, options Options, yield func(journal.R
 		return 0, err
 	}
 	defer func() { _ = lock.Close() }()
-	witness, _, err := openWitness(files, dir)
+	witness, _, err := openWitness(files, dir, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -274,7 +274,7 @@ func LastRevision(ctx context.Context, dir string) (uint64, error) {
 	if err == nil {
 		return max(last, compacted), nil
 	}
-	if witness, found, failed := openWitness(vfs.Default, dir); failed == nil && found {
+	if witness, found, failed := openWitness(vfs.Default, dir, nil); failed == nil && found {
 		return max(last, witness.said.revision), nil
 	}
 	return last, err

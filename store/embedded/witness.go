@@ -30,9 +30,14 @@ import (
 // is written after the syncs it speaks of, so any version of it that survives is
 // true, and a process that dies takes nothing with it. The two slots are written
 // in turns; a torn one is ignored.
+//
+// A promise is made only while the directory is the journal's own (see dirLock): by
+// then what it speaks of has been synced, so that a process that takes the directory
+// over afterwards reads it.
 type witness struct {
-	files vfs.FS
-	path  string
+	files  vfs.FS
+	path   string
+	verify func() error // nil for one that is only read
 
 	// acknowledged is the highest revision that may be promised next.
 	acknowledged atomic.Uint64
@@ -67,8 +72,8 @@ const (
 // openWitness reads the witness in dir. found is false if there is none, or none
 // that can be read: it then has nothing to say. Nothing is written before the
 // first promise.
-func openWitness(files vfs.FS, dir string) (w *witness, found bool, err error) {
-	w = &witness{files: files, path: files.PathJoin(dir, witnessFile)}
+func openWitness(files vfs.FS, dir string, verify func() error) (w *witness, found bool, err error) {
+	w = &witness{files: files, path: files.PathJoin(dir, witnessFile), verify: verify}
 	file, err := files.Open(w.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return w, false, nil
@@ -183,6 +188,9 @@ func (w *witness) promiseManifest(state manifestState) error {
 }
 
 func (w *witness) sayLocked(next testimony) error {
+	if err := w.verify(); err != nil {
+		return fmt.Errorf("write %s: %w", w.path, err)
+	}
 	if w.file == nil {
 		file, err := w.files.OpenReadWrite(w.path, vfs.WriteCategoryUnspecified)
 		if err != nil {

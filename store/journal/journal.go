@@ -130,6 +130,17 @@ var (
 	ErrDamaged = errors.New("damaged record")
 	// ErrClosed is returned by every call after Close.
 	ErrClosed = errors.New("journal is closed")
+	// ErrDirectoryGone is a failure of a journal whose directory was removed, renamed
+	// or replaced while it was open. It is transient: the journal goes on in the same
+	// directory when that is back.
+	ErrDirectoryGone = errors.New("its directory was removed while in use")
+	// ErrLockLost is a failure of a journal whose lock file was removed or replaced
+	// while it was open: another process may have opened the directory since. It lasts
+	// until the journal is opened again.
+	ErrLockLost = errors.New("its lock file was removed or replaced, and another process may be using the directory: stop all of them and start one")
+	// ErrUnresponsive is what Err returns while the file system of a journal does not
+	// answer. Nothing has failed yet.
+	ErrUnresponsive = errors.New("the file system does not answer")
 	// ErrLocked is returned on opening a journal that another process has open.
 	ErrLocked = errors.New("in use by another process")
 )
