@@ -46,7 +46,6 @@ vuln: ## look for known vulnerabilities (needs the vulnerability database)
 .PHONY: generate
 generate: ## write all generated files anew
 	go -C cmd/annex run . generate ../../internal/shop/... ../../samples/wardle/apis/... ../../samples/sqltable/apis/... ../../samples/cicd/apis/... ../../e2e/apis/...
-	go -C cmd/annex run . generate --for k8s.io/api/apps/v1 --as apps.example.com/v1 ../../e2e/facts/apps
 	UPDATE=1 go -C cmd/annex test -count=1 -run SampleAnimal ./internal/cli
 
 .PHONY: protobuf-proof

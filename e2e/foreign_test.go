@@ -3,25 +3,17 @@ package e2e
 import (
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-
-	"github.com/annexapi/annex"
-	"github.com/annexapi/annex/annextest"
-	"github.com/annexapi/annex/e2e/facts/apps"
 )
 
-// Kubernetes' own types are served under another group, by generated facts beside them.
+// Kubernetes' own types are served under another group, by generated facts beside them
+// (testdata/foreign).
 func TestTypesOfAnotherModuleAreServed(t *testing.T) {
-	config := annextest.Start(t, annex.Server{Name: "apps", Groups: []annex.Group{{
-		Name:  "apps.example.com",
-		Kinds: []annex.Kind{annex.KindOf[appsv1.Deployment, appsv1.DeploymentList]("deployments", apps.API)},
-	}}})
-	client, err := dynamic.NewForConfig(config)
+	client, err := dynamic.NewForConfig(startServer(t, "foreign").config(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,20 +39,23 @@ func TestMain(m *testing.M) {
 }
 
 // build leaves the programs in the repository's bin, where the next run finds
-// them up to date.
+// them up to date. The facts that foreign imports are not committed: they are 8,000 lines
+// that say nothing new, and so the tool's output is what the test sees.
 func build() error {
 	var err error
 	if bin, err = filepath.Abs("../bin"); err != nil {
 		return err
 	}
 	for _, args := range [][]string{
-		{"-ldflags", kubectlFlags, "-o", bin + "/kubectl", "./cmd/kubectl"},
-		{"-o", bin + "/theatre", "./cmd/theatre"},
-		{"-o", bin + "/wardle", "example.com/wardle"},
-		{"-o", bin + "/cicd", "example.com/cicd"},
-		{"-o", bin + "/annex", "github.com/annexapi/annex/cmd/annex"},
+		{"go", "build", "-ldflags", kubectlFlags, "-o", bin + "/kubectl", "./cmd/kubectl"},
+		{"go", "build", "-o", bin + "/theatre", "./cmd/theatre"},
+		{"go", "build", "-o", bin + "/wardle", "example.com/wardle"},
+		{"go", "build", "-o", bin + "/cicd", "example.com/cicd"},
+		{"go", "build", "-o", bin + "/annex", "github.com/annexapi/annex/cmd/annex"},
+		{bin + "/annex", "generate", "--for", "k8s.io/api/apps/v1", "--as", "apps.example.com/v1", "./testdata/foreign/apps"},
+		{"go", "build", "-o", bin + "/foreign", "./testdata/foreign"},
 	} {
-		cmd := exec.Command("go", append([]string{"build"}, args...)...)
+		cmd := exec.Command(args[0], args[1:]...)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: %w\n%s", cmd, err, out)
 		}
