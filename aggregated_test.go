@@ -28,6 +28,7 @@ import (
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/internal/host/hosttest"
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 // joined is an aggregated server and its host.
@@ -120,17 +121,14 @@ func (c *caller) post(path, body string) *answer {
 // askUntil asks until an answer is as wanted.
 func askUntil(t *testing.T, ask func() *answer, wanted func(*answer) bool) *answer {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		a := ask()
-		if wanted(a) {
-			return a
+	var a *answer
+	testwait.NoError(t, "the answer that the test waits for", func(context.Context) error {
+		if a = ask(); !wanted(a) {
+			return fmt.Errorf("%s: still %d %s", a.asked, a.code, a.raw)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: still %d %s", a.asked, a.code, a.raw)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+		return nil
+	})
+	return a
 }
 
 // ready waits until the server is.
@@ -768,11 +766,7 @@ func TestOneReplicaRunsTheControllers(t *testing.T) {
 	// Who leads writes the Lease, and others look at it.
 	looked := host.Reviews("leases")
 	second := join(t, host, server(2), options).ready()
-	for deadline := time.Now().Add(patience); host.Reviews("leases") < looked+2; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the second replica does not look at the Lease")
-		}
-	}
+	testwait.Until(t, "the second replica looks at the Lease", func() bool { return host.Reviews("leases") >= looked+2 })
 	select {
 	case got := <-working:
 		t.Fatalf("replica %d works as well", got)

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 func TestDelete(t *testing.T) {
@@ -206,7 +207,7 @@ func TestServerDeletesAtTheEndOfTheGracePeriod(t *testing.T) {
 			if resumed, whole := c.resume(widgetsPath+"?watch=1&fieldSelector=metadata.name%3Drestarted", rv); whole {
 				resumed.want("MODIFIED restarted", "DELETED restarted")
 			}
-			until(t, "the end of its period", func() bool { return c.get(widgetsPath+"/restarted").code == http.StatusNotFound })
+			testwait.Until(t, "the end of its period", func() bool { return c.get(widgetsPath+"/restarted").code == http.StatusNotFound })
 		}
 		c.get(widgetsPath + "/restarted").want(404)
 		if w := c.widget("stays"); *w.DeletionGracePeriodSeconds != 3600 {

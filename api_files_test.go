@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 // tree is the directory of a server that keeps its objects in files, as a person
@@ -113,7 +114,7 @@ spec:
 // broken waits until so many files are not served.
 func (c *client) broken(n int) {
 	c.t.Helper()
-	until(c.t, fmt.Sprintf("%d broken files", n), func() bool {
+	testwait.Until(c.t, fmt.Sprintf("%d broken files", n), func() bool {
 		return strings.Contains(string(c.get("/metrics").raw), fmt.Sprintf("annex_storage_broken_files %d\n", n))
 	})
 }
@@ -230,7 +231,7 @@ func TestEditsOfFilesAreWrites(t *testing.T) {
 	// A comment is no change, and stays; so does what a person wrote when the status
 	// changes.
 	f.edit(f.widget("a"), "# what a is for", "# what else a is for")
-	until(t, "the edit is read", func() bool {
+	testwait.Until(t, "the edit is read", func() bool {
 		return c.patch(mergePatch, widgetsPath+"/a/status", status(fields{"phase": "Fine"})).code == http.StatusOK
 	})
 	w.want("MODIFIED a")
@@ -310,7 +311,7 @@ func TestAFileAndTheAPIChangeOneObject(t *testing.T) {
 	if text(after.Object, "metadata", "uid") != string(before.UID) {
 		t.Error("a file has changed the UID")
 	}
-	until(t, "the file without what is not a person's", func() bool {
+	testwait.Until(t, "the file without what is not a person's", func() bool {
 		content := f.read(f.widget("a"))
 		return !strings.Contains(content, "uid") && !strings.Contains(content, "managedFields") && strings.Contains(content, "size: large")
 	})
@@ -327,16 +328,16 @@ func TestDeletingTheFileOfAnObjectWithFinalizers(t *testing.T) {
 	if deleting := w.want("MODIFIED a"); text(deleting.Object, "metadata", "deletionTimestamp") == "" {
 		t.Error("no deletion timestamp")
 	}
-	until(t, "the file is written again", func() bool {
+	testwait.Until(t, "the file is written again", func() bool {
 		content, err := os.ReadFile(f.widget("a"))
 		return err == nil && strings.Contains(string(content), "example.com/hold")
 	})
 	// Once more changes nothing, and the file comes back.
 	f.remove(f.widget("a"))
-	until(t, "the file is written again", func() bool { _, err := os.Stat(f.widget("a")); return err == nil })
+	testwait.Until(t, "the file is written again", func() bool { _, err := os.Stat(f.widget("a")); return err == nil })
 	f.edit(f.widget("a"), "  finalizers:\n    - example.com/hold\n", "")
 	w.want("DELETED a")
-	until(t, "the file goes", func() bool { _, err := os.Stat(f.widget("a")); return os.IsNotExist(err) })
+	testwait.Until(t, "the file goes", func() bool { _, err := os.Stat(f.widget("a")); return os.IsNotExist(err) })
 	c.broken(0)
 
 	// With a grace period, the file stays as long as the object.
@@ -345,7 +346,7 @@ func TestDeletingTheFileOfAnObjectWithFinalizers(t *testing.T) {
 	f.remove(f.path("shop.example.com/shelves/_cluster/s.yaml"))
 	shelves.want("ADDED s", "MODIFIED s")
 	c.delete(shelvesPath+"/s", fields{"gracePeriodSeconds": 0}).want(http.StatusOK)
-	until(t, "the file goes", func() bool {
+	testwait.Until(t, "the file goes", func() bool {
 		_, err := os.Stat(f.path("shop.example.com/shelves/_cluster/s.yaml"))
 		return os.IsNotExist(err) && c.get(shelvesPath+"/s").code == http.StatusNotFound
 	})
@@ -358,17 +359,17 @@ func TestNamespacesAndTheirDirectories(t *testing.T) {
 	c.namespace("team")
 	c.post("/apis/shop.example.com/v1/namespaces/team/widgets", widget("a")).want(http.StatusCreated)
 	c.delete("/api/v1/namespaces/team", nil).want(http.StatusOK)
-	until(t, "the namespace goes", func() bool { return c.get("/api/v1/namespaces/team").code == http.StatusNotFound })
+	testwait.Until(t, "the namespace goes", func() bool { return c.get("/api/v1/namespaces/team").code == http.StatusNotFound })
 	f.gone(f.path("shop.example.com/widgets/team/a.yaml"))
 	f.gone(f.path("core/namespaces/_cluster/team.yaml"))
 
 	f.write(f.path("core/namespaces/_cluster/other.yaml"), "{apiVersion: v1, kind: Namespace, metadata: {name: other}}")
-	until(t, "the namespace comes", func() bool { return c.get("/api/v1/namespaces/other").code == http.StatusOK })
+	testwait.Until(t, "the namespace comes", func() bool { return c.get("/api/v1/namespaces/other").code == http.StatusOK })
 	f.remove(f.path("core/namespaces/_cluster/other.yaml"))
-	until(t, "the namespace goes", func() bool { return c.get("/api/v1/namespaces/other").code == http.StatusNotFound })
+	testwait.Until(t, "the namespace goes", func() bool { return c.get("/api/v1/namespaces/other").code == http.StatusNotFound })
 	// Nobody may delete this one.
 	f.remove(f.path("core/namespaces/_cluster/default.yaml"))
-	until(t, "the file comes back", func() bool { _, err := os.Stat(f.path("core/namespaces/_cluster/default.yaml")); return err == nil })
+	testwait.Until(t, "the file comes back", func() bool { _, err := os.Stat(f.path("core/namespaces/_cluster/default.yaml")); return err == nil })
 	c.get("/api/v1/namespaces/default").want(http.StatusOK)
 }
 
@@ -435,7 +436,7 @@ func TestBrokenFilesAreReportedAndLeftAlone(t *testing.T) {
 			if test.want != "" {
 				f.write(path, handWidget("a", "large"))
 				c.broken(0)
-				until(t, "the mended file is served", func() bool { return c.widget("a").Spec.Size == "large" })
+				testwait.Until(t, "the mended file is served", func() bool { return c.widget("a").Spec.Size == "large" })
 				return
 			}
 			if strings.Contains(test.path, "/") && !strings.HasPrefix(test.path, "..") {
@@ -566,7 +567,7 @@ func TestGitChangesManyFilesAtOnce(t *testing.T) {
 	command("add", ".")
 	command("commit", "-qm", "two")
 	command("checkout", "-q", "HEAD~1")
-	until(t, "everything is as it was", func() bool {
+	testwait.Until(t, "everything is as it was", func() bool {
 		items := c.get(widgetsPath).items()
 		if len(items) != 20 {
 			return false
@@ -582,7 +583,7 @@ func TestGitChangesManyFilesAtOnce(t *testing.T) {
 		t.Error("an object that was changed is another one now")
 	}
 	command("checkout", "-q", "-")
-	until(t, "everything is as it was then", func() bool {
+	testwait.Until(t, "everything is as it was then", func() bool {
 		return len(c.get(widgetsPath).items()) == 16 && c.get(widgetsPath+"/later").code == http.StatusOK && c.widget("w-3").Spec.Size == "large"
 	})
 	c.broken(0)
@@ -664,7 +665,7 @@ func TestEncryptedObjectsAreInBinaryFiles(t *testing.T) {
 	c.broken(1)
 	c.patch(mergePatch, widgetsPath+"/a", spec(fields{"size": "large"})).refused(http.StatusConflict, metav1.StatusReasonConflict, binary, "only the server")
 	f.remove(binary)
-	until(t, "it is written again", func() bool { _, err := os.Stat(binary); return err == nil })
+	testwait.Until(t, "it is written again", func() bool { _, err := os.Stat(binary); return err == nil })
 	c.broken(0)
 	c.patch(mergePatch, widgetsPath+"/a", spec(fields{"size": "large"})).want(http.StatusOK)
 	f.write(f.widget("a"), handWidget("a", "small"))

@@ -2,6 +2,7 @@ package annex_test
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/annexapi/annex"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 // run runs a server until stop is called, which returns what Run returned, or the
@@ -179,18 +181,12 @@ func TestShutdownLeavesNothingRunning(t *testing.T) {
 				live(t, storage)
 			}
 		})
-		deadline := time.Now().Add(patience)
-		for {
-			left := more(goroutines(), before)
-			if len(left) == 0 {
-				break
+		testwait.NoError(t, string(storage), func(context.Context) error {
+			if left := more(goroutines(), before); len(left) > 0 {
+				return fmt.Errorf("still running:\n%s", strings.Join(left, "\n\n"))
 			}
-			if time.Now().After(deadline) {
-				t.Errorf("%s: still running:\n%s", storage, strings.Join(left, "\n\n"))
-				break
-			}
-			runtime.Gosched()
-		}
+			return nil
+		})
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -19,6 +18,7 @@ import (
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/annextest"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 // The tests named api_*_test.go say what a client sees, over HTTP as far as it goes
@@ -39,7 +39,7 @@ const (
 )
 
 // patience bounds what a test waits for. It is only ever reached by a failure.
-const patience = 30 * time.Second
+const patience = testwait.Patience
 
 // client speaks to a running server.
 type client struct {

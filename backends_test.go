@@ -26,6 +26,7 @@ import (
 
 	"github.com/annexapi/annex"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 // place is a URL at which one server after the other answers.
@@ -253,7 +254,7 @@ func TestAStorageThatFailsIsNamedAndOthersGoOn(t *testing.T) {
 	if err := os.Rename(filepath.Join(options.DataDir, "storage"), filepath.Join(options.DataDir, "moved")); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the server has noticed", func() bool { return c.get("/readyz").code != http.StatusOK })
+	testwait.Until(t, "the server has noticed", func() bool { return c.get("/readyz").code != http.StatusOK })
 	c.post(shelvesPath, shelf("s")).refused(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "takes no writes")
 	c.create("w")
 	c.get("/readyz?verbose").contains("[-]storage-embedded failed: read-only, its directory was removed", "[+]storage-memory ok")
@@ -326,7 +327,7 @@ func TestNothingIsLeftInANamespaceDeletedInAnotherStorage(t *testing.T) {
 		}
 		c.delete("/api/v1/namespaces/"+namespace, nil).want(http.StatusOK)
 		writers.Wait()
-		until(t, "the namespace to go", func() bool { return c.get("/api/v1/namespaces/"+namespace).code == http.StatusNotFound })
+		testwait.Until(t, "the namespace to go", func() bool { return c.get("/api/v1/namespaces/"+namespace).code == http.StatusNotFound })
 		if left := c.get(path).names(); len(left) > 0 {
 			t.Errorf("left in %s: %v", namespace, left)
 		}
@@ -358,7 +359,7 @@ func TestFilesOfOneKindBesideAnotherStorage(t *testing.T) {
 		writeFile(t, filepath.Join(dir, "extra", name+".yaml"), content)
 	}
 	in := strings.Replace(widgetsPath, "/default/", "/extra/", 1)
-	until(t, "the files to be served", func() bool { return len(c.get(in).names()) == 2 })
+	testwait.Until(t, "the files to be served", func() bool { return len(c.get(in).names()) == 2 })
 	if got := c.get(in + "/g").widget(); len(got.Spec.Parts) != 1 || got.Spec.Size != "large" {
 		t.Errorf("a gizmo as a widget: %+v", got)
 	}
@@ -370,7 +371,7 @@ func TestFilesOfOneKindBesideAnotherStorage(t *testing.T) {
 		t.Errorf("resource version %s, was %s", got.ResourceVersion, made.ResourceVersion)
 	}
 	c.delete("/api/v1/namespaces/extra", nil).want(http.StatusOK)
-	until(t, "the namespace to go", func() bool { return c.get("/api/v1/namespaces/extra").code == http.StatusNotFound })
+	testwait.Until(t, "the namespace to go", func() bool { return c.get("/api/v1/namespaces/extra").code == http.StatusNotFound })
 	if left, err := filepath.Glob(filepath.Join(dir, "extra", "*.yaml")); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
@@ -391,5 +392,5 @@ func TestHooksReadKindsOfOtherStorages(t *testing.T) {
 	c := clientOf(t, instance)
 	c.post(widgetsPath, widget("w")).want(http.StatusNotFound)
 	c.post(shelvesPath, shelf("s")).want(http.StatusCreated)
-	until(t, "the hook to see the shelf", func() bool { return c.post(widgetsPath, widget("w")).code == http.StatusCreated })
+	testwait.Until(t, "the hook to see the shelf", func() bool { return c.post(widgetsPath, widget("w")).code == http.StatusCreated })
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/journal"
 )
@@ -254,7 +255,7 @@ func TestASecondSignalEndsAtOnce(t *testing.T) {
 	if err := p.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "draining", func() bool { return c.get("/readyz").code != http.StatusOK })
+	testwait.Until(t, "draining", func() bool { return c.get("/readyz").code != http.StatusOK })
 	if err := p.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
@@ -280,9 +281,9 @@ func TestServeOutlivesWhoReadsItsOutput(t *testing.T) {
 	}
 	write.Close()
 	kubeconfig := filepath.Join(data, "kubeconfig")
-	until(t, "a kubeconfig", func() bool { _, err := os.Stat(kubeconfig); return err == nil })
+	testwait.Until(t, "a kubeconfig", func() bool { _, err := os.Stat(kubeconfig); return err == nil })
 	c := clientFrom(t, kubeconfig)
-	until(t, "ready", func() bool { return c.get("/readyz").code == http.StatusOK })
+	testwait.Until(t, "ready", func() bool { return c.get("/readyz").code == http.StatusOK })
 	c.create("w")
 	if err := p.stop(); err != nil {
 		t.Errorf("it ended with %v", err)

@@ -22,6 +22,7 @@ import (
 	legacyv1 "github.com/annexapi/annex/internal/shop/legacy/v1"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
 	"github.com/annexapi/annex/internal/shop/v1beta1"
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 const (
@@ -351,7 +352,7 @@ func TestHooksSeeWritesOfBothGroups(t *testing.T) {
 	if got := c.create("b").Spec.Options["mutated"]; got != "shop.example.com/v1, Resource=widgets" {
 		t.Errorf("mutated: %q", got)
 	}
-	until(t, "the hook to see both", func() bool {
+	testwait.Until(t, "the hook to see both", func() bool {
 		return c.post(gizmosPath+"?dryRun=All", gizmo("c")).code == http.StatusForbidden
 	})
 	c.post(gizmosPath, gizmo("c")).refused(http.StatusForbidden, metav1.StatusReasonForbidden, `gizmos.legacy.example.com "c" is forbidden: there are enough`)
@@ -395,12 +396,12 @@ func TestANamespaceWithSharedObjectsIsEmptiedOnce(t *testing.T) {
 	c.post(in(gizmosPath), gizmo("a", metadata(fields{"finalizers": []string{"example.com/hold"}}))).want(http.StatusCreated)
 	c.post(in(widgetsPath), widget("b")).want(http.StatusCreated)
 	c.delete("/api/v1/namespaces/n", nil).want(http.StatusOK)
-	until(t, "the namespace to say what is left", func() bool {
+	testwait.Until(t, "the namespace to say what is left", func() bool {
 		return strings.Contains(string(c.get("/api/v1/namespaces/n").raw), "widgets.shop.example.com has 1 resource instances")
 	})
 	c.post(in(gizmosPath), gizmo("c")).refused(http.StatusForbidden, metav1.StatusReasonForbidden, `gizmos.legacy.example.com "c" is forbidden`, "it is being terminated")
 	c.patch(jsonPatch, in(gizmosPath)+"/a", `[{"op":"remove","path":"/metadata/finalizers"}]`).want(http.StatusOK)
-	until(t, "the namespace to go", func() bool { return c.get("/api/v1/namespaces/n").code == http.StatusNotFound })
+	testwait.Until(t, "the namespace to go", func() bool { return c.get("/api/v1/namespaces/n").code == http.StatusNotFound })
 }
 
 // oldWidgets moves Go types from a group to another without any change.
@@ -511,7 +512,7 @@ func TestSharedObjectsGoWhenTheirGraceIsOver(t *testing.T) {
 	// Shortened in the other group.
 	for _, path := range []string{widgetsPath + "/a", gizmosPath + "/b"} {
 		c.delete(path, fields{"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 1}).want(http.StatusOK)
-		until(t, "the object to go", func() bool { return c.get(path).code == http.StatusNotFound })
+		testwait.Until(t, "the object to go", func() bool { return c.get(path).code == http.StatusNotFound })
 	}
 }
 

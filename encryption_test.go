@@ -20,6 +20,7 @@ import (
 	"github.com/annexapi/annex/internal/encryption/kmstest"
 	"github.com/annexapi/annex/internal/maintenance"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
+	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/journal"
 )
@@ -253,7 +254,7 @@ func TestUnreadableObjectsCanBeDeleted(t *testing.T) {
 	}
 	c.delete(widgetsPath+"/lost", nil).want(http.StatusInternalServerError)
 	c.delete(widgetsPath+"/lost?ignoreStoreReadErrorWithClusterBreakingPotential=true", nil).want(http.StatusOK)
-	until(t, "lists are answered", func() bool { return !shared() || c.get(widgetsPath).code == http.StatusOK })
+	testwait.Until(t, "lists are answered", func() bool { return !shared() || c.get(widgetsPath).code == http.StatusOK })
 	if got := c.get(widgetsPath).want(http.StatusOK).names(); len(got) != 1 || got[0] != "readable" {
 		t.Errorf("listed %v", got)
 	}
@@ -388,7 +389,7 @@ func checkLostHistory(t *testing.T, c *client, begin string) {
 // untilEncryptedWith waits until the server has read a key again.
 func untilEncryptedWith(t *testing.T, c *client, key string) {
 	t.Helper()
-	until(t, "the server takes up "+key, func() bool {
+	testwait.Until(t, "the server takes up "+key, func() bool {
 		return strings.Contains(string(c.get("/metrics").raw), `annex_storage_encryption_info{group="shop.example.com",key="`+key+`"`)
 	})
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/annexapi/annex"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 // TestInformersAndWritersOutliveAFullDisk fills the disk under clients of client-go
@@ -76,7 +77,7 @@ func testFullDisk(t *testing.T, storage string) {
 	running.Go(func() { informer.RunWithContext(ctx) })
 	defer running.Wait()
 	defer cancel()
-	until(t, "the informer has listed", informer.HasSynced)
+	testwait.Until(t, "the informer has listed", informer.HasSynced)
 	before := lists.now()
 
 	acknowledged := &names{}
@@ -111,16 +112,16 @@ func testFullDisk(t *testing.T, storage string) {
 		for range cap(rooms) - len(rooms) {
 			rooms <- struct{}{} // for writers that wait
 		}
-		until(t, "read-only", func() bool { return c.get("/readyz").code != http.StatusOK })
+		testwait.Until(t, "read-only", func() bool { return c.get("/readyz").code != http.StatusOK })
 		was := refused.now()
-		until(t, "a writer is refused", func() bool { return refused.now() > was })
+		testwait.Until(t, "a writer is refused", func() bool { return refused.now() > was })
 		filling.Store(false)
 		if err := os.Remove(full); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "ready again", func() bool { return c.get("/readyz").code == http.StatusOK })
+		testwait.Until(t, "ready again", func() bool { return c.get("/readyz").code == http.StatusOK })
 		acks := acknowledged.len()
-		until(t, "writers go on", func() bool {
+		testwait.Until(t, "writers go on", func() bool {
 			select {
 			case rooms <- struct{}{}:
 			default:
@@ -128,7 +129,7 @@ func testFullDisk(t *testing.T, storage string) {
 			return acknowledged.len() > acks+8
 		})
 	}
-	until(t, "the informer has seen every object", func() bool { return len(seen.missing(acknowledged)) == 0 })
+	testwait.Until(t, "the informer has seen every object", func() bool { return len(seen.missing(acknowledged)) == 0 })
 	if lists.now() != before {
 		t.Errorf("the informer listed %d times", lists.now())
 	}

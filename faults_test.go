@@ -38,6 +38,7 @@ import (
 	"github.com/annexapi/annex"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
 	"github.com/annexapi/annex/internal/shop/v1beta1"
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 // The tests in this file do to a server what the world does: clients that stall,
@@ -53,16 +54,6 @@ func within(t *testing.T, what string, f func()) {
 	case <-done:
 	case <-time.After(patience):
 		t.Fatalf("%s did not end within %s", what, patience)
-	}
-}
-
-// until waits until it is so.
-func until(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !so(); runtime.Gosched() {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %s", what, patience)
-		}
 	}
 }
 
@@ -183,12 +174,12 @@ func TestTheDrainIsAnnounced(t *testing.T) {
 	<-entered
 	go func() { ended <- stop() }()
 
-	until(t, "unready", func() bool { return c.get("/readyz").code != http.StatusOK })
+	testwait.Until(t, "unready", func() bool { return c.get("/readyz").code != http.StatusOK })
 	if text := string(c.get("/readyz").raw); !strings.Contains(text, "[-]stopping failed: the server is shutting down\n") {
 		t.Errorf("/readyz: %s", text)
 	}
 	var refused *answer
-	until(t, "refused", func() bool { refused = c.get(widgetsPath); return refused.code != http.StatusOK })
+	testwait.Until(t, "refused", func() bool { refused = c.get(widgetsPath); return refused.code != http.StatusOK })
 	refused.refused(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "shutting down")
 	if after := refused.header.Get("Retry-After"); after == "" {
 		t.Error("nobody says when to try again")
@@ -437,7 +428,7 @@ func TestAFailedNewLeavesNothing(t *testing.T) {
 		t.Error(err)
 	}
 	var left []string
-	until(t, "everything to end", func() bool {
+	testwait.Until(t, "everything to end", func() bool {
 		left = more(goroutines(), before)
 		return len(left) == 0 && openFiles(t) <= files
 	})
@@ -478,7 +469,7 @@ func TestServersLeaveNothing(t *testing.T) {
 	const n, each = 30, 32 << 10
 	before, files, bytes := goroutines(), openFiles(t), heap()
 	lives(n)
-	until(t, "everything to end", func() bool {
+	testwait.Until(t, "everything to end", func() bool {
 		return len(more(goroutines(), before)) == 0 && openFiles(t) <= files && heap()-bytes < n*each
 	})
 	t.Logf("heap: %d bytes more for each of %d servers", (heap()-bytes)/n, n)
@@ -598,7 +589,7 @@ func TestAServerWhoseStorageIsRemovedIsReadOnly(t *testing.T) {
 	if err := os.Rename(filepath.Join(options.DataDir, "storage"), filepath.Join(options.DataDir, "moved")); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the server has noticed", func() bool { return c.get("/readyz").code != http.StatusOK })
+	testwait.Until(t, "the server has noticed", func() bool { return c.get("/readyz").code != http.StatusOK })
 	readOnly(t, c, "read-only, its directory was removed: put it back")
 	if err := os.Mkdir(filepath.Join(options.DataDir, "storage"), 0o700); err != nil {
 		t.Fatal(err)
@@ -607,7 +598,7 @@ func TestAServerWhoseStorageIsRemovedIsReadOnly(t *testing.T) {
 	if err := errors.Join(os.Remove(filepath.Join(options.DataDir, "storage")), os.Rename(filepath.Join(options.DataDir, "moved"), filepath.Join(options.DataDir, "storage"))); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "ready again", func() bool { return c.get("/readyz").code == http.StatusOK })
+	testwait.Until(t, "ready again", func() bool { return c.get("/readyz").code == http.StatusOK })
 	c.create("again")
 }
 
@@ -621,7 +612,7 @@ func TestAServerWhoseLockFilesAreRemovedIsReadOnly(t *testing.T) {
 	if err := errors.Join(os.Remove(filepath.Join(options.DataDir, "lock")), os.Remove(filepath.Join(options.DataDir, "storage", "LOCK"))); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the server has noticed", func() bool { return c.get("/readyz").code != http.StatusOK })
+	testwait.Until(t, "the server has noticed", func() bool { return c.get("/readyz").code != http.StatusOK })
 	readOnly(t, c, "read-only, its lock file was removed and another server may be using its directory: stop all of them and start one")
 }
 
@@ -667,7 +658,7 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 		if err := os.Remove(full); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "ready again", func() bool { return c.get("/readyz").code == http.StatusOK })
+		testwait.Until(t, "ready again", func() bool { return c.get("/readyz").code == http.StatusOK })
 		again := fmt.Sprint("again", len(acknowledged))
 		c.create(again)
 		acknowledged = append(acknowledged, again)

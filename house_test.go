@@ -26,7 +26,7 @@ var rooms = map[string][]string{
 	},
 	"annextest":                    {"", "internal/convert", "internal/define", "store/etcd"}, // etcd's options are part of the façade's
 	"api":                          {},                                                        // clients link it
-	"docs":                         {}, // tests of the pages
+	"docs":                         {},                                                        // tests of the pages
 	"internal/define":              {"api", "internal/structural"},
 	"internal/structural":          {"internal/yamlsize"},
 	"internal/yamlsize":            {},
@@ -45,6 +45,7 @@ var rooms = map[string][]string{
 	"internal/host/hosttest":       {}, // for tests
 	"internal/certs":               {},
 	"internal/hostcerts":           {"internal/certs"},
+	"internal/testwait":            {}, // for tests
 	"internal/loopback":            {},
 	"internal/coreapi":             {},
 	"internal/mvcc":                {"store", "store/journal"},
@@ -63,7 +64,7 @@ var rooms = map[string][]string{
 	"store/embedded":               {"store/journal"},
 	"store/files":                  {"internal/yamlsize", "store/journal"},
 	"store/etcd":                   {"store"},
-	"store/storetest":              {"internal/mvcc", "store", "store/journal"},
+	"store/storetest":              {"internal/mvcc", "internal/testwait", "store", "store/journal"},
 	"internal/serve": {
 		"internal/admit", "internal/auth", "internal/certs", "internal/controllers", "internal/convert", "internal/coreapi",
 		"internal/define", "internal/encryption", "internal/host", "internal/hostcerts", "internal/informer", "internal/loopback", "internal/maintenance", "internal/mvcc", "internal/registry", "internal/upstream", "internal/virtual",

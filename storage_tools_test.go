@@ -29,6 +29,7 @@ import (
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/maintenance"
+	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store/journal"
 )
 
@@ -292,7 +293,7 @@ func TestInformersListAgainAfterARestore(t *testing.T) {
 	c.do(http.MethodPatch, widgetsPath+"/deleted", map[string]any{"metadata": map[string]any{"finalizers": nil}}, "Content-Type", mergePatch).want(http.StatusOK)
 	c.do(http.MethodDelete, widgetsPath+"/deleted", nil).want(http.StatusOK)
 	c.post(widgetsPath, widgetBody("later", 1)).want(http.StatusCreated)
-	until(t, "the informer has seen later", func() bool { _, ok, _ := informer.GetStore().GetByKey("default/later"); return ok })
+	testwait.Until(t, "the informer has seen later", func() bool { _, ok, _ := informer.GetStore().GetByKey("default/later"); return ok })
 	highest := events.highest()
 	if err := p.stop(); err != nil {
 		t.Fatal(err)
@@ -307,7 +308,7 @@ func TestInformersListAgainAfterARestore(t *testing.T) {
 	if !strings.Contains(string(a.raw), `"reason":"Expired"`) {
 		t.Errorf("a watch from before the restore got %d %s", a.code, a.raw)
 	}
-	until(t, "the informer is where the backup is", func() bool {
+	testwait.Until(t, "the informer is where the backup is", func() bool {
 		_, later, _ := informer.GetStore().GetByKey("default/later")
 		_, deleted, _ := informer.GetStore().GetByKey("default/deleted")
 		return deleted && !later
@@ -332,7 +333,7 @@ func TestInformersListAgainAfterARestore(t *testing.T) {
 		}
 	}
 	c.post(widgetsPath, widgetBody("afterwards", 1)).want(http.StatusCreated)
-	until(t, "the informer goes on", func() bool { _, ok, _ := informer.GetStore().GetByKey("default/afterwards"); return ok })
+	testwait.Until(t, "the informer goes on", func() bool { _, ok, _ := informer.GetStore().GetByKey("default/afterwards"); return ok })
 	stop()
 	ended.Wait()
 	if err := p.stop(); err != nil {
@@ -406,7 +407,7 @@ func TestAKilledRestoreLeavesWhatWasThere(t *testing.T) {
 				t.Fatal(err)
 			}
 			building := filepath.Join(data, "storage.restoring")
-			until(t, "it is written", func() bool {
+			testwait.Until(t, "it is written", func() bool {
 				_, err := os.Stat(building)
 				return err == nil || cmd.ProcessState != nil
 			})

@@ -22,6 +22,7 @@ import (
 
 	"github.com/annexapi/annex"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 var widgetsResource = schema.GroupVersionResource{Group: "shop.example.com", Version: "v1", Resource: "widgets"}
@@ -93,18 +94,6 @@ func runServer(t *testing.T, server annex.Server) (config *rest.Config, stop fun
 	return config, stop
 }
 
-// eventually waits until a condition holds.
-func eventually(t *testing.T, what string, holds func() string) {
-	t.Helper()
-	problem := ""
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if problem = holds(); problem == "" {
-			return
-		}
-	}
-	t.Fatalf("%s: %s", what, problem)
-}
-
 // An informer sees what clients and others write, in an order, and ends with what
 // the system has; also when the server is restarted, which loses its mirror.
 func TestInformersOnVirtualKinds(t *testing.T) {
@@ -134,16 +123,16 @@ func TestInformersOnVirtualKinds(t *testing.T) {
 				t.Errorf("the informer did not begin with a watch list: %v", way.asked)
 			}
 			disturb(t, s, client, 300)
-			eventually(t, "after many writes", func() string { return differ(s, informer) })
+			testwait.NoError(t, "after many writes", func(context.Context) error { return differ(s, informer) })
 
 			stop()
 			s.set("meanwhile", nil)
 			s.drop("w0")
 			config, _ = runServer(t, server)
 			way.to.Store(config)
-			eventually(t, "after a restart", func() string { return differ(s, informer) })
+			testwait.NoError(t, "after a restart", func(context.Context) error { return differ(s, informer) })
 			disturb(t, s, client, 50)
-			eventually(t, "after more writes", func() string { return differ(s, informer) })
+			testwait.NoError(t, "after more writes", func(context.Context) error { return differ(s, informer) })
 			if seen.Load() < 100 {
 				t.Errorf("only %d events", seen.Load())
 			}
@@ -213,21 +202,21 @@ func disturb(t *testing.T, s *system, client dynamic.Interface, writes int) {
 }
 
 // differ says how an informer's cache differs from the system.
-func differ(s *system, informer cache.SharedIndexInformer) string {
+func differ(s *system, informer cache.SharedIndexInformer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if got, want := len(informer.GetStore().ListKeys()), len(s.widgets); got != want {
-		return fmt.Sprintf("%d widgets, want %d", got, want)
+		return fmt.Errorf("%d widgets, want %d", got, want)
 	}
 	for key, w := range s.widgets {
 		item, ok, _ := informer.GetStore().GetByKey(key)
 		if !ok {
-			return key + " is missing"
+			return fmt.Errorf("%s is missing", key)
 		}
 		options, _, _ := unstructured.NestedStringMap(item.(*unstructured.Unstructured).Object, "spec", "options")
 		if fmt.Sprint(options) != fmt.Sprint(w.Spec.Options) && len(options)+len(w.Spec.Options) > 0 {
-			return fmt.Sprintf("%s: options %v, want %v", key, options, w.Spec.Options)
+			return fmt.Errorf("%s: options %v, want %v", key, options, w.Spec.Options)
 		}
 	}
-	return ""
+	return nil
 }

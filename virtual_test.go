@@ -18,6 +18,7 @@ import (
 	"github.com/annexapi/annex"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
 	"github.com/annexapi/annex/internal/shop/v1beta1"
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 // system is another system that has widgets: it numbers their versions, and keeps
@@ -720,15 +721,12 @@ func TestNobodyPollsForNobody(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	response := c.send(ctx, http.MethodGet, widgetsPath+"?watch=1", nil)
-	for polls := s.called("list"); s.called("list") < polls+5; {
-		time.Sleep(time.Millisecond)
-	}
+	before := s.called("list")
+	testwait.Until(t, "a watch polls", func() bool { return s.called("list") >= before+5 })
 	cancel()
 	response.Body.Close()
 	// The feed's end is the last that happens.
-	for s.feeding() {
-		time.Sleep(time.Millisecond)
-	}
+	testwait.Until(t, "the feed ends with the watch", func() bool { return !s.feeding() })
 	polls := s.called("list")
 	c.widget("a")
 	if n := s.called("list"); n > polls {
@@ -752,9 +750,7 @@ func TestAListThatIsOvertakenDoesNotBringBackTheOld(t *testing.T) {
 	s.mu.Unlock()
 	done := make(chan []string)
 	go func() { done <- c.get(widgetsPath).names() }()
-	for s.called("list") < 2 {
-		time.Sleep(time.Millisecond)
-	}
+	testwait.Until(t, "the list is asked for", func() bool { return s.called("list") >= 2 })
 	// The list has read everything, but has not returned.
 	written := c.patch(mergePatch, widgetsPath+"/a", `{"spec":{"size":"large"}}`).want(200).widget()
 	c.delete(widgetsPath+"/gone", nil).want(200)
@@ -841,9 +837,7 @@ func TestANamespaceWithVirtualObjectsIsDeleted(t *testing.T) {
 			s.put(&v1.Widget{ObjectMeta: metav1.ObjectMeta{Namespace: "doomed", Name: "w"}})
 			s.mu.Unlock()
 			c.delete("/api/v1/namespaces/doomed", nil).want(200)
-			for c.get("/api/v1/namespaces/doomed").code != 404 {
-				time.Sleep(time.Millisecond)
-			}
+			testwait.Until(t, "the namespace is gone", func() bool { return c.get("/api/v1/namespaces/doomed").code == 404 })
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if _, left := s.widgets["doomed/w"]; left != (name == "reads") {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/annexapi/annex/e2e/cluster/kube"
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 func TestAnnexOnEtcd(t *testing.T) { behave(t, startAnnex, "annex-etcd", startEtcd(t)) }
@@ -67,7 +68,7 @@ func TestAnnexWaitsForItsHost(t *testing.T) {
 	})
 	says := func(code int, text string) {
 		t.Helper()
-		eventually(t, "/readyz says "+text, func(ctx context.Context) error {
+		testwait.NoError(t, "/readyz says "+text, func(ctx context.Context) error {
 			if !p.Running() {
 				t.Fatalf("the server has ended:\n%s", p.Tail())
 			}

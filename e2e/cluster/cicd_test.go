@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/annexapi/annex/e2e/cluster/kube"
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 const cicdGroup = "autobusi.group.cicd"
@@ -200,7 +201,7 @@ func approvals(t *testing.T, ns string) {
 		admin.must("create", "rolebinding", role, "-n", ns, "--role="+role, "--user="+role)
 	}
 	asker, approver, nobody := newKubectl(t, user(t, "asker")), newKubectl(t, user(t, "approver")), newKubectl(t, user(t, "nobody"))
-	eventually(t, "the role applies", func(context.Context) error {
+	testwait.NoError(t, "the role applies", func(context.Context) error {
 		out, err := asker.run("", "-n", ns, "get", "js")
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
@@ -221,7 +222,7 @@ func approvals(t *testing.T, ns string) {
 
 	approver.refused("", `User "approver" cannot list resource "jenkinsservices"`, "-n", ns, "get", "js")
 	approver.refused(`{"decision":"Perhaps"}`, `decision: Unsupported value: "Perhaps"`, approve...)
-	eventually(t, "the approver's role applies", func(context.Context) error {
+	testwait.NoError(t, "the approver's role applies", func(context.Context) error {
 		out, err := approver.run(approved, approve...)
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
@@ -239,7 +240,7 @@ func leaders(t *testing.T, ns string, account *rest.Config) {
 	first := startControllers(t, "cicd-controllers-1", account)
 	running := func(instances string) {
 		t.Helper()
-		eventually(t, instances+" instances run", func(context.Context) error {
+		testwait.NoError(t, instances+" instances run", func(context.Context) error {
 			if out := admin.must("-n", ns, "get", "js", "ci"); !strings.Contains(out, instances) {
 				return errors.New(out)
 			}

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/annexapi/annex/e2e/cluster/kube"
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 // deployed is a server that the cluster knows by what its verb manifests prints, and
@@ -193,7 +194,7 @@ func TestManifestsAloneDeployAServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.admin.must("patch", "apiservice", deployedServices[0], "--type=merge", "-p", `{"spec":{"caBundle":"`+base64.StdEncoding.EncodeToString(other.PEM())+`"}}`)
-		eventually(t, "the bundle is put right", func(context.Context) error {
+		testwait.NoError(t, "the bundle is put right", func(context.Context) error {
 			if got := apiServiceNow(t, deployedServices[0]).Spec.CABundle; string(got) != string(want) {
 				return errors.New("the bundle is another's")
 			}
@@ -210,7 +211,7 @@ func TestManifestsAloneDeployAServer(t *testing.T) {
 		defer d.admin.must("delete", "namespace", "rival", "--wait=false")
 		defer d.lead(process)
 		d.admin.must("patch", "apiservice", deployedServices[1], "--type=merge", "-p", `{"spec":{"caBundle":null,"insecureSkipTLSVerify":true,"service":{"namespace":"rival","name":"wardle","port":443}}}`)
-		eventually(t, "the server says whose it is", func(context.Context) error {
+		testwait.NoError(t, "the server says whose it is", func(context.Context) error {
 			if !strings.Contains(process.Tail(), "points to the service rival/wardle:443 and not to deployed/wardle") {
 				return errors.New("it says nothing")
 			}
@@ -241,7 +242,7 @@ func TestManifestsAloneDeployAServer(t *testing.T) {
 		if err := process.Start(ending(t)); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the server is back", func(context.Context) error {
+		testwait.NoError(t, "the server is back", func(context.Context) error {
 			out, err := d.admin.run("", "get", "flunders")
 			if err != nil || !strings.Contains(out, "one") {
 				return fmt.Errorf("%w: %s", err, out)

@@ -25,6 +25,7 @@ import (
 	aggregator "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
 	"github.com/annexapi/annex/e2e/cluster/kube"
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 // ward is the namespace of the servers with faults.
@@ -426,7 +427,7 @@ func serve(t *testing.T, d *doctor, group string, f fault) string {
 	}
 	external(d.k, service)
 	name := registerVersion(t, group, f.version, service, listener.Addr().(*net.TCPAddr).Port, f.caBundle)
-	eventually(t, "the cluster has an opinion", func(context.Context) error {
+	testwait.NoError(t, "the cluster has an opinion", func(context.Context) error {
 		if out := d.k.must("get", "apiservice", name, "-o", "jsonpath={.status.conditions[0].reason}"); out != "Passed" && out != "FailedDiscoveryCheck" {
 			return errors.New(out)
 		}
@@ -544,7 +545,7 @@ func (d *doctor) findings(t *testing.T, args ...string) ([]finding, int) {
 // of resources and OpenAPI when it gets to it; then it has to.
 func (d *doctor) finds(t *testing.T, name string, reasons []string, args ...string) {
 	t.Helper()
-	eventually(t, "annex doctor finds "+strings.Join(reasons, ", "), func(context.Context) error {
+	testwait.NoError(t, "annex doctor finds "+strings.Join(reasons, ", "), func(context.Context) error {
 		found, code := d.findings(t, append(args, "--all", name)...)
 		var broken []string
 		for _, f := range found {

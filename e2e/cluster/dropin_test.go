@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/annexapi/annex/e2e/cluster/kube"
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 // The APIService of upstream's manifests is led from upstream's server to ours and
@@ -41,7 +42,7 @@ func TestClientsDoNotNoticeThatTheServerIsReplaced(t *testing.T) {
 		// As an operator would: upstream's file, with what our way to the server needs.
 		k.must("replace", "-f", stock)
 		k.must("patch", "apiservice", "v1alpha1."+group, "--type=merge", "-p", fmt.Sprintf(`{"spec":{"service":{"port":%d}}}`, to.Port(0)))
-		eventually(t, "the cluster asks "+to.name, func(context.Context) error {
+		testwait.NoError(t, "the cluster asks "+to.name, func(context.Context) error {
 			header := responseHeader(t, "/apis/"+group+"/v1alpha1/namespaces/"+ns+"/flunders")
 			if got := header.Get("Warning") != ""; got != to.upstream { // it says that v1alpha1 is old
 				return fmt.Errorf("answered with %v", header)

@@ -9,6 +9,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
+
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 func serverSideApply(t *testing.T, w *wardle) {
@@ -76,7 +78,7 @@ func discovered(t *testing.T, w *wardle) {
 		t.Fatal(err)
 	}
 	// Aggregated discovery and OpenAPI are collected by the aggregator, when it gets to it.
-	eventually(t, "discovery has the group", func(context.Context) error {
+	testwait.NoError(t, "discovery has the group", func(context.Context) error {
 		groups, resources, failed, err := client.GroupsAndMaybeResources()
 		if err != nil || len(failed) > 0 {
 			return fmt.Errorf("%w, %v", err, failed)
@@ -96,7 +98,7 @@ func discovered(t *testing.T, w *wardle) {
 		}
 		return fmt.Errorf("not all versions: %v", groups.Groups)
 	})
-	eventually(t, "kubectl explain knows the kind", func(context.Context) error {
+	testwait.NoError(t, "kubectl explain knows the kind", func(context.Context) error {
 		out, err := k.run("", "explain", "flunders.spec.reference", "--api-version", group+"/v1alpha1")
 		if err != nil || !strings.Contains(out, "reference <string>") {
 			return fmt.Errorf("%w: %s", err, out)
@@ -105,7 +107,7 @@ func discovered(t *testing.T, w *wardle) {
 	})
 	k.prints("fischerReference", "explain", "flunders.spec", "--api-version", group+"/v1beta1")
 	k.prints("<[]string>", "explain", "fischers.disallowedFlunders")
-	eventually(t, "the merged OpenAPI document has the kind", func(context.Context) error {
+	testwait.NoError(t, "the merged OpenAPI document has the kind", func(context.Context) error {
 		var document struct {
 			Paths map[string]json.RawMessage `json:"paths"`
 		}

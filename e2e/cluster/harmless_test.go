@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 // atOnce is how long a client may wait for what every client of the cluster asks, of all
@@ -36,7 +38,7 @@ func TestAStorageThatHangsHoldsUpNobodyElse(t *testing.T) {
 	}
 	resume := func() { _ = syscall.Kill(etcd.PID(), syscall.SIGCONT) }
 	defer resume()
-	eventually(t, "the server says that its storage does not answer", func(ctx context.Context) error {
+	testwait.NoError(t, "the server says that its storage does not answer", func(ctx context.Context) error {
 		if err := ready(ctx, config); err == nil {
 			return fmt.Errorf("it is ready")
 		}
@@ -53,7 +55,7 @@ func TestAStorageThatHangsHoldsUpNobodyElse(t *testing.T) {
 	admin.prints("flunders", "api-resources", "--cached=false")
 	admin.prints("kubernetes", "get", "service", "--namespace", "default")
 	resume()
-	eventually(t, "the server is ready again", func(ctx context.Context) error { return ready(ctx, config) })
+	testwait.NoError(t, "the server is ready again", func(ctx context.Context) error { return ready(ctx, config) })
 	admin.prints("before-2", "get", "flunders", "--all-namespaces")
 }
 

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/annexapi/annex/e2e/cluster/kube"
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 func kubernetesClient(t *testing.T) kubernetes.Interface {
@@ -54,7 +55,7 @@ func namespaceDeletion(t *testing.T, w *wardle) {
 	if err := core.CoreV1().Namespaces().Delete(t.Context(), ns, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the namespace says what it waits for", func(ctx context.Context) error {
+	testwait.NoError(t, "the namespace says what it waits for", func(ctx context.Context) error {
 		got, err := core.CoreV1().Namespaces().Get(ctx, ns, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -70,7 +71,7 @@ func namespaceDeletion(t *testing.T, w *wardle) {
 	if err != nil || len(list.Items) != 1 || list.Items[0].GetDeletionTimestamp() == nil {
 		t.Fatalf("what is left of the flunders: %v, %v", list, err)
 	}
-	eventually(t, "the server has seen the namespace's end", func(ctx context.Context) error {
+	testwait.NoError(t, "the server has seen the namespace's end", func(ctx context.Context) error {
 		_, err := client.Create(ctx, newFlunder("late", "a"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if !apierrors.IsForbidden(err) || !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return fmt.Errorf("create: %w", err)
@@ -80,7 +81,7 @@ func namespaceDeletion(t *testing.T, w *wardle) {
 	if _, err := client.Patch(t.Context(), "f-0", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the namespace is gone", func(ctx context.Context) error {
+	testwait.NoError(t, "the namespace is gone", func(ctx context.Context) error {
 		if _, err := core.CoreV1().Namespaces().Get(ctx, ns, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("get: %w", err)
 		}
@@ -89,7 +90,7 @@ func namespaceDeletion(t *testing.T, w *wardle) {
 	if list, err := client.List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) != 0 {
 		t.Errorf("flunders after the namespace: %v, %v", list, err)
 	}
-	eventually(t, "nothing is created in a namespace that is gone", func(ctx context.Context) error {
+	testwait.NoError(t, "nothing is created in a namespace that is gone", func(ctx context.Context) error {
 		_, err := client.Create(ctx, newFlunder("later", "a"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if !apierrors.IsNotFound(err) {
 			return fmt.Errorf("create: %w", err)
@@ -122,7 +123,7 @@ func garbageCollection(t *testing.T, w *wardle) {
 	}
 	gone := func(what, name string) {
 		t.Helper()
-		eventually(t, "the dependent "+what+" is gone", func(ctx context.Context) error {
+		testwait.NoError(t, "the dependent "+what+" is gone", func(ctx context.Context) error {
 			var err error
 			if what == "ConfigMap" {
 				_, err = core.Get(ctx, name, metav1.GetOptions{})
@@ -187,7 +188,7 @@ func quota(t *testing.T, w *wardle) {
 	}
 	used := func(want int64) {
 		t.Helper()
-		eventually(t, fmt.Sprintf("the quota counts %d flunders", want), func(ctx context.Context) error {
+		testwait.NoError(t, fmt.Sprintf("the quota counts %d flunders", want), func(ctx context.Context) error {
 			got, err := core.Get(ctx, "two", metav1.GetOptions{})
 			if err != nil {
 				return err
@@ -311,7 +312,7 @@ func webhooks(t *testing.T, w *wardle) {
 			t.Error(err)
 		}
 	})
-	eventually(t, "the server knows the webhook", func(context.Context) error {
+	testwait.NoError(t, "the server knows the webhook", func(context.Context) error {
 		out, err := k.run(strings.Replace(fmt.Sprintf(alphaFlunder, "x"), "other", "forbidden", 1), "-n", ns, "create", "-f", "-", "--dry-run=server")
 		if err == nil || !strings.Contains(out, `admission webhook "flunders.example.com" denied the request: the webhook does not like it`) {
 			return fmt.Errorf("%v: %s", err, out)
@@ -364,7 +365,7 @@ func validatingPolicy(t *testing.T, w *wardle) {
 			t.Error(err)
 		}
 	})
-	eventually(t, "the server knows the policy", func(context.Context) error {
+	testwait.NoError(t, "the server knows the policy", func(context.Context) error {
 		out, err := k.run(fmt.Sprintf(alphaFlunder, "x"), "-n", ns, "create", "-f", "-", "--dry-run=server")
 		if err == nil || !strings.Contains(out, "denied request: a reference in "+ns+" begins with good-") {
 			return fmt.Errorf("%v: %s", err, out)
@@ -409,7 +410,7 @@ func mutatingPolicy(t *testing.T, w *wardle) {
 			t.Error(err)
 		}
 	})
-	eventually(t, "the server knows the policy", func(context.Context) error {
+	testwait.NoError(t, "the server knows the policy", func(context.Context) error {
 		out, err := k.run(fmt.Sprintf(alphaFlunder, "x"), "-n", ns, "create", "-f", "-", "--dry-run=server", "-o", "jsonpath={.metadata.labels.policy}")
 		if err != nil || !strings.HasSuffix(out, "applied") {
 			return fmt.Errorf("%v: %s", err, out)

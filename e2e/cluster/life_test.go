@@ -8,6 +8,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 // The host says whether the server can be asked, and clients go on where they were.
@@ -25,7 +27,7 @@ func restarts(t *testing.T, w *wardle) {
 		if w.upstream {
 			// For a moment after it says that it is ready, it does not know the authority of
 			// the front proxy, and takes all whom it names for anonymous.
-			eventually(t, "the server believes the front proxy", func(ctx context.Context) error {
+			testwait.NoError(t, "the server believes the front proxy", func(ctx context.Context) error {
 				_, err := client.List(ctx, metav1.ListOptions{})
 				return err
 			})
@@ -52,7 +54,7 @@ func restarts(t *testing.T, w *wardle) {
 func awaitAvailable(t *testing.T, status apiregistrationv1.ConditionStatus) {
 	t.Helper()
 	for _, version := range []string{"v1alpha1.", "v1beta1."} {
-		eventually(t, "what the host says", func(ctx context.Context) error {
+		testwait.NoError(t, "what the host says", func(ctx context.Context) error {
 			if err := host.CheckAgain(ctx, version+group); err != nil {
 				return err
 			}

@@ -12,11 +12,12 @@ import (
 	"time"
 
 	"github.com/annexapi/annex/e2e/cluster/kube"
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 // patience bounds every wait. It is only reached by a failure: the controllers of
 // kube-controller-manager look for new resources every half minute.
-const patience = 2 * time.Minute
+const patience = testwait.Patience
 
 var (
 	// host is the cluster of all tests.

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/annexapi/annex/e2e/cluster/kube"
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 // A server that has been given nothing says what it lacks, and becomes ready, without a
@@ -79,7 +80,7 @@ func TestMissingBindingsAreNamedUntilTheyAreThere(t *testing.T) {
 	url := fmt.Sprintf("https://127.0.0.1:%d", w.Port(0))
 	says := func(code int, texts ...string) {
 		t.Helper()
-		eventually(t, "/readyz says "+strings.Join(texts, ", "), func(ctx context.Context) error {
+		testwait.NoError(t, "/readyz says "+strings.Join(texts, ", "), func(ctx context.Context) error {
 			got, body := ask(ctx, http.MethodGet, url+"/readyz", "", "")
 			for _, text := range texts {
 				if !strings.Contains(body, text) {
@@ -110,7 +111,7 @@ metadata: {name: flunders, namespace: bare}
 rules: [{apiGroups: [wardle.example.com], resources: [flunders], verbs: ["*"]}]
 `, "apply", "-f", "-")
 	admin.must("create", "rolebinding", "flunders", "-n", "bare", "--role=flunders", "--serviceaccount=bare:wardle")
-	eventually(t, "it may be read", func(ctx context.Context) error {
+	testwait.NoError(t, "it may be read", func(ctx context.Context) error {
 		if code, body := ask(ctx, http.MethodGet, flunders, bearer.BearerToken, ""); code != http.StatusOK {
 			return fmt.Errorf("%d %s", code, body)
 		}

@@ -22,6 +22,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 // tool runs annex for a project, as an administrator of the cluster.
@@ -102,7 +104,7 @@ func TestDeployRunsAProjectAndUninstallTakesItAway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the namespace ends", func(ctx context.Context) error {
+	testwait.NoError(t, "the namespace ends", func(ctx context.Context) error {
 		_, err := client.CoreV1().Namespaces().Get(ctx, "zoo", metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -127,7 +129,7 @@ func awaitStatefulSet(t *testing.T, namespace, name string) *appsv1.StatefulSet 
 		t.Fatal(err)
 	}
 	var found *appsv1.StatefulSet
-	eventually(t, "the StatefulSet is there", func(ctx context.Context) error {
+	testwait.NoError(t, "the StatefulSet is there", func(ctx context.Context) error {
 		var err error
 		found, err = client.AppsV1().StatefulSets(namespace).Get(ctx, name, metav1.GetOptions{})
 		return err

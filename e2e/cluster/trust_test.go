@@ -15,6 +15,7 @@ import (
 	aggregator "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
 	"github.com/annexapi/annex/e2e/cluster/kube"
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 // Whoever can reach the server could claim to be the front proxy.
@@ -75,7 +76,7 @@ func serviceAccounts(t *testing.T, w *wardle) {
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			k := newKubectl(t, config(robot))
-			eventually(t, "the role applies", func(context.Context) error {
+			testwait.NoError(t, "the role applies", func(context.Context) error {
 				out, err := k.run("", "-n", ns, "get", "flunders")
 				if err != nil {
 					return fmt.Errorf("%w: %s", err, out)

@@ -11,6 +11,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/rest"
+
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 const (
@@ -100,7 +102,7 @@ func everyVerb(t *testing.T, w *wardle) {
 	fischer := "apiVersion: wardle.example.com/v1alpha1\nkind: Fischer\nmetadata: {name: %s}\ndisallowedFlunders: [banned-%[1]s]\n"
 	k.given(fmt.Sprintf(fischer, ns), "create", "-f", "-")
 	t.Cleanup(func() { _, _ = k.command(context.Background(), "", "delete", "fischer", ns).CombinedOutput() })
-	eventually(t, "the server has seen the fischer", func(context.Context) error {
+	testwait.NoError(t, "the server has seen the fischer", func(context.Context) error {
 		out, err := k.run(fmt.Sprintf(alphaFlunder, "banned-"+ns), in("create", "-f", "-", "--dry-run=server")...)
 		if err == nil || !strings.Contains(out, "may not be used") {
 			return fmt.Errorf("%v: %s", err, out)
@@ -124,7 +126,7 @@ func rolesGive(t *testing.T, w *wardle) {
 	} {
 		t.Run(who.name, func(t *testing.T) {
 			k := who.k
-			eventually(t, "the role applies", func(context.Context) error {
+			testwait.NoError(t, "the role applies", func(context.Context) error {
 				out, err := k.run("", "-n", ns, "get", "flunders")
 				if err != nil {
 					return fmt.Errorf("%w: %s", err, out)

@@ -19,6 +19,8 @@ import (
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 // follower is an informer on the flunders of a namespace, and what it asked for.
@@ -111,7 +113,7 @@ func (f *follower) failures() []string {
 // catchesUp waits until the informer has what the server has.
 func (f *follower) catchesUp(t *testing.T) {
 	t.Helper()
-	eventually(t, "the informer has what the server has", func(ctx context.Context) error {
+	testwait.NoError(t, "the informer has what the server has", func(ctx context.Context) error {
 		list, err := f.client.List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err

@@ -9,16 +9,17 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/annexapi/annex/internal/certs"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/union"
+
+	"github.com/annexapi/annex/internal/certs"
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 func clientCertificate(t *testing.T, c *certs.Certs) *x509.Certificate {
@@ -239,9 +240,7 @@ func TestTokenFileIsReadAgain(t *testing.T) {
 	}
 
 	replace("two,bob,2\n")
-	for !known("two") {
-		runtime.Gosched()
-	}
+	testwait.Until(t, "token two is known", func() bool { return known("two") })
 	if known("one") {
 		t.Error("the token that was removed still works")
 	}
@@ -252,9 +251,7 @@ func TestTokenFileIsReadAgain(t *testing.T) {
 	if err := os.WriteFile(f.path, []byte("three,carol,3\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for !known("three") {
-		runtime.Gosched()
-	}
+	testwait.Until(t, "token three is known", func() bool { return known("three") })
 }
 
 func BenchmarkAuthenticateToken(b *testing.B) {

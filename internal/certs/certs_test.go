@@ -12,7 +12,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +19,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 const year = 365 * 24 * time.Hour
@@ -462,16 +463,13 @@ func TestRenewalWhileRunning(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for {
+	testwait.Until(t, "the kubeconfig has the new certificate", func() bool {
 		after, err := clientcmd.LoadFromFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if string(after.AuthInfos["annex-admin"].ClientCertificateData) == string(admin.CertData) {
-			break
-		}
-		runtime.Gosched()
-	}
+		return string(after.AuthInfos["annex-admin"].ClientCertificateData) == string(admin.CertData)
+	})
 }
 
 func TestFilesOfTheUserAreReadAgain(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/annexapi/annex/internal/controllers"
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 func named(names ...string) []define.Controller {
@@ -72,9 +73,7 @@ func TestAControllerThatFailsRunsAgainAfterAWaitThatGrows(t *testing.T) {
 	}()
 	last := <-began
 	for _, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
-		for !clock.HasWaiters() {
-			time.Sleep(time.Millisecond) // until the timer is set
-		}
+		testwait.Until(t, "the timer is set", clock.HasWaiters)
 		clock.Step(want * time.Second)
 		next := <-began
 		if got := next.Sub(last); got != want*time.Second {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2"
 
 	"github.com/annexapi/annex/internal/encryption/kmstest"
+	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store"
 )
 
@@ -56,7 +57,7 @@ func TestAPluginMayRotateItsKey(t *testing.T) {
 	}
 
 	plugin.Rotate(t, "two")
-	eventually(t, "a value of the plugin's old key is stale", func() bool { return health() == nil && staleness(t, e, old) })
+	testwait.Until(t, "a value of the plugin's old key is stale", func() bool { return health() == nil && staleness(t, e, old) })
 	stored.add(t, e, widgets, "b")
 	if staleness(t, e, stored.values[widgets][1]) {
 		t.Error("a value of the new key is stale")
@@ -82,7 +83,7 @@ func TestAPluginMayStopAndComeBack(t *testing.T) {
 	}
 
 	plugin.Stop(t)
-	eventually(t, "without the plugin the server is not ready", func() bool { return health() != nil })
+	testwait.Until(t, "without the plugin the server is not ready", func() bool { return health() != nil })
 	if text := health().Error(); strings.Contains(text, plugin.Endpoint()) {
 		t.Errorf("everybody is told of the socket: %s", text)
 	}
@@ -101,7 +102,7 @@ func TestAPluginMayStopAndComeBack(t *testing.T) {
 	}
 
 	plugin.Start(t)
-	eventually(t, "with the plugin the server is ready", func() bool { return health() == nil })
+	testwait.Until(t, "with the plugin the server is ready", func() bool { return health() == nil })
 	if err := write(); err != nil {
 		t.Errorf("a write after the plugin has come back: %v", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 
 	"github.com/annexapi/annex/internal/encryption/kmstest"
+	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store"
 )
 
@@ -217,19 +218,6 @@ func replace(t testing.TB, file, content string) {
 	}
 }
 
-// eventually waits for what Run does.
-func eventually(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	deadline := time.After(2 * time.Minute) // upstream asks plugins seldom
-	for !condition() {
-		select {
-		case <-deadline:
-			t.Fatalf("never: %s", what)
-		case <-time.After(time.Millisecond):
-		}
-	}
-}
-
 func TestTheFileIsReadAgainWhenItChanges(t *testing.T) {
 	old := encrypting("widgets.example.com", block(keys("aescbc", "key1", secret1)))
 	both := encrypting("widgets.example.com", block(keys("aescbc", "key2", secret2, "key1", secret1)))
@@ -248,11 +236,11 @@ func TestTheFileIsReadAgainWhenItChanges(t *testing.T) {
 
 	v := stored.values[widgets][0]
 	replace(t, file, both)
-	eventually(t, "a value of the old key is stale", func() bool {
+	testwait.Until(t, "a value of the old key is stale", func() bool {
 		_, stale, err := transformer.TransformFromStorage(ctx, v.Data, v.Context)
 		return err == nil && stale
 	})
-	eventually(t, "values are said to be written with the new key", func() bool {
+	testwait.Until(t, "values are said to be written with the new key", func() bool {
 		return e.Key(widgets) == Key{"aescbc", "key2"}
 	})
 }

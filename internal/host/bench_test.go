@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/annexapi/annex/internal/host/hosttest"
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 // BenchmarkAuthentication is of a request that the host sends on, and of one by a client
@@ -19,7 +20,7 @@ func BenchmarkAuthentication(b *testing.B) {
 	}
 	defer h.Close()
 	defer run(b, b.Context(), h)()
-	until(b, "it is well", func() bool { return h.Problem() == nil })
+	testwait.Until(b, "it is well", func() bool { return h.Problem() == nil })
 	for name, pair := range map[string]tls.Certificate{
 		"proxy":  host.RequestHeaderCA.Issue(b, "front-proxy-client"),
 		"client": host.ClientCA.Issue(b, "jane"),

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -21,10 +22,11 @@ import (
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/annexapi/annex/internal/host/hosttest"
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 // patienceOfTests bounds what a test waits for. It is only ever reached by a failure.
-const patienceOfTests = 30 * time.Second
+const patienceOfTests = testwait.Patience
 
 func open(t *testing.T, options Options) *Host {
 	t.Helper()
@@ -45,15 +47,6 @@ func run(t testing.TB, ctx context.Context, h *Host) (stop func()) {
 	stop = sync.OnceFunc(func() { cancel(); <-done })
 	t.Cleanup(stop)
 	return stop
-}
-
-func until(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patienceOfTests); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: never", what)
-		}
-	}
 }
 
 // hooks let everything pass.
@@ -114,15 +107,15 @@ func TestProblemsAreLoggedOnce(t *testing.T) {
 	host.Down()
 	log := &syncBuffer{}
 	stop := run(t, klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(log)))), h)
-	until(t, "the host is missed", func() bool { return strings.Contains(log.String(), "cannot be reached") })
+	testwait.Until(t, "the host is missed", func() bool { return strings.Contains(log.String(), "cannot be reached") })
 	host.Forbid("validatingadmissionpolicies", "tokenreviews", "flowschemas")
 	host.Up()
 	const both = "a binding to the ClusterRole system:auth-delegator, list and watch on validatingadmissionpolicies.admissionregistration.k8s.io; `shop manifests` prints the bindings"
-	until(t, "permissions are missed", func() bool {
+	testwait.Until(t, "permissions are missed", func() bool {
 		return strings.Contains(log.String(), both) && strings.Contains(log.String(), "Priority and fairness is left out")
 	})
 	host.Permit("validatingadmissionpolicies", "tokenreviews", "flowschemas")
-	until(t, "all is well", func() bool {
+	testwait.Until(t, "all is well", func() bool {
 		return strings.Contains(log.String(), "gives all that the server needs") && h.Problem() == nil
 	})
 	stop()
@@ -154,7 +147,7 @@ func TestNothingIsLeftRunning(t *testing.T) {
 		}
 		if running {
 			stop := run(t, t.Context(), h)
-			until(t, "it is well", func() bool { return h.Problem() == nil })
+			testwait.Until(t, "it is well", func() bool { return h.Problem() == nil })
 			stop()
 		}
 		h.Close()
@@ -170,12 +163,13 @@ func TestNothingIsLeftRunning(t *testing.T) {
 		cycle(false)
 	}
 	host.Down() // with the connections
-	for deadline := time.Now().Add(patienceOfTests); runtime.NumGoroutine() > before+3; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
+	testwait.NoError(t, "goroutines", func(context.Context) error {
+		if now := runtime.NumGoroutine(); now > before+3 {
 			stacks := make([]byte, 1<<20)
-			t.Fatalf("%d goroutines, there were %d:\n%s", runtime.NumGoroutine(), before, stacks[:runtime.Stack(stacks, true)])
+			return fmt.Errorf("%d, there were %d:\n%s", now, before, stacks[:runtime.Stack(stacks, true)])
 		}
-	}
+		return nil
+	})
 }
 
 // A read that is repeated must not come with the credentials of the first try: tokens of
@@ -190,14 +184,14 @@ func TestRepeatedReadsComeWithFreshCredentials(t *testing.T) {
 	kubeconfig := hosttest.File(t, "kubeconfig", bytes.Replace(mustRead(t, host.Kubeconfig()), []byte("token: server"), []byte(command), 1))
 	h := open(t, Options{Kubeconfig: kubeconfig})
 	run(t, t.Context(), h)
-	until(t, "the credentials are refused", func() bool {
+	testwait.Until(t, "the credentials are refused", func() bool {
 		err := h.Problem()
 		return err != nil && strings.Contains(err.Error(), "does not accept the server's credentials")
 	})
 	if err := os.WriteFile(file, credential("server"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "fresh credentials are sent", func() bool { return h.Problem() == nil })
+	testwait.Until(t, "fresh credentials are sent", func() bool { return h.Problem() == nil })
 }
 
 func TestAnswersAreUsedAgainAsLongAsTheOptionsSay(t *testing.T) {
@@ -229,12 +223,12 @@ func TestAHostThatDoesNotAggregateIsNoHost(t *testing.T) {
 	host.Configure(func(data map[string]string) { delete(data, "requestheader-client-ca-file") })
 	h := open(t, Options{Kubeconfig: host.Kubeconfig()})
 	run(t, t.Context(), h)
-	until(t, "it says so", func() bool {
+	testwait.Until(t, "it says so", func() bool {
 		err := h.Problem()
 		return err != nil && strings.Contains(err.Error(), "has no requestheader-client-ca-file: the host does not aggregate servers")
 	})
 	host.Configure(nil)
-	until(t, "it is well", func() bool { return h.Problem() == nil })
+	testwait.Until(t, "it is well", func() bool { return h.Problem() == nil })
 }
 
 func TestNamespacesOfFilesAreTheHosts(t *testing.T) {
@@ -244,7 +238,7 @@ func TestNamespacesOfFilesAreTheHosts(t *testing.T) {
 		t.Error("known before the host was asked")
 	}
 	run(t, t.Context(), h)
-	until(t, "it is well", func() bool { return h.Problem() == nil })
+	testwait.Until(t, "it is well", func() bool { return h.Problem() == nil })
 	if err := h.HasNamespace(t.Context(), metav1.NamespaceDefault); err != nil {
 		t.Error(err)
 	}

@@ -11,9 +11,10 @@ import (
 	"runtime"
 	"sync"
 	"testing"
-	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 func start(t testing.TB, handler http.HandlerFunc) *Loopback {
@@ -212,14 +213,13 @@ func TestCloseEndsEverything(t *testing.T) {
 	}
 	l.Serve(http.NotFoundHandler())
 
-	deadline := time.Now().Add(10 * time.Second)
-	for runtime.NumGoroutine() > before {
-		if time.Now().After(deadline) {
+	testwait.NoError(t, "goroutines", func(context.Context) error {
+		if runtime.NumGoroutine() > before {
 			stacks := make([]byte, 1<<20)
-			t.Fatalf("goroutines left behind:\n%s", stacks[:runtime.Stack(stacks, true)])
+			return fmt.Errorf("left behind:\n%s", stacks[:runtime.Stack(stacks, true)])
 		}
-		runtime.Gosched()
-	}
+		return nil
+	})
 }
 
 func BenchmarkStart(b *testing.B) {

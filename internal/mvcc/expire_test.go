@@ -2,7 +2,6 @@ package mvcc_test
 
 import (
 	"fmt"
-	goruntime "runtime"
 	"testing"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/annexapi/annex/internal/mvcc"
+	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store/memory"
 )
 
@@ -158,16 +158,16 @@ func TestExpiryIsTriedAgainOnceWritesAreTaken(t *testing.T) {
 	setTrouble(nil)
 	w := watchFrom(t, pods, 2, storage.Everything)
 	// The next try is some time after the refusal, which may be yet to come.
-	for start := time.Now(); time.Since(start) < patience; clock.Step(time.Minute) {
+	testwait.Until(t, "the object is deleted", func() bool {
+		clock.Step(time.Minute)
 		select {
 		case event := <-w.ResultChan():
 			if got := describe(watch.Event{Type: event.Type, Object: event.Object.(runtime.CacheableObject).GetObject()}); got != "DELETED a@3" {
 				t.Errorf("got %s", got)
 			}
-			return
+			return true
 		default:
-			goruntime.Gosched()
+			return false
 		}
-	}
-	t.Error("the object stays")
+	})
 }

@@ -16,6 +16,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/annexapi/annex/internal/mvcc"
+	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store/journal"
 	"github.com/annexapi/annex/store/storetest"
 )
@@ -160,7 +161,7 @@ func watchWith(t testing.TB, pods storage.Interface, opts storage.ListOptions) w
 }
 
 // patience bounds how long a test waits before it fails; none succeeds by it.
-const patience = 30 * time.Second
+const patience = testwait.Patience
 
 // next receives the next event, its object taken out of what encodes it.
 func next(t testing.TB, w watch.Interface) watch.Event {

@@ -18,6 +18,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/annexapi/annex/internal/mvcc"
+	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store/journal"
 )
 
@@ -35,15 +36,25 @@ func (l *ledger) upTo(revision uint64) *ledger {
 	return again
 }
 
+// untilDamaged lets time pass until the core gives the journal up.
+func untilDamaged(t *testing.T, core *mvcc.Core, clock *clocktesting.FakeClock) {
+	t.Helper()
+	testwait.NoError(t, "the journal is given up", func(context.Context) error {
+		clock.Step(time.Second)
+		if err := core.Health(); !errors.Is(err, journal.ErrDamaged) {
+			return fmt.Errorf("health: %w", err)
+		}
+		return nil
+	})
+}
+
 // untilHealthy lets time pass until the core takes writes.
 func untilHealthy(t *testing.T, core *mvcc.Core, clock *clocktesting.FakeClock) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); core.Health() != nil; runtime.Gosched() {
-		if time.Now().After(deadline) {
-			t.Fatalf("the core has not recovered: %v", core.Health())
-		}
+	testwait.NoError(t, "the core recovers", func(context.Context) error {
 		clock.Step(time.Second)
-	}
+		return core.Health()
+	})
 }
 
 // failing returns a core whose journal, with the object "old" at revision 2, has
@@ -157,12 +168,7 @@ func TestAJournalThatRecoversToItselfMustHoldWhatWasPublished(t *testing.T) {
 		j.mend(1)
 		return recoverable{j}, nil
 	})
-	for deadline := time.Now().Add(patience); !errors.Is(core.Health(), journal.ErrDamaged); runtime.Gosched() {
-		if time.Now().After(deadline) {
-			t.Fatalf("health: %v", core.Health())
-		}
-		clock.Step(time.Second)
-	}
+	untilDamaged(t, core, clock)
 	_, err := tryAnnotate(t.Context(), pods, "old", "changed")
 	checkStatus(t, err, http.StatusServiceUnavailable, "damaged")
 	if get(t, pods, "old").ResourceVersion != "2" || j.closed {
@@ -292,12 +298,7 @@ func TestARecoveredJournalMustHoldWhatWasPublished(t *testing.T) {
 			j.waitAppended(t, 6)
 			j.sync(6)
 			checkUnknown(t, <-unknown)
-			for deadline := time.Now().Add(patience); !errors.Is(core.Health(), journal.ErrDamaged); runtime.Gosched() {
-				if time.Now().After(deadline) {
-					t.Fatalf("health: %v", core.Health())
-				}
-				clock.Step(time.Second)
-			}
+			untilDamaged(t, core, clock)
 			_, err := tryAnnotate(t.Context(), pods, "old", "changed")
 			checkStatus(t, err, http.StatusServiceUnavailable, "damaged")
 			if pod := get(t, pods, "a"); pod.ResourceVersion != "3" {
@@ -386,14 +387,15 @@ func TestClosingWhileRecovering(t *testing.T) {
 		recovered = j.upTo(4)
 		return recovered, nil
 	})
-	for done := false; !done; runtime.Gosched() {
+	testwait.Until(t, "the journal is recovered", func() bool {
 		clock.Step(time.Second)
 		select {
 		case <-recovering:
-			done = true
+			return true
 		default:
+			return false
 		}
-	}
+	})
 	w := watchFrom(t, pods, core.Revision(), selecting(t, "app=none"))
 	closed := background(core.Close)
 	close(closing)

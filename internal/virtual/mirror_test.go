@@ -23,6 +23,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store/storetest"
 )
 
@@ -203,9 +204,7 @@ func TestReadersShareAnswers(t *testing.T) {
 			}
 		})
 	}
-	for m.waiting("/pods/ns/p") < waiting+1 {
-		time.Sleep(time.Millisecond)
-	}
+	testwait.Until(t, "all readers wait", func() bool { return m.waiting("/pods/ns/p") == waiting+1 })
 	s.mu.Lock()
 	s.put(pod("p")) // the first reader may miss it, the others must not
 	s.mu.Unlock()
@@ -359,12 +358,12 @@ func TestASourceThatHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	hang.Store(true)
-	s.mu.Lock()
-	for s.changed == nil { // the feed has not begun
-		s.mu.Unlock()
-		time.Sleep(time.Millisecond)
+	testwait.Until(t, "the feed has begun", func() bool {
 		s.mu.Lock()
-	}
+		defer s.mu.Unlock()
+		return s.changed != nil
+	})
+	s.mu.Lock()
 	s.tell("", "")
 	s.mu.Unlock()
 	<-hanging

@@ -1,6 +1,7 @@
 package embedded_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -16,6 +17,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/annexapi/annex/internal/mvcc"
+	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/journal"
 	"github.com/annexapi/annex/store/storetest"
@@ -87,12 +89,10 @@ func TestAProcessWithoutFileHandlesRecovers(t *testing.T) {
 	for _, file := range hoard {
 		file.Close()
 	}
-	for deadline := time.Now().Add(time.Minute); core.Health() != nil; runtime.Gosched() {
-		if time.Now().After(deadline) {
-			t.Fatalf("it has not recovered: %v", core.Health())
-		}
+	testwait.NoError(t, "the core recovers", func(context.Context) error {
 		clock.Step(time.Second)
-	}
+		return core.Health()
+	})
 	// The write that failed may turn out to be durable.
 	if err := create(); storage.IsExist(err) {
 		acknowledged++

@@ -23,6 +23,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/annexapi/annex/internal/mvcc"
+	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store/journal"
 )
 
@@ -40,8 +41,6 @@ const (
 	recoveryWriters  = 8
 	recoveryWatchers = 3
 	recoveryHistory  = 5000
-	// recoveryPatience bounds how long the test waits before it fails.
-	recoveryPatience = time.Minute
 )
 
 // RunRecovery lets the disk of a journal fail at random moments under writers and
@@ -152,7 +151,7 @@ func (r *recoveries) trial(t *testing.T, disk Disk, rng *rand.Rand) {
 	t.Helper()
 	r.faults.Injected()
 	disk.Fail(rng.IntN(300))
-	r.await(t, "the failure is not noticed", func() bool { return r.core.Health() != nil })
+	r.await(t, "the failure is noticed", func() bool { return r.core.Health() != nil })
 	r.readOn(t)
 	if rng.IntN(2) == 0 {
 		for range rng.IntN(4) {
@@ -166,7 +165,7 @@ func (r *recoveries) trial(t *testing.T, disk Disk, rng *rand.Rand) {
 		r.readOn(t)
 	}
 	disk.Heal()
-	r.await(t, "the store has not recovered", func() bool {
+	r.await(t, "the store recovers", func() bool {
 		r.clock.Step(time.Second)
 		return r.core.Health() == nil
 	})
@@ -174,7 +173,7 @@ func (r *recoveries) trial(t *testing.T, disk Disk, rng *rand.Rand) {
 	r.trials++
 	r.mu.Unlock()
 	r.changed.Broadcast()
-	r.await(t, "a watch does not go on", func() bool {
+	r.await(t, "the watches go on", func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		for _, revision := range r.reached {
@@ -186,13 +185,14 @@ func (r *recoveries) trial(t *testing.T, disk Disk, rng *rand.Rand) {
 	})
 }
 
-func (r *recoveries) await(t *testing.T, otherwise string, so func() bool) {
+func (r *recoveries) await(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(recoveryPatience); !so(); runtime.Gosched() {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: %v", otherwise, r.core.Health())
+	testwait.NoError(t, what, func(context.Context) error {
+		if holds() {
+			return nil
 		}
-	}
+		return fmt.Errorf("health: %v", r.core.Health())
+	})
 }
 
 // readOn checks that reads go on, be it in the past.

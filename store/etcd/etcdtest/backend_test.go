@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
 
+	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store"
 	"github.com/annexapi/annex/store/etcd"
 	"github.com/annexapi/annex/store/storetest"
@@ -48,7 +49,7 @@ func openPods(t testing.TB, backend store.Backend) storage.Interface {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the storage is ready", func(context.Context) error { return pods.ReadinessCheck() })
+	testwait.NoError(t, "the storage is ready", func(context.Context) error { return pods.ReadinessCheck() })
 	return pods
 }
 
@@ -72,7 +73,7 @@ func mustCreate(t testing.TB, pods storage.Interface, name string) *example.Pod 
 // createAnyway writes until it succeeds, as a client does that is told to try again.
 func createAnyway(t testing.TB, pods storage.Interface, name string) {
 	t.Helper()
-	eventually(t, "create "+name, func(ctx context.Context) error {
+	testwait.NoError(t, "create "+name, func(ctx context.Context) error {
 		_, err := create(ctx, pods, name)
 		if storage.IsExist(err) {
 			return nil // an earlier attempt has arrived after all
@@ -131,11 +132,11 @@ func TestAWatchGoesOnAfterARestartOfEtcd(t *testing.T) {
 			expectAdded(t, w, "first")
 
 			members[0].stop()
-			eventually(t, "health without etcd", func(context.Context) error { return unhealthy(backend, members[0].endpoint()) })
+			testwait.NoError(t, "health without etcd", func(context.Context) error { return unhealthy(backend, members[0].endpoint()) })
 			members[0].start(t)
 			members[0].waitReady(t)
 
-			eventually(t, "health with etcd", func(context.Context) error { return backend.Health() })
+			testwait.NoError(t, "health with etcd", func(context.Context) error { return backend.Health() })
 			createAnyway(t, pods, "second")
 			expectAdded(t, w, "second")
 		})
@@ -187,7 +188,7 @@ func TestOneOfThreeMembersMayStop(t *testing.T) {
 					t.Errorf("health with two members: %v", err)
 				}
 			}
-			eventually(t, "health with two members", func(context.Context) error { return backend.Health() })
+			testwait.NoError(t, "health with two members", func(context.Context) error { return backend.Health() })
 		})
 	}
 }
@@ -200,13 +201,13 @@ func TestWithoutAMajorityHealthSaysWhy(t *testing.T) {
 
 	members[0].stop()
 	members[1].stop()
-	eventually(t, "health with one member", func(context.Context) error {
+	testwait.NoError(t, "health with one member", func(context.Context) error {
 		return unhealthy(backend, members[0].endpoint(), members[1].endpoint())
 	})
 
 	members[0].start(t)
 	members[0].waitReady(t)
-	eventually(t, "health with two members", func(context.Context) error { return backend.Health() })
+	testwait.NoError(t, "health with two members", func(context.Context) error { return backend.Health() })
 	createAnyway(t, pods, "after")
 	if err := pods.Get(t.Context(), key("before"), storage.GetOptions{}, &example.Pod{}); err != nil {
 		t.Error(err)
@@ -225,7 +226,7 @@ func TestAFullEtcdIsNotHealthy(t *testing.T) {
 	if _, err := maintenance.Alarm(t.Context(), alarm); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "health with a full etcd", func(context.Context) error {
+	testwait.NoError(t, "health with a full etcd", func(context.Context) error {
 		if err := unhealthy(backend, members[0].endpoint()); err != nil || strings.Contains(backend.Health().Error(), "full") {
 			return err
 		}
@@ -239,7 +240,7 @@ func TestAFullEtcdIsNotHealthy(t *testing.T) {
 	if _, err := maintenance.Alarm(t.Context(), alarm); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "health with room", func(context.Context) error { return backend.Health() })
+	testwait.NoError(t, "health with room", func(context.Context) error { return backend.Health() })
 }
 
 func TestTheRevisionFollowsEtcd(t *testing.T) {
@@ -255,7 +256,7 @@ func TestTheRevisionFollowsEtcd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the revision of somebody else's write", func(context.Context) error {
+	testwait.NoError(t, "the revision of somebody else's write", func(context.Context) error {
 		if got := backend.Revision(); got < uint64(put.Header.Revision) {
 			return fmt.Errorf("revision %d, want %d", got, put.Header.Revision)
 		}
@@ -321,7 +322,7 @@ func TestOldHistoryIsCompacted(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := client(t, members)
-	eventually(t, "compaction", func(ctx context.Context) error {
+	testwait.NoError(t, "compaction", func(ctx context.Context) error {
 		status, err := c.Get(ctx, "compact_rev_key")
 		if err != nil {
 			return err
@@ -379,7 +380,7 @@ func TestCloseEndsEverything(t *testing.T) {
 				t.Errorf("close again: %v", err)
 			}
 			members[0].stop()
-			eventually(t, "all goroutines end", func(context.Context) error { return leftover() })
+			testwait.NoError(t, "all goroutines end", func(context.Context) error { return leftover() })
 		})
 	}
 }

@@ -1,7 +1,6 @@
 package etcdtest_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -15,10 +14,12 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
+
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 // patience bounds every wait. It is only reached by a failure.
-const patience = 60 * time.Second
+const patience = testwait.Patience
 
 // member is one etcd server, which can be stopped and started again.
 type member struct {
@@ -133,26 +134,6 @@ func freePorts(t testing.TB, count int) []string {
 	}
 	t.Fatal("no free ports between 20000 and 30000")
 	return nil
-}
-
-// eventually waits for a condition, which says why it does not hold.
-func eventually(t testing.TB, what string, condition func(context.Context) error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	retry := time.NewTicker(10 * time.Millisecond)
-	defer retry.Stop()
-	for {
-		err := condition(ctx)
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("%s: %v", what, err)
-		case <-retry.C:
-		}
-	}
 }
 
 func writeFile(t testing.TB, path string, data []byte) string {

@@ -15,6 +15,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 // faultsVariable says how many faults the test below causes; 6 if it is not set.
@@ -196,7 +198,7 @@ func startLoad(ctx context.Context, l *load, replicas int) *loadRun {
 func (r *loadRun) progress(t *testing.T, writes int64) {
 	t.Helper()
 	from := r.load.acknowledged.Load()
-	eventually(t, "writes go on", func(context.Context) error {
+	testwait.NoError(t, "writes go on", func(context.Context) error {
 		if now := r.load.acknowledged.Load(); now < from+writes {
 			return fmt.Errorf("%d writes, not yet %d; clients saw %s", now-from, writes, r.load.refused())
 		}
@@ -268,10 +270,10 @@ func (r *loadRun) finish(t *testing.T) loadResult {
 	}
 
 	for _, w := range r.watchers {
-		eventually(t, "a watch sees the last write", func(context.Context) error { return w.reached(versionOf(last)) })
+		testwait.NoError(t, "a watch sees the last write", func(context.Context) error { return w.reached(versionOf(last)) })
 	}
 	for _, i := range r.informers {
-		eventually(t, "an informer holds what is stored", func(context.Context) error { return i.equals(stored) })
+		testwait.NoError(t, "an informer holds what is stored", func(context.Context) error { return i.equals(stored) })
 	}
 	r.end()
 	for _, w := range r.watchers {

@@ -1,16 +1,13 @@
 package etcdtest_test
 
 import (
-	"context"
 	"testing"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 
@@ -18,6 +15,7 @@ import (
 	"github.com/annexapi/annex/annextest"
 	legacyv1 "github.com/annexapi/annex/internal/shop/legacy/v1"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
+	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store/etcd"
 )
 
@@ -69,12 +67,10 @@ func TestAKindInEtcdBesideNamespacesElsewhere(t *testing.T) {
 		if err := <-refused; !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
 			t.Errorf("the create that was refused: %v", err)
 		}
-		if err := wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		testwait.Until(t, "namespace "+name+" is gone", func() bool {
 			_, err := client.Resource(namespaces).Get(ctx, name, metav1.GetOptions{})
-			return apierrors.IsNotFound(err), nil
-		}); err != nil {
-			t.Fatalf("namespace %s: %v", name, err)
-		}
+			return apierrors.IsNotFound(err)
+		})
 		left, err := objects.List(ctx, metav1.ListOptions{})
 		if err != nil || len(left.Items) > 0 {
 			t.Errorf("left in %s: %v, %v", name, left.Items, err)

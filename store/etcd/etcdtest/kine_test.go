@@ -21,6 +21,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apiserver/pkg/storage"
 
+	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store/etcd"
 	"github.com/annexapi/annex/store/storetest"
 )
@@ -89,7 +90,7 @@ func (k *kine) start() {
 	}
 	client := k.client()
 	defer client.Close()
-	eventually(k.t, "kine answers", func(ctx context.Context) error {
+	testwait.NoError(k.t, "kine answers", func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		_, err := client.Get(ctx, "nothing")
@@ -171,7 +172,7 @@ func startPostgres(t *testing.T) database {
 		_ = server.Process.Signal(syscall.SIGQUIT) // at once
 		_ = server.Wait()
 	})
-	eventually(t, "PostgreSQL answers", func(ctx context.Context) error {
+	testwait.NoError(t, "PostgreSQL answers", func(ctx context.Context) error {
 		return exec.CommandContext(ctx, filepath.Join(bin, "pg_isready"), "-h", host, "-p", port).Run()
 	})
 	made := 0
@@ -275,9 +276,9 @@ func TestKineOnASocket(t *testing.T) {
 		pods := openPods(t, backend)
 		w := watchFrom(t, pods, mustCreate(t, pods, "a").ResourceVersion)
 		k.kill()
-		eventually(t, "health without kine", func(context.Context) error { return unhealthy(backend, k.endpoint) })
+		testwait.NoError(t, "health without kine", func(context.Context) error { return unhealthy(backend, k.endpoint) })
 		k.start()
-		eventually(t, "health with kine", func(context.Context) error { return backend.Health() })
+		testwait.NoError(t, "health with kine", func(context.Context) error { return backend.Health() })
 		createAnyway(t, pods, "b")
 		expectAdded(t, w, "b")
 	})

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store/storetest"
 )
 
@@ -36,9 +37,9 @@ func TestAPanicInAConversionSparesTheProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the storage is ready", func(context.Context) error { return pods.ReadinessCheck() })
+	testwait.NoError(t, "the storage is ready", func(context.Context) error { return pods.ReadinessCheck() })
 	mustCreate(t, direct, "panics")
-	eventually(t, "the object is met", func(ctx context.Context) error {
+	testwait.NoError(t, "the object is met", func(ctx context.Context) error {
 		if err := pods.Get(ctx, key("panics"), storage.GetOptions{}, &example.Pod{}); err == nil {
 			return errors.New("it can be read")
 		}
@@ -48,7 +49,7 @@ func TestAPanicInAConversionSparesTheProcess(t *testing.T) {
 	if err := direct.Delete(t.Context(), key("panics"), &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the storage works again", func(ctx context.Context) error {
+	testwait.NoError(t, "the storage works again", func(ctx context.Context) error {
 		return pods.GetList(ctx, "/pods/", storage.ListOptions{Predicate: storage.Everything, Recursive: true}, &example.PodList{})
 	})
 }
@@ -80,7 +81,7 @@ func TestAPanicInASelectableFieldHidesTheObjectFromItsSelectors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the storage is ready", func(context.Context) error { return pods.ReadinessCheck() })
+	testwait.NoError(t, "the storage is ready", func(context.Context) error { return pods.ReadinessCheck() })
 	w := watchFrom(t, pods, mustCreate(t, pods, "before").ResourceVersion)
 	mustCreate(t, pods, "panics")
 	mustCreate(t, pods, "fails")

@@ -13,6 +13,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 // cluster is an etcd whose members are processes, each behind proxies for its
@@ -65,7 +67,7 @@ func startProcesses(t *testing.T, size int) *cluster {
 func (c *cluster) identify() {
 	c.t.Helper()
 	client := c.connect(c.endpoints()...)
-	eventually(c.t, "the members are known", func(ctx context.Context) error {
+	testwait.NoError(c.t, "the members are known", func(ctx context.Context) error {
 		list, err := client.MemberList(ctx)
 		if err != nil {
 			return err
@@ -108,7 +110,7 @@ func (c *cluster) connect(endpoints ...string) *clientv3.Client {
 func (c *cluster) leader(ask func(*clusterMember) bool) *clusterMember {
 	c.t.Helper()
 	var leader *clusterMember
-	eventually(c.t, "a leader", func(ctx context.Context) error {
+	testwait.NoError(c.t, "a leader", func(ctx context.Context) error {
 		for _, asked := range c.members {
 			if asked.cmd == nil || !ask(asked) {
 				continue
@@ -168,7 +170,7 @@ func (c *cluster) caughtUp() {
 	c.t.Helper()
 	for _, m := range c.members {
 		client := c.connect(m.direct)
-		eventually(c.t, m.name+" takes part", func(ctx context.Context) error {
+		testwait.NoError(c.t, m.name+" takes part", func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
 			_, err := client.Get(ctx, "nothing")

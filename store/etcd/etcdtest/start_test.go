@@ -22,6 +22,7 @@ import (
 
 	"github.com/annexapi/annex"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
+	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store"
 	"github.com/annexapi/annex/store/etcd"
 )
@@ -92,7 +93,7 @@ func answer(t *testing.T, config *rest.Config, path string) (code int, header ht
 
 func wantAnswer(t *testing.T, config *rest.Config, path string, code int) {
 	t.Helper()
-	eventually(t, path, func(context.Context) error {
+	testwait.NoError(t, path, func(context.Context) error {
 		if got, _, text := answer(t, config, path); got != code {
 			return fmt.Errorf("%d, want %d: %s", got, code, text)
 		}
@@ -135,7 +136,7 @@ func TestAServerIsAliveButNotReadyUntilEtcdAnswers(t *testing.T) {
 	if _, err := client.Create(t.Context(), newWidget("w"), metav1.CreateOptions{}); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "metrics", func(context.Context) error {
+	testwait.NoError(t, "metrics", func(context.Context) error {
 		_, _, text := answer(t, config, "/metrics")
 		for _, want := range []string{"annex_storage_revision", "annex_storage_database_bytes"} {
 			if !regexp.MustCompile(want + `{storage="etcd"} [1-9]`).MatchString(text) {
@@ -159,7 +160,7 @@ func TestAServerThatWaitsForEtcdCanBeStopped(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "all goroutines end", func(context.Context) error { return leftover() })
+	testwait.NoError(t, "all goroutines end", func(context.Context) error { return leftover() })
 }
 
 func TestAServerToldToGiveUpDoes(t *testing.T) {
@@ -215,9 +216,9 @@ func TestASlowEtcdIsNotHealthy(t *testing.T) {
 		pods := openPods(t, backend)
 		mustCreate(t, pods, "before")
 		proxy.slow(delay)
-		eventually(t, "health with a slow etcd", func(context.Context) error { return slow(backend) })
+		testwait.NoError(t, "health with a slow etcd", func(context.Context) error { return slow(backend) })
 		proxy.slow(0)
-		eventually(t, "health with a fast etcd", func(context.Context) error { return backend.Health() })
+		testwait.NoError(t, "health with a fast etcd", func(context.Context) error { return backend.Health() })
 		createAnyway(t, pods, "after")
 	})
 	t.Run("from the start", func(t *testing.T) {
@@ -227,7 +228,7 @@ func TestASlowEtcdIsNotHealthy(t *testing.T) {
 			t.Error(err)
 		}
 		proxy.slow(0)
-		eventually(t, "health with a fast etcd", func(context.Context) error { return backend.Health() })
+		testwait.NoError(t, "health with a fast etcd", func(context.Context) error { return backend.Health() })
 	})
 	for _, want := range []string{`level=ERROR msg="Waiting for etcd"`, proxy.address(), `msg="etcd answers again"`} {
 		if !strings.Contains(log.String(), want) {

@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"maps"
 	"testing"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/etcd3"
 
+	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store"
 	"github.com/annexapi/annex/store/etcd"
 	"github.com/annexapi/annex/store/storetest"
@@ -31,7 +31,7 @@ func (c *compacting) Open(resource store.Resource) (storage.Interface, error) {
 		return nil, err
 	}
 	c.opened = append(c.opened, opened)
-	return opened, within(opened.ReadinessCheck)
+	return opened, testwait.Retry(context.Background(), func(context.Context) error { return opened.ReadinessCheck() })
 }
 
 // Compact implements storetest.Backend: it returns once the storages know of it, as
@@ -44,7 +44,7 @@ func (c *compacting) Compact(ctx context.Context, revision uint64) error {
 			return err
 		}
 	}
-	return within(func() error {
+	return testwait.Retry(ctx, func(context.Context) error {
 		for _, opened := range c.opened {
 			if known := opened.CompactRevision(); known < int64(revision) {
 				return fmt.Errorf("the storage knows of compaction up to %d, not %d", known, revision)
@@ -52,21 +52,6 @@ func (c *compacting) Compact(ctx context.Context, revision uint64) error {
 		}
 		return nil
 	})
-}
-
-func within(condition func() error) error {
-	deadline := time.After(patience)
-	for {
-		err := condition()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-deadline:
-			return err
-		case <-time.After(time.Millisecond):
-		}
-	}
 }
 
 // suiteBackend keeps objects at the keys that the suite names.

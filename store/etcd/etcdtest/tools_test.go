@@ -30,6 +30,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store/etcd"
 )
 
@@ -336,7 +337,7 @@ func TestResetWatches(t *testing.T) {
 	}
 	// An informer that had to list again asks for the newest when it is told that its
 	// version is too large.
-	eventually(t, "the informer that went on has the new object", func(context.Context) error {
+	testwait.NoError(t, "the informer that went on has the new object", func(context.Context) error {
 		if !started.has("afterwards") {
 			return fmt.Errorf("it has asked for %q", started.asked())
 		}

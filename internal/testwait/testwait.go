@@ -1,0 +1,69 @@
+// Package testwait is how tests wait for what other goroutines, processes and servers do:
+// they ask again and again, with a backoff, and fail at a deadline with the last answer.
+package testwait
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// Patience is how long a condition may take to hold. Only tests that fail wait so long, so
+// it is generous: machines may be slow, and busy with other tests.
+const Patience = 2 * time.Minute
+
+// The first pause is short enough for goroutines of the same process; the last does not
+// hurry a server.
+const (
+	firstPause = 100 * time.Microsecond
+	maxPause   = 20 * time.Millisecond
+)
+
+var errNotYet = errors.New("still false")
+
+// Until waits until holds returns true. After Patience it fails the test at once, so it must be
+// called from the test's goroutine.
+func Until(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	NoError(t, what, func(context.Context) error {
+		if holds() {
+			return nil
+		}
+		return errNotYet
+	})
+}
+
+// NoError waits until try returns nil. After Patience it fails the test at once, with the
+// last error that try returned before its context expired; it must be called from the
+// test's goroutine. It also works in functions given to Cleanup.
+func NoError(t testing.TB, what string, try func(context.Context) error) {
+	t.Helper()
+	if err := Retry(context.WithoutCancel(t.Context()), try); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// Retry calls try until it returns nil, Patience is over or ctx is done. It then returns the
+// last error that try returned before its context expired.
+func Retry(ctx context.Context, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
+	start := time.Now()
+	var last error
+	for pause := firstPause; ; pause = min(pause*4/3, maxPause) {
+		err := try(ctx)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() == nil || last == nil {
+			last = err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("not within %s: %w", time.Since(start).Round(time.Millisecond), last)
+		case <-time.After(pause):
+		}
+	}
+}
