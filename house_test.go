@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -195,6 +196,43 @@ func TestModulesBuildOutsideTheWorkspace(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A go.work.sum that lacks lines is completed by the next go command, whichever it is, and
+// a clean clone is not clean any more.
+func TestTheWorkspaceHasAllSums(t *testing.T) {
+	t.Parallel()
+	checkout, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	work, err := os.ReadFile("go.work")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums, err := os.ReadFile("go.work.sum")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	work = regexp.MustCompile(`(?m)^\t\./?(.*)$`).ReplaceAll(work, []byte("\t"+checkout+"/$1"))
+	for name, text := range map[string][]byte{"go.work": work, "go.work.sum": sums} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-m", "all")
+	cmd.Env = append(cmd.Environ(), "GOWORK="+filepath.Join(dir, "go.work"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, out)
+	}
+	now, err := os.ReadFile(filepath.Join(dir, "go.work.sum"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if added := strings.Count(string(now), "\n") - strings.Count(string(sums), "\n"); added != 0 {
+		t.Errorf("go list -m all adds %d lines to go.work.sum: commit them", added)
 	}
 }
 
