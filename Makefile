@@ -5,8 +5,11 @@ SHELL := /bin/bash
 
 KUBECTL := $(or $(shell command -v kubectl),bin/kubectl)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
-GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@latest
-MODULES := . cmd/annex samples/animal samples/wardle samples/sqltable samples/cicd e2e store/etcd/etcdtest bench
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
+TESTED := . cmd/annex samples/animal samples/wardle samples/sqltable samples/cicd release
+MODULES := $(TESTED) e2e store/etcd/etcdtest bench
+# Outside go.work, for they would raise the libraries of the others.
+APART := e2e/cluster bench/peers
 
 # kubectl version parses the version that a release build sets.
 KUBECTL_VERSION := -s -w -X k8s.io/component-base/version.gitVersion=v1.37.2 -X k8s.io/client-go/pkg/version.gitVersion=v1.37.2 \
@@ -18,30 +21,48 @@ help: ## list the targets
 
 .PHONY: run
 run: $(filter bin/%,$(KUBECTL)) ## serve the wardle sample from ./data until interrupted
-	go run ./samples/wardle serve
+	go run ./samples/wardle serve $(SERVE)
 
 .PHONY: test
 test: ## run all tests but the long ones
-	go test ./...
-	go -C cmd/annex test ./...
-	go -C samples/animal test ./...
-	go -C samples/wardle test ./...
-	go -C samples/sqltable test ./...
-	go -C samples/cicd test ./...
+	@failed=; for m in $(TESTED); do echo "test $$m"; go -C $$m test ./... || failed="$$failed $$m"; done; \
+	[ -z "$$failed" ] || { echo "tests failed in:$$failed"; exit 1; }
+
+.PHONY: docs
+docs: ## run the commands of all pages, and check their links
+	go test ./docs
+	go -C e2e test -count=1 -timeout 30m -run 'TestPages|TestEveryCommandIsRun|TestVerbsInPages|TestTheTutorial' .
+
+# Those that are concurrent and quick. Others are raced every night.
+RACED := ./internal/mvcc/... ./internal/virtual/... ./store/... ./internal/certs/... ./internal/clientcert/... ./internal/convert/... \
+	./internal/coreapi/... ./internal/encryption/... ./internal/host/... ./internal/hostcerts/... ./internal/informer/... ./internal/loopback/...
 
 .PHONY: race
-race: ## run the storage tests under the race detector
-	go test -race ./internal/mvcc/... ./internal/virtual/... ./store/...
+race: ## run the tests of concurrent packages under the race detector
+	go test -race $(RACED)
+
+.PHONY: race-all
+race-all: ## run all tests under the race detector: half an hour and more
+	@failed=; for m in . cmd/annex samples/wardle samples/sqltable samples/cicd store/etcd/etcdtest; do echo "race $$m"; \
+	go -C $$m test -race -timeout 60m ./... || failed="$$failed $$m"; done; [ -z "$$failed" ] || { echo "races or failures in:$$failed"; exit 1; }
 
 .PHONY: lint
 lint: ## gofmt, vet and staticcheck on all modules
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo "run gofmt -w on the files above"; exit 1; }
 	@for m in $(MODULES); do echo "lint $$m"; (cd $$m && go vet ./... && go run $(STATICCHECK) ./...) || exit 1; done
-	@for m in e2e/cluster bench/peers; do echo "lint $$m"; (cd $$m && export GOWORK=off && go vet ./... && go run $(STATICCHECK) ./...) || exit 1; done
+	@for m in $(APART); do echo "lint $$m"; (cd $$m && export GOWORK=off && go vet ./... && go run $(STATICCHECK) ./...) || exit 1; done
 
 .PHONY: vuln
 vuln: ## look for known vulnerabilities (needs the vulnerability database)
 	@for m in $(MODULES); do (cd $$m && go run $(GOVULNCHECK) ./...) || exit 1; done
+
+.PHONY: release
+release: ## tag the library and the tool (VERSION=v0.1.0)
+	GOWORK=off go -C release run . tag $(VERSION)
+
+.PHONY: release-try
+release-try: ## install a release of HEAD from a file proxy, with an empty module cache
+	GOWORK=off go -C release test -count=1 -timeout 30m . -try
 
 .PHONY: generate
 generate: ## write all generated files anew
@@ -87,7 +108,7 @@ faults: ## thousands of injected faults, histories and recoveries over each jour
 	go test -p 1 ./store/... -run 'Fault|Linearizable|Error|PowerCut|FlippedBit|Handles' -count=1 -v -timeout 120m | $(SUMMARY)
 
 .PHONY: e2e
-e2e: cluster ## kubectl, controller-runtime and informers against the samples, alone and in a real cluster
+e2e: cluster bin/kine ## kubectl, controller-runtime and informers against the samples, alone and in a real cluster
 	go -C e2e test -count=1 ./...
 
 # The module is not in go.work, for it would raise the libraries of the others to those
