@@ -28,6 +28,7 @@ var rooms = map[string][]string{
 	"annextest":                    {"", "internal/convert", "internal/define", "store/etcd"}, // etcd's options are part of the façade's
 	"api":                          {},                                                        // clients link it
 	"docs":                         {},                                                        // tests of the pages
+	"internal/apitest":             {},                                                        // the tests of the server as a whole
 	"internal/define":              {"api", "internal/structural"},
 	"internal/structural":          {"internal/yamlsize"},
 	"internal/yamlsize":            {},

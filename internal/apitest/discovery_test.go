@@ -1,0 +1,205 @@
+package apitest_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
+)
+
+const aggregatedType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+func TestDiscovery(t *testing.T) {
+	t.Parallel()
+	c := start(t, shop())
+	// As client-go sees it, aggregated or not, and as the documents themselves say.
+	client, err := discovery.NewDiscoveryClientForConfig(c.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := discovery.NewDiscoveryClientForConfig(c.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old.UseLegacyDiscovery = true
+	for name, client := range map[string]*discovery.DiscoveryClient{"aggregated": client, "old": old} {
+		groups, lists, err := client.ServerGroupsAndResources()
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(groups, func(g *metav1.APIGroup) bool { return g.Name == "shop.example.com" })
+		if i < 0 || groups[i].PreferredVersion.Version != "v1" || len(groups[i].Versions) != 2 {
+			t.Errorf("%s: groups %v", name, groups)
+		}
+		var got []string
+		for _, list := range lists {
+			if !strings.HasPrefix(list.GroupVersion, "shop.example.com/") {
+				continue
+			}
+			for _, r := range list.APIResources {
+				if strings.Contains(r.Name, "/") {
+					r.SingularName = "" // client-go has its own idea
+				}
+				got = append(got, fmt.Sprintf("%s %s %s %q %v %v %v %s/%s", list.GroupVersion, r.Name, r.Kind, r.SingularName, r.Namespaced, r.ShortNames, r.Categories, r.Group, r.Version))
+				verbs := "create delete deletecollection get list patch update watch"
+				if strings.Contains(r.Name, "/") {
+					verbs = "get patch update"
+				}
+				if strings.Join(r.Verbs, " ") != verbs {
+					t.Errorf("%s: %s has the verbs %v", name, r.Name, r.Verbs)
+				}
+			}
+		}
+		slices.Sort(got)
+		for i, line := range got {
+			// The two documents fill in the group of a resource differently.
+			line = strings.TrimSuffix(line, " shop.example.com/v1")
+			line = strings.TrimSuffix(line, " shop.example.com/v1beta1")
+			got[i] = strings.TrimSuffix(line, " /")
+		}
+		want := []string{
+			`shop.example.com/v1 shelves Shelf "shelf" false [] []`,
+			`shop.example.com/v1 widgets Widget "widget" true [wd] [all]`,
+			`shop.example.com/v1 widgets/scale Scale "" true [] [] autoscaling/v1`,
+			`shop.example.com/v1 widgets/status Widget "" true [] []`,
+			`shop.example.com/v1beta1 widgets Widget "widget" true [wd] [all]`,
+			`shop.example.com/v1beta1 widgets/scale Scale "" true [] [] autoscaling/v1`,
+			`shop.example.com/v1beta1 widgets/status Widget "" true [] []`,
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s:\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+
+	aggregated := c.get("/apis", "Accept", aggregatedType).want(200)
+	if aggregated.str("kind") != "APIGroupDiscoveryList" || aggregated.header.Get("Etag") == "" {
+		t.Errorf("aggregated: %v %s", aggregated.header, aggregated.raw)
+	}
+	c.get("/apis", "Accept", aggregatedType, "If-None-Match", aggregated.header.Get("Etag")).want(304)
+	if core := c.get("/api", "Accept", aggregatedType).want(200); core.str("kind") != "APIGroupDiscoveryList" {
+		t.Errorf("core: %s", core.raw)
+	}
+	if list := c.get("/apis/shop.example.com").want(200); list.str("kind")+list.str("preferredVersion", "version") != "APIGroupv1" {
+		t.Errorf("group: %s", list.raw)
+	}
+	c.get("/apis/shop.example.com/v2").want(404)
+	c.get("/apis/other.example.com").want(404)
+	if v := c.get("/version").want(200); !strings.HasPrefix(v.str("gitVersion"), "v1.") || v.str("major") != "1" {
+		t.Errorf("version: %s", v.raw)
+	}
+}
+
+func TestOpenAPI(t *testing.T) {
+	t.Parallel()
+	c := start(t, shop())
+	kinds := func(schemas map[string]any) []string {
+		var all []string
+		for name, s := range schemas {
+			gvks, _ := s.(map[string]any)["x-kubernetes-group-version-kind"].([]any)
+			for _, gvk := range gvks {
+				g := gvk.(map[string]any)
+				if g["version"] == "__internal" {
+					t.Errorf("%s is of the internal version", name)
+				}
+				if g["group"] == "shop.example.com" && strings.HasPrefix(name, "com.example") || g["group"] == "autoscaling" && strings.Contains(name, "autoscaling") {
+					all = append(all, fmt.Sprintf("%s = %s/%s %s", name, g["group"], g["version"], g["kind"]))
+				}
+			}
+		}
+		slices.Sort(all)
+		return all
+	}
+	v1Kinds := []string{
+		"com.example.shop.v1.Shelf = shop.example.com/v1 Shelf",
+		"com.example.shop.v1.ShelfList = shop.example.com/v1 ShelfList",
+		"com.example.shop.v1.Widget = shop.example.com/v1 Widget",
+		"com.example.shop.v1.WidgetList = shop.example.com/v1 WidgetList",
+	}
+	betaKinds := []string{
+		"com.example.shop.v1beta1.Widget = shop.example.com/v1beta1 Widget",
+		"com.example.shop.v1beta1.WidgetList = shop.example.com/v1beta1 WidgetList",
+	}
+	scale := []string{"io.k8s.api.autoscaling.v1.Scale = autoscaling/v1 Scale"}
+
+	index := c.get("/openapi/v3").want(200)
+	for path, want := range map[string][]string{
+		"apis/shop.example.com/v1":      slices.Concat(v1Kinds, scale),
+		"apis/shop.example.com/v1beta1": slices.Concat(betaKinds, scale),
+	} {
+		url := index.str("paths", path, "serverRelativeURL")
+		document := c.get(url).want(200)
+		if strings.Contains(string(document.raw), "__internal") {
+			t.Errorf("%s names the internal version", path)
+		}
+		obj := document.object()
+		schemas := obj["components"].(map[string]any)["schemas"].(map[string]any)
+		if got := kinds(schemas); !slices.Equal(got, want) {
+			t.Errorf("%s:\n%s\nwant\n%s", path, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+		paths := obj["paths"].(map[string]any)
+		for _, sub := range []string{"", "/status", "/scale"} {
+			p := "/" + path + "/namespaces/{namespace}/widgets/{name}" + sub
+			operations, ok := paths[p].(map[string]any)
+			if !ok {
+				t.Errorf("no path %s", p)
+				continue
+			}
+			for _, verb := range []string{"get", "put", "patch"} {
+				if operations[verb] == nil {
+					t.Errorf("%s: no %s", p, verb)
+				}
+			}
+			media := operations["patch"].(map[string]any)["requestBody"].(map[string]any)["content"].(map[string]any)
+			for _, mediaType := range []string{jsonPatch, mergePatch, strategicType, applyPatch} {
+				if media[mediaType] == nil {
+					t.Errorf("%s: no patch by %s", p, mediaType)
+				}
+			}
+		}
+		// Every reference leads somewhere.
+		walk(obj, func(key string, value any) {
+			ref, ok := value.(string)
+			if key != "$ref" || !ok {
+				return
+			}
+			if name, found := strings.CutPrefix(ref, "#/components/schemas/"); !found || schemas[name] == nil {
+				t.Errorf("%s: dangling reference %s", path, ref)
+			}
+		})
+	}
+
+	v2 := c.get("/openapi/v2").want(200)
+	if strings.Contains(string(v2.raw), "__internal") {
+		t.Error("OpenAPI v2 names the internal version")
+	}
+	definitions := v2.object()["definitions"].(map[string]any)
+	if got, want := kinds(definitions), slices.Concat(v1Kinds, betaKinds, scale); !slices.Equal(got, want) {
+		t.Errorf("OpenAPI v2:\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	walk(v2.object(), func(key string, value any) {
+		if name, found := strings.CutPrefix(fmt.Sprint(value), "#/definitions/"); key == "$ref" && found && definitions[name] == nil {
+			t.Errorf("OpenAPI v2: dangling reference %s", name)
+		}
+	})
+	parts := definitions["com.example.shop.v1.WidgetSpec"].(map[string]any)["properties"].(map[string]any)["parts"].(map[string]any)
+	if got := fmt.Sprint(parts["x-kubernetes-list-type"], parts["x-kubernetes-list-map-keys"], parts["x-kubernetes-patch-merge-key"], parts["x-kubernetes-patch-strategy"]); got != "map[name]namemerge" {
+		t.Errorf("what clients need for merging: %s", got)
+	}
+}
+
+func walk(value any, visit func(key string, value any)) {
+	switch v := value.(type) {
+	case map[string]any:
+		for key, inner := range v {
+			visit(key, inner)
+			walk(inner, visit)
+		}
+	case []any:
+		for _, inner := range v {
+			walk(inner, visit)
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package apitest_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/annexapi/annex"
+	v1 "github.com/annexapi/annex/internal/shop/v1"
+	"github.com/annexapi/annex/internal/shop/v1beta1"
+)
+
+// badOptions cannot be read from a query.
+type badOptions struct {
+	metav1.TypeMeta `json:",inline"`
+	Unnamed         string
+	Nested          v1.Part `json:"nested"`
+	small           bool
+}
+
+func (o *badOptions) DeepCopyObject() runtime.Object { return &badOptions{small: o.small} }
+
+func TestNewNamesEveryMistakeOfASubresource(t *testing.T) {
+	taking := func(name string) *annex.SubresourceBuilder[v1.Widget, v1.Inspection] {
+		return annex.Subresource(name, inspect)
+	}
+	connecting := func(name string) *annex.ConnectBuilder[v1.Widget, v1.LogOptions] {
+		return annex.Connect(name, widgetLog)
+	}
+	none := func(name string) *annex.ConnectBuilder[v1.Widget, annex.NoOptions] {
+		return annex.Connect[v1.Widget, annex.NoOptions](name, nil)
+	}
+	for name, test := range map[string]struct {
+		subresources []annex.SubresourceOf[v1.Widget]
+		want         []string
+	}{
+		"nil":              {[]annex.SubresourceOf[v1.Widget]{nil}, []string{"kind Widget (widgets.shop.example.com): subresource 0 is nil"}},
+		"twice":            {[]annex.SubresourceOf[v1.Widget]{taking("check"), connecting("check")}, []string{`subresource "check": declared twice`}},
+		"status and scale": {[]annex.SubresourceOf[v1.Widget]{taking("status"), connecting("scale")}, []string{`subresource "status": the name is taken`, `subresource "scale": the name is taken`}},
+		"bad names":        {[]annex.SubresourceOf[v1.Widget]{taking(""), taking("Check"), taking("a/b")}, []string{`subresource "": a DNS-1035 label`, `subresource "Check": a DNS-1035 label`, `subresource "a/b": a DNS-1035 label`}},
+		"no functions": {
+			[]annex.SubresourceOf[v1.Widget]{annex.Subresource[v1.Widget, v1.Inspection, v1.Inspection]("check", nil), none("log")},
+			[]string{`subresource "check": no function given`, `subresource "log": no function given`},
+		},
+		"bad operations": {
+			[]annex.SubresourceOf[v1.Widget]{taking("a").On(), taking("b").On(annex.Delete), taking("c").On(annex.Create, annex.Create), taking("d").On(annex.Update)},
+			[]string{
+				`subresource "a": On: name at least one operation`, `subresource "b": On: a request can be Create or Update, not "DELETE"`,
+				`subresource "c": On: CREATE is named twice`, `subresource "d": On: an Update names what it changes, and Go type v1.Inspection has no name: embed metav1.ObjectMeta, or use Create`,
+			},
+		},
+		"bad methods": {
+			[]annex.SubresourceOf[v1.Widget]{connecting("a").Methods(), connecting("b").Methods("get"), connecting("c").Methods("GET", "GET"), connecting("d").Methods("CONNECT")},
+			[]string{`subresource "a": Methods: name at least one`, `subresource "b": Methods: "get" is none of GET`, `subresource "c": Methods: GET is named twice`, `subresource "d": Methods: "CONNECT" is none of`},
+		},
+		"types of nobody": {
+			[]annex.SubresourceOf[v1.Widget]{
+				annex.Subresource("check", func(context.Context, *annex.SubresourceRequest[v1.Widget, metav1.PartialObjectMetadata]) (*metav1.PartialObjectMetadata, error) {
+					return nil, nil
+				}),
+			},
+			[]string{`subresource "check": Go type v1.PartialObjectMetadata is registered by no version's package: declare it in one, with the comment +k8s:deepcopy-gen:interfaces=`},
+		},
+		"a type with another's name": {
+			[]annex.SubresourceOf[v1.Widget]{
+				annex.Subresource("check", func(context.Context, *annex.SubresourceRequest[v1.Widget, v1beta1.Widget]) (*v1.Widget, error) {
+					return nil, nil
+				}),
+			},
+			[]string{`subresource "check": version v1 has a Widget of its own, Go type v1.Widget`},
+		},
+		"options that no query can say": {
+			[]annex.SubresourceOf[v1.Widget]{annex.Connect("log", func(context.Context, *annex.ConnectRequest[v1.Widget, badOptions]) (http.Handler, error) {
+				return nil, nil
+			})},
+			[]string{"option Unnamed of Go type apitest_test.badOptions has no name: give it a json tag", "option Nested of Go type apitest_test.badOptions cannot be written in a query", "Go type apitest_test.badOptions is registered by no version's package"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kind := annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).
+				Versions(annex.Version(v1beta1.API, v1beta1.WidgetToHub, v1beta1.WidgetFromHub)).
+				Subresources(test.subresources...)
+			_, err := annex.New(t.Context(), annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{kind}}}}, annex.Options{Storage: annex.Memory})
+			if err == nil {
+				t.Fatal("no error")
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("want %q in:\n%v", want, err)
+				}
+			}
+			if got := strings.Count(err.Error(), "\n") + 1; got != len(test.want) {
+				t.Errorf("%d mistakes, not %d:\n%v", got, len(test.want), err)
+			}
+		})
+	}
+}
+
+func TestAStorageOfOnesOwnHasItsOwnSubresources(t *testing.T) {
+	t.Parallel()
+	kind := annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).
+		ServedBy(func(_ *annex.Host, base annex.RESTBase) (rest.Storage, error) { return base, nil }).
+		Subresources(annex.Subresource("inspection", inspect))
+	_, err := annex.New(t.Context(), annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{kind}}}}, annex.Options{Storage: annex.Memory})
+	if err == nil || !strings.Contains(err.Error(), `subresource "inspection": has no effect: the storage of ServedBy has its own subresources, see Subresourcer`) {
+		t.Errorf("got %v", err)
+	}
+}
