@@ -54,12 +54,12 @@ type AdmitFunc[T any] func(ctx context.Context, request Request[T]) error
 // through the main endpoint, /status or /scale, by whatever verb. A change of the
 // object has no effect.
 func (k *KindBuilder[T]) Admit(admit AdmitFunc[T]) *KindBuilder[T] {
-	return k.admission(false, func(*Host) (AdmitFunc[T], error) { return admit, nil })
+	return k.admission(false, func(*Env) (AdmitFunc[T], error) { return admit, nil })
 }
 
 // AdmitWith is Admit for a hook that uses the server it runs in, to look up other
 // objects say. make is called once for every server, by New.
-func (k *KindBuilder[T]) AdmitWith(make func(host *Host) (AdmitFunc[T], error)) *KindBuilder[T] {
+func (k *KindBuilder[T]) AdmitWith(make func(env *Env) (AdmitFunc[T], error)) *KindBuilder[T] {
 	return k.admission(false, make)
 }
 
@@ -105,17 +105,17 @@ func (k *KindBuilder[T]) AdmitCreate(admit func(ctx context.Context, request Req
 // still in it, and is still ignored afterwards. It does not run for deletes or
 // /scale.
 func (k *KindBuilder[T]) Mutate(mutate AdmitFunc[T]) *KindBuilder[T] {
-	return k.admission(true, func(*Host) (AdmitFunc[T], error) { return mutate, nil })
+	return k.admission(true, func(*Env) (AdmitFunc[T], error) { return mutate, nil })
 }
 
 // MutateWith is Mutate for a hook that uses the server it runs in.
-func (k *KindBuilder[T]) MutateWith(make func(host *Host) (AdmitFunc[T], error)) *KindBuilder[T] {
+func (k *KindBuilder[T]) MutateWith(make func(env *Env) (AdmitFunc[T], error)) *KindBuilder[T] {
 	return k.admission(true, make)
 }
 
-func (k *KindBuilder[T]) admission(mutating bool, make func(host *Host) (AdmitFunc[T], error)) *KindBuilder[T] {
-	k.kind.Admissions = append(k.kind.Admissions, func(host any) (define.Admission, error) {
-		admit, err := make(host.(*Host))
+func (k *KindBuilder[T]) admission(mutating bool, make func(env *Env) (AdmitFunc[T], error)) *KindBuilder[T] {
+	k.kind.Admissions = append(k.kind.Admissions, func(env any) (define.Admission, error) {
+		admit, err := make(env.(*Env))
 		if err != nil {
 			return define.Admission{}, err
 		}

@@ -111,7 +111,7 @@ which namespaces, webhooks and policies there are.`,
 					*cache.set = -1 // none at all
 				}
 			}
-			if err := hostOptions(cmd.Flags(), &options); err != nil {
+			if err := clusterOptions(cmd.Flags(), &options); err != nil {
 				return err
 			}
 			// A server outlives whoever reads what it prints.
@@ -125,7 +125,7 @@ which namespaces, webhooks and policies there are.`,
 	}
 	flags := cmd.Flags()
 	storageFlags(flags, &options)
-	hostFlags(flags, &options)
+	clusterFlags(flags, &options)
 	flags.DurationVar(&options.Etcd.CompactionInterval, "etcd-compaction-interval", 5*time.Minute, "how much of etcd's history is kept at least; 0 leaves compaction to others")
 	flags.DurationVar(&options.Etcd.HealthcheckTimeout, "etcd-healthcheck-timeout", 2*time.Second, "how long etcd may take to answer before the server is not ready")
 	flags.DurationVar(&options.Etcd.StartTimeout, "etcd-start-timeout", 0, "exit if etcd does not answer for this long at start; 0 waits, not ready, as long as it takes")
@@ -176,16 +176,16 @@ func runServer(ctx context.Context, server Server, options Options, out io.Write
 	if err != nil {
 		return err
 	}
-	host := instance.server.HostOf()
-	if host != "" {
-		fmt.Fprintf(out, "%s is aggregated by %s\n", server.Name, host)
+	cluster := instance.server.ClusterOf()
+	if cluster != "" {
+		fmt.Fprintf(out, "%s is aggregated by %s\n", server.Name, cluster)
 	}
 	return instance.Run(ctx, func() {
 		urls := instance.URL()
 		if plain := instance.InsecureURL(); plain != "" {
 			urls += " and " + plain
 		}
-		if host != "" {
+		if cluster != "" {
 			fmt.Fprintf(out, "%s is ready at %s\n", server.Name, urls)
 			return
 		}

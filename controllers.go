@@ -27,9 +27,9 @@ type Controller struct {
 	// done. The server goes on in any case. At the end, the server waits for Run as long
 	// as Options.ShutdownTimeout.
 	//
-	// The host is the server that the controller works for, be it this process or not:
+	// The environment is the server that the controller works for, be it this process or not:
 	// its ClientConfig is for clients and informers of the controller's own.
-	Run func(ctx context.Context, host *Host) error
+	Run func(ctx context.Context, env *Env) error
 }
 
 func controllersCommand(server Server) *cobra.Command {
@@ -74,7 +74,7 @@ then run one process, with --leader-elect=false.`,
 			}
 			logTo(cmd.ErrOrStderr(), verbosity)
 			return usageOf(serve.RunControllers(cmd.Context(), definition, selected, config, election, func(client *rest.Config, informers *informer.Set) any {
-				return &Host{definition: definition, informers: informers, client: client}
+				return &Env{definition: definition, informers: informers, client: client}
 			}, func() { fmt.Fprintf(cmd.OutOrStdout(), "%s runs controllers for %s\n", server.Name, config.Host) }))
 		},
 	}

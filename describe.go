@@ -104,7 +104,7 @@ and with --aggregated what it asks of its cluster.`,
 			if err != nil {
 				return err
 			}
-			if err := hostOptions(cmd.Flags(), &options); err != nil {
+			if err := clusterOptions(cmd.Flags(), &options); err != nil {
 				return err
 			}
 			encryptedWith, err := serve.EncryptionOf(options.EncryptionConfigFile)
@@ -146,7 +146,7 @@ and with --aggregated what it asks of its cluster.`,
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "json prints for machines")
 	storageFlags(cmd.Flags(), &options)
-	hostFlags(cmd.Flags(), &options)
+	clusterFlags(cmd.Flags(), &options)
 	return cmd
 }
 

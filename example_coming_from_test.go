@@ -65,7 +65,7 @@ func Example_withResourceAndStorage() {
 
 func Example_withResourceAndHandler() {
 	annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).
-		ServedBy(func(host *annex.Host, base annex.RESTBase) (registryrest.Storage, error) {
+		ServedBy(func(env *annex.Env, base annex.RESTBase) (registryrest.Storage, error) {
 			return &widgetREST{base}, nil
 		})
 }
@@ -113,8 +113,8 @@ func Example_withServerFns() {
 func Example_exposeLoopback() {
 	server.Controllers = []annex.Controller{{
 		Name: "pricing",
-		Run: func(ctx context.Context, host *annex.Host) error {
-			client, err := rest.HTTPClientFor(host.ClientConfig())
+		Run: func(ctx context.Context, env *annex.Env) error {
+			client, err := rest.HTTPClientFor(env.ClientConfig())
 			if err != nil {
 				return err
 			}
@@ -125,8 +125,8 @@ func Example_exposeLoopback() {
 
 func Example_admission() {
 	annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).
-		AdmitWith(func(host *annex.Host) (annex.AdmitFunc[v1.Widget], error) {
-			shelves, err := annex.ListerFor[v1.Shelf](host)
+		AdmitWith(func(env *annex.Env) (annex.AdmitFunc[v1.Widget], error) {
+			shelves, err := annex.ListerFor[v1.Shelf](env)
 			if err != nil {
 				return nil, err
 			}

@@ -68,7 +68,7 @@ func (l letters) Get(_ context.Context, name string, _ *metav1.GetOptions) (runt
 // Shelves that are made up when somebody asks.
 func ExampleKindBuilder_ServedBy() {
 	shelves := annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped().ServedBy(
-		func(_ *annex.Host, base annex.RESTBase) (rest.Storage, error) { return letters{base}, nil })
+		func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) { return letters{base}, nil })
 
 	ask(shelves,
 		"GET /apis/shop.example.com/v1/shelves/abc",

@@ -33,7 +33,7 @@ var rooms = map[string][]string{
 	"internal/structural":          {"internal/yamlsize"},
 	"internal/yamlsize":            {},
 	"internal/controllers":         {"internal/define"},
-	"internal/manifests":           {"internal/define", "internal/host"},
+	"internal/manifests":           {"internal/define", "internal/cluster"},
 	"internal/convert":             {"internal/define", "internal/structural"},
 	"internal/admit":               {"internal/define"},
 	"internal/encryption":          {"store"},
@@ -42,11 +42,11 @@ var rooms = map[string][]string{
 	"internal/registry":            {"internal/admit", "internal/convert", "internal/define", "store"},
 	"internal/upstream":            {"internal/convert", "internal/define", "internal/registry", "internal/structural", "internal/yamlsize"},
 	"internal/auth":                {"internal/clientcert"},
-	"internal/host":                {"internal/clientcert"},
+	"internal/cluster":             {"internal/clientcert"},
 	"internal/clientcert":          {},
-	"internal/host/hosttest":       {}, // for tests
+	"internal/cluster/clustertest": {}, // for tests
 	"internal/certs":               {},
-	"internal/hostcerts":           {"internal/certs"},
+	"internal/servingcert":         {"internal/certs"},
 	"internal/testwait":            {}, // for tests
 	"internal/loopback":            {},
 	"internal/coreapi":             {},
@@ -69,7 +69,7 @@ var rooms = map[string][]string{
 	"store/storetest":              {"internal/mvcc", "internal/testwait", "store", "store/journal"},
 	"internal/serve": {
 		"internal/admit", "internal/auth", "internal/certs", "internal/controllers", "internal/convert", "internal/coreapi",
-		"internal/define", "internal/encryption", "internal/host", "internal/hostcerts", "internal/informer", "internal/loopback", "internal/maintenance", "internal/mvcc", "internal/registry", "internal/upstream", "internal/virtual",
+		"internal/define", "internal/encryption", "internal/cluster", "internal/servingcert", "internal/informer", "internal/loopback", "internal/maintenance", "internal/mvcc", "internal/registry", "internal/upstream", "internal/virtual",
 		"store", "store/embedded", "store/etcd", "store/files", "store/journal", "store/memory",
 	},
 }

@@ -29,7 +29,7 @@ func New(ctx context.Context, server Server, options Options) (*Instance, error)
 		return nil, usage(err)
 	}
 	s, err := serve.New(ctx, definition, o, func(client *rest.Config, informers *informer.Set) any {
-		return &Host{definition: definition, informers: informers, client: client}
+		return &Env{definition: definition, informers: informers, client: client}
 	})
 	if err != nil {
 		return nil, usage(err)

@@ -125,24 +125,24 @@ type Options struct {
 	UnrestrictedUpdate bool
 
 	// Aggregated makes the server a part of a cluster, whose kube-apiserver sends it the
-	// requests for its groups. That is the server's host: it is asked who callers are and
+	// requests for its groups. The cluster is asked who callers are and
 	// what they may do, which namespaces there are, and which webhooks and policies writes
 	// have to pass. The server then keeps no namespaces of its own, and has no
 	// administrator: DataDir gets no kubeconfig, and ClientConfig is that of the process.
-	// TokenAuthFile cannot be used, and ClientCAFile replaces what the host says.
+	// TokenAuthFile cannot be used, and ClientCAFile replaces what the cluster says.
 	//
-	// A host that cannot be reached, or does not permit something, ends nothing: the
+	// A cluster that cannot be reached, or does not permit something, ends nothing: the
 	// server is alive but not ready, says at /readyz what is missing, and refuses writes
 	// with 503 until it is there.
 	Aggregated bool
-	// Host says how the cluster is reached and what is taken from it, if Aggregated.
-	Host HostOptions
+	// Cluster says how the cluster is reached and what is taken from it, if Aggregated.
+	Cluster ClusterOptions
 	// CertDir keeps the certificates that the server makes, instead of cert in DataDir. A
 	// pair apiserver.crt and apiserver.key in it is used as if TLSCertFile and
 	// TLSPrivateKeyFile named it.
 	CertDir string
 	// SelfCertify has an aggregated server make its serving certificate and keep it, and
-	// what its host knows of it, up to date.
+	// what its cluster knows of it, up to date.
 	SelfCertify SelfCertifyOptions
 }
 
@@ -166,10 +166,10 @@ type SelfCertifyOptions = struct {
 	Workload string
 }
 
-// HostOptions say how an aggregated server reaches its cluster and what it takes from
+// ClusterOptions say how an aggregated server reaches its cluster and what it takes from
 // there. The zero value is for a pod with a service account. They are those of upstream's
 // aggregated servers.
-type HostOptions = struct {
+type ClusterOptions = struct {
 	// Kubeconfig is the way to the cluster; in a pod, it is found if this is empty.
 	Kubeconfig string
 	// AuthenticationKubeconfig and AuthorizationKubeconfig are used instead for

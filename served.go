@@ -77,12 +77,12 @@ type Subresourcer interface {
 // must. Everything that else the store does is up to it: resource versions, names,
 // validation, dry runs, preconditions. Destroy is called when the server is closed,
 // perhaps more than once.
-func (k *KindBuilder[T]) ServedBy(make func(host *Host, base RESTBase) (rest.Storage, error)) *KindBuilder[T] {
-	k.kind.Own = func(host any, kind *define.Kind, table rest.TableConvertor) (rest.Storage, error) {
+func (k *KindBuilder[T]) ServedBy(make func(env *Env, base RESTBase) (rest.Storage, error)) *KindBuilder[T] {
+	k.kind.Own = func(env any, kind *define.Kind, table rest.TableConvertor) (rest.Storage, error) {
 		if make == nil {
 			return nil, errors.New("ServedBy was given no function")
 		}
-		return make(host.(*Host), RESTBase{table, kind})
+		return make(env.(*Env), RESTBase{table, kind})
 	}
 	return k
 }

@@ -37,7 +37,7 @@ func (s Server) define() (*define.Server, error) {
 	for _, c := range s.Controllers {
 		controller := define.Controller{Name: c.Name}
 		if c.Run != nil {
-			controller.Run = func(ctx context.Context, host any) error { return c.Run(ctx, host.(*Host)) }
+			controller.Run = func(ctx context.Context, env any) error { return c.Run(ctx, env.(*Env)) }
 		}
 		compiled.Controllers = append(compiled.Controllers, controller)
 	}

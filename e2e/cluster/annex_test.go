@@ -30,7 +30,7 @@ func startAnnex(t *testing.T, name string, etcd *kube.Etcd) *wardle {
 	})
 }
 
-// A server that is started without its host lives, says what it waits for, and goes on by
+// A server that is started without its cluster lives, says what it waits for, and goes on by
 // itself.
 func TestAnnexWaitsForItsHost(t *testing.T) {
 	kubeconfig := filepath.Join(run, "hostless.kubeconfig")

@@ -282,7 +282,7 @@ func certificatesLive(t *testing.T) time.Duration {
 	return d
 }
 
-// Two replicas, whose certificates live for half a minute, under load through the host:
+// Two replicas, whose certificates live for half a minute, under load through the cluster:
 // connections that last and new ones for every request. None of them fails.
 func TestCertificatesAreRenewedUnderLoad(t *testing.T) {
 	etcd := startEtcd(t)
@@ -318,14 +318,14 @@ func TestCertificatesAreRenewedUnderLoad(t *testing.T) {
 					err = flunders.Delete(t.Context(), name, metav1.DeleteOptions{})
 				}
 				if err != nil && !apierrors.IsNotFound(err) {
-					fail("through the host", err)
+					fail("through the cluster", err)
 				}
 				requests.Add(2)
 				pause(ctx, 20*time.Millisecond)
 			}
 		})
 	}
-	// What a host does that connects anew: the bundle of this moment verifies each replica.
+	// What a cluster does that connects anew: the bundle of this moment verifies each replica.
 	serials := map[string]bool{}
 	bundles := map[string]bool{}
 	load.Go(func() {

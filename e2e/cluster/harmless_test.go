@@ -51,7 +51,7 @@ func TestAStorageThatHangsHoldsUpNobodyElse(t *testing.T) {
 			t.Errorf("%s takes %s, more than %s", path, during[path], atOnce)
 		}
 	}
-	// Through the host, too: discovery of everything, and objects of others.
+	// Through the cluster, too: discovery of everything, and objects of others.
 	admin.prints("flunders", "api-resources", "--cached=false")
 	admin.prints("kubernetes", "get", "service", "--namespace", "default")
 	resume()

@@ -145,7 +145,7 @@ func garbageCollection(t *testing.T, w *wardle) {
 	}
 	gone("Flunder", "owned")
 
-	// Ours owns the host's, and waits for it in the foreground.
+	// Ours owns the cluster's, and waits for it in the foreground.
 	parent := flunder("parent")
 	configMap("owned", parent)
 	flunder("child", parent)

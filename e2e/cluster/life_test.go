@@ -50,11 +50,11 @@ func restarts(t *testing.T, w *wardle) {
 	f.toldOnce(t)
 }
 
-// awaitAvailable waits for what the host says of both versions.
+// awaitAvailable waits for what the cluster says of both versions.
 func awaitAvailable(t *testing.T, status apiregistrationv1.ConditionStatus) {
 	t.Helper()
 	for _, version := range []string{"v1alpha1.", "v1beta1."} {
-		testwait.NoError(t, "what the host says", func(ctx context.Context) error {
+		testwait.NoError(t, "what the cluster says", func(ctx context.Context) error {
 			if err := host.CheckAgain(ctx, version+group); err != nil {
 				return err
 			}
@@ -73,7 +73,7 @@ func hostRestarts(t *testing.T, w *wardle) {
 	direct := follow(t, w.direct(user(t, "admin", "system:masters")), alphaFlunders, ns)
 	host.APIServer.Kill()
 	// The server has nobody to ask, but its watches go on and it serves those who need no
-	// permission of the host.
+	// permission of the cluster.
 	write(t, flunders(t, w.direct(user(t, "admin", "system:masters")), ns), "meanwhile", 10)
 	direct.catchesUp(t)
 	if err := host.APIServer.Start(ending(t)); err != nil {

@@ -133,12 +133,12 @@ rules: [{apiGroups: [wardle.example.com], resources: [flunders], verbs: ["*"]}]
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(string(log), "Not ready: the host does not give"); n > 4 {
+	if n := strings.Count(string(log), "Not ready: the cluster does not give"); n > 4 {
 		t.Errorf("%d lines about four states:\n%s", n, log)
 	}
 }
 
-// bindings are those of the server's manifests that are about its host: of the reader, of
+// bindings are those of the server's manifests that are about its cluster: of the reader, of
 // the delegator, and the role for what it reads with its binding.
 func bindings(t *testing.T) []string {
 	t.Helper()

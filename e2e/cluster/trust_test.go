@@ -41,12 +41,12 @@ func forgedHeaders(t *testing.T, w *wardle) {
 		status int
 		says   string
 	}{
-		"the front proxy itself":                   {client(host.FrontProxyAuthority(), "front-proxy-client"), http.StatusOK, "FlunderList"},
-		"the right name of an unknown authority":   {client(stranger, "front-proxy-client"), http.StatusUnauthorized, "Unauthorized"},
-		"another name of the right authority":      {client(host.FrontProxyAuthority(), "somebody"), http.StatusUnauthorized, "Unauthorized"},
-		"a user of the host, who stays that user":  {user(t, "mallory"), http.StatusForbidden, `\"mallory\" cannot list`},
-		"an unknown authority's own administrator": {client(stranger, "root", "system:masters"), http.StatusUnauthorized, "Unauthorized"},
-		"no certificate":                           {w.direct(&rest.Config{}), http.StatusForbidden, `\"system:anonymous\" cannot list`},
+		"the front proxy itself":                     {client(host.FrontProxyAuthority(), "front-proxy-client"), http.StatusOK, "FlunderList"},
+		"the right name of an unknown authority":     {client(stranger, "front-proxy-client"), http.StatusUnauthorized, "Unauthorized"},
+		"another name of the right authority":        {client(host.FrontProxyAuthority(), "somebody"), http.StatusUnauthorized, "Unauthorized"},
+		"a user of the cluster, who stays that user": {user(t, "mallory"), http.StatusForbidden, `\"mallory\" cannot list`},
+		"an unknown authority's own administrator":   {client(stranger, "root", "system:masters"), http.StatusUnauthorized, "Unauthorized"},
+		"no certificate":                             {w.direct(&rest.Config{}), http.StatusForbidden, `\"system:anonymous\" cannot list`},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			status, body := get(t, w.direct(c.config), path, claim)
@@ -57,7 +57,7 @@ func forgedHeaders(t *testing.T, w *wardle) {
 	}
 }
 
-// The front proxy says who asks, and the host's roles decide.
+// The front proxy says who asks, and the cluster's roles decide.
 func serviceAccounts(t *testing.T, w *wardle) {
 	ns := namespace(t)
 	admin := newKubectl(t, host.Admin())
@@ -71,8 +71,8 @@ func serviceAccounts(t *testing.T, w *wardle) {
 	wrong := rest.CopyConfig(robot)
 	wrong.BearerToken = robot.BearerToken[:len(robot.BearerToken)-8] + "AAAAAAAA"
 	for name, config := range map[string]func(*rest.Config) *rest.Config{
-		"through the cluster":                      rest.CopyConfig,
-		"directly, where the server asks the host": w.direct,
+		"through the cluster":                         rest.CopyConfig,
+		"directly, where the server asks the cluster": w.direct,
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			k := newKubectl(t, config(robot))

@@ -49,7 +49,7 @@ func namespace(t *testing.T) string {
 	return name
 }
 
-// user is somebody with a client certificate of the host.
+// user is somebody with a client certificate of the cluster.
 func user(t *testing.T, name string, groups ...string) *rest.Config {
 	t.Helper()
 	config, err := host.User(name, groups...)

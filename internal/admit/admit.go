@@ -33,7 +33,7 @@ var (
 
 // NewHooks makes the hooks of all kinds for one server, given the façade's handle
 // on it.
-func NewHooks(server *define.Server, host any) (*Hooks, error) {
+func NewHooks(server *define.Server, env any) (*Hooks, error) {
 	h := &Hooks{kinds: map[schema.GroupResource]hooked{}}
 	var errs []error
 	for _, k := range server.Kinds() {
@@ -42,7 +42,7 @@ func NewHooks(server *define.Server, host any) (*Hooks, error) {
 		}
 		all := hooked{kind: k.GroupKind()}
 		for i, construct := range k.Admissions {
-			hook, err := construct(host)
+			hook, err := construct(env)
 			switch {
 			case err != nil:
 				errs = append(errs, fmt.Errorf("admission hook %d of kind %s: %w", i+1, k.GroupKind(), err))

@@ -229,12 +229,12 @@ func TestHooksRunInTheirOrder(t *testing.T) {
 func TestHooksUseTheirServer(t *testing.T) {
 	t.Parallel()
 	c := startKind(t,
-		widgets().AdmitWith(func(host *annex.Host) (annex.AdmitFunc[v1.Widget], error) {
-			shelves, err := annex.ListerFor[v1.Shelf](host)
+		widgets().AdmitWith(func(env *annex.Env) (annex.AdmitFunc[v1.Widget], error) {
+			shelves, err := annex.ListerFor[v1.Shelf](env)
 			if err != nil {
 				return nil, err
 			}
-			client, err := dynamic.NewForConfig(host.ClientConfig())
+			client, err := dynamic.NewForConfig(env.ClientConfig())
 			if err != nil {
 				return nil, err
 			}
@@ -287,7 +287,7 @@ func TestHooksThatHangOrPanic(t *testing.T) {
 
 func TestHooksThatCannotBeMade(t *testing.T) {
 	t.Parallel()
-	cannot := func(*annex.Host) (annex.AdmitFunc[v1.Widget], error) { return nil, errors.New("no luck") }
+	cannot := func(*annex.Env) (annex.AdmitFunc[v1.Widget], error) { return nil, errors.New("no luck") }
 	_, err := annex.New(t.Context(), annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
 		widgets().AdmitWith(cannot).MutateWith(cannot),
 	}}}}, annex.Options{Storage: annex.Memory})

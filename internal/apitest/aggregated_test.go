@@ -27,27 +27,27 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/annexapi/annex"
-	"github.com/annexapi/annex/internal/host/hosttest"
+	"github.com/annexapi/annex/internal/cluster/clustertest"
 	"github.com/annexapi/annex/internal/testwait"
 )
 
-// joined is an aggregated server and its host.
+// joined is an aggregated server and its cluster.
 type joined struct {
-	t    *testing.T
-	host *hosttest.Host
-	url  string
-	stop func()
+	t       *testing.T
+	cluster *clustertest.Cluster
+	url     string
+	stop    func()
 }
 
-// join starts a server that is aggregated by a host. It may never become ready.
-func join(t *testing.T, host *hosttest.Host, server annex.Server, options annex.Options) *joined {
+// join starts a server that is aggregated by a cluster. It may never become ready.
+func join(t *testing.T, cluster *clustertest.Cluster, server annex.Server, options annex.Options) *joined {
 	t.Helper()
 	options.Aggregated = true
 	if options.Storage == "" {
 		options.Storage = annex.Memory
 	}
-	if options.Host.Kubeconfig == "" {
-		options.Host.Kubeconfig = host.Kubeconfig()
+	if options.Cluster.Kubeconfig == "" {
+		options.Cluster.Kubeconfig = cluster.Kubeconfig()
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	instance, err := annex.New(ctx, server, options)
@@ -64,9 +64,9 @@ func join(t *testing.T, host *hosttest.Host, server annex.Server, options annex.
 		}
 	})
 	t.Cleanup(stop)
-	j := &joined{t: t, host: host, url: instance.URL(), stop: stop}
-	if host != nil {
-		host.Aggregate(j.url)
+	j := &joined{t: t, cluster: cluster, url: instance.URL(), stop: stop}
+	if cluster != nil {
+		cluster.Aggregate(j.url)
 	}
 	return j
 }
@@ -78,12 +78,12 @@ type caller struct {
 	header    http.Header
 }
 
-// through is a user whose requests come through the host.
+// through is a user whose requests come through the cluster.
 func (j *joined) through(user string, groups ...string) *caller {
-	return &caller{j, j.host.FrontProxy(), http.Header{"X-Remote-User": {user}, "X-Remote-Group": groups}}
+	return &caller{j, j.cluster.FrontProxy(), http.Header{"X-Remote-User": {user}, "X-Remote-Group": groups}}
 }
 
-// admin may do everything without the host being asked.
+// admin may do everything without the cluster being asked.
 func (j *joined) admin() *caller { return j.through("admin", "system:masters") }
 
 // do sends a request. The connection ends with it.
@@ -157,13 +157,13 @@ func (j *joined) unready(texts ...string) {
 const oneWidget = `{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":%q}}`
 
 func TestAggregatedServersKnowCallersByTheHostsHeaders(t *testing.T) {
-	host := hosttest.Start(t)
+	cluster := clustertest.Start(t)
 	asked := make(chan authorizationv1.SubjectAccessReviewSpec, 100)
-	host.Allow(func(spec authorizationv1.SubjectAccessReviewSpec) bool {
+	cluster.Allow(func(spec authorizationv1.SubjectAccessReviewSpec) bool {
 		asked <- spec
 		return spec.User == "jane"
 	})
-	j := join(t, host, shop(), annex.Options{}).ready()
+	j := join(t, cluster, shop(), annex.Options{}).ready()
 
 	jane := j.through("jane", "kitchen")
 	jane.header["X-Remote-Uid"], jane.header["X-Remote-Extra-Scopes"] = []string{"42"}, []string{"some"}
@@ -172,10 +172,10 @@ func TestAggregatedServersKnowCallersByTheHostsHeaders(t *testing.T) {
 	}
 	got := <-asked
 	if got.User != "jane" || got.UID != "42" || fmt.Sprint(got.Groups) != "[kitchen system:authenticated]" || fmt.Sprint(got.Extra) != "map[scopes:[some]]" {
-		t.Errorf("the host was asked about %+v", got)
+		t.Errorf("the cluster was asked about %+v", got)
 	}
 	if at := got.ResourceAttributes; at == nil || at.Group != "shop.example.com" || at.Resource != "widgets" || at.Verb != "list" || at.Namespace != "default" {
-		t.Errorf("the host was asked whether %+v", at)
+		t.Errorf("the cluster was asked whether %+v", at)
 	}
 	if a := jane.get(widgetsPath); a.code != http.StatusOK || len(asked) > 0 {
 		t.Errorf("%d; an answer was not used again", a.code)
@@ -186,56 +186,56 @@ func TestAggregatedServersKnowCallersByTheHostsHeaders(t *testing.T) {
 }
 
 func TestForgedHeadersAreRefused(t *testing.T) {
-	host := hosttest.Start(t)
-	host.Allow(func(spec authorizationv1.SubjectAccessReviewSpec) bool { return spec.User == "somebody" })
-	host.Know("secret", authenticationv1.UserInfo{Username: "somebody"})
-	j := join(t, host, shop(), annex.Options{}).ready()
+	cluster := clustertest.Start(t)
+	cluster.Allow(func(spec authorizationv1.SubjectAccessReviewSpec) bool { return spec.User == "somebody" })
+	cluster.Know("secret", authenticationv1.UserInfo{Username: "somebody"})
+	j := join(t, cluster, shop(), annex.Options{}).ready()
 	forged := http.Header{"X-Remote-User": {"admin"}, "X-Remote-Group": {"system:masters"}}
 
-	strangers := hosttest.NewAuthority(t, "strangers", time.Now())
+	strangers := clustertest.NewAuthority(t, "strangers", time.Now())
 	for name, test := range map[string]struct {
 		transport *http.Transport
 		header    http.Header
 		code      int
 	}{
-		"a certificate of an unknown authority":    {strangers.Transport(t, "front-proxy-client"), forged, http.StatusUnauthorized},
-		"a name that is not allowed":               {host.RequestHeaderCA.Transport(t, "somebody"), forged, http.StatusUnauthorized},
-		"a client of the cluster is who it is":     {host.ClientCA.Transport(t, "joe"), forged, http.StatusForbidden},
-		"a client may be allowed":                  {host.ClientCA.Transport(t, "somebody"), forged, http.StatusOK},
-		"no certificate at all, anonymous":         {host.Plain(), forged, http.StatusForbidden},
-		"a token is whose it is":                   {host.Plain(), http.Header{"Authorization": {"Bearer secret"}, "X-Remote-User": {"admin"}, "X-Remote-Group": {"system:masters"}}, http.StatusOK},
-		"a token that is wrong":                    {host.Plain(), http.Header{"Authorization": {"Bearer wrong"}}, http.StatusUnauthorized},
-		"the host without a user in its headers":   {host.FrontProxy(), http.Header{}, http.StatusUnauthorized},
-		"the front proxy's name of another issuer": {host.ClientCA.Transport(t, "front-proxy-client"), forged, http.StatusForbidden},
+		"a certificate of an unknown authority":     {strangers.Transport(t, "front-proxy-client"), forged, http.StatusUnauthorized},
+		"a name that is not allowed":                {cluster.RequestHeaderCA.Transport(t, "somebody"), forged, http.StatusUnauthorized},
+		"a client of the cluster is who it is":      {cluster.ClientCA.Transport(t, "joe"), forged, http.StatusForbidden},
+		"a client may be allowed":                   {cluster.ClientCA.Transport(t, "somebody"), forged, http.StatusOK},
+		"no certificate at all, anonymous":          {cluster.Plain(), forged, http.StatusForbidden},
+		"a token is whose it is":                    {cluster.Plain(), http.Header{"Authorization": {"Bearer secret"}, "X-Remote-User": {"admin"}, "X-Remote-Group": {"system:masters"}}, http.StatusOK},
+		"a token that is wrong":                     {cluster.Plain(), http.Header{"Authorization": {"Bearer wrong"}}, http.StatusUnauthorized},
+		"the cluster without a user in its headers": {cluster.FrontProxy(), http.Header{}, http.StatusUnauthorized},
+		"the front proxy's name of another issuer":  {cluster.ClientCA.Transport(t, "front-proxy-client"), forged, http.StatusForbidden},
 	} {
 		c := &caller{j, test.transport, test.header}
 		if a := c.get(widgetsPath); a.code != test.code {
 			t.Errorf("%s: %d instead of %d: %s", name, a.code, test.code, a.raw)
 		}
 	}
-	if n := host.Reviews("tokenreviews"); n != 2 {
-		t.Errorf("the host was asked about %d tokens instead of 2", n)
+	if n := cluster.Reviews("tokenreviews"); n != 2 {
+		t.Errorf("the cluster was asked about %d tokens instead of 2", n)
 	}
-	for _, path := range []string{"/healthz", "/livez", "/readyz", "/readyz/host", "/version"} {
-		if a := (&caller{j, host.Plain(), nil}).get(path); a.code != http.StatusOK {
+	for _, path := range []string{"/healthz", "/livez", "/readyz", "/readyz/cluster", "/version"} {
+		if a := (&caller{j, cluster.Plain(), nil}).get(path); a.code != http.StatusOK {
 			t.Errorf("anybody at %s: %d", path, a.code)
 		}
 	}
 	for _, path := range []string{"/metrics", "/storage/stats", "/apis", "/openapi/v3"} {
-		if a := (&caller{j, host.Plain(), nil}).get(path); a.code != http.StatusForbidden {
+		if a := (&caller{j, cluster.Plain(), nil}).get(path); a.code != http.StatusForbidden {
 			t.Errorf("anybody at %s: %d", path, a.code)
 		}
 	}
 }
 
 func TestWhatTheHostSaysOfCallersIsReadAnew(t *testing.T) {
-	host := hosttest.Start(t)
-	j := join(t, host, shop(), annex.Options{}).ready()
+	cluster := clustertest.Start(t)
+	j := join(t, cluster, shop(), annex.Options{}).ready()
 	code := func(c *caller) func() *answer { return func() *answer { return c.get(widgetsPath) } }
 	is := func(code int) func(*answer) bool { return func(a *answer) bool { return a.code == code } }
 
-	proxies, clients := hosttest.NewAuthority(t, "proxies", time.Now()), hosttest.NewAuthority(t, "clients", time.Now())
-	host.Configure(func(data map[string]string) {
+	proxies, clients := clustertest.NewAuthority(t, "proxies", time.Now()), clustertest.NewAuthority(t, "clients", time.Now())
+	cluster.Configure(func(data map[string]string) {
 		data["client-ca-file"] = string(clients.PEM)
 		data["requestheader-client-ca-file"] = string(proxies.PEM)
 		data["requestheader-allowed-names"] = `["other"]`
@@ -244,13 +244,13 @@ func TestWhatTheHostSaysOfCallersIsReadAnew(t *testing.T) {
 	header := http.Header{"X-Caller": {"jane"}}
 	askUntil(t, code(&caller{j, proxies.Transport(t, "other"), header}), is(http.StatusOK))
 	askUntil(t, code(&caller{j, clients.Transport(t, "jane"), nil}), is(http.StatusOK))
-	askUntil(t, code(&caller{j, host.FrontProxy(), http.Header{"X-Remote-User": {"jane"}}}), is(http.StatusUnauthorized))
-	askUntil(t, code(&caller{j, host.ClientCA.Transport(t, "jane"), nil}), is(http.StatusUnauthorized))
+	askUntil(t, code(&caller{j, cluster.FrontProxy(), http.Header{"X-Remote-User": {"jane"}}}), is(http.StatusUnauthorized))
+	askUntil(t, code(&caller{j, cluster.ClientCA.Transport(t, "jane"), nil}), is(http.StatusUnauthorized))
 }
 
 func TestAggregatedServersServeNoNamespaces(t *testing.T) {
-	host := hosttest.Start(t)
-	j := join(t, host, shop(), annex.Options{}).ready()
+	cluster := clustertest.Start(t)
+	j := join(t, cluster, shop(), annex.Options{}).ready()
 	for path, want := range map[string]int{"/api": http.StatusNotFound, "/api/v1": http.StatusNotFound, "/api/v1/namespaces": http.StatusNotFound, "/apis/shop.example.com/v1": http.StatusOK} {
 		if a := j.admin().get(path); a.code != want {
 			t.Errorf("%s: %d", path, a.code)
@@ -262,8 +262,8 @@ func TestAggregatedServersServeNoNamespaces(t *testing.T) {
 }
 
 func TestObjectsAreCreatedInTheHostsNamespaces(t *testing.T) {
-	host := hosttest.Start(t)
-	j := join(t, host, shop(), annex.Options{}).ready()
+	cluster := clustertest.Start(t)
+	j := join(t, cluster, shop(), annex.Options{}).ready()
 	in := func(namespace string) *answer {
 		return j.admin().post("/apis/shop.example.com/v1/namespaces/"+namespace+"/widgets", fmt.Sprintf(oneWidget, "a"))
 	}
@@ -274,17 +274,17 @@ func TestObjectsAreCreatedInTheHostsNamespaces(t *testing.T) {
 		t.Errorf("in a namespace that is missing: %d %s", a.code, a.raw)
 	}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "new"}, Status: corev1.NamespaceStatus{Phase: corev1.NamespaceActive}}
-	host.Put(ns)
+	cluster.Put(ns)
 	if a := in("new"); a.code != http.StatusCreated {
 		t.Fatalf("in a namespace made just now: %d %s", a.code, a.raw)
 	}
 	ns.Status.Phase = corev1.NamespaceTerminating
-	host.Put(ns)
+	cluster.Put(ns)
 	a := askUntil(t, func() *answer { return in("new") }, func(a *answer) bool { return a.code == http.StatusForbidden })
 	if !strings.Contains(string(a.raw), "NamespaceTerminating") {
 		t.Errorf("no cause: %s", a.raw)
 	}
-	// As the host's namespace controller does it.
+	// As the cluster's namespace controller does it.
 	path := "/apis/shop.example.com/v1/namespaces/new/widgets"
 	if a := j.admin().do(http.MethodDelete, path, "", ""); a.code != http.StatusOK {
 		t.Errorf("delete what is in it: %d %s", a.code, a.raw)
@@ -294,11 +294,11 @@ func TestObjectsAreCreatedInTheHostsNamespaces(t *testing.T) {
 	}
 }
 
-// The host's garbage collector takes these finalizers away. A server that stands alone has
+// The cluster's garbage collector takes these finalizers away. A server that stands alone has
 // none, and deletes at once.
 func TestDeletionsWaitForTheHostsGarbageCollector(t *testing.T) {
-	host := hosttest.Start(t)
-	j := join(t, host, shop(), annex.Options{}).ready()
+	cluster := clustertest.Start(t)
+	j := join(t, cluster, shop(), annex.Options{}).ready()
 	const path = "/apis/shop.example.com/v1/namespaces/default/widgets"
 	for policy, finalizer := range map[string]string{"Foreground": "foregroundDeletion", "Orphan": "orphan", "Background": ""} {
 		name := strings.ToLower(policy)
@@ -350,10 +350,10 @@ func TestMissingPermissionsAreNamedUntilTheyAreThere(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			host := hosttest.Start(t)
-			host.Forbid(test.forbidden...)
-			j := join(t, host, shop(), annex.Options{})
-			anybody := func() *answer { return (&caller{j, host.Plain(), nil}).get("/readyz") }
+			cluster := clustertest.Start(t)
+			cluster.Forbid(test.forbidden...)
+			j := join(t, cluster, shop(), annex.Options{})
+			anybody := func() *answer { return (&caller{j, cluster.Plain(), nil}).get("/readyz") }
 			a := askUntil(t, anybody, func(a *answer) bool {
 				for _, text := range test.says {
 					if !strings.Contains(string(a.raw), text) {
@@ -365,7 +365,7 @@ func TestMissingPermissionsAreNamedUntilTheyAreThere(t *testing.T) {
 			if n := strings.Count(string(a.raw), "[-]"); n != 1 {
 				t.Errorf("not ready for %d reasons:\n%s", n, a.raw)
 			}
-			if a := (&caller{j, host.Plain(), nil}).get("/livez"); a.code != http.StatusOK {
+			if a := (&caller{j, cluster.Plain(), nil}).get("/livez"); a.code != http.StatusOK {
 				t.Errorf("not alive: %d %s", a.code, a.raw)
 			}
 			if test.write != 0 {
@@ -374,7 +374,7 @@ func TestMissingPermissionsAreNamedUntilTheyAreThere(t *testing.T) {
 				})
 				askUntil(t, func() *answer { return j.through("jane").get(widgetsPath) }, func(a *answer) bool { return a.code == test.read })
 			}
-			host.Permit(test.forbidden...)
+			cluster.Permit(test.forbidden...)
 			j.ready()
 			if a := j.through("jane").post(widgetsPath, fmt.Sprintf(oneWidget, "a")); a.code != http.StatusCreated {
 				t.Errorf("write: %d %s", a.code, a.raw)
@@ -384,25 +384,25 @@ func TestMissingPermissionsAreNamedUntilTheyAreThere(t *testing.T) {
 }
 
 func TestAPermissionThatIsTakenAwayIsMissed(t *testing.T) {
-	host := hosttest.Start(t)
-	j := join(t, host, shop(), annex.Options{}).ready()
-	host.Forbid("validatingadmissionpolicies")
+	cluster := clustertest.Start(t)
+	j := join(t, cluster, shop(), annex.Options{}).ready()
+	cluster.Forbid("validatingadmissionpolicies")
 	j.unready("list and watch on validatingadmissionpolicies.admissionregistration.k8s.io")
 	if a := j.admin().post(widgetsPath, fmt.Sprintf(oneWidget, "a")); a.code != http.StatusServiceUnavailable {
 		t.Errorf("write: %d %s", a.code, a.raw)
 	}
-	host.Permit("validatingadmissionpolicies")
+	cluster.Permit("validatingadmissionpolicies")
 	j.ready()
 }
 
-func TestAggregatedServersWaitForTheirHost(t *testing.T) {
-	host := hosttest.Start(t)
-	kubeconfig := host.Kubeconfig()
-	host.Down()
+func TestAggregatedServersWaitForTheirCluster(t *testing.T) {
+	cluster := clustertest.Start(t)
+	kubeconfig := cluster.Kubeconfig()
+	cluster.Down()
 	options := annex.Options{}
-	options.Host.Kubeconfig = kubeconfig
-	j := join(t, host, shop(), options)
-	anybody := &caller{j, host.Plain(), nil}
+	options.Cluster.Kubeconfig = kubeconfig
+	j := join(t, cluster, shop(), options)
+	anybody := &caller{j, cluster.Plain(), nil}
 	askUntil(t, func() *answer { return anybody.get("/readyz") }, func(a *answer) bool {
 		return a.code == http.StatusInternalServerError && strings.Contains(string(a.raw), "cannot be reached: dial tcp 127.0.0.1")
 	})
@@ -412,10 +412,10 @@ func TestAggregatedServersWaitForTheirHost(t *testing.T) {
 	if a := anybody.get(widgetsPath); a.code != http.StatusServiceUnavailable || !strings.Contains(string(a.raw), "cannot be reached") {
 		t.Errorf("read: %d %s", a.code, a.raw)
 	}
-	host.Up()
+	cluster.Up()
 	j.ready()
 	// A kube-apiserver that is restarted changes nothing: what was read stays true.
-	host.Down()
+	cluster.Down()
 	if a := j.admin().post(widgetsPath, fmt.Sprintf(oneWidget, "a")); a.code != http.StatusCreated {
 		t.Errorf("write: %d %s", a.code, a.raw)
 	}
@@ -425,9 +425,9 @@ func TestAggregatedServersWaitForTheirHost(t *testing.T) {
 }
 
 // webhook serves a webhook and returns what to register it with.
-func webhook(t *testing.T, host *hosttest.Host, review func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse) admissionregistrationv1.WebhookClientConfig {
+func webhook(t *testing.T, cluster *clustertest.Cluster, review func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse) admissionregistrationv1.WebhookClientConfig {
 	t.Helper()
-	url, ca := host.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	url, ca := cluster.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body := admissionv1.AdmissionReview{}
 		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
 			t.Error(err)
@@ -441,14 +441,14 @@ func webhook(t *testing.T, host *hosttest.Host, review func(*admissionv1.Admissi
 }
 
 func TestTheHostsWebhooksReviewOurKinds(t *testing.T) {
-	host := hosttest.Start(t)
+	cluster := clustertest.Start(t)
 	seen := make(chan *admissionv1.AdmissionRequest, 10)
-	mutate := webhook(t, host, func(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	mutate := webhook(t, cluster, func(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		seen <- r
 		kind := admissionv1.PatchTypeJSONPatch
 		return &admissionv1.AdmissionResponse{Allowed: true, PatchType: &kind, Patch: []byte(`[{"op":"add","path":"/metadata/labels","value":{"by":"the-host"}}]`)}
 	})
-	validate := webhook(t, host, func(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	validate := webhook(t, cluster, func(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		if !strings.Contains(string(r.Object.Raw), "the-host") {
 			return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: "unmutated"}}
 		}
@@ -462,15 +462,15 @@ func TestTheHostsWebhooksReviewOurKinds(t *testing.T) {
 	fail, seconds := admissionregistrationv1.Fail, int32(10)
 	never := admissionregistrationv1.NeverReinvocationPolicy
 	all := &metav1.LabelSelector{}
-	host.Put(&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "m"}, Webhooks: []admissionregistrationv1.MutatingWebhook{{
+	cluster.Put(&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "m"}, Webhooks: []admissionregistrationv1.MutatingWebhook{{
 		Name: "m.example.com", ClientConfig: mutate, Rules: rules, SideEffects: &none, MatchPolicy: &equivalent, AdmissionReviewVersions: []string{"v1"},
 		FailurePolicy: &fail, TimeoutSeconds: &seconds, ReinvocationPolicy: &never, NamespaceSelector: all, ObjectSelector: all,
 	}}})
-	host.Put(&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+	cluster.Put(&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
 		Name: "v.example.com", ClientConfig: validate, Rules: rules, SideEffects: &none, MatchPolicy: &equivalent, AdmissionReviewVersions: []string{"v1"},
 		FailurePolicy: &fail, TimeoutSeconds: &seconds, NamespaceSelector: all, ObjectSelector: all,
 	}}})
-	j := join(t, host, shop(), annex.Options{}).ready()
+	j := join(t, cluster, shop(), annex.Options{}).ready()
 	for _, version := range []string{"v1", "v1beta1"} {
 		body := func(name string) string {
 			return strings.Replace(fmt.Sprintf(oneWidget, name), "shop.example.com/v1", "shop.example.com/"+version, 1)
@@ -491,7 +491,7 @@ func TestTheHostsWebhooksReviewOurKinds(t *testing.T) {
 }
 
 func TestTheHostsPoliciesHoldForOurKinds(t *testing.T) {
-	host := hosttest.Start(t)
+	cluster := clustertest.Start(t)
 	fail, equivalent := admissionregistrationv1.Fail, admissionregistrationv1.Equivalent
 	constraints := &admissionregistrationv1.MatchResources{
 		MatchPolicy: &equivalent, NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{},
@@ -500,18 +500,18 @@ func TestTheHostsPoliciesHoldForOurKinds(t *testing.T) {
 			Rule:       admissionregistrationv1.Rule{APIGroups: []string{"shop.example.com"}, APIVersions: []string{"v1"}, Resources: []string{"widgets"}},
 		}}},
 	}
-	host.Put(&admissionregistrationv1.ValidatingAdmissionPolicy{
+	cluster.Put(&admissionregistrationv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "names", Generation: 1},
 		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
 			FailurePolicy: &fail, MatchConstraints: constraints,
 			Validations: []admissionregistrationv1.Validation{{Expression: "object.metadata.name != 'bad'", Message: "that is a bad name"}},
 		},
 	})
-	host.Put(&admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+	cluster.Put(&admissionregistrationv1.ValidatingAdmissionPolicyBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "names"},
 		Spec:       admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: "names", ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}},
 	})
-	host.Put(&admissionregistrationv1.MutatingAdmissionPolicy{
+	cluster.Put(&admissionregistrationv1.MutatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "labels", Generation: 1},
 		Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
 			FailurePolicy: &fail, MatchConstraints: constraints, ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
@@ -521,17 +521,17 @@ func TestTheHostsPoliciesHoldForOurKinds(t *testing.T) {
 			}},
 		},
 	})
-	host.Put(&admissionregistrationv1.MutatingAdmissionPolicyBinding{
+	cluster.Put(&admissionregistrationv1.MutatingAdmissionPolicyBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "labels"},
 		Spec:       admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: "labels"},
 	})
-	j := join(t, host, shop(), annex.Options{}).ready()
+	j := join(t, cluster, shop(), annex.Options{}).ready()
 	for _, version := range []string{"v1", "v1beta1"} {
 		path := "/apis/shop.example.com/" + version + "/namespaces/default/widgets"
 		body := func(name string) string {
 			return strings.Replace(fmt.Sprintf(oneWidget, name), "shop.example.com/v1", "shop.example.com/"+version, 1)
 		}
-		// The policy needs our schema, which it reads of the host every few seconds.
+		// The policy needs our schema, which it reads of the cluster every few seconds.
 		n := 0
 		askUntil(t, func() *answer { n++; return j.admin().post(path, body(fmt.Sprintf("good-%s-%d", version, n))) }, func(a *answer) bool {
 			return a.code == http.StatusCreated && strings.Contains(string(a.raw), `"by":"the-host"`)
@@ -543,25 +543,25 @@ func TestTheHostsPoliciesHoldForOurKinds(t *testing.T) {
 }
 
 func TestPluginsThatAreLeftOutNeedNoPermission(t *testing.T) {
-	host := hosttest.Start(t)
-	host.Forbid("namespaces", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
+	cluster := clustertest.Start(t)
+	cluster.Forbid("namespaces", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
 		"mutatingwebhookconfigurations", "validatingwebhookconfigurations", "flowschemas", "prioritylevelconfigurations")
 	options := annex.Options{}
-	options.Host.DisableAdmissionPlugins = []string{"NamespaceLifecycle", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook"}
-	j := join(t, host, shop(), options).ready()
+	options.Cluster.DisableAdmissionPlugins = []string{"NamespaceLifecycle", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook"}
+	j := join(t, cluster, shop(), options).ready()
 	if a := j.through("jane").post("/apis/shop.example.com/v1/namespaces/none/widgets", fmt.Sprintf(oneWidget, "a")); a.code != http.StatusCreated {
 		t.Errorf("%d %s", a.code, a.raw)
 	}
 	// Priority and fairness is the one thing that is done without.
-	if a := j.admin().get("/readyz?verbose"); !strings.Contains(string(a.raw), "[+]priority-and-fairness (left out, the host does not say how) ok") {
+	if a := j.admin().get("/readyz?verbose"); !strings.Contains(string(a.raw), "[+]priority-and-fairness (left out, the cluster does not say how) ok") {
 		t.Errorf("readyz:\n%s", a.raw)
 	}
-	if a := j.admin().get("/metrics"); !strings.Contains(string(a.raw), "\nannex_host_priority_and_fairness 0\n") {
+	if a := j.admin().get("/metrics"); !strings.Contains(string(a.raw), "\nannex_cluster_priority_and_fairness 0\n") {
 		t.Error("no figure says so")
 	}
-	host.Permit("flowschemas", "prioritylevelconfigurations")
+	cluster.Permit("flowschemas", "prioritylevelconfigurations")
 	askUntil(t, func() *answer { return j.admin().get("/metrics") }, func(a *answer) bool {
-		return strings.Contains(string(a.raw), "\nannex_host_priority_and_fairness 1\n")
+		return strings.Contains(string(a.raw), "\nannex_cluster_priority_and_fairness 1\n")
 	})
 	if a := j.admin().get(widgetsPath); a.header.Get("X-Kubernetes-Pf-Flowschema-Uid") == "" && a.code != http.StatusOK {
 		t.Errorf("%d %v", a.code, a.header)
@@ -569,56 +569,56 @@ func TestPluginsThatAreLeftOutNeedNoPermission(t *testing.T) {
 }
 
 func TestClocksThatAreApart(t *testing.T) {
-	host := hosttest.StartAt(t, time.Now().Add(30*time.Minute))
-	j := join(t, host, shop(), annex.Options{})
-	anybody := &caller{j, host.Plain(), nil}
+	cluster := clustertest.StartAt(t, time.Now().Add(30*time.Minute))
+	j := join(t, cluster, shop(), annex.Options{})
+	anybody := &caller{j, cluster.Plain(), nil}
 	// Its certificate is not valid yet, by our clock.
 	askUntil(t, func() *answer { return anybody.get("/readyz") }, func(a *answer) bool {
 		return strings.Contains(string(a.raw), "certificate has expired or is not yet valid")
 	})
 
-	host = hosttest.StartAt(t, time.Now().Add(-30*time.Minute))
-	j = join(t, host, shop(), annex.Options{}).ready()
+	cluster = clustertest.StartAt(t, time.Now().Add(-30*time.Minute))
+	j = join(t, cluster, shop(), annex.Options{}).ready()
 	a := j.admin().get("/metrics")
-	if i := strings.Index(string(a.raw), "\nannex_host_clock_skew_seconds -1"); i < 0 {
+	if i := strings.Index(string(a.raw), "\nannex_cluster_clock_skew_seconds -1"); i < 0 {
 		t.Error("no figure says by how much")
 	}
 }
 
 func TestWhatAggregatedServersRefuse(t *testing.T) {
-	host := hosttest.Start(t)
-	kubeconfig := host.Kubeconfig()
+	cluster := clustertest.Start(t)
+	kubeconfig := cluster.Kubeconfig()
 	for name, test := range map[string]struct {
 		change func(*annex.Options)
 		want   string
 	}{
-		"a kubeconfig that is missing": {func(o *annex.Options) { o.Host.Kubeconfig = "/missing/kubeconfig" }, "--kubeconfig /missing/kubeconfig: stat /missing/kubeconfig: no such file or directory"},
+		"a kubeconfig that is missing": {func(o *annex.Options) { o.Cluster.Kubeconfig = "/missing/kubeconfig" }, "--kubeconfig /missing/kubeconfig: stat /missing/kubeconfig: no such file or directory"},
 		"a kubeconfig that is none": {
-			func(o *annex.Options) { o.Host.AuthorizationKubeconfig = hosttest.File(t, "k", []byte("{]")) }, "--authorization-kubeconfig",
+			func(o *annex.Options) { o.Cluster.AuthorizationKubeconfig = clustertest.File(t, "k", []byte("{]")) }, "--authorization-kubeconfig",
 		},
-		"no way to a cluster": {func(o *annex.Options) { o.Host.Kubeconfig = "" }, "this is no pod and there is no --kubeconfig"},
-		"an unknown plugin":   {func(o *annex.Options) { o.Host.DisableAdmissionPlugins = []string{"LimitRanger"} }, `--disable-admission-plugins: there is no plugin "LimitRanger"; there are NamespaceLifecycle,`},
+		"no way to a cluster": {func(o *annex.Options) { o.Cluster.Kubeconfig = "" }, "this is no pod and there is no --kubeconfig"},
+		"an unknown plugin":   {func(o *annex.Options) { o.Cluster.DisableAdmissionPlugins = []string{"LimitRanger"} }, `--disable-admission-plugins: there is no plugin "LimitRanger"; there are NamespaceLifecycle,`},
 		"a plugin both on and off": {func(o *annex.Options) {
-			o.Host.DisableAdmissionPlugins, o.Host.EnableAdmissionPlugins = []string{"NamespaceLifecycle"}, []string{"NamespaceLifecycle"}
+			o.Cluster.DisableAdmissionPlugins, o.Cluster.EnableAdmissionPlugins = []string{"NamespaceLifecycle"}, []string{"NamespaceLifecycle"}
 		}, "both in --enable-admission-plugins and in --disable-admission-plugins"},
-		"headers without authority": {func(o *annex.Options) { o.Host.RequestHeaderAllowedNames = []string{"a"} }, "--requestheader-allowed-names is given without --requestheader-client-ca-file"},
+		"headers without authority": {func(o *annex.Options) { o.Cluster.RequestHeaderAllowedNames = []string{"a"} }, "--requestheader-allowed-names is given without --requestheader-client-ca-file"},
 		"an authority that is missing": {
-			func(o *annex.Options) { o.Host.RequestHeaderClientCAFile = "/missing/ca.crt" }, "--requestheader-client-ca-file: open /missing/ca.crt: no such file or directory",
+			func(o *annex.Options) { o.Cluster.RequestHeaderClientCAFile = "/missing/ca.crt" }, "--requestheader-client-ca-file: open /missing/ca.crt: no such file or directory",
 		},
 		"UIDs in other headers only": {
 			func(o *annex.Options) {
-				o.Host.RequestHeaderClientCAFile, o.Host.RequestHeaderUIDHeaders = hosttest.File(t, "ca", host.RequestHeaderCA.PEM), []string{"X-UID"}
+				o.Cluster.RequestHeaderClientCAFile, o.Cluster.RequestHeaderUIDHeaders = clustertest.File(t, "ca", cluster.RequestHeaderCA.PEM), []string{"X-UID"}
 			}, "lacks X-Remote-Uid",
 		},
-		"client authorities that are none": {func(o *annex.Options) { o.ClientCAFile = hosttest.File(t, "ca", []byte("nothing")) }, "--client-ca-file: "},
+		"client authorities that are none": {func(o *annex.Options) { o.ClientCAFile = clustertest.File(t, "ca", []byte("nothing")) }, "--client-ca-file: "},
 		"a token file":                     {func(o *annex.Options) { o.TokenAuthFile = "tokens.csv" }, "--token-auth-file is for a server that stands alone"},
 		"a place for namespaces":           {func(o *annex.Options) { o.StorageOf = map[string]string{"namespaces": "memory"} }, "namespaces are the cluster's"},
-		"a namespace that is none":         {func(o *annex.Options) { o.Host.LeaseNamespace = "No!" }, `--leader-elect-resource-namespace "No!": a lowercase RFC 1123 label`},
-		"a path that is no pattern":        {func(o *annex.Options) { o.Host.AlwaysAllowPaths = []string{"/a*b"} }, "--authorization-always-allow-paths"},
+		"a namespace that is none":         {func(o *annex.Options) { o.Cluster.LeaseNamespace = "No!" }, `--leader-elect-resource-namespace "No!": a lowercase RFC 1123 label`},
+		"a path that is no pattern":        {func(o *annex.Options) { o.Cluster.AlwaysAllowPaths = []string{"/a*b"} }, "--authorization-always-allow-paths"},
 		"no cluster at all":                {func(o *annex.Options) { o.Aggregated = false }, "--kubeconfig is for a server in a cluster: add --aggregated"},
 	} {
 		options := annex.Options{Storage: annex.Memory, Aggregated: true}
-		options.Host.Kubeconfig = kubeconfig
+		options.Cluster.Kubeconfig = kubeconfig
 		test.change(&options)
 		instance, err := annex.New(t.Context(), shop(), options)
 		if err == nil {
@@ -633,13 +633,13 @@ func TestWhatAggregatedServersRefuse(t *testing.T) {
 }
 
 func TestFilesReplaceWhatTheHostSays(t *testing.T) {
-	host := hosttest.Start(t)
-	host.Forbid("configmaps")
-	host.Allow(func(spec authorizationv1.SubjectAccessReviewSpec) bool { return spec.UID == "" })
-	options := annex.Options{ClientCAFile: hosttest.File(t, "client", host.ClientCA.PEM)}
-	options.Host.RequestHeaderClientCAFile = hosttest.File(t, "proxy", host.RequestHeaderCA.PEM)
-	j := join(t, host, shop(), options).ready()
-	for name, c := range map[string]*caller{"proxy": j.through("jane"), "client": {j, host.ClientCA.Transport(t, "jane"), nil}} {
+	cluster := clustertest.Start(t)
+	cluster.Forbid("configmaps")
+	cluster.Allow(func(spec authorizationv1.SubjectAccessReviewSpec) bool { return spec.UID == "" })
+	options := annex.Options{ClientCAFile: clustertest.File(t, "client", cluster.ClientCA.PEM)}
+	options.Cluster.RequestHeaderClientCAFile = clustertest.File(t, "proxy", cluster.RequestHeaderCA.PEM)
+	j := join(t, cluster, shop(), options).ready()
+	for name, c := range map[string]*caller{"proxy": j.through("jane"), "client": {j, cluster.ClientCA.Transport(t, "jane"), nil}} {
 		if name == "proxy" {
 			c.header["X-Remote-Uid"] = []string{"forged"} // is not a header that was given
 		}
@@ -649,40 +649,40 @@ func TestFilesReplaceWhatTheHostSays(t *testing.T) {
 	}
 
 	skipping := annex.Options{}
-	skipping.Host.SkipLookup = true
-	j = join(t, host, shop(), skipping)
-	askUntil(t, func() *answer { return (&caller{j, host.Plain(), nil}).get("/readyz") }, func(a *answer) bool { return a.code == http.StatusOK })
+	skipping.Cluster.SkipLookup = true
+	j = join(t, cluster, shop(), skipping)
+	askUntil(t, func() *answer { return (&caller{j, cluster.Plain(), nil}).get("/readyz") }, func(a *answer) bool { return a.code == http.StatusOK })
 	if a := j.through("jane").get("/version"); a.code != http.StatusOK {
 		t.Errorf("nobody's certificate: %d %s", a.code, a.raw)
 	}
 
 	tolerating := annex.Options{}
-	tolerating.Host.TolerateLookupFailure = true
-	j = join(t, host, shop(), tolerating)
-	askUntil(t, func() *answer { return (&caller{j, host.Plain(), nil}).get("/readyz") }, func(a *answer) bool { return a.code == http.StatusOK })
+	tolerating.Cluster.TolerateLookupFailure = true
+	j = join(t, cluster, shop(), tolerating)
+	askUntil(t, func() *answer { return (&caller{j, cluster.Plain(), nil}).get("/readyz") }, func(a *answer) bool { return a.code == http.StatusOK })
 }
 
 func TestFilesOfAggregatedServersAreInTheHostsNamespaces(t *testing.T) {
-	host := hosttest.Start(t)
+	cluster := clustertest.Start(t)
 	f := newTree(t)
 	f.write(f.path("shop.example.com/widgets/default/good.yaml"), handWidget("good", "small"))
 	f.write(f.path("shop.example.com/widgets/none/stray.yaml"), handWidget("stray", "small"))
-	j := join(t, host, shop(), f.options()).ready()
+	j := join(t, cluster, shop(), f.options()).ready()
 	list := func() *answer { return j.admin().get("/apis/shop.example.com/v1/widgets") }
 	a := askUntil(t, list, func(a *answer) bool { return strings.Contains(string(a.raw), `"name":"good"`) })
 	if strings.Contains(string(a.raw), "stray") {
 		t.Errorf("an object is in a namespace that does not exist: %s", a.raw)
 	}
-	host.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "none"}, Status: corev1.NamespaceStatus{Phase: corev1.NamespaceActive}})
+	cluster.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "none"}, Status: corev1.NamespaceStatus{Phase: corev1.NamespaceActive}})
 	askUntil(t, list, func(a *answer) bool { return strings.Contains(string(a.raw), `"name":"stray"`) })
 	f.gone(f.path("core"))
 }
 
 func TestAggregatedServersNeedNoStorageForVirtualKinds(t *testing.T) {
-	host := hosttest.Start(t)
+	cluster := clustertest.Start(t)
 	s := newSystem("a", "b")
 	server := annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{virtualWidgets(s.polled())}}}}
-	j := join(t, host, server, annex.Options{}).ready()
+	j := join(t, cluster, server, annex.Options{}).ready()
 	if a := j.admin().get(widgetsPath); a.code != http.StatusOK || !strings.Contains(string(a.raw), `"name":"b"`) {
 		t.Errorf("%d %s", a.code, a.raw)
 	}
@@ -694,9 +694,9 @@ func TestAggregatedServersNeedNoStorageForVirtualKinds(t *testing.T) {
 }
 
 func TestAggregatedServersHaveNoAdministrator(t *testing.T) {
-	host := hosttest.Start(t)
+	cluster := clustertest.Start(t)
 	data := t.TempDir()
-	j := join(t, host, shop(), annex.Options{Storage: annex.Embedded, DataDir: data}).ready()
+	j := join(t, cluster, shop(), annex.Options{Storage: annex.Embedded, DataDir: data}).ready()
 	for _, name := range []string{"kubeconfig", "cert/admin.crt", "cert/admin.key"} {
 		if _, err := os.Stat(filepath.Join(data, name)); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s is there: %v", name, err)
@@ -708,10 +708,10 @@ func TestAggregatedServersHaveNoAdministrator(t *testing.T) {
 
 	// A pair where upstream's servers look for it is used, and nothing made.
 	dir := t.TempDir()
-	pair := hosttest.NewAuthority(t, "ours", time.Now()).Issue(t, "127.0.0.1")
+	pair := clustertest.NewAuthority(t, "ours", time.Now()).Issue(t, "127.0.0.1")
 	writePair(t, pair, filepath.Join(dir, "apiserver.crt"), filepath.Join(dir, "apiserver.key"))
-	j = join(t, host, shop(), annex.Options{CertDir: dir}).ready()
-	transport := host.Plain()
+	j = join(t, cluster, shop(), annex.Options{CertDir: dir}).ready()
+	transport := cluster.Plain()
 	response, err := (&http.Client{Transport: transport}).Get(j.url + "/livez")
 	if err != nil {
 		t.Fatal(err)
@@ -739,11 +739,11 @@ func writePair(t *testing.T, pair tls.Certificate, certFile, keyFile string) {
 }
 
 func TestOneReplicaRunsTheControllers(t *testing.T) {
-	host := hosttest.Start(t)
+	cluster := clustertest.Start(t)
 	working := make(chan int)
 	server := func(replica int) annex.Server {
 		s := shop()
-		s.Controllers = []annex.Controller{{Name: "pricing", Run: func(ctx context.Context, _ *annex.Host) error {
+		s.Controllers = []annex.Controller{{Name: "pricing", Run: func(ctx context.Context, _ *annex.Env) error {
 			select {
 			case working <- replica:
 			case <-ctx.Done():
@@ -758,15 +758,15 @@ func TestOneReplicaRunsTheControllers(t *testing.T) {
 		return s
 	}
 	options := annex.Options{}
-	options.Host.LeaseNamespace = "default"
-	first := join(t, host, server(1), options).ready()
+	options.Cluster.LeaseNamespace = "default"
+	first := join(t, cluster, server(1), options).ready()
 	if got := <-working; got != 1 {
 		t.Fatalf("replica %d works first", got)
 	}
 	// Who leads writes the Lease, and others look at it.
-	looked := host.Reviews("leases")
-	second := join(t, host, server(2), options).ready()
-	testwait.Until(t, "the second replica looks at the Lease", func() bool { return host.Reviews("leases") >= looked+2 })
+	looked := cluster.Reviews("leases")
+	second := join(t, cluster, server(2), options).ready()
+	testwait.Until(t, "the second replica looks at the Lease", func() bool { return cluster.Reviews("leases") >= looked+2 })
 	select {
 	case got := <-working:
 		t.Fatalf("replica %d works as well", got)

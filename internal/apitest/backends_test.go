@@ -380,8 +380,8 @@ func TestFilesOfOneKindBesideAnotherStorage(t *testing.T) {
 func TestHooksReadKindsOfOtherStorages(t *testing.T) {
 	t.Parallel()
 	instance, _ := run(t, only(
-		widgets().StoredIn(annex.Memory).AdmitWith(func(host *annex.Host) (annex.AdmitFunc[v1.Widget], error) {
-			shelves, err := annex.ListerFor[v1.Shelf](host)
+		widgets().StoredIn(annex.Memory).AdmitWith(func(env *annex.Env) (annex.AdmitFunc[v1.Widget], error) {
+			shelves, err := annex.ListerFor[v1.Shelf](env)
 			return func(ctx context.Context, r annex.Request[v1.Widget]) error {
 				_, err := shelves.Get(ctx, "", "s")
 				return err

@@ -322,9 +322,9 @@ func TestHooksSeeWritesOfBothGroups(t *testing.T) {
 	t.Parallel()
 	made := 0
 	c := start(t, only(movedWidgets().
-		AdmitWith(func(host *annex.Host) (annex.AdmitFunc[v1.Widget], error) {
+		AdmitWith(func(env *annex.Env) (annex.AdmitFunc[v1.Widget], error) {
 			made++
-			gizmos, err := annex.ListerFor[legacyv1.Gizmo](host)
+			gizmos, err := annex.ListerFor[legacyv1.Gizmo](env)
 			return func(ctx context.Context, r annex.Request[v1.Widget]) error {
 				all, err := gizmos.List(ctx, "", labels.Everything())
 				if err != nil {

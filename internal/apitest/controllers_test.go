@@ -20,10 +20,10 @@ import (
 func factory() annex.Server {
 	s := shop()
 	s.Controllers = []annex.Controller{
-		{Name: "maker", Run: func(ctx context.Context, host *annex.Host) error {
-			return makeWidget(ctx, host.ClientConfig(), "made")
+		{Name: "maker", Run: func(ctx context.Context, env *annex.Env) error {
+			return makeWidget(ctx, env.ClientConfig(), "made")
 		}},
-		{Name: "waiter", Run: func(ctx context.Context, _ *annex.Host) error {
+		{Name: "waiter", Run: func(ctx context.Context, _ *annex.Env) error {
 			<-ctx.Done()
 			return ctx.Err()
 		}},
@@ -52,7 +52,7 @@ func TestControllersRunBesideTheRequestsAndEndBeforeThem(t *testing.T) {
 	began, failed, ended := make(chan struct{}), 0, make(chan error, 1)
 	var c *client
 	s.Controllers = []annex.Controller{
-		{Name: "flaky", Run: func(context.Context, *annex.Host) error {
+		{Name: "flaky", Run: func(context.Context, *annex.Env) error {
 			failed++
 			if failed == 1 {
 				return errors.New("once is never")
@@ -60,13 +60,13 @@ func TestControllersRunBesideTheRequestsAndEndBeforeThem(t *testing.T) {
 			close(began)
 			return nil
 		}},
-		{Name: "last", Run: func(ctx context.Context, host *annex.Host) error {
+		{Name: "last", Run: func(ctx context.Context, env *annex.Env) error {
 			<-ctx.Done()
 			// The server still answers.
-			ended <- makeWidget(context.WithoutCancel(ctx), host.ClientConfig(), "last")
+			ended <- makeWidget(context.WithoutCancel(ctx), env.ClientConfig(), "last")
 			return nil
 		}},
-		{Name: "unwanted", Run: func(context.Context, *annex.Host) error {
+		{Name: "unwanted", Run: func(context.Context, *annex.Env) error {
 			t.Error("a controller runs that is not selected")
 			return nil
 		}},
@@ -86,7 +86,7 @@ func TestControllersRunBesideTheRequestsAndEndBeforeThem(t *testing.T) {
 func TestNewNamesEveryMistakeOfControllers(t *testing.T) {
 	t.Parallel()
 	s := shop()
-	work := func(context.Context, *annex.Host) error { return nil }
+	work := func(context.Context, *annex.Env) error { return nil }
 	s.Controllers = []annex.Controller{{Run: work}, {Name: "A b", Run: work}, {Name: "c", Run: work}, {Name: "c"}}
 	_, err := annex.New(t.Context(), s, annex.Options{Storage: annex.Memory})
 	for _, want := range []string{"controller 0: name: ", `controller "A b": name: a lowercase RFC 1123 label`, `controller "c": declared twice`, `controller "c": no Run`} {

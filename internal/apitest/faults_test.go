@@ -384,8 +384,8 @@ func TestAFailedNewLeavesNothing(t *testing.T) {
 	before, files := goroutines(), openFiles(t)
 	for name, fault := range map[string]func(*annex.Server, *annex.Options){
 		"a hook that cannot be made": func(s *annex.Server, _ *annex.Options) {
-			*s = only(widgets().AdmitWith(func(h *annex.Host) (annex.AdmitFunc[v1.Widget], error) {
-				_, err := annex.ListerFor[v1.Shelf](h)
+			*s = only(widgets().AdmitWith(func(env *annex.Env) (annex.AdmitFunc[v1.Widget], error) {
+				_, err := annex.ListerFor[v1.Shelf](env)
 				return nil, err
 			}))
 		},
@@ -533,8 +533,8 @@ func TestHooksThatReadACacheFailClosedBeforeItIsFilled(t *testing.T) {
 	t.Parallel()
 	asked := make(chan error, 1)
 	instance, err := annex.New(t.Context(), only(
-		widgets().AdmitWith(func(host *annex.Host) (annex.AdmitFunc[v1.Widget], error) {
-			shelves, err := annex.ListerFor[v1.Shelf](host)
+		widgets().AdmitWith(func(env *annex.Env) (annex.AdmitFunc[v1.Widget], error) {
+			shelves, err := annex.ListerFor[v1.Shelf](env)
 			if err != nil {
 				return nil, err
 			}
@@ -867,19 +867,19 @@ func TestURLsCanBeUsed(t *testing.T) {
 
 func TestAListerThatIsAskedForTooLateIsAnError(t *testing.T) {
 	t.Parallel()
-	var host *annex.Host
+	var kept *annex.Env
 	start(t, only(
-		widgets().AdmitWith(func(h *annex.Host) (annex.AdmitFunc[v1.Widget], error) {
-			host = h
-			_, err := annex.ListerFor[v1.Widget](h)
+		widgets().AdmitWith(func(env *annex.Env) (annex.AdmitFunc[v1.Widget], error) {
+			kept = env
+			_, err := annex.ListerFor[v1.Widget](env)
 			return func(context.Context, annex.Request[v1.Widget]) error { return nil }, err
 		}),
 		annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped(),
 	))
-	if _, err := annex.ListerFor[v1.Widget](host); err != nil {
+	if _, err := annex.ListerFor[v1.Widget](kept); err != nil {
 		t.Errorf("the same as before: %v", err)
 	}
-	if _, err := annex.ListerFor[v1.Shelf](host); err == nil || !strings.Contains(err.Error(), "v1.Shelf: the cache of shelves.shop.example.com would never be filled") {
+	if _, err := annex.ListerFor[v1.Shelf](kept); err == nil || !strings.Contains(err.Error(), "v1.Shelf: the cache of shelves.shop.example.com would never be filled") {
 		t.Errorf("another: %v", err)
 	}
 }

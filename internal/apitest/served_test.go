@@ -94,7 +94,7 @@ func (w *writer) Subresources() map[string]rest.Storage {
 	}{w.RESTBase, w}}
 }
 
-func servedBy(make func(host *annex.Host, base annex.RESTBase) (rest.Storage, error)) *annex.KindBuilder[v1.Widget] {
+func servedBy(make func(env *annex.Env, base annex.RESTBase) (rest.Storage, error)) *annex.KindBuilder[v1.Widget] {
 	k := widgetsWithoutHooks()
 	return k.ServedBy(make)
 }
@@ -110,7 +110,7 @@ func widgetsWithoutHooks() *annex.KindBuilder[v1.Widget] {
 func TestAKindServedByAStorageOfItsOwn(t *testing.T) {
 	t.Parallel()
 	g := &greeter{}
-	c := startKind(t, servedBy(func(_ *annex.Host, base annex.RESTBase) (rest.Storage, error) {
+	c := startKind(t, servedBy(func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) {
 		g.RESTBase = base
 		return g, nil
 	}))
@@ -146,7 +146,7 @@ func TestAKindServedByAStorageOfItsOwn(t *testing.T) {
 func TestAStorageOfItsOwnIsWritten(t *testing.T) {
 	t.Parallel()
 	w := &writer{}
-	c := startKind(t, servedBy(func(_ *annex.Host, base annex.RESTBase) (rest.Storage, error) {
+	c := startKind(t, servedBy(func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) {
 		w.RESTBase = base
 		return w, nil
 	}).Default(func(w *v1.Widget) {
@@ -192,7 +192,7 @@ func TestAStorageOfItsOwnIsWritten(t *testing.T) {
 func TestAStorageOfItsOwnIsDestroyed(t *testing.T) {
 	t.Parallel()
 	g := &greeter{}
-	kind := servedBy(func(_ *annex.Host, base annex.RESTBase) (rest.Storage, error) {
+	kind := servedBy(func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) {
 		g.RESTBase = base
 		return g, nil
 	})
@@ -264,12 +264,12 @@ func TestServedByRefuses(t *testing.T) {
 		"names without base": {func(b annex.RESTBase) (rest.Storage, error) { return nameless{b, b, b, &greeter{RESTBase: b}}, nil }, "ShortNames has no effect"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			kind := servedBy(func(_ *annex.Host, base annex.RESTBase) (rest.Storage, error) { return test.make(base) })
+			kind := servedBy(func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) { return test.make(base) })
 			refusedByNew(t, kind, test.want)
 		})
 	}
 	t.Run("no function", func(t *testing.T) { refusedByNew(t, servedBy(nil), "ServedBy was given no function") })
-	g := func(_ *annex.Host, base annex.RESTBase) (rest.Storage, error) { return &greeter{RESTBase: base}, nil }
+	g := func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) { return &greeter{RESTBase: base}, nil }
 	t.Run("a hook", func(t *testing.T) {
 		refusedByNew(t, servedBy(g).Validate(validateWidget), "Validate has no effect: the storage of ServedBy does that itself")
 	})
@@ -315,7 +315,7 @@ func other() annex.Server {
 	return annex.Server{Name: "other", Groups: []annex.Group{{
 		Name: "shop.example.com",
 		Kinds: []annex.Kind{
-			servedBy(func(_ *annex.Host, base annex.RESTBase) (rest.Storage, error) {
+			servedBy(func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) {
 				return &writer{greeter: greeter{RESTBase: base}}, nil
 			}),
 			annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped().Virtual(reads),

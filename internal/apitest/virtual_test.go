@@ -803,8 +803,8 @@ func TestListersOfVirtualKinds(t *testing.T) {
 	s := newSystem("a")
 	shelves := func() *annex.KindBuilder[v1.Shelf] {
 		return annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped().
-			AdmitWith(func(host *annex.Host) (annex.AdmitFunc[v1.Shelf], error) {
-				widgets, err := annex.ListerFor[v1.Widget](host)
+			AdmitWith(func(env *annex.Env) (annex.AdmitFunc[v1.Shelf], error) {
+				widgets, err := annex.ListerFor[v1.Widget](env)
 				if err != nil {
 					return nil, err
 				}

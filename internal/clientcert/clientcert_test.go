@@ -11,7 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/annexapi/annex/internal/host/hosttest"
+	"github.com/annexapi/annex/internal/cluster/clustertest"
 )
 
 // request is one over a connection with a certificate.
@@ -36,7 +36,7 @@ type verified struct {
 	clock *clocktesting.FakePassiveClock
 }
 
-func newVerified(authority *hosttest.Authority) *verified {
+func newVerified(authority *clustertest.Authority) *verified {
 	v := &verified{roots: pool(authority), clock: clocktesting.NewFakePassiveClock(time.Now())}
 	v.Verified = New(func() (x509.VerifyOptions, bool) {
 		return x509.VerifyOptions{Roots: v.roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, CurrentTime: v.clock.Now()}, v.roots != nil
@@ -45,7 +45,7 @@ func newVerified(authority *hosttest.Authority) *verified {
 	return v
 }
 
-func pool(authority *hosttest.Authority) *x509.CertPool {
+func pool(authority *clustertest.Authority) *x509.CertPool {
 	p := x509.NewCertPool()
 	p.AppendCertsFromPEM(authority.PEM)
 	return p
@@ -64,7 +64,7 @@ func name(t *testing.T, a authenticator.Request, r *http.Request) string {
 }
 
 func TestCertificatesAreKnownAsLongAsTheyAreGood(t *testing.T) {
-	ours, theirs := hosttest.NewAuthority(t, "ours", time.Now()), hosttest.NewAuthority(t, "theirs", time.Now())
+	ours, theirs := clustertest.NewAuthority(t, "ours", time.Now()), clustertest.NewAuthority(t, "theirs", time.Now())
 	v := newVerified(ours)
 	users := v.Users()
 	jane, stranger := request(t, ours.Issue(t, "jane", "kitchen")), request(t, theirs.Issue(t, "jane"))
@@ -105,7 +105,7 @@ func TestCertificatesAreKnownAsLongAsTheyAreGood(t *testing.T) {
 }
 
 func TestCertificatesAreForgottenWhenTheyExpire(t *testing.T) {
-	authority := hosttest.NewAuthority(t, "ours", time.Now())
+	authority := clustertest.NewAuthority(t, "ours", time.Now())
 	v := newVerified(authority)
 	jane := request(t, authority.Issue(t, "jane"))
 	end := jane.TLS.PeerCertificates[0].NotAfter
@@ -120,7 +120,7 @@ func TestCertificatesAreForgottenWhenTheyExpire(t *testing.T) {
 }
 
 func TestProxiesNeedTheirName(t *testing.T) {
-	authority := hosttest.NewAuthority(t, "ours", time.Now())
+	authority := clustertest.NewAuthority(t, "ours", time.Now())
 	headers, err := headerrequest.New([]string{"X-Remote-User"}, nil, nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -149,7 +149,7 @@ func TestProxiesNeedTheirName(t *testing.T) {
 }
 
 func TestMemoryIsBounded(t *testing.T) {
-	authority := hosttest.NewAuthority(t, "ours", time.Now())
+	authority := clustertest.NewAuthority(t, "ours", time.Now())
 	v := newVerified(authority)
 	pair := authority.Issue(t, "jane")
 	for range most + 10 {

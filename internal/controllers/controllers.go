@@ -65,20 +65,20 @@ const (
 // Run runs controllers until the context ends and they have returned. One that fails
 // or panics runs again, after a wait that doubles from a second to a minute; one that
 // returns without an error has done its work. Failures are logged.
-func Run(ctx context.Context, selected []define.Controller, host any, c clock.Clock) {
+func Run(ctx context.Context, selected []define.Controller, env any, c clock.Clock) {
 	var all sync.WaitGroup
 	for _, controller := range selected {
-		all.Go(func() { keepRunning(ctx, controller, host, c) })
+		all.Go(func() { keepRunning(ctx, controller, env, c) })
 	}
 	all.Wait()
 }
 
-func keepRunning(ctx context.Context, controller define.Controller, host any, c clock.Clock) {
+func keepRunning(ctx context.Context, controller define.Controller, env any, c clock.Clock) {
 	log := klog.FromContext(ctx).WithValues("controller", controller.Name)
 	wait := firstWait
 	for {
 		began := c.Now()
-		err := runOnce(ctx, controller, host)
+		err := runOnce(ctx, controller, env)
 		switch {
 		case ctx.Err() != nil:
 			if err != nil && !errors.Is(err, ctx.Err()) {
@@ -106,11 +106,11 @@ func keepRunning(ctx context.Context, controller define.Controller, host any, c 
 
 // runOnce makes a panic an error: the requests that the server answers are not to
 // suffer from it.
-func runOnce(ctx context.Context, controller define.Controller, host any) (err error) {
+func runOnce(ctx context.Context, controller define.Controller, env any) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 		}
 	}()
-	return controller.Run(ctx, host)
+	return controller.Run(ctx, env)
 }

@@ -59,7 +59,7 @@ func TestAControllerThatFailsRunsAgainAfterAWaitThatGrows(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Unix(0, 0))
 	ctx, cancel := context.WithCancel(t.Context())
 	began := make(chan time.Time)
-	c := define.Controller{Name: "c", Run: func(ctx context.Context, host any) error {
+	c := define.Controller{Name: "c", Run: func(ctx context.Context, env any) error {
 		began <- clock.Now()
 		if clock.Now().Sub(time.Unix(0, 0))%2 == 0 {
 			panic("no")
@@ -89,18 +89,18 @@ func TestControllersEndWithTheirContextOrWithTheirWork(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	var runs atomic.Int32
-	type host struct{}
+	type env struct{}
 	all := []define.Controller{
 		{Name: "worker", Run: func(context.Context, any) error { runs.Add(1); cancel(); return nil }},
 		{Name: "watcher", Run: func(ctx context.Context, h any) error {
-			if h != (host{}) {
-				t.Errorf("host %v", h)
+			if h != (env{}) {
+				t.Errorf("env %v", h)
 			}
 			<-ctx.Done()
 			return ctx.Err()
 		}},
 	}
-	controllers.Run(ctx, all, host{}, clocktesting.NewFakeClock(time.Unix(0, 0)))
+	controllers.Run(ctx, all, env{}, clocktesting.NewFakeClock(time.Unix(0, 0)))
 	if n := runs.Load(); n != 1 {
 		t.Errorf("the worker ran %d times", n)
 	}

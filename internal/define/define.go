@@ -26,11 +26,11 @@ type Server struct {
 	Controllers []Controller
 }
 
-// Controller is a client that works for the server. The host is the façade's handle on
+// Controller is a client that works for the server. The environment is the façade's handle on
 // it; define does not look inside.
 type Controller struct {
 	Name string
-	Run  func(ctx context.Context, host any) error
+	Run  func(ctx context.Context, env any) error
 }
 
 // Group is an API group.
@@ -209,9 +209,9 @@ type SelectableField struct {
 	Value func(obj runtime.Object) string
 }
 
-// AdmissionConstructor makes an admission hook for one server. The host is the
+// AdmissionConstructor makes an admission hook for one server. The environment is the
 // façade's handle on that server; define does not look inside.
-type AdmissionConstructor func(host any) (Admission, error)
+type AdmissionConstructor func(env any) (Admission, error)
 
 // Admission is an admission hook. Attributes carry hub objects.
 type Admission struct {

@@ -33,9 +33,9 @@ var (
 	ErrConflict      = errors.New("the object has changed since it was read")
 )
 
-// StorageConstructor makes the REST storage of a kind for one server. The host is
+// StorageConstructor makes the REST storage of a kind for one server. The environment is
 // the façade's handle on that server, and table prints the kind's columns.
-type StorageConstructor func(host any, kind *Kind, table rest.TableConvertor) (rest.Storage, error)
+type StorageConstructor func(env any, kind *Kind, table rest.TableConvertor) (rest.Storage, error)
 
 // IsStored says whether the server stores the kind's objects itself.
 func (k *Kind) IsStored() bool {

@@ -15,7 +15,7 @@ const apiRegistration = "apiregistration.k8s.io"
 // have it.
 const firstVersionPriority = 15
 
-// apiServices tell the host which versions of which groups are the server's.
+// apiServices tell the cluster which versions of which groups are the server's.
 func (c *Config) apiServices() []runtime.Object {
 	var objects []runtime.Object
 	for _, g := range c.Definition.Groups {

@@ -51,7 +51,7 @@ func (c *Config) certManager(kind, name string, spec map[string]any) runtime.Obj
 	}}
 }
 
-// CheckCABundle says what is wrong with authorities that are to be given to the host.
+// CheckCABundle says what is wrong with authorities that are to be given to the cluster.
 func CheckCABundle(text []byte) error {
 	found := false
 	for rest := text; ; found = true {

@@ -17,15 +17,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/annexapi/annex/internal/cluster"
 	"github.com/annexapi/annex/internal/define"
-	"github.com/annexapi/annex/internal/host"
 )
 
 // Where serving certificates come from.
 const (
-	// SelfCertified servers make them, and tell the host of their authority.
+	// SelfCertified servers make them, and tell the cluster of their authority.
 	SelfCertified = "self"
-	// CertManager makes them, and its CA injector tells the host.
+	// CertManager makes them, and its CA injector tells the cluster.
 	CertManager = "cert-manager"
 	// SecretPrefix is followed by the name of a Secret of type kubernetes.io/tls that
 	// somebody else keeps up to date, and the APIServices with it.
@@ -64,13 +64,13 @@ type Config struct {
 	// CABundle is the authority of the certificate in a Secret (PEM). Without it, whoever
 	// keeps that up to date also writes it into the APIServices.
 	CABundle []byte
-	// DisablePlugins are admission plugins of the host that the server leaves out.
+	// DisablePlugins are admission plugins of the cluster that the server leaves out.
 	DisablePlugins []string
 	// WithoutFlowControl leaves out priority and fairness.
 	WithoutFlowControl bool
 	// GroupPriority is the groupPriorityMinimum of the APIServices; 1000 if 0.
 	GroupPriority int
-	// UserRoles adds the kinds to the host's roles view, edit and admin.
+	// UserRoles adds the kinds to the cluster's roles view, edit and admin.
 	UserRoles bool
 	// ServiceMonitor adds one, for the Prometheus operator.
 	ServiceMonitor bool
@@ -175,7 +175,7 @@ func (c *Config) check() error {
 	if len(c.CABundle) > 0 && !isSecret {
 		add("--ca-file is for --certificates %sNAME: with %s the authority is written by whoever makes it", SecretPrefix, c.Certificates)
 	}
-	if err := host.Check(host.Options{DisableAdmissionPlugins: c.DisablePlugins}); err != nil {
+	if err := cluster.Check(cluster.Options{DisableAdmissionPlugins: c.DisablePlugins}); err != nil {
 		problems = append(problems, err)
 	}
 	if c.SeparateControllers && len(c.Definition.Controllers) == 0 {
@@ -262,7 +262,7 @@ func (c *Config) meta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, Namespace: c.Namespace, Labels: c.selector()}
 }
 
-// clusterMeta is of objects outside namespaces, and of those in a namespace of the host's.
+// clusterMeta is of objects outside namespaces, and of those in a namespace of the cluster's.
 // They carry the namespace in their name, for two servers of one name may be deployed.
 func (c *Config) clusterMeta(namespace, what string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: c.Name + "." + c.Namespace + ":" + what, Namespace: namespace, Labels: c.selector()}
@@ -278,5 +278,5 @@ func (c *Config) servingSecret() string {
 	return c.Name + "-serving"
 }
 
-// serviceDNS is the name that the host wants in the certificate.
+// serviceDNS is the name that the cluster wants in the certificate.
 func (c *Config) serviceDNS() string { return c.Name + "." + c.Namespace + ".svc" }

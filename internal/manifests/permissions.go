@@ -9,12 +9,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/annexapi/annex/internal/host"
+	"github.com/annexapi/annex/internal/cluster"
 )
 
-// needs are what the server reads of its host and asks of it.
-func (c *Config) needs() []host.Need {
-	return host.Needs(host.Options{DisableAdmissionPlugins: c.DisablePlugins, DisablePriorityAndFairness: c.WithoutFlowControl}, "")
+// needs are what the server reads of its cluster and asks of it.
+func (c *Config) needs() []cluster.Requirement {
+	return cluster.Requirements(cluster.Options{DisableAdmissionPlugins: c.DisablePlugins, DisablePriorityAndFairness: c.WithoutFlowControl}, "")
 }
 
 func (c *Config) namespace() runtime.Object {
@@ -31,9 +31,9 @@ func (c *Config) serviceAccount() runtime.Object {
 	return &corev1.ServiceAccount{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"}, ObjectMeta: c.meta(c.Name)}
 }
 
-// hostRules are what a server may do in its host, but for what Kubernetes has a role for:
+// clusterRules are what a server may do in its cluster, but for what Kubernetes has a role for:
 // nothing in the lean profile, which leaves out the plugins and flow control.
-func (c *Config) hostRules() []rbacv1.PolicyRule {
+func (c *Config) clusterRules() []rbacv1.PolicyRule {
 	var rules []rbacv1.PolicyRule
 	for _, need := range c.needs() {
 		if need.Binding != "" {
@@ -54,15 +54,15 @@ func (c *Config) hostRules() []rbacv1.PolicyRule {
 // permissions are the roles and bindings of the service account.
 func (c *Config) permissions() []runtime.Object {
 	objects := []runtime.Object{
-		// What the host's front proxy is known by is in a ConfigMap that only this role may read.
+		// What the cluster's front proxy is known by is in a ConfigMap that only this role may read.
 		&rbacv1.RoleBinding{TypeMeta: rbac("RoleBinding"), ObjectMeta: c.clusterMeta(metav1.NamespaceSystem, "extension-apiserver-authentication-reader"),
 			RoleRef: roleRef("Role", "extension-apiserver-authentication-reader"), Subjects: c.subjects()},
 		&rbacv1.ClusterRoleBinding{TypeMeta: rbac("ClusterRoleBinding"), ObjectMeta: c.clusterMeta("", "system:auth-delegator"),
 			RoleRef: roleRef("ClusterRole", "system:auth-delegator"), Subjects: c.subjects()},
 	}
-	if rules := c.hostRules(); len(rules) > 0 {
-		role := &rbacv1.ClusterRole{TypeMeta: rbac("ClusterRole"), ObjectMeta: c.clusterMeta("", "host"), Rules: rules}
-		objects = append(objects, role, &rbacv1.ClusterRoleBinding{TypeMeta: rbac("ClusterRoleBinding"), ObjectMeta: c.clusterMeta("", "host"),
+	if rules := c.clusterRules(); len(rules) > 0 {
+		role := &rbacv1.ClusterRole{TypeMeta: rbac("ClusterRole"), ObjectMeta: c.clusterMeta("", "cluster"), Rules: rules}
+		objects = append(objects, role, &rbacv1.ClusterRoleBinding{TypeMeta: rbac("ClusterRoleBinding"), ObjectMeta: c.clusterMeta("", "cluster"),
 			RoleRef: roleRef("ClusterRole", role.Name), Subjects: c.subjects()})
 	}
 	if rules, named := c.ownRules(); len(rules) > 0 {
@@ -106,7 +106,7 @@ func (c *Config) lease(name string) runtime.Object {
 	return &coordinationv1.Lease{TypeMeta: metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"}, ObjectMeta: c.meta(name)}
 }
 
-// userRoles add the kinds to what the host's roles of the same names aggregate.
+// userRoles add the kinds to what the cluster's roles of the same names aggregate.
 func (c *Config) userRoles() []runtime.Object {
 	var objects []runtime.Object
 	for _, to := range []struct {

@@ -46,7 +46,7 @@ func (c *Config) service() runtime.Object {
 	}
 }
 
-// networkPolicy lets in nothing but HTTPS. Where the host's control plane connects from
+// networkPolicy lets in nothing but HTTPS. Where the cluster's control plane connects from
 // is not to be selected by labels, and every request is authenticated. What goes out is
 // left alone: webhooks may be anywhere.
 func (c *Config) networkPolicy() runtime.Object {
@@ -157,7 +157,7 @@ func (c *Config) pod() corev1.PodTemplateSpec {
 			{Name: "GOMEMLIMIT", Value: goMemory},
 		},
 		Resources: corev1.ResourceRequirements{Requests: requests, Limits: limits},
-		// A server that cannot reach its storage or its host lives on, unready: a restart
+		// A server that cannot reach its storage or its cluster lives on, unready: a restart
 		// would mend nothing.
 		StartupProbe:    probe("/livez", 2, 150),
 		LivenessProbe:   probe("/livez", 10, 6),
@@ -229,7 +229,7 @@ func apps(kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: kind}
 }
 
-// serviceMonitor scrapes /metrics, which the host must let the scraper read.
+// serviceMonitor scrapes /metrics, which the cluster must let the scraper read.
 func (c *Config) serviceMonitor() []runtime.Object {
 	tls := map[string]any{"serverName": c.serviceDNS()}
 	switch {

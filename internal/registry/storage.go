@@ -34,8 +34,8 @@ type Options struct {
 	RESTOptions generic.RESTOptionsGetter
 	// UnconditionalUpdate accepts an update without a resource version.
 	UnconditionalUpdate bool
-	// Host is what constructors of storages get.
-	Host any
+	// Env is what constructors of storages get.
+	Env any
 	// Hooks are the admission hooks of all kinds.
 	Hooks *admit.Hooks
 	// GarbageCollected says that somebody collects garbage by owner references: a

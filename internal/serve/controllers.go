@@ -51,19 +51,19 @@ func (s *Server) startUsers(ctx context.Context) (wait func()) {
 }
 
 // runUsers runs controllers until the context ends. Replicas of an aggregated server agree
-// by a Lease of their host which of them does.
+// by a Lease of their cluster which of them does.
 func (s *Server) runUsers(ctx context.Context, selected []define.Controller) {
-	if s.hosted == nil || s.options.Host.LeaseNamespace == "" {
-		controllers.Run(ctx, selected, s.host, clock.RealClock{})
+	if s.cluster == nil || s.options.Cluster.LeaseNamespace == "" {
+		controllers.Run(ctx, selected, s.env, clock.RealClock{})
 		return
 	}
 	election := LeaderElection{
-		Enabled: true, Namespace: s.options.Host.LeaseNamespace, Name: leaseName(s.definition.Name),
+		Enabled: true, Namespace: s.options.Cluster.LeaseNamespace, Name: leaseName(s.definition.Name),
 		LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
 	}
 	for {
-		err := elect(ctx, s.definition.Name, s.hosted.ClientConfig(), election, func(ctx context.Context) {
-			controllers.Run(ctx, selected, s.host, clock.RealClock{})
+		err := elect(ctx, s.definition.Name, s.cluster.ClientConfig(), election, func(ctx context.Context) {
+			controllers.Run(ctx, selected, s.env, clock.RealClock{})
 			// Work that is done is not done again by the next one.
 			<-ctx.Done()
 		})
@@ -117,7 +117,7 @@ var ErrNoLeases = errors.New("serves no leases.coordination.k8s.io to elect a le
 
 // RunControllers runs controllers for another server until the context ends, or the
 // lead is lost, which is an error. It calls started when they begin.
-func RunControllers(ctx context.Context, definition *define.Server, selected []define.Controller, config *rest.Config, election LeaderElection, host HostFunc, started func()) error {
+func RunControllers(ctx context.Context, definition *define.Server, selected []define.Controller, config *rest.Config, election LeaderElection, newEnv EnvFunc, started func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// A running set without informers: listers are for hooks.
@@ -125,10 +125,10 @@ func RunControllers(ctx context.Context, definition *define.Server, selected []d
 	if err := informers.Run(ctx); err != nil {
 		return err
 	}
-	handle := host(config, informers)
+	env := newEnv(config, informers)
 	run := func(ctx context.Context) {
 		started()
-		controllers.Run(ctx, selected, handle, clock.RealClock{})
+		controllers.Run(ctx, selected, env, clock.RealClock{})
 	}
 	if !election.Enabled {
 		run(ctx)

@@ -78,7 +78,7 @@ func election() LeaderElection {
 	return LeaderElection{Enabled: true, Namespace: "default", Name: "e", LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 50 * time.Millisecond}
 }
 
-func noHost(*rest.Config, *informer.Set) any { return nil }
+func noEnv(*rest.Config, *informer.Set) any { return nil }
 
 func leaseConfig(t *testing.T) (*leaseServer, *rest.Config) {
 	leases := &leaseServer{}
@@ -106,7 +106,7 @@ func TestOneOfSeveralProcessesLeads(t *testing.T) {
 			return nil
 		}}
 		go func() {
-			done <- RunControllers(ctx, &define.Server{Name: "s"}, []define.Controller{work}, config, election(), noHost, func() {})
+			done <- RunControllers(ctx, &define.Server{Name: "s"}, []define.Controller{work}, config, election(), noEnv, func() {})
 		}()
 		return func() error { cancel(); return <-done }
 	}
@@ -127,7 +127,7 @@ func TestAProcessThatLosesTheLeadEnds(t *testing.T) {
 		<-ctx.Done()
 		return nil
 	}}
-	err := RunControllers(t.Context(), &define.Server{Name: "s"}, []define.Controller{work}, config, election(), noHost, func() {})
+	err := RunControllers(t.Context(), &define.Server{Name: "s"}, []define.Controller{work}, config, election(), noEnv, func() {})
 	if err == nil || err.Error() != "the lead was lost: the Lease default/e could not be renewed" {
 		t.Errorf("got %v", err)
 	}
@@ -137,7 +137,7 @@ func TestAProcessWhoseWorkIsDoneEnds(t *testing.T) {
 	t.Parallel()
 	_, config := leaseConfig(t)
 	work := define.Controller{Name: "c", Run: func(context.Context, any) error { return nil }}
-	if err := RunControllers(t.Context(), &define.Server{Name: "s"}, []define.Controller{work}, config, election(), noHost, func() {}); err != nil {
+	if err := RunControllers(t.Context(), &define.Server{Name: "s"}, []define.Controller{work}, config, election(), noEnv, func() {}); err != nil {
 		t.Error(err)
 	}
 }

@@ -74,11 +74,11 @@ func filesLayout(definition *define.Server, at placement) []files.Resource {
 // editors carry edits out. There are several for objects that are of several groups,
 // by the beginning of the keys.
 func (s *Server) editors() map[string][]*registry.Editor {
-	if s.hosted != nil {
+	if s.cluster != nil {
 		all := s.editorsOf(nil)
 		for _, editors := range all {
 			for _, e := range editors {
-				e.CheckNamespace = s.hosted.HasNamespace
+				e.CheckNamespace = s.cluster.HasNamespace
 			}
 		}
 		return all

@@ -20,16 +20,16 @@ import (
 
 	"github.com/annexapi/annex/internal/admit"
 	"github.com/annexapi/annex/internal/auth"
+	"github.com/annexapi/annex/internal/cluster"
 	"github.com/annexapi/annex/internal/controllers"
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/coreapi"
 	"github.com/annexapi/annex/internal/define"
-	"github.com/annexapi/annex/internal/host"
 	"github.com/annexapi/annex/internal/upstream"
 )
 
 // A server lives one of two lives. Alone, it knows its callers by its own authority and
-// token file, decides what they may do, and keeps namespaces. Aggregated, it asks its host
+// token file, decides what they may do, and keeps namespaces. Aggregated, it asks its cluster
 // for all of that. What is different is in this file.
 
 // completeLife returns the first mistake in what one of the two lives does not have.
@@ -46,15 +46,15 @@ func (o *Options) completeLife() error {
 			flag string
 			is   bool
 		}{
-			{"--kubeconfig", o.Host.Kubeconfig != ""},
-			{"--authentication-kubeconfig", o.Host.AuthenticationKubeconfig != ""},
-			{"--authorization-kubeconfig", o.Host.AuthorizationKubeconfig != ""},
-			{"--authentication-skip-lookup", o.Host.SkipLookup},
-			{"--authentication-tolerate-lookup-failure", o.Host.TolerateLookupFailure},
-			{"--requestheader-client-ca-file", o.Host.RequestHeaderClientCAFile != ""},
-			{"--enable-admission-plugins", len(o.Host.EnableAdmissionPlugins) > 0},
-			{"--disable-admission-plugins", len(o.Host.DisableAdmissionPlugins) > 0},
-			{"--leader-elect-resource-namespace", o.Host.LeaseNamespace != ""},
+			{"--kubeconfig", o.Cluster.Kubeconfig != ""},
+			{"--authentication-kubeconfig", o.Cluster.AuthenticationKubeconfig != ""},
+			{"--authorization-kubeconfig", o.Cluster.AuthorizationKubeconfig != ""},
+			{"--authentication-skip-lookup", o.Cluster.SkipLookup},
+			{"--authentication-tolerate-lookup-failure", o.Cluster.TolerateLookupFailure},
+			{"--requestheader-client-ca-file", o.Cluster.RequestHeaderClientCAFile != ""},
+			{"--enable-admission-plugins", len(o.Cluster.EnableAdmissionPlugins) > 0},
+			{"--disable-admission-plugins", len(o.Cluster.DisableAdmissionPlugins) > 0},
+			{"--leader-elect-resource-namespace", o.Cluster.LeaseNamespace != ""},
 		} {
 			if given.is {
 				return fmt.Errorf("%s is for a server in a cluster: add --aggregated", given.flag)
@@ -65,13 +65,13 @@ func (o *Options) completeLife() error {
 	if o.TokenAuthFile != "" {
 		return errors.New("--token-auth-file is for a server that stands alone: an aggregated one asks its cluster about tokens")
 	}
-	if o.Host.LeaseNamespace == "" && host.InPod() {
-		o.Host.LeaseNamespace = host.PodNamespace()
+	if o.Cluster.LeaseNamespace == "" && cluster.InPod() {
+		o.Cluster.LeaseNamespace = cluster.PodNamespace()
 	}
-	if namespace := o.Host.LeaseNamespace; namespace != "" && len(validation.IsDNS1123Label(namespace)) > 0 {
+	if namespace := o.Cluster.LeaseNamespace; namespace != "" && len(validation.IsDNS1123Label(namespace)) > 0 {
 		return fmt.Errorf("--leader-elect-resource-namespace %q: %s", namespace, validation.IsDNS1123Label(namespace)[0])
 	}
-	return host.Check(o.Host)
+	return cluster.Check(o.Cluster)
 }
 
 func isFile(path string) bool {
@@ -90,43 +90,43 @@ func (o *Options) certDir() string {
 // ownClientCAFile is the file whose authorities are believed besides the server's own.
 func (o *Options) ownClientCAFile() string {
 	if o.Aggregated {
-		return "" // it replaces the host's
+		return "" // it replaces the cluster's
 	}
 	return o.ClientCAFile
 }
 
-// AsksOfHost says, line by line, what an aggregated server with these options asks of its
-// host, and what is left out.
-func (o *Options) AsksOfHost(definition *define.Server) (asks []host.Need, leftOut []string) {
+// AsksOfCluster says, line by line, what an aggregated server with these options asks of its
+// cluster, and what is left out.
+func (o *Options) AsksOfCluster(definition *define.Server) (asks []cluster.Requirement, leftOut []string) {
 	if !o.Aggregated {
 		return nil, nil
 	}
-	_, leftOut = host.Enabled(o.Host)
-	if o.Host.DisablePriorityAndFairness {
+	_, leftOut = cluster.Enabled(o.Cluster)
+	if o.Cluster.DisablePriorityAndFairness {
 		leftOut = append(leftOut, "priority and fairness")
 	}
-	asks = append(host.Needs(o.Host, o.ClientCAFile), o.selfCertifyNeeds(definition)...)
+	asks = append(cluster.Requirements(o.Cluster, o.ClientCAFile), o.selfCertifyNeeds(definition)...)
 	selection := o.Controllers
 	if selection == nil {
 		selection = []string{controllers.All}
 	}
-	if selected, err := controllers.Select(definition.Controllers, selection); err == nil && len(selected) > 0 && o.Host.LeaseNamespace != "" {
-		asks = append(asks, host.Need{
-			GroupVersionResource: coordinationv1.SchemeGroupVersion.WithResource("leases"), Namespace: o.Host.LeaseNamespace, Name: leaseName(definition.Name),
+	if selected, err := controllers.Select(definition.Controllers, selection); err == nil && len(selected) > 0 && o.Cluster.LeaseNamespace != "" {
+		asks = append(asks, cluster.Requirement{
+			GroupVersionResource: coordinationv1.SchemeGroupVersion.WithResource("leases"), Namespace: o.Cluster.LeaseNamespace, Name: leaseName(definition.Name),
 			Verbs: []string{"get", "update"}, For: "controllers",
 		})
 	}
 	return asks, leftOut
 }
 
-// openHost prepares to ask the host of an aggregated server.
-func (s *Server) openHost() error {
+// openCluster prepares to ask the cluster of an aggregated server.
+func (s *Server) openCluster() error {
 	if !s.options.Aggregated {
 		return nil
 	}
 	var err error
-	s.hosted, err = host.Open(host.Config{
-		Options:      s.options.Host,
+	s.cluster, err = cluster.Open(cluster.Config{
+		Options:      s.options.Cluster,
 		Server:       s.definition.Name,
 		ClientCAFile: s.options.ClientCAFile,
 		Version:      upstream.EffectiveVersion(),
@@ -136,11 +136,11 @@ func (s *Server) openHost() error {
 	if err != nil {
 		return err
 	}
-	s.onClose(func() error { s.hosted.Close(); return nil })
+	s.onClose(func() error { s.cluster.Close(); return nil })
 	return nil
 }
 
-// authenticateOwn knows the server itself. There is no server yet when the host is opened.
+// authenticateOwn knows the server itself. There is no server yet when the cluster is opened.
 func (s *Server) authenticateOwn(r *http.Request) (*authenticator.Response, bool, error) {
 	return s.own.AuthenticateRequest(r)
 }
@@ -153,7 +153,7 @@ func (s *Server) ownTypes() []func(scheme *runtime.Scheme, aliases bool) error {
 	return []func(*runtime.Scheme, bool) error{coreapi.AddToScheme}
 }
 
-// guard lets objects be created only in namespaces that live. Those of a host may end at
+// guard lets objects be created only in namespaces that live. Those of a cluster may end at
 // any moment, and its controller then deletes what is in them again and again.
 func (s *Server) guard(storage generic.RESTOptionsGetter) generic.RESTOptionsGetter {
 	if s.namespaces == nil {
@@ -165,11 +165,11 @@ func (s *Server) guard(storage generic.RESTOptionsGetter) generic.RESTOptionsGet
 // configureLife says who callers are, what they may do, and which writes may happen.
 func (s *Server) configureLife(config *upstream.Config, hooks *admit.Hooks) error {
 	var err error
-	if s.hosted != nil {
+	if s.cluster != nil {
 		config.OpenAPI = convert.Definitions(s.definition)
-		config.Authenticator, config.Authorizer, config.Host = s.hosted, s.hosted.Authorizer(), s.hosted
+		config.Authenticator, config.Authorizer, config.Cluster = s.cluster, s.cluster.Authorizer(), s.cluster
 		s.own = auth.NewAuthenticator(auth.Credentials{Tokens: []authenticator.Token{auth.LoopbackTokens(s.loopback.Token())}})
-		config.Admission, err = s.hosted.Admission(hooks)
+		config.Admission, err = s.cluster.Admission(hooks)
 		return err
 	}
 	credentials := auth.Credentials{
@@ -191,18 +191,18 @@ func (s *Server) configureLife(config *upstream.Config, hooks *admit.Hooks) erro
 
 // clientCA is what client certificates are verified against.
 func (s *Server) clientCA() dynamiccertificates.CAContentProvider {
-	if s.hosted != nil {
-		return s.hosted.ClientCA()
+	if s.cluster != nil {
+		return s.cluster.ClientCA()
 	}
 	return s.certs.ClientCA()
 }
 
 // lifeChecks are the checks of /readyz that one of the lives has.
 func (s *Server) lifeChecks() []healthz.HealthChecker {
-	if s.hosted != nil {
-		checks := []healthz.HealthChecker{healthz.NamedCheck("host", func(*http.Request) error { return s.hosted.Problem() })}
-		if s.hosted.FlowControl() != nil {
-			checks = append(checks, flowCheck{s.hosted})
+	if s.cluster != nil {
+		checks := []healthz.HealthChecker{healthz.NamedCheck("cluster", func(*http.Request) error { return s.cluster.Problem() })}
+		if s.cluster.FlowControl() != nil {
+			checks = append(checks, flowCheck{s.cluster})
 		}
 		return checks
 	}
@@ -216,9 +216,9 @@ func (s *Server) lifeChecks() []healthz.HealthChecker {
 	})}
 }
 
-// flowCheck shows at /readyz?verbose whether requests are queued by the host's priority
+// flowCheck shows at /readyz?verbose whether requests are queued by the cluster's priority
 // levels. The server is ready without.
-type flowCheck struct{ host *host.Host }
+type flowCheck struct{ cluster *cluster.Cluster }
 
 var _ healthz.GroupedHealthChecker = flowCheck{}
 
@@ -227,33 +227,33 @@ const flowCheckName = "priority-and-fairness"
 func (c flowCheck) GroupName() string { return flowCheckName }
 
 func (c flowCheck) Name() string {
-	if !c.host.FlowControlled() {
-		return flowCheckName + " (left out, the host does not say how)"
+	if !c.cluster.FlowControlled() {
+		return flowCheckName + " (left out, the cluster does not say how)"
 	}
 	return flowCheckName
 }
 
 func (c flowCheck) Check(*http.Request) error { return nil }
 
-// hostMetrics say how the server gets on with its host.
-type hostMetrics struct{ host *host.Host }
+// clusterMetrics say how the server gets on with its cluster.
+type clusterMetrics struct{ cluster *cluster.Cluster }
 
 var (
-	hostWell = prometheus.NewDesc("annex_host_usable",
-		"1 if the host gives all that the server needs, 0 if the server is not ready for want of it.", nil, nil)
-	hostFlowControlled = prometheus.NewDesc("annex_host_priority_and_fairness",
-		"1 if requests are queued by the host's priority levels, 0 if they are only counted.", nil, nil)
-	hostSkew = prometheus.NewDesc("annex_host_clock_skew_seconds",
-		"By how much the host's clock is ahead of this machine's; 0 if they cannot be told apart.", nil, nil)
+	clusterUsable = prometheus.NewDesc("annex_cluster_usable",
+		"1 if the cluster gives all that the server needs, 0 if the server is not ready for want of it.", nil, nil)
+	clusterFlowControlled = prometheus.NewDesc("annex_cluster_priority_and_fairness",
+		"1 if requests are queued by the cluster's priority levels, 0 if they are only counted.", nil, nil)
+	clusterSkew = prometheus.NewDesc("annex_cluster_clock_skew_seconds",
+		"By how much the cluster's clock is ahead of this machine's; 0 if they cannot be told apart.", nil, nil)
 )
 
-func (m hostMetrics) Describe(out chan<- *prometheus.Desc) {
-	out <- hostWell
-	out <- hostFlowControlled
-	out <- hostSkew
+func (m clusterMetrics) Describe(out chan<- *prometheus.Desc) {
+	out <- clusterUsable
+	out <- clusterFlowControlled
+	out <- clusterSkew
 }
 
-func (m hostMetrics) Collect(out chan<- prometheus.Metric) {
+func (m clusterMetrics) Collect(out chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, yes bool) {
 		value := 0.0
 		if yes {
@@ -261,28 +261,28 @@ func (m hostMetrics) Collect(out chan<- prometheus.Metric) {
 		}
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value)
 	}
-	gauge(hostWell, m.host.Problem() == nil)
-	gauge(hostFlowControlled, m.host.FlowControlled())
-	out <- prometheus.MustNewConstMetric(hostSkew, prometheus.GaugeValue, m.host.ClockSkew().Seconds())
+	gauge(clusterUsable, m.cluster.Problem() == nil)
+	gauge(clusterFlowControlled, m.cluster.FlowControlled())
+	out <- prometheus.MustNewConstMetric(clusterSkew, prometheus.GaugeValue, m.cluster.ClockSkew().Seconds())
 }
 
-// HostOf says in one line which host an aggregated server has and what is left out, empty
+// ClusterOf says in one line which cluster an aggregated server has and what is left out, empty
 // for one that stands alone.
-func (s *Server) HostOf() string {
-	if s.hosted == nil {
+func (s *Server) ClusterOf() string {
+	if s.cluster == nil {
 		return ""
 	}
-	line := s.hosted.URL()
-	if _, leftOut := s.options.AsksOfHost(s.definition); len(leftOut) > 0 {
+	line := s.cluster.URL()
+	if _, leftOut := s.options.AsksOfCluster(s.definition); len(leftOut) > 0 {
 		line += ", without " + strings.Join(leftOut, ", ")
 	}
 	return line
 }
 
-// OpenPaths, HostPlugins and InPod are what flags have to know of a host.
-func OpenPaths() []string   { return host.OpenPaths() }
-func HostPlugins() []string { return host.Plugins() }
-func InPod() bool           { return host.InPod() }
+// OpenPaths, ClusterPlugins and InPod are what flags have to know of a cluster.
+func OpenPaths() []string      { return cluster.OpenPaths() }
+func ClusterPlugins() []string { return cluster.Plugins() }
+func InPod() bool              { return cluster.InPod() }
 
 // KeepsNothing says whether an aggregated server with these options needs no data
 // directory: its objects are elsewhere, and so is its certificate.

@@ -15,9 +15,9 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 
+	"github.com/annexapi/annex/internal/cluster"
 	"github.com/annexapi/annex/internal/controllers"
 	"github.com/annexapi/annex/internal/define"
-	"github.com/annexapi/annex/internal/host"
 	"github.com/annexapi/annex/internal/maintenance"
 	"github.com/annexapi/annex/internal/mvcc"
 	"github.com/annexapi/annex/store"
@@ -62,7 +62,7 @@ type Options struct {
 	UnrestrictedUpdate bool
 
 	Aggregated bool
-	Host       host.Options
+	Cluster    cluster.Options
 	CertDir    string
 
 	SelfCertify SelfCertify
@@ -107,7 +107,7 @@ func (o *Options) Complete(definition *define.Server) error {
 	}
 	if o.BindAddress == "" {
 		o.BindAddress = "127.0.0.1"
-		if o.Aggregated && host.InPod() {
+		if o.Aggregated && cluster.InPod() {
 			o.BindAddress = "0.0.0.0"
 		}
 	}

@@ -15,9 +15,9 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/klog/v2"
 
+	"github.com/annexapi/annex/internal/cluster"
 	"github.com/annexapi/annex/internal/define"
-	"github.com/annexapi/annex/internal/host"
-	"github.com/annexapi/annex/internal/hostcerts"
+	"github.com/annexapi/annex/internal/servingcert"
 )
 
 // SelfCertify is the façade's options of that name, which document them.
@@ -32,9 +32,9 @@ type SelfCertify = struct {
 const (
 	// certificateLife is that of a serving certificate unless the options say otherwise.
 	certificateLife = 30 * 24 * time.Hour
-	// shortestLife leaves hosts the time to notice what has changed.
+	// shortestLife leaves clusters the time to notice what has changed.
 	shortestLife = 30 * time.Second
-	// leaveTimeout bounds how long a server that stops waits for its host.
+	// leaveTimeout bounds how long a server that stops waits for its cluster.
 	leaveTimeout = 3 * time.Second
 )
 
@@ -62,7 +62,7 @@ func (o *Options) completeSelfCertify(definition *define.Server) error {
 		s.ServiceName = definition.Name
 	}
 	if s.ServiceNamespace == "" {
-		if s.ServiceNamespace = host.PodNamespace(); s.ServiceNamespace == "" {
+		if s.ServiceNamespace = cluster.PodNamespace(); s.ServiceNamespace == "" {
 			return errors.New("--self-certify needs --service-namespace: this is no pod, whose namespace it would be")
 		}
 	}
@@ -81,8 +81,8 @@ func (o *Options) completeSelfCertify(definition *define.Server) error {
 	return nil
 }
 
-// selfCertifyNeeds are what the certificate needs of the host.
-func (o *Options) selfCertifyNeeds(definition *define.Server) []host.Need {
+// selfCertifyNeeds are what the certificate needs of the cluster.
+func (o *Options) selfCertifyNeeds(definition *define.Server) []cluster.Requirement {
 	self := o.SelfCertify
 	if !self.Enabled {
 		return nil
@@ -91,11 +91,11 @@ func (o *Options) selfCertifyNeeds(definition *define.Server) []host.Need {
 		self.ServiceName = definition.Name
 	}
 	const purpose = "serving certificate"
-	need := func(group, resource, namespace, name string, verbs ...string) host.Need {
-		return host.Need{GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource}, Namespace: namespace, Name: name, Verbs: verbs, For: purpose}
+	need := func(group, resource, namespace, name string, verbs ...string) cluster.Requirement {
+		return cluster.Requirement{GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource}, Namespace: namespace, Name: name, Verbs: verbs, For: purpose}
 	}
 	secret := self.ServiceName + "-serving"
-	needs := []host.Need{
+	needs := []cluster.Requirement{
 		need("", "secrets", self.ServiceNamespace, secret, "get", "list", "watch", "update", "patch"),
 		need("coordination.k8s.io", "leases", self.ServiceNamespace, secret, "get", "update", "patch"),
 	}
@@ -108,7 +108,7 @@ func (o *Options) selfCertifyNeeds(definition *define.Server) []host.Need {
 	return needs
 }
 
-// openSelfCertify prepares to keep the serving certificate in the host.
+// openSelfCertify prepares to keep the serving certificate in the cluster.
 func (s *Server) openSelfCertify() error {
 	o := s.options.SelfCertify
 	if !o.Enabled {
@@ -118,9 +118,9 @@ func (s *Server) openSelfCertify() error {
 	names := []string{domain, domain + ".cluster.local", "localhost"}
 	secret := o.ServiceName + "-serving"
 	var err error
-	s.selfCertified, err = hostcerts.New(s.hosted.ClientConfig(),
-		hostcerts.Place{Namespace: o.ServiceNamespace, Secret: secret, Lease: secret, Workload: o.Workload},
-		hostcerts.Options{
+	s.selfCertified, err = servingcert.New(s.cluster.ClientConfig(),
+		servingcert.Place{Namespace: o.ServiceNamespace, Secret: secret, Lease: secret, Workload: o.Workload},
+		servingcert.Options{
 			DNSNames: names, APIServices: s.definition.APIServiceNames(),
 			ServiceName: o.ServiceName, ServiceNamespace: o.ServiceNamespace,
 			Lifetime: o.Lifetime, Ready: s.readyButForCertificate,
@@ -173,8 +173,8 @@ func (s *Server) runSelfCertify(ctx context.Context) error {
 	return s.selfCertified.Run(ctx)
 }
 
-// leaveHost takes a server that nobody wants to run any more out of its APIServices.
-func (s *Server) leaveHost(ctx context.Context) {
+// leaveCluster takes a server that nobody wants to run any more out of its APIServices.
+func (s *Server) leaveCluster(ctx context.Context) {
 	if s.selfCertified == nil {
 		return
 	}

@@ -29,24 +29,24 @@ import (
 	"github.com/annexapi/annex/internal/admit"
 	"github.com/annexapi/annex/internal/auth"
 	"github.com/annexapi/annex/internal/certs"
+	"github.com/annexapi/annex/internal/cluster"
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/coreapi"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/encryption"
-	"github.com/annexapi/annex/internal/host"
-	"github.com/annexapi/annex/internal/hostcerts"
 	"github.com/annexapi/annex/internal/informer"
 	"github.com/annexapi/annex/internal/loopback"
 	"github.com/annexapi/annex/internal/maintenance"
 	"github.com/annexapi/annex/internal/mvcc"
 	"github.com/annexapi/annex/internal/registry"
+	"github.com/annexapi/annex/internal/servingcert"
 	"github.com/annexapi/annex/internal/upstream"
 	"github.com/annexapi/annex/internal/virtual"
 	"github.com/annexapi/annex/store/etcd"
 )
 
-// HostFunc makes the handle that admission hooks get.
-type HostFunc func(client *rest.Config, informers *informer.Set) any
+// EnvFunc makes the handle that admission hooks get.
+type EnvFunc func(client *rest.Config, informers *informer.Set) any
 
 // Server is a server that is built and listens, but answers nothing yet.
 type Server struct {
@@ -67,10 +67,10 @@ type Server struct {
 	informers  *informer.Set
 	namespaces *coreapi.Namespaces
 	kinds      []*registry.Kind
-	host       any
-	hosted     *host.Host // nil if the server stands alone; then there are namespaces
-	// selfCertified is nil unless the host keeps the serving certificate.
-	selfCertified *hostcerts.Keeper
+	env        any
+	cluster    *cluster.Cluster // nil if the server stands alone; then there are namespaces
+	// selfCertified is nil unless the cluster keeps the serving certificate.
+	selfCertified *servingcert.Keeper
 	own           authenticator.Request
 	upstream      *upstream.Server
 
@@ -89,7 +89,7 @@ type Server struct {
 
 // New builds a server. It fails before anything is answered, and leaves nothing
 // open if it does.
-func New(ctx context.Context, definition *define.Server, options Options, host HostFunc) (*Server, error) {
+func New(ctx context.Context, definition *define.Server, options Options, newEnv EnvFunc) (*Server, error) {
 	if err := options.Complete(definition); err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func New(ctx context.Context, definition *define.Server, options Options, host H
 		options.Etcd.StartTimeout = -1 // the server starts, and is not ready
 	}
 	s := &Server{definition: definition, options: options, forms: newStoredForms(), settled: make(chan struct{}), stopping: make(chan struct{}), leaving: make(chan struct{})}
-	if err := s.build(ctx, host); err != nil {
+	if err := s.build(ctx, newEnv); err != nil {
 		if closing := s.close(); closing != nil {
 			err = fmt.Errorf("%w (and closing: %w)", err, closing)
 		}
@@ -106,7 +106,7 @@ func New(ctx context.Context, definition *define.Server, options Options, host H
 	return s, nil
 }
 
-func (s *Server) build(ctx context.Context, host HostFunc) error {
+func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 	var err error
 	s.encryption, err = encryption.Open(ctx, encryption.Options{
 		File:   s.options.EncryptionConfigFile,
@@ -130,7 +130,7 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 	if s.media, err = s.options.mediaTypes(s.definition, at); err != nil {
 		return err
 	}
-	if err := s.openHost(); err != nil {
+	if err := s.openCluster(); err != nil {
 		return err
 	}
 	if err := s.openSelfCertify(); err != nil {
@@ -155,15 +155,15 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 	if err := s.checkReadable(ctx); err != nil {
 		return err
 	}
-	if s.hosted == nil {
+	if s.cluster == nil {
 		if s.namespaces, err = coreapi.NewNamespaces(machinery.Scheme, stores); err != nil {
 			return err
 		}
 		s.destroyOnClose(s.namespaces.Storage())
 	}
-	handle := host(s.loopback.Config(), s.informers)
-	s.host = handle
-	hooks, err := admit.NewHooks(s.definition, handle)
+	env := newEnv(s.loopback.Config(), s.informers)
+	s.env = env
+	hooks, err := admit.NewHooks(s.definition, env)
 	if err != nil {
 		return err
 	}
@@ -183,9 +183,9 @@ func (s *Server) build(ctx context.Context, host HostFunc) error {
 				Validator:           scheme,
 				RESTOptions:         s.guard(storage),
 				UnconditionalUpdate: s.options.UnrestrictedUpdate,
-				Host:                handle,
+				Env:                 env,
 				Hooks:               hooks,
-				GarbageCollected:    s.hosted != nil,
+				GarbageCollected:    s.cluster != nil,
 			}
 		}
 		kind, err := registry.NewKind(k, options(k))
@@ -361,8 +361,8 @@ func (s *Server) readyChecks() []healthz.HealthChecker {
 // metrics are the server's own; etcd has its own.
 func (s *Server) metrics() []prometheus.Collector {
 	all := []prometheus.Collector{encryptionMetrics{s.encryption, s.storages}, formsMetrics{s.forms}}
-	if s.hosted != nil {
-		all = append(all, hostMetrics{s.hosted})
+	if s.cluster != nil {
+		all = append(all, clusterMetrics{s.cluster})
 	}
 	for _, storage := range s.storages {
 		if core, ok := storage.Backend.(*mvcc.Core); ok {
@@ -418,7 +418,7 @@ func (s *Server) address() string {
 // ClientConfig is the administrator's configuration over HTTPS, or over the
 // loopback if the server does not listen.
 func (s *Server) ClientConfig() (*rest.Config, error) {
-	if s.secure == nil || s.hosted != nil {
+	if s.secure == nil || s.cluster != nil {
 		return s.loopback.Config(), nil
 	}
 	return s.certs.ClientConfig(s.URL())
@@ -427,7 +427,7 @@ func (s *Server) ClientConfig() (*rest.Config, error) {
 // Kubeconfig is the path of the administrator's kubeconfig, empty if the server
 // writes none.
 func (s *Server) Kubeconfig() string {
-	if s.options.DataDir == "" || s.secure == nil || s.hosted != nil {
+	if s.options.DataDir == "" || s.secure == nil || s.cluster != nil {
 		return ""
 	}
 	path, err := filepath.Abs(s.options.path("kubeconfig"))
@@ -486,7 +486,7 @@ func (s *Server) leave(ctx context.Context) {
 	delay := time.NewTimer(s.options.ShutdownDelay)
 	defer delay.Stop()
 	close(s.leaving)
-	s.leaveHost(ctx)
+	s.leaveCluster(ctx)
 	if s.options.ShutdownDelay > 0 {
 		<-delay.C
 	}
@@ -518,8 +518,8 @@ func (s *Server) startBackground(ctx context.Context, running *sync.WaitGroup) {
 	if s.tokens != nil {
 		running.Go(func() { s.tokens.Run(ctx) })
 	}
-	if s.hosted != nil {
-		running.Go(func() { s.hosted.Run(ctx) })
+	if s.cluster != nil {
+		running.Go(func() { s.cluster.Run(ctx) })
 	}
 }
 
@@ -625,7 +625,7 @@ func (s *Server) limitStart(ctx context.Context, fail context.CancelCauseFunc) {
 			return
 		case <-timer.C:
 		}
-		if s.storages.health() == nil && (s.hosted == nil || s.hosted.Problem() == nil) && (s.selfCertified == nil || s.selfCertified.Check() == nil) {
+		if s.storages.health() == nil && (s.cluster == nil || s.cluster.Problem() == nil) && (s.selfCertified == nil || s.selfCertified.Check() == nil) {
 			fail(fmt.Errorf("not ready after %s; ask /readyz?verbose for the reason", readyTimeout))
 			return
 		}

@@ -41,10 +41,10 @@ func chain(config Config, text textOnly) func(http.Handler, *server.Config) http
 			handler = withUpgradePermission(handler, connected, c)
 		}
 		handler = filters.WithAuthorization(handler, c.Authorization.Authorizer, c.Serializer)
-		if config.Host != nil {
-			handler = withAnswers(handler, config.Host, c)
+		if config.Cluster != nil {
+			handler = withAnswers(handler, config.Cluster, c)
 		}
-		handler = withLimits(handler, config.Host, c)
+		handler = withLimits(handler, config.Cluster, c)
 		handler = withImpersonation(handler, c)
 		handler = filters.WithAuthentication(handler, c.Authentication.Authenticator, filters.Unauthorized(c.Serializer), authenticator.Audiences(nil), c.Authentication.RequestHeaderConfig)
 		handler = filters.WithWarningRecorder(handler)

@@ -61,18 +61,18 @@ type Config struct {
 	RequestTimeout time.Duration
 	// Stopping is closed when watches have to end.
 	Stopping <-chan struct{}
-	// Host is who is asked about callers and their requests; nil for a server that
+	// Cluster is who is asked about callers and their requests; nil for a server that
 	// stands alone.
-	Host Host
+	Cluster Cluster
 }
 
-// Host is what the chain wants to know of a cluster that the server is a part of.
-type Host interface {
+// Cluster is what the chain wants to know of a cluster that the server is a part of.
+type Cluster interface {
 	// RequestHeaders are taken off requests.
 	RequestHeaders() *authenticatorfactory.RequestHeaderConfig
-	// Unanswerable is nil if the host can be asked what callers may do. If not, only what
+	// AuthorizationUnavailable is nil if the cluster can be asked what callers may do. If not, only what
 	// Open allows passes.
-	Unanswerable() error
+	AuthorizationUnavailable() error
 	Open() authorizer.Authorizer
 	// FlowControl queues requests while FlowControlled; nil is for never.
 	FlowControl() utilflowcontrol.Interface
@@ -108,9 +108,9 @@ func New(c Config) (*Server, error) {
 	config.EnableProfiling = false
 	config.EnableMetrics = false // installMetrics serves them
 	config.RequestTimeout = c.RequestTimeout
-	if c.Host != nil {
-		config.Authentication.RequestHeaderConfig = c.Host.RequestHeaders()
-		config.FlowControl = c.Host.FlowControl()
+	if c.Cluster != nil {
+		config.Authentication.RequestHeaderConfig = c.Cluster.RequestHeaders()
+		config.FlowControl = c.Cluster.FlowControl()
 	}
 	config.ReadyzChecks = append(config.ReadyzChecks, c.Ready...)
 	text := newTextOnly(c.Definition.Groups, c.Kinds)

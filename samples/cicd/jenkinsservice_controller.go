@@ -30,14 +30,14 @@ type jenkinsServiceController struct {
 }
 
 // runJenkinsServiceController works until ctx ends.
-func runJenkinsServiceController(ctx context.Context, host *annex.Host) error {
+func runJenkinsServiceController(ctx context.Context, env *annex.Env) error {
 	scheme := runtime.NewScheme()
 	if err := autobusiv1alpha.AddToScheme(scheme); err != nil {
 		return err
 	}
 	// A name is for metrics, which all servers of a process share.
 	shared := true
-	manager, err := ctrl.NewManager(host.ClientConfig(), ctrl.Options{
+	manager, err := ctrl.NewManager(env.ClientConfig(), ctrl.Options{
 		Scheme:     scheme,
 		Logger:     klog.FromContext(ctx),
 		Metrics:    metricsserver.Options{BindAddress: "0"},

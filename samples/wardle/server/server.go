@@ -50,8 +50,8 @@ func reference(f *v1beta1.Flunder) any {
 // banFlunder refuses flunders whose name a fischer disallows. What exists stays
 // and can be cleaned up: only creates, and changes of what a living flunder says,
 // are refused.
-func banFlunder(host *annex.Host) (annex.AdmitFunc[v1beta1.Flunder], error) {
-	fischers, err := annex.ListerFor[v1alpha1.Fischer](host)
+func banFlunder(env *annex.Env) (annex.AdmitFunc[v1beta1.Flunder], error) {
+	fischers, err := annex.ListerFor[v1alpha1.Fischer](env)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package host
+package cluster
 
 import (
 	"bytes"
@@ -21,14 +21,14 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
-	"github.com/annexapi/annex/internal/host/hosttest"
+	"github.com/annexapi/annex/internal/cluster/clustertest"
 	"github.com/annexapi/annex/internal/testwait"
 )
 
 // patienceOfTests bounds what a test waits for. It is only ever reached by a failure.
 const patienceOfTests = testwait.Patience
 
-func open(t *testing.T, options Options) *Host {
+func open(t *testing.T, options Options) *Cluster {
 	t.Helper()
 	h, err := Open(Config{Options: options, Server: "shop", Version: compatibility.DefaultBuildEffectiveVersion(), InFlight: 10})
 	if err != nil {
@@ -38,8 +38,8 @@ func open(t *testing.T, options Options) *Host {
 	return h
 }
 
-// run runs a host until the test is done.
-func run(t testing.TB, ctx context.Context, h *Host) (stop func()) {
+// run runs a cluster until the test is done.
+func run(t testing.TB, ctx context.Context, h *Cluster) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -55,8 +55,8 @@ type hooks struct{}
 func (hooks) Handles(admission.Operation) bool { return true }
 
 func TestAHostThatDoesNotAnswerIsMissedAfterAWhile(t *testing.T) {
-	c := &contact{need: Need{GroupVersionResource: namespaces, Verbs: []string{"list", "watch"}}, changed: func() {}, failed: make(chan struct{}, 1)}
-	gone, forbidden := &unreachable{"https://host", errors.New("refused")}, &lacking{c.need}
+	c := &contact{need: Requirement{GroupVersionResource: namespaces, Verbs: []string{"list", "watch"}}, changed: func() {}, failed: make(chan struct{}, 1)}
+	gone, forbidden := &unreachable{"https://cluster", errors.New("refused")}, &forbiddenError{c.need}
 	if err := c.err(); err != errNotAsked {
 		t.Errorf("in the beginning: %v", err)
 	}
@@ -82,12 +82,12 @@ func TestAHostThatDoesNotAnswerIsMissedAfterAWhile(t *testing.T) {
 	c.set(gone)
 	c.set(forbidden)
 	if err := c.err(); err != nil || c.well() {
-		t.Errorf("forbidden by a host that has just come back: %v, well %v", err, c.well())
+		t.Errorf("forbidden by a cluster that has just come back: %v, well %v", err, c.well())
 	}
 	c.refused = time.Now().Add(-2 * settling)
 	c.set(forbidden)
 	if err := c.err(); err != forbidden {
-		t.Errorf("still forbidden by a host that came back: %v", err)
+		t.Errorf("still forbidden by a cluster that came back: %v", err)
 	}
 	c.set(nil)
 	if err := c.err(); err != nil {
@@ -97,24 +97,24 @@ func TestAHostThatDoesNotAnswerIsMissedAfterAWhile(t *testing.T) {
 	c.set(gone)
 	c.set(forbidden)
 	if err := c.err(); err != forbidden {
-		t.Errorf("forbidden by a host that never gave anything: %v", err)
+		t.Errorf("forbidden by a cluster that never gave anything: %v", err)
 	}
 }
 
 func TestProblemsAreLoggedOnce(t *testing.T) {
-	host := hosttest.Start(t)
-	h := open(t, Options{Kubeconfig: host.Kubeconfig()})
-	host.Down()
+	cluster := clustertest.Start(t)
+	h := open(t, Options{Kubeconfig: cluster.Kubeconfig()})
+	cluster.Down()
 	log := &syncBuffer{}
 	stop := run(t, klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(log)))), h)
-	testwait.Until(t, "the host is missed", func() bool { return strings.Contains(log.String(), "cannot be reached") })
-	host.Forbid("validatingadmissionpolicies", "tokenreviews", "flowschemas")
-	host.Up()
+	testwait.Until(t, "the cluster is missed", func() bool { return strings.Contains(log.String(), "cannot be reached") })
+	cluster.Forbid("validatingadmissionpolicies", "tokenreviews", "flowschemas")
+	cluster.Up()
 	const both = "a binding to the ClusterRole system:auth-delegator, list and watch on validatingadmissionpolicies.admissionregistration.k8s.io; `shop manifests` prints the bindings"
 	testwait.Until(t, "permissions are missed", func() bool {
 		return strings.Contains(log.String(), both) && strings.Contains(log.String(), "Priority and fairness is left out")
 	})
-	host.Permit("validatingadmissionpolicies", "tokenreviews", "flowschemas")
+	cluster.Permit("validatingadmissionpolicies", "tokenreviews", "flowschemas")
 	testwait.Until(t, "all is well", func() bool {
 		return strings.Contains(log.String(), "gives all that the server needs") && h.Problem() == nil
 	})
@@ -135,8 +135,8 @@ func TestProblemsAreLoggedOnce(t *testing.T) {
 }
 
 func TestNothingIsLeftRunning(t *testing.T) {
-	host := hosttest.Start(t)
-	kubeconfig := host.Kubeconfig()
+	cluster := clustertest.Start(t)
+	kubeconfig := cluster.Kubeconfig()
 	cycle := func(running bool) {
 		h, err := Open(Config{Options: Options{Kubeconfig: kubeconfig}, Server: "shop", Version: compatibility.DefaultBuildEffectiveVersion(), InFlight: 10})
 		if err != nil {
@@ -154,15 +154,15 @@ func TestNothingIsLeftRunning(t *testing.T) {
 		h.Close() // does no harm
 	}
 	cycle(true) // what is made once
-	host.Down()
-	host.Up()
+	cluster.Down()
+	cluster.Up()
 	runtime.GC()
 	before := runtime.NumGoroutine()
 	for range 3 {
 		cycle(true)
 		cycle(false)
 	}
-	host.Down() // with the connections
+	cluster.Down() // with the connections
 	testwait.NoError(t, "goroutines", func(context.Context) error {
 		if now := runtime.NumGoroutine(); now > before+3 {
 			stacks := make([]byte, 1<<20)
@@ -175,13 +175,13 @@ func TestNothingIsLeftRunning(t *testing.T) {
 // A read that is repeated must not come with the credentials of the first try: tokens of
 // pods are replaced every hour.
 func TestRepeatedReadsComeWithFreshCredentials(t *testing.T) {
-	host := hosttest.Start(t)
+	cluster := clustertest.Start(t)
 	credential := func(token string) []byte {
 		return []byte(`{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"` + token + `"}}`)
 	}
-	file := hosttest.File(t, "credential", credential("expired"))
+	file := clustertest.File(t, "credential", credential("expired"))
 	command := "exec: {apiVersion: client.authentication.k8s.io/v1, command: cat, args: [" + file + "], interactiveMode: Never}"
-	kubeconfig := hosttest.File(t, "kubeconfig", bytes.Replace(mustRead(t, host.Kubeconfig()), []byte("token: server"), []byte(command), 1))
+	kubeconfig := clustertest.File(t, "kubeconfig", bytes.Replace(mustRead(t, cluster.Kubeconfig()), []byte("token: server"), []byte(command), 1))
 	h := open(t, Options{Kubeconfig: kubeconfig})
 	run(t, t.Context(), h)
 	testwait.Until(t, "the credentials are refused", func() bool {
@@ -199,9 +199,9 @@ func TestAnswersAreUsedAgainAsLongAsTheOptionsSay(t *testing.T) {
 		ttl   time.Duration
 		asked int
 	}{"by default": {0, 1}, "never": {NoCache, 3}} {
-		host := hosttest.Start(t)
-		host.Know("secret", authenticationv1.UserInfo{Username: "jane"})
-		h := open(t, Options{Kubeconfig: host.Kubeconfig(), TokenCacheTTL: test.ttl})
+		cluster := clustertest.Start(t)
+		cluster.Know("secret", authenticationv1.UserInfo{Username: "jane"})
+		h := open(t, Options{Kubeconfig: cluster.Kubeconfig(), TokenCacheTTL: test.ttl})
 		for range 3 {
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 			if err != nil {
@@ -212,30 +212,30 @@ func TestAnswersAreUsedAgainAsLongAsTheOptionsSay(t *testing.T) {
 				t.Fatalf("%s: %v %v %v", name, who, ok, err)
 			}
 		}
-		if n := host.Reviews("tokenreviews"); n != test.asked {
+		if n := cluster.Reviews("tokenreviews"); n != test.asked {
 			t.Errorf("%s: asked %d times instead of %d", name, n, test.asked)
 		}
 	}
 }
 
 func TestAHostThatDoesNotAggregateIsNoHost(t *testing.T) {
-	host := hosttest.Start(t)
-	host.Configure(func(data map[string]string) { delete(data, "requestheader-client-ca-file") })
-	h := open(t, Options{Kubeconfig: host.Kubeconfig()})
+	cluster := clustertest.Start(t)
+	cluster.Configure(func(data map[string]string) { delete(data, "requestheader-client-ca-file") })
+	h := open(t, Options{Kubeconfig: cluster.Kubeconfig()})
 	run(t, t.Context(), h)
 	testwait.Until(t, "it says so", func() bool {
 		err := h.Problem()
-		return err != nil && strings.Contains(err.Error(), "has no requestheader-client-ca-file: the host does not aggregate servers")
+		return err != nil && strings.Contains(err.Error(), "has no requestheader-client-ca-file: the cluster does not aggregate servers")
 	})
-	host.Configure(nil)
+	cluster.Configure(nil)
 	testwait.Until(t, "it is well", func() bool { return h.Problem() == nil })
 }
 
 func TestNamespacesOfFilesAreTheHosts(t *testing.T) {
-	host := hosttest.Start(t)
-	h := open(t, Options{Kubeconfig: host.Kubeconfig()})
+	cluster := clustertest.Start(t)
+	h := open(t, Options{Kubeconfig: cluster.Kubeconfig()})
 	if err := h.HasNamespace(t.Context(), metav1.NamespaceDefault); err == nil {
-		t.Error("known before the host was asked")
+		t.Error("known before the cluster was asked")
 	}
 	run(t, t.Context(), h)
 	testwait.Until(t, "it is well", func() bool { return h.Problem() == nil })
@@ -245,7 +245,7 @@ func TestNamespacesOfFilesAreTheHosts(t *testing.T) {
 	if err := h.HasNamespace(t.Context(), "none"); err == nil || !strings.Contains(err.Error(), `namespaces "none" not found`) {
 		t.Errorf("a namespace that is missing: %v", err)
 	}
-	careless := open(t, Options{Kubeconfig: host.Kubeconfig(), DisableAdmissionPlugins: []string{"NamespaceLifecycle"}})
+	careless := open(t, Options{Kubeconfig: cluster.Kubeconfig(), DisableAdmissionPlugins: []string{"NamespaceLifecycle"}})
 	if err := careless.HasNamespace(t.Context(), "none"); err != nil {
 		t.Error(err)
 	}

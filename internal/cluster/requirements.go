@@ -1,4 +1,4 @@
-package host
+package cluster
 
 import (
 	"slices"
@@ -12,8 +12,8 @@ import (
 	validatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
 )
 
-// Need is something that a server reads from its host or asks of it.
-type Need struct {
+// Requirement is something that a server reads from its cluster or asks of it.
+type Requirement struct {
 	schema.GroupVersionResource
 	// Namespace and Name are those of the one object, if it is one.
 	Namespace, Name string
@@ -27,7 +27,7 @@ type Need struct {
 	Optional bool
 }
 
-// Where the host says how it authenticates.
+// Where the cluster says how it authenticates.
 const (
 	configNamespace = "kube-system"
 	configName      = "extension-apiserver-authentication"
@@ -47,27 +47,27 @@ var (
 	priorityLevels = schema.GroupVersionResource{Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Resource: "prioritylevelconfigurations"}
 )
 
-// Needs returns all that a server with these options needs of its host. clientCAFile is
-// the file given instead of the host's authorities of client certificates.
-func Needs(o Options, clientCAFile string) []Need {
-	var all []Need
+// Requirements returns all that a server with these options needs of its cluster. clientCAFile is
+// the file given instead of the cluster's authorities of client certificates.
+func Requirements(o Options, clientCAFile string) []Requirement {
+	var all []Requirement
 	if looksUp(o, clientCAFile) {
-		all = append(all, Need{
+		all = append(all, Requirement{
 			GroupVersionResource: configMaps, Namespace: configNamespace, Name: configName,
 			Verbs: []string{"get", "list", "watch"}, For: "who sends requests", Binding: readerBinding, Optional: o.TolerateLookupFailure,
 		})
 	}
 	all = append(all,
-		Need{GroupVersionResource: tokenReviews, Verbs: []string{"create"}, For: "bearer tokens", Binding: delegatorBinding},
-		Need{GroupVersionResource: accessReviews, Verbs: []string{"create"}, For: "authorization", Binding: delegatorBinding},
+		Requirement{GroupVersionResource: tokenReviews, Verbs: []string{"create"}, For: "bearer tokens", Binding: delegatorBinding},
+		Requirement{GroupVersionResource: accessReviews, Verbs: []string{"create"}, For: "authorization", Binding: delegatorBinding},
 	)
 	plugins, _ := Enabled(o)
 	if len(plugins) > 0 {
-		all = append(all, Need{GroupVersionResource: namespaces, Verbs: []string{"get", "list", "watch"}, For: strings.Join(plugins, ", ")})
+		all = append(all, Requirement{GroupVersionResource: namespaces, Verbs: []string{"get", "list", "watch"}, For: strings.Join(plugins, ", ")})
 	}
 	for _, plugin := range plugins {
 		for _, resource := range admissionResources[plugin] {
-			all = append(all, Need{
+			all = append(all, Requirement{
 				GroupVersionResource: schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: resource},
 				Verbs:                []string{"list", "watch"},
 				For:                  plugin,
@@ -76,7 +76,7 @@ func Needs(o Options, clientCAFile string) []Need {
 	}
 	if !o.DisablePriorityAndFairness {
 		for _, resource := range []schema.GroupVersionResource{flowSchemas, priorityLevels} {
-			all = append(all, Need{GroupVersionResource: resource, Verbs: []string{"list", "watch"}, For: "priority and fairness", Optional: true})
+			all = append(all, Requirement{GroupVersionResource: resource, Verbs: []string{"list", "watch"}, For: "priority and fairness", Optional: true})
 		}
 	}
 	return all
@@ -91,13 +91,13 @@ var admissionResources = map[string][]string{
 	validatingwebhook.PluginName: {"validatingwebhookconfigurations"},
 }
 
-// looksUp says whether the host is asked how it authenticates.
+// looksUp says whether the cluster is asked how it authenticates.
 func looksUp(o Options, clientCAFile string) bool {
 	return !o.SkipLookup && (clientCAFile == "" || o.RequestHeaderClientCAFile == "")
 }
 
 // String is a permission as people say it: list and watch on flowschemas.GROUP.
-func (n Need) String() string {
+func (n Requirement) String() string {
 	verbs := n.Verbs[len(n.Verbs)-1]
 	if rest := n.Verbs[:len(n.Verbs)-1]; len(rest) > 0 {
 		verbs = strings.Join(rest, ", ") + " and " + verbs
@@ -113,7 +113,7 @@ func (n Need) String() string {
 }
 
 // Path is the URL path of the collection, or where reviews are created.
-func (n Need) path() string {
+func (n Requirement) path() string {
 	path := "/apis/" + n.Group + "/" + n.Version
 	if n.Group == "" {
 		path = "/api/" + n.Version
@@ -125,4 +125,4 @@ func (n Need) path() string {
 }
 
 // watched is what is read and watched, in contrast to reviews.
-func (n Need) watched() bool { return slices.Contains(n.Verbs, "watch") }
+func (n Requirement) watched() bool { return slices.Contains(n.Verbs, "watch") }

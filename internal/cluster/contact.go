@@ -1,4 +1,4 @@
-package host
+package cluster
 
 import (
 	"context"
@@ -14,20 +14,20 @@ import (
 )
 
 const (
-	// patience is how long a host that has answered before may fail to, before the
+	// patience is how long a cluster that has answered before may fail to, before the
 	// server says so: kube-apiservers are restarted one after another, and what was read
 	// from them stays true meanwhile.
 	patience = time.Minute
-	// settling is how long a host that comes back may refuse before that is believed: a
+	// settling is how long a cluster that comes back may refuse before that is believed: a
 	// kube-apiserver that has just started answers 403 until it has read its roles.
 	settling = 10 * time.Second
 	// Requests that fail are repeated after firstRetry, and then after up to lastRetry.
 	firstRetry, lastRetry = 250 * time.Millisecond, 5 * time.Second
 )
 
-// contact is how asking the host for one need goes.
+// contact is how asking the cluster for one need goes.
 type contact struct {
-	need Need
+	need Requirement
 	// synced is whether all of it has been read, set before use; nil is yes.
 	synced func() bool
 	// changed is called with every failure and every change.
@@ -42,42 +42,42 @@ type contact struct {
 	refused  time.Time // when it first refused after it had not answered; zero otherwise
 }
 
-// lacking is the problem that a permission is missing.
-type lacking struct{ need Need }
+// forbiddenError is the problem that a permission is missing.
+type forbiddenError struct{ need Requirement }
 
-func (e *lacking) Error() string { return e.need.String() }
+func (e *forbiddenError) Error() string { return e.need.String() }
 
-func isLacking(problem error) bool {
-	_, ok := problem.(*lacking)
+func isForbidden(problem error) bool {
+	_, ok := problem.(*forbiddenError)
 	return ok
 }
 
-// unreachable is the problem that the host does not answer.
+// unreachable is the problem that the cluster does not answer.
 type unreachable struct {
-	host string
-	err  error
+	cluster string
+	err     error
 }
 
 func (e *unreachable) Error() string {
-	return fmt.Sprintf("the host %s cannot be reached: %v", e.host, e.err)
+	return fmt.Sprintf("the cluster %s cannot be reached: %v", e.cluster, e.err)
 }
 func (e *unreachable) Unwrap() error { return e.err }
 
-// unwell is the problem that the host answers, but not as it should.
+// unwell is the problem that the cluster answers, but not as it should.
 type unwell struct{ text string }
 
 func (e *unwell) Error() string { return e.text }
 
-var errNotAsked = &unwell{"the host has not answered yet"}
+var errNotAsked = &unwell{"the cluster has not answered yet"}
 
 func (c *contact) set(problem error) {
 	c.mu.Lock()
 	first := !c.answered
 	was := c.problem
 	c.problem = problem
-	if !isLacking(problem) {
+	if !isForbidden(problem) {
 		c.refused = time.Time{}
-	} else if was != nil && !isLacking(was) {
+	} else if was != nil && !isForbidden(was) {
 		c.refused = time.Now()
 	}
 	if problem == nil {
@@ -98,8 +98,8 @@ func (c *contact) set(problem error) {
 	}
 }
 
-// err is what keeps the server from relying on the host: nothing if all is well, and
-// nothing for a while if a host that was well does not answer.
+// err is what keeps the server from relying on the cluster: nothing if all is well, and
+// nothing for a while if a cluster that was well does not answer.
 func (c *contact) err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,11 +108,11 @@ func (c *contact) err() error {
 		return errNotAsked
 	case c.problem == nil:
 		if c.synced != nil && !c.synced() {
-			return &unwell{"reading " + c.need.GroupResource().String() + " of the host"}
+			return &unwell{"reading " + c.need.GroupResource().String() + " of the cluster"}
 		}
 		return nil
 	}
-	refused := isLacking(c.problem) && (c.refused.IsZero() || time.Since(c.refused) > settling)
+	refused := isForbidden(c.problem) && (c.refused.IsZero() || time.Since(c.refused) > settling)
 	if !refused && c.answered && time.Since(c.since) < patience {
 		return nil
 	}
@@ -126,11 +126,11 @@ func (c *contact) well() bool {
 	return c.answered && c.problem == nil
 }
 
-// observer is a transport to the host that sees how requests go, and repeats reads
+// observer is a transport to the cluster that sees how requests go, and repeats reads
 // until they succeed. What reads would only wait and log the same once more.
 type observer struct {
 	http.RoundTripper
-	of *Host
+	of *Cluster
 }
 
 func (o observer) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -164,9 +164,9 @@ func (o observer) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// problem is what an answer says of the host; known is false if it says nothing.
+// problem is what an answer says of the cluster; known is false if it says nothing.
 func (o observer) problem(r *http.Request, c *contact, response *http.Response, err error) (problem error, known bool) {
-	host := r.URL.Scheme + "://" + r.URL.Host
+	cluster := r.URL.Scheme + "://" + r.URL.Host
 	switch {
 	case err != nil && errors.Is(r.Context().Err(), context.Canceled):
 		return nil, false // the client went
@@ -175,15 +175,15 @@ func (o observer) problem(r *http.Request, c *contact, response *http.Response, 
 		if errors.As(err, &inner) {
 			err = inner.Err
 		}
-		return &unreachable{host, err}, true
+		return &unreachable{cluster, err}, true
 	case c == nil: // schemas
 		return nil, false
 	case response.StatusCode == http.StatusForbidden:
-		return &lacking{c.need}, true
+		return &forbiddenError{c.need}, true
 	case response.StatusCode == http.StatusUnauthorized:
-		return &unwell{"the host " + host + " does not accept the server's credentials: 401"}, true
+		return &unwell{"the cluster " + cluster + " does not accept the server's credentials: 401"}, true
 	case response.StatusCode == http.StatusNotFound:
-		text := "the host serves no " + c.need.GroupResource().String() + " in " + c.need.Version
+		text := "the cluster serves no " + c.need.GroupResource().String() + " in " + c.need.Version
 		if plugin := c.need.For; admissionResources[plugin] != nil {
 			text += "; --disable-admission-plugins=" + plugin + " does without"
 		}
@@ -191,14 +191,14 @@ func (o observer) problem(r *http.Request, c *contact, response *http.Response, 
 	case response.StatusCode == http.StatusTooManyRequests,
 		response.StatusCode == http.StatusInternalServerError, response.StatusCode == http.StatusBadGateway, response.StatusCode == http.StatusServiceUnavailable:
 		// Not 504, by which a read learns that its revision is from the future.
-		return &unwell{fmt.Sprintf("the host %s answers %d to %s", host, response.StatusCode, r.URL.Path)}, true
+		return &unwell{fmt.Sprintf("the cluster %s answers %d to %s", cluster, response.StatusCode, r.URL.Path)}, true
 	}
 	return nil, true
 }
 
 // contactOf returns what a request is for, nil if for nothing that is looked after: single
 // namespaces, which are looked up when a cache may be behind, say nothing of lists.
-func (h *Host) contactOf(r *http.Request) *contact {
+func (h *Cluster) contactOf(r *http.Request) *contact {
 	for _, c := range h.contacts {
 		if c.need.watched() == (r.Method == http.MethodGet) && isCollection(r, c.need) && (c.need.Name == "" || strings.Contains(r.URL.RawQuery, c.need.Name)) {
 			return c
@@ -207,14 +207,16 @@ func (h *Host) contactOf(r *http.Request) *contact {
 	return nil
 }
 
-func isCollection(r *http.Request, n Need) bool { return strings.HasSuffix(r.URL.Path, n.path()) }
+func isCollection(r *http.Request, n Requirement) bool {
+	return strings.HasSuffix(r.URL.Path, n.path())
+}
 
 // isSchema is for the reads of MutatingAdmissionPolicy, which come every few seconds.
 func isSchema(r *http.Request) bool {
 	return r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/openapi/v3")
 }
 
-// clock compares the host's clock with this machine's: certificates are valid by both.
+// clock compares the cluster's clock with this machine's: certificates are valid by both.
 type clock struct {
 	mu   sync.Mutex
 	skew time.Duration
@@ -226,17 +228,17 @@ type clock struct {
 const tolerance = time.Minute
 
 func (c *clock) observe(date string, sent, received time.Time) {
-	host, err := http.ParseTime(date)
+	cluster, err := http.ParseTime(date)
 	if err != nil {
 		return
 	}
 	// The header has whole seconds, and was written between the two.
 	skew := time.Duration(0)
 	switch {
-	case host.Before(sent.Add(-time.Second)):
-		skew = host.Sub(sent)
-	case host.After(received):
-		skew = host.Sub(received)
+	case cluster.Before(sent.Add(-time.Second)):
+		skew = cluster.Sub(sent)
+	case cluster.After(received):
+		skew = cluster.Sub(received)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,4 +1,4 @@
-package host
+package cluster
 
 import (
 	"fmt"
@@ -26,10 +26,10 @@ func reviewBackoff() *wait.Backoff {
 	return &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
 }
 
-// openAuthentication makes what tells who sends a request: the host on behalf of others,
-// by headers; the owner of a client certificate or of a token that the host knows; or
-// anybody. Which of these are authorized to what is the host's business.
-func (h *Host) openAuthentication() error {
+// openAuthentication makes what tells who sends a request: the cluster on behalf of others,
+// by headers; the owner of a client certificate or of a token that the cluster knows; or
+// anybody. Which of these are authorized to what is the cluster's business.
+func (h *Cluster) openAuthentication() error {
 	o := h.config.Options
 	config := authenticatorfactory.DelegatingAuthenticatorConfig{
 		Anonymous:                &apiserver.AnonymousAuthConfig{Enabled: true},
@@ -60,7 +60,7 @@ func (h *Host) openAuthentication() error {
 	}
 	delegated, _, err := config.New()
 	if err != nil {
-		return fmt.Errorf("authentication by the host: %w", err)
+		return fmt.Errorf("authentication by the cluster: %w", err)
 	}
 	// Callers that were known a moment ago do not take upstream's way.
 	var all []authenticator.Request
@@ -79,9 +79,9 @@ func (h *Host) openAuthentication() error {
 	return nil
 }
 
-// authorities returns those in a file, or else those that the host names; nil if it is
+// authorities returns those in a file, or else those that the cluster names; nil if it is
 // not to be asked.
-func (h *Host) authorities(purpose, flag, file, key string) (dynamiccertificates.CAContentProvider, error) {
+func (h *Cluster) authorities(purpose, flag, file, key string) (dynamiccertificates.CAContentProvider, error) {
 	if file != "" {
 		provider, err := dynamiccertificates.NewDynamicCAContentFromFile(purpose, file)
 		if err != nil {
@@ -95,15 +95,15 @@ func (h *Host) authorities(purpose, flag, file, key string) (dynamiccertificates
 	}
 	provider, err := dynamiccertificates.NewDynamicCAFromConfigMapController(purpose, configNamespace, configName, key, h.authentication)
 	if err != nil {
-		return nil, fmt.Errorf("authorities from the host: %w", err)
+		return nil, fmt.Errorf("authorities from the cluster: %w", err)
 	}
 	h.runners = append(h.runners, provider)
 	return provider, nil
 }
 
-// openRequestHeaders makes the settings by which the host's headers are believed; nil
+// openRequestHeaders makes the settings by which the cluster's headers are believed; nil
 // if none are.
-func (h *Host) openRequestHeaders() (*authenticatorfactory.RequestHeaderConfig, error) {
+func (h *Cluster) openRequestHeaders() (*authenticatorfactory.RequestHeaderConfig, error) {
 	o := h.config.Options
 	authorities, err := h.authorities("request-header", "--requestheader-client-ca-file", o.RequestHeaderClientCAFile, requestHeaderCAKey)
 	if err != nil || authorities == nil {
@@ -114,7 +114,7 @@ func (h *Host) openRequestHeaders() (*authenticatorfactory.RequestHeaderConfig, 
 			CAContentProvider:  authorities,
 			AllowedClientNames: headerrequest.StaticStringSlice(o.RequestHeaderAllowedNames),
 			UsernameHeaders:    headers(o.RequestHeaderUsernameHeaders, "x-remote-user"),
-			// None unless they are given: a host of before Kubernetes 1.32 lets those of its
+			// None unless they are given: a cluster of before Kubernetes 1.32 lets those of its
 			// clients pass.
 			UIDHeaders:          headerrequest.StaticStringSlice(o.RequestHeaderUIDHeaders),
 			GroupHeaders:        headers(o.RequestHeaderGroupHeaders, "x-remote-group"),
@@ -135,7 +135,7 @@ func (h *Host) openRequestHeaders() (*authenticatorfactory.RequestHeaderConfig, 
 	}, nil
 }
 
-// requestHeaderCAKey is where the host says whose certificate its own requests carry.
+// requestHeaderCAKey is where the cluster says whose certificate its own requests carry.
 const requestHeaderCAKey = "requestheader-client-ca-file"
 
 func headers(given []string, usual string) headerrequest.StaticStringSlice {
@@ -145,8 +145,8 @@ func headers(given []string, usual string) headerrequest.StaticStringSlice {
 	return headerrequest.StaticStringSlice{usual}
 }
 
-// headersProblem is that the host's own requests would not be known as such.
-func (h *Host) headersProblem() error {
+// headersProblem is that the cluster's own requests would not be known as such.
+func (h *Cluster) headersProblem() error {
 	if h.requestHeaders == nil || h.config.Options.TolerateLookupFailure {
 		return nil
 	}
@@ -154,21 +154,21 @@ func (h *Host) headersProblem() error {
 	if read && len(h.requestHeaders.UsernameHeaders.Value()) > 0 {
 		return nil
 	}
-	return &unwell{fmt.Sprintf("the ConfigMap %s in %s of the host has no %s: the host does not aggregate servers", configName, configNamespace, requestHeaderCAKey)}
+	return &unwell{fmt.Sprintf("the ConfigMap %s in %s of the cluster has no %s: the cluster does not aggregate servers", configName, configNamespace, requestHeaderCAKey)}
 }
 
 // AuthenticateRequest tells who sends a request.
-func (h *Host) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
+func (h *Cluster) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
 	return h.authenticator.AuthenticateRequest(r)
 }
 
-// RequestHeaders are the headers by which the host says on whose behalf it sends a
+// RequestHeaders are the headers by which the cluster says on whose behalf it sends a
 // request, nil if there are none. They stay current while Run runs.
-func (h *Host) RequestHeaders() *authenticatorfactory.RequestHeaderConfig { return h.requestHeaders }
+func (h *Cluster) RequestHeaders() *authenticatorfactory.RequestHeaderConfig { return h.requestHeaders }
 
 // ClientCA are the authorities of all client certificates, nil if none are believed. It
 // stays current while Run runs.
-func (h *Host) ClientCA() dynamiccertificates.CAContentProvider { return h.clientCA }
+func (h *Cluster) ClientCA() dynamiccertificates.CAContentProvider { return h.clientCA }
 
 // clientCAs are all authorities of client certificates. Unlike upstream's union they take
 // listeners at any time, and are not run by the server that they are given to, but by

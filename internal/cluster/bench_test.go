@@ -1,4 +1,4 @@
-package host
+package cluster
 
 import (
 	"crypto/tls"
@@ -6,15 +6,15 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/annexapi/annex/internal/host/hosttest"
+	"github.com/annexapi/annex/internal/cluster/clustertest"
 	"github.com/annexapi/annex/internal/testwait"
 )
 
-// BenchmarkAuthentication is of a request that the host sends on, and of one by a client
+// BenchmarkAuthentication is of a request that the cluster sends on, and of one by a client
 // certificate of the cluster.
 func BenchmarkAuthentication(b *testing.B) {
-	host := hosttest.Start(b)
-	h, err := Open(Config{Options: Options{Kubeconfig: host.Kubeconfig()}, Server: "shop", InFlight: 10})
+	cluster := clustertest.Start(b)
+	h, err := Open(Config{Options: Options{Kubeconfig: cluster.Kubeconfig()}, Server: "shop", InFlight: 10})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -22,8 +22,8 @@ func BenchmarkAuthentication(b *testing.B) {
 	defer run(b, b.Context(), h)()
 	testwait.Until(b, "it is well", func() bool { return h.Problem() == nil })
 	for name, pair := range map[string]tls.Certificate{
-		"proxy":  host.RequestHeaderCA.Issue(b, "front-proxy-client"),
-		"client": host.ClientCA.Issue(b, "jane"),
+		"proxy":  cluster.RequestHeaderCA.Issue(b, "front-proxy-client"),
+		"client": cluster.ClientCA.Issue(b, "jane"),
 	} {
 		b.Run(name, func(b *testing.B) {
 			leaf, err := x509.ParseCertificate(pair.Certificate[0])

@@ -1,4 +1,4 @@
-package host
+package cluster
 
 import (
 	"context"
@@ -25,15 +25,15 @@ import (
 
 // The names of our plugins in metrics.
 const (
-	gateName  = "Host"
+	gateName  = "Cluster"
 	hooksName = "Hooks"
 )
 
-// Admission returns the whole admission of a server: nothing passes while the host does
-// not give what the server needs; then come the host's plugins, and last the server's own
+// Admission returns the whole admission of a server: nothing passes while the cluster does
+// not give what the server needs; then come the cluster's plugins, and last the server's own
 // hooks, which so see what is going to be stored. A mutation that asks for it is followed
 // by a second round through all of them. It is called once, before Run.
-func (h *Host) Admission(hooks admission.Interface) (admission.Interface, error) {
+func (h *Cluster) Admission(hooks admission.Interface) (admission.Interface, error) {
 	plugins := admission.NewPlugins()
 	lifecycle.Register(plugins)
 	mutating.Register(plugins)
@@ -55,13 +55,13 @@ func (h *Host) Admission(hooks admission.Interface) (admission.Interface, error)
 	initialize := initializer.New(h.core, h.dynamic, h.informers, h.all, utilfeature.DefaultFeatureGate, h.config.Version, h.stopped, h.mapper)
 	chain, err := plugins.NewFromPlugins(names, none, initialize, admission.Decorators{admission.DecoratorFunc(admissionmetrics.WithControllerMetrics)})
 	if err != nil {
-		return nil, fmt.Errorf("admission by the host: %w", err)
+		return nil, fmt.Errorf("admission by the cluster: %w", err)
 	}
 	return admissionmetrics.WithStepMetrics(chain), nil
 }
 
 // gate refuses everything while a check could not be made.
-type gate struct{ host *Host }
+type gate struct{ cluster *Cluster }
 
 var _ admission.MutationInterface = gate{}
 
@@ -69,15 +69,15 @@ func (gate) Handles(admission.Operation) bool { return true }
 
 // Admit changes nothing. It is in the mutating phase because that comes first.
 func (g gate) Admit(context.Context, admission.Attributes, admission.ObjectInterfaces) error {
-	if err := g.host.Problem(); err != nil {
+	if err := g.cluster.Problem(); err != nil {
 		return apierrors.NewServiceUnavailable(err.Error())
 	}
 	return nil
 }
 
-// HasNamespace returns nil if the host has the namespace and does not delete it, for
+// HasNamespace returns nil if the cluster has the namespace and does not delete it, for
 // objects that come in beside requests. If namespaces are not looked after, all exist.
-func (h *Host) HasNamespace(ctx context.Context, name string) error {
+func (h *Cluster) HasNamespace(ctx context.Context, name string) error {
 	if in, _ := Enabled(h.config.Options); !slices.Contains(in, lifecycle.PluginName) {
 		return nil
 	}
@@ -86,10 +86,10 @@ func (h *Host) HasNamespace(ctx context.Context, name string) error {
 	}
 	ns, err := h.core.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return fmt.Errorf("namespace %s of the host: %w", name, err)
+		return fmt.Errorf("namespace %s of the cluster: %w", name, err)
 	}
 	if ns.Status.Phase == corev1.NamespaceTerminating {
-		return fmt.Errorf("the host is deleting the namespace %s", name)
+		return fmt.Errorf("the cluster is deleting the namespace %s", name)
 	}
 	return nil
 }

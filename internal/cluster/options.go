@@ -1,4 +1,4 @@
-package host
+package cluster
 
 import (
 	"errors"
@@ -43,7 +43,7 @@ type Options = struct {
 	LeaseNamespace                  string
 }
 
-// Plugins are the admission plugins that take the host's objects, in the order in which
+// Plugins are the admission plugins that take the cluster's objects, in the order in which
 // upstream's aggregated servers run them.
 func Plugins() []string {
 	return []string{lifecycle.PluginName, mutating.PluginName, mutatingwebhook.PluginName, validating.PluginName, validatingwebhook.PluginName}
@@ -90,7 +90,7 @@ func Check(o Options) error {
 		{"--requestheader-extra-headers-prefix", o.RequestHeaderExtraHeadersPrefix},
 	} {
 		if len(header.values) > 0 && o.RequestHeaderClientCAFile == "" {
-			return fmt.Errorf("%s is given without --requestheader-client-ca-file: without that file the host says all about request headers", header.flag)
+			return fmt.Errorf("%s is given without --requestheader-client-ca-file: without that file the cluster says all about request headers", header.flag)
 		}
 		for _, value := range header.values {
 			if strings.TrimSpace(value) == "" {
@@ -99,7 +99,7 @@ func Check(o Options) error {
 		}
 	}
 	if uids := o.RequestHeaderUIDHeaders; len(uids) > 0 && !slices.ContainsFunc(uids, func(h string) bool { return strings.EqualFold(h, "X-Remote-Uid") }) {
-		return errors.New("--requestheader-uid-headers lacks X-Remote-Uid, which is what the host sends")
+		return errors.New("--requestheader-uid-headers lacks X-Remote-Uid, which is what the cluster sends")
 	}
 	for _, ttl := range []struct {
 		flag  string
@@ -159,7 +159,7 @@ const (
 	authorizationFlag  = "--authorization-kubeconfig"
 )
 
-// configs are the ways to the host, by what they are used for.
+// configs are the ways to the cluster, by what they are used for.
 type configs struct {
 	core, authentication, authorization *rest.Config
 }

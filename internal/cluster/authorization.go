@@ -1,4 +1,4 @@
-package host
+package cluster
 
 import (
 	"fmt"
@@ -17,8 +17,8 @@ func OpenPaths() []string {
 }
 
 // openAuthorization makes what tells what a caller may do: members of system:masters
-// everything, everybody the open paths, and of the rest the host is asked.
-func (h *Host) openAuthorization() error {
+// everything, everybody the open paths, and of the rest the cluster is asked.
+func (h *Cluster) openAuthorization() error {
 	o := h.config.Options
 	paths := o.AlwaysAllowPaths
 	if paths == nil {
@@ -39,7 +39,7 @@ func (h *Host) openAuthorization() error {
 		WebhookRetryBackoff:       reviewBackoff(),
 	}.New()
 	if err != nil {
-		return fmt.Errorf("authorization by the host: %w", err)
+		return fmt.Errorf("authorization by the cluster: %w", err)
 	}
 	if h.open, err = union.New(open...); err != nil {
 		return fmt.Errorf("authorization: %w", err)
@@ -52,7 +52,7 @@ func (h *Host) openAuthorization() error {
 }
 
 // Authorizer tells what callers may do.
-func (h *Host) Authorizer() authorizer.Authorizer { return h.all }
+func (h *Cluster) Authorizer() authorizer.Authorizer { return h.all }
 
-// Open tells what callers may do without the host being asked.
-func (h *Host) Open() authorizer.Authorizer { return h.open }
+// Open tells what callers may do without the cluster being asked.
+func (h *Cluster) Open() authorizer.Authorizer { return h.open }

@@ -1,17 +1,17 @@
-// Package host is what an aggregated server reads from the kube-apiserver in front of
-// it, its host, and asks of it: who sends a request, what the sender may do, whether
+// Package cluster is what an aggregated server reads from the kube-apiserver in front of
+// it, its cluster, and asks of it: who sends a request, what the sender may do, whether
 // namespaces live, which webhooks and policies a write has to pass, and how requests
 // share the server.
 //
 // The parts are upstream's. What is ours is that nothing of it is taken for granted: the
-// server starts when the host cannot be reached or does not permit something, and finds
+// server starts when the cluster cannot be reached or does not permit something, and finds
 // out by the answers. Until all that it needs is there, it is not ready and refuses
 // writes, and says which permission is missing; no check is ever skipped, and nothing has
 // to be restarted when the permission comes.
 //
 // Reads are repeated below client-go, in the transport (observer): the caches wait
 // instead of failing, and what is wrong is logged once instead of by each of them.
-package host
+package cluster
 
 import (
 	"context"
@@ -40,12 +40,12 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Config is what a Host is made of.
+// Config is what a Cluster is made of.
 type Config struct {
 	Options Options
 	// Server names the server in what it says: "NAME manifests" prints bindings.
 	Server string
-	// ClientCAFile holds authorities of client certificates. It replaces the host's.
+	// ClientCAFile holds authorities of client certificates. It replaces the cluster's.
 	ClientCAFile string
 	// Version is the Kubernetes version that admission plugins see.
 	Version compatibility.EffectiveVersion
@@ -55,8 +55,8 @@ type Config struct {
 	InFlight int
 }
 
-// Host is a server's host. Its methods may be called concurrently.
-type Host struct {
+// Cluster is a server's cluster. Its methods may be called concurrently.
+type Cluster struct {
 	config   Config
 	url      string
 	way      *rest.Config
@@ -89,9 +89,9 @@ type runner interface {
 	Run(ctx context.Context, workers int)
 }
 
-// Open reads the kubeconfigs and files, and asks the host nothing yet. Close must be
+// Open reads the kubeconfigs and files, and asks the cluster nothing yet. Close must be
 // called, after Run if that was called.
-func Open(c Config) (*Host, error) {
+func Open(c Config) (*Cluster, error) {
 	if err := Check(c.Options); err != nil {
 		return nil, err
 	}
@@ -99,11 +99,11 @@ func Open(c Config) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &Host{config: c, url: ways.core.Host, way: ways.core, stopped: make(chan struct{}), wake: make(chan struct{}, 1)}
+	h := &Cluster{config: c, url: ways.core.Host, way: ways.core, stopped: make(chan struct{}), wake: make(chan struct{}, 1)}
 	h.clock.tell = func(skew time.Duration) {
-		klog.Background().Error(nil, "The host's clock and this one are far apart: certificates that are new or about to expire are refused", "skew", skew.Round(time.Second))
+		klog.Background().Error(nil, "The cluster's clock and this one are far apart: certificates that are new or about to expire are refused", "skew", skew.Round(time.Second))
 	}
-	for _, need := range Needs(c.Options, c.ClientCAFile) {
+	for _, need := range Requirements(c.Options, c.ClientCAFile) {
 		h.contacts = append(h.contacts, &contact{need: need, changed: h.change, failed: make(chan struct{}, 1)})
 	}
 	h.failures.Add(1) // nothing has been asked
@@ -131,8 +131,8 @@ func Open(c Config) (*Host, error) {
 }
 
 // connect makes the clients. They do not limit themselves: the server answers no faster
-// than its host does.
-func (h *Host) connect(ways configs) error {
+// than its cluster does.
+func (h *Cluster) connect(ways configs) error {
 	ways.authorization.Timeout = reviewTimeout
 	for _, client := range []struct {
 		to  **clientset
@@ -141,18 +141,18 @@ func (h *Host) connect(ways configs) error {
 		client.way.QPS = -1
 		known, err := rest.HTTPClientFor(client.way)
 		if err != nil {
-			return fmt.Errorf("client for the host %s: %w", client.way.Host, err)
+			return fmt.Errorf("client for the cluster %s: %w", client.way.Host, err)
 		}
 		// The observer is above what adds credentials, so that a read that it repeats for
 		// hours does not come with those of hours ago.
 		observed := *known
 		observed.Transport = observer{known.Transport, h}
 		if *client.to, err = newClientset(client.way, &observed); err != nil {
-			return fmt.Errorf("client for the host %s: %w", client.way.Host, err)
+			return fmt.Errorf("client for the cluster %s: %w", client.way.Host, err)
 		}
 		if client.way == ways.core {
 			if h.dynamic, err = dynamic.NewForConfigAndClient(client.way, &observed); err != nil {
-				return fmt.Errorf("client for the host %s: %w", client.way.Host, err)
+				return fmt.Errorf("client for the cluster %s: %w", client.way.Host, err)
 			}
 		}
 	}
@@ -161,7 +161,7 @@ func (h *Host) connect(ways configs) error {
 }
 
 // Close ends what Open started.
-func (h *Host) Close() {
+func (h *Cluster) Close() {
 	h.stopOnce.Do(func() { close(h.stopped) })
 	if h.ran.Load() {
 		return
@@ -179,12 +179,12 @@ func (h *Host) Close() {
 	}
 }
 
-// Run keeps what was read of the host current until the context ends.
-func (h *Host) Run(ctx context.Context) {
+// Run keeps what was read of the cluster current until the context ends.
+func (h *Cluster) Run(ctx context.Context) {
 	h.ran.Store(true)
 	var all sync.WaitGroup
 	defer all.Wait()
-	// They would call it an error to be stopped before the host has answered.
+	// They would call it an error to be stopped before the cluster has answered.
 	silent := klog.NewContext(ctx, logr.Discard())
 	for _, r := range h.runners {
 		all.Go(func() { r.Run(silent, 1) })
@@ -213,7 +213,7 @@ func (h *Host) Run(ctx context.Context) {
 	h.report(ctx)
 }
 
-// ask asks for a review until the host answers, and again whenever it did not.
+// ask asks for a review until the cluster answers, and again whenever it did not.
 func (c *contact) ask(ctx context.Context, review func(context.Context)) {
 	for delay := firstRetry; ; {
 		asking, cancel := context.WithTimeout(ctx, reviewTimeout)
@@ -239,7 +239,7 @@ func (c *contact) ask(ctx context.Context, review func(context.Context)) {
 }
 
 // change notes that Problem may have another answer.
-func (h *Host) change() {
+func (h *Cluster) change() {
 	h.failures.Add(1)
 	select {
 	case h.wake <- struct{}{}:
@@ -248,7 +248,7 @@ func (h *Host) change() {
 }
 
 // report logs what is wrong, once for each thing, and when all is well again.
-func (h *Host) report(ctx context.Context) {
+func (h *Cluster) report(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	last, flow := "", true
 	for {
@@ -269,15 +269,15 @@ func (h *Host) report(ctx context.Context) {
 		switch kind := kindOf(problem); {
 		case kind == last:
 		case problem == nil:
-			logger.Info("The host gives all that the server needs", "host", h.url)
+			logger.Info("The cluster gives all that the server needs", "cluster", h.url)
 			last = kind
 		default:
-			logger.Error(problem, "Not ready: the host does not give what the server needs; trying again", "host", h.url)
+			logger.Error(problem, "Not ready: the cluster does not give what the server needs; trying again", "cluster", h.url)
 			last = kind
 		}
 		if ok := !h.flowTroubled(); ok != flow {
 			if flow = ok; !ok {
-				logger.Error(nil, "Priority and fairness is left out: the host does not permit list and watch on "+flowSchemas.GroupResource().String()+" and "+priorityLevels.Resource, "host", h.url)
+				logger.Error(nil, "Priority and fairness is left out: the cluster does not permit list and watch on "+flowSchemas.GroupResource().String()+" and "+priorityLevels.Resource, "cluster", h.url)
 			}
 		}
 		if errors.As(problem, new(*unwell)) {
@@ -289,7 +289,7 @@ func (h *Host) report(ctx context.Context) {
 // kindOf is the problem without what differs from one try to the next.
 func kindOf(problem error) string {
 	if u := (*unreachable)(nil); errors.As(problem, &u) {
-		return "unreachable " + u.host
+		return "unreachable " + u.cluster
 	}
 	if problem == nil {
 		return ""
@@ -297,21 +297,21 @@ func kindOf(problem error) string {
 	return problem.Error()
 }
 
-// Problem is nil if the server has all that it needs of its host. If not, it may not
+// Problem is nil if the server has all that it needs of its cluster. If not, it may not
 // write, and the error says, for everybody, what is missing.
-func (h *Host) Problem() error {
+func (h *Cluster) Problem() error {
 	at := h.failures.Load()
 	if h.wellSince.Load() == at {
 		return nil
 	}
-	var lacks []Need
+	var lacks []Requirement
 	var others []error
 	for _, c := range h.contacts {
 		if c.need.Optional {
 			continue
 		}
 		err := c.err()
-		if missing := (*lacking)(nil); errors.As(err, &missing) {
+		if missing := (*forbiddenError)(nil); errors.As(err, &missing) {
 			lacks = append(lacks, missing.need)
 		} else if err != nil {
 			others = append(others, err)
@@ -324,7 +324,7 @@ func (h *Host) Problem() error {
 	}
 	switch {
 	case len(lacks) > 0:
-		return h.lacking(lacks)
+		return h.forbiddenError(lacks)
 	case len(others) > 0:
 		return others[0]
 	}
@@ -335,8 +335,8 @@ func (h *Host) Problem() error {
 	return nil
 }
 
-// lacking names the permissions that are missing, and what gives them.
-func (h *Host) lacking(needs []Need) error {
+// forbiddenError names the permissions that are missing, and what gives them.
+func (h *Cluster) forbiddenError(needs []Requirement) error {
 	var given, others []string
 	for _, n := range needs {
 		switch {
@@ -351,32 +351,32 @@ func (h *Host) lacking(needs []Need) error {
 		parts = append(parts, "a binding to the "+strings.Join(given, " and to the "))
 	}
 	parts = append(parts, others...)
-	return fmt.Errorf("the host does not permit what the server needs; missing: %s; `%s manifests` prints the bindings", strings.Join(parts, ", "), h.config.Server)
+	return fmt.Errorf("the cluster does not permit what the server needs; missing: %s; `%s manifests` prints the bindings", strings.Join(parts, ", "), h.config.Server)
 }
 
-// Unanswerable is nil if the host can be asked what callers may do. If not, only what
+// AuthorizationUnavailable is nil if the cluster can be asked what callers may do. If not, only what
 // Open allows may pass.
-func (h *Host) Unanswerable() error {
+func (h *Cluster) AuthorizationUnavailable() error {
 	for _, c := range h.contacts {
 		if c.need.GroupVersionResource != accessReviews {
 			continue
 		}
 		err := c.err()
-		if missing := (*lacking)(nil); errors.As(err, &missing) {
-			return h.lacking([]Need{missing.need})
+		if missing := (*forbiddenError)(nil); errors.As(err, &missing) {
+			return h.forbiddenError([]Requirement{missing.need})
 		}
 		return err
 	}
 	return nil
 }
 
-// ClockSkew is by how much the host's clock is ahead of this one, by the answers, or 0 if
+// ClockSkew is by how much the cluster's clock is ahead of this one, by the answers, or 0 if
 // it cannot be told apart.
-func (h *Host) ClockSkew() time.Duration { return h.clock.current() }
+func (h *Cluster) ClockSkew() time.Duration { return h.clock.current() }
 
-// ClientConfig returns a configuration for other clients of the host, which fail as they
+// ClientConfig returns a configuration for other clients of the cluster, which fail as they
 // fail. Each call returns a copy.
-func (h *Host) ClientConfig() *rest.Config { return rest.CopyConfig(h.way) }
+func (h *Cluster) ClientConfig() *rest.Config { return rest.CopyConfig(h.way) }
 
-// URL is where the host is.
-func (h *Host) URL() string { return h.url }
+// URL is where the cluster is.
+func (h *Cluster) URL() string { return h.url }

@@ -1,4 +1,4 @@
-package hostcerts
+package servingcert
 
 import (
 	"bytes"

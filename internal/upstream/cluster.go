@@ -14,12 +14,12 @@ import (
 	flowcontrolrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 )
 
-// withAnswers refuses with 503 what only the host could authorize while it cannot be
+// withAnswers refuses with 503 what only the cluster could authorize while it cannot be
 // asked. Without it, each such request would wait for several tries, and get a 500 that
 // does not say what is missing.
-func withAnswers(handler http.Handler, host Host, c *server.Config) http.Handler {
+func withAnswers(handler http.Handler, cluster Cluster, c *server.Config) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		problem := host.Unanswerable()
+		problem := cluster.AuthorizationUnavailable()
 		if problem == nil {
 			handler.ServeHTTP(w, r)
 			return
@@ -29,7 +29,7 @@ func withAnswers(handler http.Handler, host Host, c *server.Config) http.Handler
 			responsewriters.InternalError(w, r, err)
 			return
 		}
-		if decision, _, _ := host.Open().Authorize(r.Context(), attributes); decision == authorizer.DecisionAllow {
+		if decision, _, _ := cluster.Open().Authorize(r.Context(), attributes); decision == authorizer.DecisionAllow {
 			handler.ServeHTTP(w, r)
 			return
 		}
@@ -41,9 +41,9 @@ func withAnswers(handler http.Handler, host Host, c *server.Config) http.Handler
 	})
 }
 
-// withLimits bounds the requests in flight: by the host's priority levels as long as they
+// withLimits bounds the requests in flight: by the cluster's priority levels as long as they
 // are known, else by their number.
-func withLimits(handler http.Handler, host Host, c *server.Config) http.Handler {
+func withLimits(handler http.Handler, cluster Cluster, c *server.Config) http.Handler {
 	counted := serverfilters.WithMaxInFlightLimit(handler, c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight, c.LongRunningFunc)
 	if c.FlowControl == nil {
 		return counted
@@ -52,7 +52,7 @@ func withLimits(handler http.Handler, host Host, c *server.Config) http.Handler 
 		flowcontrolrequest.DefaultWorkEstimatorConfig(), c.FlowControl.GetMaxSeats)
 	queued := serverfilters.WithPriorityAndFairness(handler, c.LongRunningFunc, c.FlowControl, estimate, c.RequestTimeout/4)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if host.FlowControlled() {
+		if cluster.FlowControlled() {
 			queued.ServeHTTP(w, r)
 			return
 		}

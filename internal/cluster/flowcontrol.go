@@ -1,16 +1,16 @@
-package host
+package cluster
 
 import (
 	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
 )
 
-// FlowControl queues requests by the host's flow schemas and priority levels, nil if that
+// FlowControl queues requests by the cluster's flow schemas and priority levels, nil if that
 // is off.
-func (h *Host) FlowControl() utilflowcontrol.Interface { return h.flowControl }
+func (h *Cluster) FlowControl() utilflowcontrol.Interface { return h.flowControl }
 
-// FlowControlled says whether the host's flow schemas and priority levels are known. As
+// FlowControlled says whether the cluster's flow schemas and priority levels are known. As
 // long as they are not, requests are only counted.
-func (h *Host) FlowControlled() bool {
+func (h *Cluster) FlowControlled() bool {
 	if h.flowControl == nil {
 		return false
 	}
@@ -22,13 +22,13 @@ func (h *Host) FlowControlled() bool {
 	return true
 }
 
-// flowTroubled says whether the host refuses them.
-func (h *Host) flowTroubled() bool {
+// flowTroubled says whether the cluster refuses them.
+func (h *Cluster) flowTroubled() bool {
 	for _, c := range h.contacts {
 		if c.need.GroupVersionResource != flowSchemas && c.need.GroupVersionResource != priorityLevels {
 			continue
 		}
-		if _, ok := c.err().(*lacking); ok {
+		if _, ok := c.err().(*forbiddenError); ok {
 			return true
 		}
 	}

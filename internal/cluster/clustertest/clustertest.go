@@ -1,7 +1,7 @@
-// Package hosttest is a host for tests of aggregated servers: as much of a
+// Package clustertest is a cluster for tests of aggregated servers: as much of a
 // kube-apiserver as they read and ask, in this process, with permissions that tests take
 // and give. What a real one does is tested in a module of its own.
-package hosttest
+package clustertest
 
 import (
 	"crypto/tls"
@@ -40,14 +40,14 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Host is a running host. Its methods may be called concurrently.
-type Host struct {
+// Cluster is a running cluster. Its methods may be called concurrently.
+type Cluster struct {
 	t       testing.TB
 	address string
 	server  *httptest.Server
 	serving tls.Certificate
 	own     *Authority
-	// RequestHeaderCA and ClientCA issue the certificates that the host believes.
+	// RequestHeaderCA and ClientCA issue the certificates that the cluster believes.
 	RequestHeaderCA, ClientCA *Authority
 
 	writing    sync.Mutex
@@ -72,20 +72,20 @@ type event struct {
 	object    json.RawMessage
 }
 
-// Start runs a host until the test is done. It permits everything, knows the namespace
+// Start runs a cluster until the test is done. It permits everything, knows the namespace
 // default, and says in the usual ConfigMap how it authenticates.
-func Start(t testing.TB) *Host {
+func Start(t testing.TB) *Cluster {
 	t.Helper()
 	return StartAt(t, time.Now())
 }
 
-// StartAt is Start of a host whose clock says now, and whose certificates are as new.
-func StartAt(t testing.TB, now time.Time) *Host {
+// StartAt is Start of a cluster whose clock says now, and whose certificates are as new.
+func StartAt(t testing.TB, now time.Time) *Cluster {
 	t.Helper()
 	ahead := time.Until(now)
-	h := &Host{
+	h := &Cluster{
 		t:               t,
-		own:             NewAuthority(t, "host", now),
+		own:             NewAuthority(t, "cluster", now),
 		RequestHeaderCA: NewAuthority(t, "request-header", now),
 		ClientCA:        NewAuthority(t, "client", now),
 		changed:         make(chan struct{}),
@@ -105,7 +105,7 @@ func StartAt(t testing.TB, now time.Time) *Host {
 }
 
 // Configure writes the ConfigMap extension-apiserver-authentication, after change.
-func (h *Host) Configure(change func(data map[string]string)) {
+func (h *Cluster) Configure(change func(data map[string]string)) {
 	config := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "extension-apiserver-authentication"},
 		Data: map[string]string{
@@ -124,8 +124,8 @@ func (h *Host) Configure(change func(data map[string]string)) {
 	h.Put(config)
 }
 
-// Up has the host answer, again on the same port after Down.
-func (h *Host) Up() {
+// Up has the cluster answer, again on the same port after Down.
+func (h *Cluster) Up() {
 	h.t.Helper()
 	address := h.address
 	if address == "" {
@@ -148,7 +148,7 @@ func (h *Host) Up() {
 }
 
 // Down has nobody listen there any more.
-func (h *Host) Down() {
+func (h *Cluster) Down() {
 	h.mu.Lock()
 	server := h.server
 	h.server = nil
@@ -161,7 +161,7 @@ func (h *Host) Down() {
 }
 
 // endWatches ends all watches.
-func (h *Host) endWatches() {
+func (h *Cluster) endWatches() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, end := range h.watches {
@@ -169,14 +169,14 @@ func (h *Host) endWatches() {
 	}
 }
 
-// Kubeconfig writes one for a service account of the host, and returns its path.
-func (h *Host) Kubeconfig() string {
+// Kubeconfig writes one for a service account of the cluster, and returns its path.
+func (h *Cluster) Kubeconfig() string {
 	h.t.Helper()
 	config := clientcmdapi.NewConfig()
-	config.Clusters["host"] = &clientcmdapi.Cluster{Server: "https://" + h.address, CertificateAuthorityData: h.own.PEM}
+	config.Clusters["cluster"] = &clientcmdapi.Cluster{Server: "https://" + h.address, CertificateAuthorityData: h.own.PEM}
 	config.AuthInfos["server"] = &clientcmdapi.AuthInfo{Token: "server"}
-	config.Contexts["host"] = &clientcmdapi.Context{Cluster: "host", AuthInfo: "server"}
-	config.CurrentContext = "host"
+	config.Contexts["cluster"] = &clientcmdapi.Context{Cluster: "cluster", AuthInfo: "server"}
+	config.CurrentContext = "cluster"
 	path := filepath.Join(h.t.TempDir(), "kubeconfig")
 	if err := clientcmd.WriteToFile(*config, path); err != nil {
 		h.t.Fatal(err)
@@ -185,7 +185,7 @@ func (h *Host) Kubeconfig() string {
 }
 
 // Forbid takes the permission for resources, such as namespaces, and ends their watches.
-func (h *Host) Forbid(resources ...string) {
+func (h *Cluster) Forbid(resources ...string) {
 	h.mu.Lock()
 	for _, r := range resources {
 		h.forbidden[r] = true
@@ -195,7 +195,7 @@ func (h *Host) Forbid(resources ...string) {
 }
 
 // Permit gives it back.
-func (h *Host) Permit(resources ...string) {
+func (h *Cluster) Permit(resources ...string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, r := range resources {
@@ -203,30 +203,30 @@ func (h *Host) Permit(resources ...string) {
 	}
 }
 
-// Know has the host know a token.
-func (h *Host) Know(token string, info authenticationv1.UserInfo) {
+// Know has the cluster know a token.
+func (h *Cluster) Know(token string, info authenticationv1.UserInfo) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.tokens[token] = info
 }
 
 // Allow says what callers may do; everything if it is not called.
-func (h *Host) Allow(allow func(authorizationv1.SubjectAccessReviewSpec) bool) {
+func (h *Cluster) Allow(allow func(authorizationv1.SubjectAccessReviewSpec) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.allow = allow
 }
 
-// Reviews is how often the host was asked about a token or a caller, by resource, not
+// Reviews is how often the cluster was asked about a token or a caller, by resource, not
 // counting questions without either, or about a Lease.
-func (h *Host) Reviews(resource string) int {
+func (h *Cluster) Reviews(resource string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.reviews[resource]
 }
 
-// Aggregate has the host send requests for everything that is not its own to a server.
-func (h *Host) Aggregate(server string) {
+// Aggregate has the cluster send requests for everything that is not its own to a server.
+func (h *Cluster) Aggregate(server string) {
 	h.t.Helper()
 	target, err := url.Parse(server)
 	if err != nil {
@@ -246,18 +246,18 @@ func (h *Host) Aggregate(server string) {
 	h.aggregated = proxy
 }
 
-// FrontProxy is the transport with which the host sends requests on.
-func (h *Host) FrontProxy() *http.Transport {
+// FrontProxy is the transport with which the cluster sends requests on.
+func (h *Cluster) FrontProxy() *http.Transport {
 	return h.RequestHeaderCA.Transport(h.t, "front-proxy-client")
 }
 
 // Put creates or replaces an object.
-func (h *Host) Put(object runtime.Object) { h.record("", object) }
+func (h *Cluster) Put(object runtime.Object) { h.record("", object) }
 
 // Delete deletes it.
-func (h *Host) Delete(object runtime.Object) { h.record(watch.Deleted, object) }
+func (h *Cluster) Delete(object runtime.Object) { h.record(watch.Deleted, object) }
 
-func (h *Host) record(kind watch.EventType, object runtime.Object) {
+func (h *Cluster) record(kind watch.EventType, object runtime.Object) {
 	h.t.Helper()
 	kinds, _, err := scheme.Scheme.ObjectKinds(object)
 	if err != nil {
@@ -291,7 +291,7 @@ func (h *Host) record(kind watch.EventType, object runtime.Object) {
 func (e event) key() string { return e.resource.String() + "/" + e.namespace + "/" + e.name }
 
 // current is the newest event of every object that there is.
-func (h *Host) current() map[string]event {
+func (h *Cluster) current() map[string]event {
 	now := map[string]event{}
 	for _, e := range h.log {
 		if e.kind == watch.Deleted {
@@ -305,7 +305,7 @@ func (h *Host) current() map[string]event {
 
 var paths = request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
 
-func (h *Host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h *Cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Date", h.date().UTC().Format(http.TimeFormat))
 	info, err := paths.NewRequestInfo(r)
 	if err != nil {
@@ -359,7 +359,7 @@ func answer(w http.ResponseWriter, code int, body any) {
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-func (h *Host) reviewToken(w http.ResponseWriter, r *http.Request) {
+func (h *Cluster) reviewToken(w http.ResponseWriter, r *http.Request) {
 	review := authenticationv1.TokenReview{}
 	if err := json.NewDecoder(r.Body).Decode(&review); err != nil || review.Spec.Token == "" {
 		refuse(w, apierrors.NewBadRequest("token is required"))
@@ -373,7 +373,7 @@ func (h *Host) reviewToken(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusCreated, review)
 }
 
-func (h *Host) reviewAccess(w http.ResponseWriter, r *http.Request) {
+func (h *Cluster) reviewAccess(w http.ResponseWriter, r *http.Request) {
 	review := authorizationv1.SubjectAccessReview{}
 	if err := json.NewDecoder(r.Body).Decode(&review); err != nil || review.Spec.ResourceAttributes == nil && review.Spec.NonResourceAttributes == nil {
 		refuse(w, apierrors.NewInvalid(schema.GroupKind{Kind: "SubjectAccessReview"}, "", nil))
@@ -387,7 +387,7 @@ func (h *Host) reviewAccess(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusCreated, review)
 }
 
-func (h *Host) get(w http.ResponseWriter, info *request.RequestInfo, resource schema.GroupResource) {
+func (h *Cluster) get(w http.ResponseWriter, info *request.RequestInfo, resource schema.GroupResource) {
 	h.mu.Lock()
 	e, ok := h.current()[event{resource: resource, namespace: namespaceOf(info), name: info.Name}.key()]
 	h.mu.Unlock()
@@ -399,7 +399,7 @@ func (h *Host) get(w http.ResponseWriter, info *request.RequestInfo, resource sc
 }
 
 // write is for leases, of which one writer at a time must win.
-func (h *Host) write(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, resource schema.GroupResource) {
+func (h *Cluster) write(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, resource schema.GroupResource) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		refuse(w, apierrors.NewBadRequest(err.Error()))
@@ -433,11 +433,11 @@ func namespaceOf(info *request.RequestInfo) string {
 	return info.Namespace
 }
 
-func (h *Host) selected(e event, info *request.RequestInfo, resource schema.GroupResource) bool {
+func (h *Cluster) selected(e event, info *request.RequestInfo, resource schema.GroupResource) bool {
 	return e.resource == resource && e.namespace == namespaceOf(info) && (info.Name == "" || info.Name == e.name)
 }
 
-func (h *Host) list(w http.ResponseWriter, info *request.RequestInfo, resource schema.GroupResource) {
+func (h *Cluster) list(w http.ResponseWriter, info *request.RequestInfo, resource schema.GroupResource) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	items := []json.RawMessage{}
@@ -452,7 +452,7 @@ func (h *Host) list(w http.ResponseWriter, info *request.RequestInfo, resource s
 	})
 }
 
-func (h *Host) watch(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, resource schema.GroupResource) {
+func (h *Cluster) watch(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, resource schema.GroupResource) {
 	ended := make(chan struct{})
 	h.mu.Lock()
 	id := len(h.watches)
@@ -501,7 +501,7 @@ func (h *Host) watch(w http.ResponseWriter, r *http.Request, info *request.Reque
 }
 
 // bookmark ends the initial events of a watch.
-func (h *Host) bookmark(info *request.RequestInfo) any {
+func (h *Cluster) bookmark(info *request.RequestInfo) any {
 	kind := ""
 	gv := schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}
 	for gvk := range scheme.Scheme.AllKnownTypes() {
@@ -540,14 +540,14 @@ func encodePEM(kind string, der []byte) []byte {
 }
 
 // Plain is the transport of a client without a certificate, which believes every server.
-func (h *Host) Plain() *http.Transport {
+func (h *Cluster) Plain() *http.Transport {
 	transport := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	h.t.Cleanup(transport.CloseIdleConnections)
 	return transport
 }
 
 // Serve runs a handler, such as a webhook, until the test is done.
-func (h *Host) Serve(handler http.Handler) (url string, ca []byte) {
+func (h *Cluster) Serve(handler http.Handler) (url string, ca []byte) {
 	server := httptest.NewUnstartedServer(handler)
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{h.own.Issue(h.t, "127.0.0.1")}}
 	server.StartTLS()

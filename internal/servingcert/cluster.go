@@ -1,4 +1,4 @@
-package hostcerts
+package servingcert
 
 import (
 	"context"
@@ -39,7 +39,7 @@ const (
 type Place struct{ Namespace, Secret, Lease, Workload string }
 
 // New returns a keeper of a certificate, which serves one that nobody believes until Run
-// has read the Secret. It asks nothing of the host yet.
+// has read the Secret. It asks nothing of the cluster yet.
 func New(config *rest.Config, place Place, options Options) (*Keeper, error) {
 	client, err := corev1client.NewForConfig(config)
 	if err != nil {
@@ -89,7 +89,7 @@ func (c *cluster) run(ctx context.Context, k *Keeper) error {
 			}
 		}
 	})
-	// It says every other second that it does not reach the host; Check says that once.
+	// It says every other second that it does not reach the cluster; Check says that once.
 	quiet := klog.NewContext(ctx, logr.Discard())
 	for ctx.Err() == nil {
 		elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
@@ -144,7 +144,7 @@ func (c *cluster) get(ctx context.Context, into any, path ...string) error {
 		return err
 	}
 	if err := json.Unmarshal(raw, into); err != nil {
-		return fmt.Errorf("read the host's answer: %w", err)
+		return fmt.Errorf("read the cluster's answer: %w", err)
 	}
 	return nil
 }

@@ -18,42 +18,42 @@ import (
 // aggregatedFlag is the switch between a server's two lives.
 const aggregatedFlag = "aggregated"
 
-// hostFlags say what an aggregated server has to do with its cluster. They have
+// clusterFlags say what an aggregated server has to do with its cluster. They have
 // upstream's names.
-func hostFlags(flags *pflag.FlagSet, options *Options) {
-	host := &options.Host
+func clusterFlags(flags *pflag.FlagSet, options *Options) {
+	cluster := &options.Cluster
 	flags.BoolVar(&options.Aggregated, aggregatedFlag, false, "be a part of a cluster: kube-apiserver sends requests, and is asked about callers, namespaces and policies (default: true in a pod that has a service account)")
-	flags.StringVar(&host.Kubeconfig, "kubeconfig", "", "the cluster that the server is a part of (default: the pod's)")
-	flags.StringVar(&host.AuthenticationKubeconfig, "authentication-kubeconfig", "", "the cluster that is asked who callers are (default: that of --kubeconfig)")
-	flags.StringVar(&host.AuthorizationKubeconfig, "authorization-kubeconfig", "", "the cluster that is asked what callers may do (default: that of --kubeconfig)")
-	flags.BoolVar(&host.SkipLookup, "authentication-skip-lookup", false, "believe the certificates of files only, not those that the cluster's ConfigMap extension-apiserver-authentication names")
-	flags.BoolVar(&host.TolerateLookupFailure, "authentication-tolerate-lookup-failure", false, "be ready although that ConfigMap cannot be read; callers known by it only are anonymous or refused then")
-	flags.StringVar(&host.RequestHeaderClientCAFile, "requestheader-client-ca-file", "", "authorities of the certificate with which request headers name the caller (PEM; default: the cluster's)")
-	flags.StringSliceVar(&host.RequestHeaderAllowedNames, "requestheader-allowed-names", nil, "common names that this certificate may have (default: any)")
-	flags.StringSliceVar(&host.RequestHeaderUsernameHeaders, "requestheader-username-headers", nil, "headers that hold the caller's name (default: X-Remote-User)")
-	flags.StringSliceVar(&host.RequestHeaderUIDHeaders, "requestheader-uid-headers", nil, "headers that hold the caller's UID, such as X-Remote-Uid (default: none)")
-	flags.StringSliceVar(&host.RequestHeaderGroupHeaders, "requestheader-group-headers", nil, "headers that hold the caller's groups (default: X-Remote-Group)")
-	flags.StringSliceVar(&host.RequestHeaderExtraHeadersPrefix, "requestheader-extra-headers-prefix", nil, "beginning of headers with more about the caller (default: X-Remote-Extra-)")
-	flags.DurationVar(&host.TokenCacheTTL, "authentication-token-webhook-cache-ttl", 10*time.Second, "how long it is remembered whose a token is; 0 asks each time")
-	flags.DurationVar(&host.AuthorizedCacheTTL, "authorization-webhook-cache-authorized-ttl", 10*time.Second, "how long it is remembered that a caller may do something; 0 asks each time")
-	flags.DurationVar(&host.UnauthorizedCacheTTL, "authorization-webhook-cache-unauthorized-ttl", 10*time.Second, "how long it is remembered that a caller may not; 0 asks each time")
-	flags.StringSliceVar(&host.AlwaysAllowPaths, "authorization-always-allow-paths", serve.OpenPaths(), "paths that are open to everybody; * at the end stands for all that begin so")
-	flags.StringSliceVar(&host.EnableAdmissionPlugins, "enable-admission-plugins", nil, "admission plugins to run in addition to those that run anyway, which are all: "+strings.Join(serve.HostPlugins(), ", "))
-	flags.StringSliceVar(&host.DisableAdmissionPlugins, "disable-admission-plugins", nil, "admission plugins to leave out; what they read of the cluster need not be permitted then")
+	flags.StringVar(&cluster.Kubeconfig, "kubeconfig", "", "the cluster that the server is a part of (default: the pod's)")
+	flags.StringVar(&cluster.AuthenticationKubeconfig, "authentication-kubeconfig", "", "the cluster that is asked who callers are (default: that of --kubeconfig)")
+	flags.StringVar(&cluster.AuthorizationKubeconfig, "authorization-kubeconfig", "", "the cluster that is asked what callers may do (default: that of --kubeconfig)")
+	flags.BoolVar(&cluster.SkipLookup, "authentication-skip-lookup", false, "believe the certificates of files only, not those that the cluster's ConfigMap extension-apiserver-authentication names")
+	flags.BoolVar(&cluster.TolerateLookupFailure, "authentication-tolerate-lookup-failure", false, "be ready although that ConfigMap cannot be read; callers known by it only are anonymous or refused then")
+	flags.StringVar(&cluster.RequestHeaderClientCAFile, "requestheader-client-ca-file", "", "authorities of the certificate with which request headers name the caller (PEM; default: the cluster's)")
+	flags.StringSliceVar(&cluster.RequestHeaderAllowedNames, "requestheader-allowed-names", nil, "common names that this certificate may have (default: any)")
+	flags.StringSliceVar(&cluster.RequestHeaderUsernameHeaders, "requestheader-username-headers", nil, "headers that hold the caller's name (default: X-Remote-User)")
+	flags.StringSliceVar(&cluster.RequestHeaderUIDHeaders, "requestheader-uid-headers", nil, "headers that hold the caller's UID, such as X-Remote-Uid (default: none)")
+	flags.StringSliceVar(&cluster.RequestHeaderGroupHeaders, "requestheader-group-headers", nil, "headers that hold the caller's groups (default: X-Remote-Group)")
+	flags.StringSliceVar(&cluster.RequestHeaderExtraHeadersPrefix, "requestheader-extra-headers-prefix", nil, "beginning of headers with more about the caller (default: X-Remote-Extra-)")
+	flags.DurationVar(&cluster.TokenCacheTTL, "authentication-token-webhook-cache-ttl", 10*time.Second, "how long it is remembered whose a token is; 0 asks each time")
+	flags.DurationVar(&cluster.AuthorizedCacheTTL, "authorization-webhook-cache-authorized-ttl", 10*time.Second, "how long it is remembered that a caller may do something; 0 asks each time")
+	flags.DurationVar(&cluster.UnauthorizedCacheTTL, "authorization-webhook-cache-unauthorized-ttl", 10*time.Second, "how long it is remembered that a caller may not; 0 asks each time")
+	flags.StringSliceVar(&cluster.AlwaysAllowPaths, "authorization-always-allow-paths", serve.OpenPaths(), "paths that are open to everybody; * at the end stands for all that begin so")
+	flags.StringSliceVar(&cluster.EnableAdmissionPlugins, "enable-admission-plugins", nil, "admission plugins to run in addition to those that run anyway, which are all: "+strings.Join(serve.ClusterPlugins(), ", "))
+	flags.StringSliceVar(&cluster.DisableAdmissionPlugins, "disable-admission-plugins", nil, "admission plugins to leave out; what they read of the cluster need not be permitted then")
 	self := &options.SelfCertify
 	flags.BoolVar(&self.Enabled, "self-certify", false, "make the serving certificate, keep it in a Secret of the cluster, and the APIServices' caBundle up to date")
 	flags.StringVar(&self.ServiceName, "service-name", "", "service that the APIServices point to, for --self-certify (default: the server's name)")
 	flags.StringVar(&self.ServiceNamespace, "service-namespace", "", "its namespace (default: the pod's)")
 	flags.DurationVar(&self.Lifetime, "certificate-lifetime", 0, "how long a certificate of --self-certify lives; it is renewed when a third is left (default 720h)")
 	flags.StringVar(&self.Workload, "workload", "", "what runs the server, as in deployments/NAME: when it is scaled to nothing or deleted, the server leaves its APIServices")
-	flags.StringVar(&host.LeaseNamespace, "leader-elect-resource-namespace", "", "namespace of the cluster's Lease by which replicas agree which of them runs the controllers (default: the pod's; else each runs them)")
+	flags.StringVar(&cluster.LeaseNamespace, "leader-elect-resource-namespace", "", "namespace of the cluster's Lease by which replicas agree which of them runs the controllers (default: the pod's; else each runs them)")
 	flags.Bool(fairnessFlag, true, "queue requests by the cluster's flow schemas and priority levels, if they may be read; else they are only counted")
 }
 
 const fairnessFlag = "enable-priority-and-fairness"
 
-// hostOptions completes the options of serve by what was given and where it runs.
-func hostOptions(flags *pflag.FlagSet, options *Options) error {
+// clusterOptions completes the options of serve by what was given and where it runs.
+func clusterOptions(flags *pflag.FlagSet, options *Options) error {
 	if !flags.Changed(aggregatedFlag) {
 		options.Aggregated = serve.InPod()
 	}
@@ -61,9 +61,9 @@ func hostOptions(flags *pflag.FlagSet, options *Options) error {
 	if err != nil {
 		return err
 	}
-	options.Host.DisablePriorityAndFairness = !fair
+	options.Cluster.DisablePriorityAndFairness = !fair
 	if !options.Aggregated {
-		for _, name := range hostOnlyFlags {
+		for _, name := range clusterOnlyFlags {
 			if flags.Changed(name) {
 				return usage(fmt.Errorf("--%s is for a server in a cluster: add --%s", name, aggregatedFlag))
 			}
@@ -71,9 +71,9 @@ func hostOptions(flags *pflag.FlagSet, options *Options) error {
 		return nil
 	}
 	for name, ttl := range map[string]*time.Duration{
-		"authentication-token-webhook-cache-ttl":       &options.Host.TokenCacheTTL,
-		"authorization-webhook-cache-authorized-ttl":   &options.Host.AuthorizedCacheTTL,
-		"authorization-webhook-cache-unauthorized-ttl": &options.Host.UnauthorizedCacheTTL,
+		"authentication-token-webhook-cache-ttl":       &options.Cluster.TokenCacheTTL,
+		"authorization-webhook-cache-authorized-ttl":   &options.Cluster.AuthorizedCacheTTL,
+		"authorization-webhook-cache-unauthorized-ttl": &options.Cluster.UnauthorizedCacheTTL,
 	} {
 		if *ttl < 0 {
 			return usage(fmt.Errorf("--%s %v is negative", name, *ttl))
@@ -82,8 +82,8 @@ func hostOptions(flags *pflag.FlagSet, options *Options) error {
 			*ttl = -1 // none at all
 		}
 	}
-	if options.Host.AlwaysAllowPaths == nil {
-		options.Host.AlwaysAllowPaths = []string{}
+	if options.Cluster.AlwaysAllowPaths == nil {
+		options.Cluster.AlwaysAllowPaths = []string{}
 	}
 	// As with upstream's servers, etcd is where objects are as soon as it is named.
 	if len(options.Etcd.Endpoints) > 0 && !flags.Changed("storage") {
@@ -95,8 +95,8 @@ func hostOptions(flags *pflag.FlagSet, options *Options) error {
 	return nil
 }
 
-// hostOnlyFlags mean nothing to a server that stands alone.
-var hostOnlyFlags = []string{
+// clusterOnlyFlags mean nothing to a server that stands alone.
+var clusterOnlyFlags = []string{
 	"authentication-kubeconfig", "authentication-skip-lookup", "authentication-token-webhook-cache-ttl", "authentication-tolerate-lookup-failure",
 	"authorization-always-allow-paths", "authorization-kubeconfig", "authorization-webhook-cache-authorized-ttl", "authorization-webhook-cache-unauthorized-ttl",
 	"disable-admission-plugins", "enable-admission-plugins", fairnessFlag, "kubeconfig", "leader-elect-resource-namespace",
@@ -119,7 +119,7 @@ var flagGroups = []struct {
 		return hasPrefix(name, "bind-", "secure-", "insecure-", "tls-", "cert-", "client-ca-", "token-auth-")
 	}},
 	{"A part of a cluster", func(name string) bool {
-		return name == aggregatedFlag || slices.Contains(hostOnlyFlags, name)
+		return name == aggregatedFlag || slices.Contains(clusterOnlyFlags, name)
 	}},
 }
 
@@ -175,7 +175,7 @@ type asked struct {
 // describeAggregated is nil for a server that stands alone.
 func describeAggregated(options Options, definition *define.Server) *aggregated {
 	o := serve.Options(options)
-	needs, leftOut := o.AsksOfHost(definition)
+	needs, leftOut := o.AsksOfCluster(definition)
 	if needs == nil {
 		return nil
 	}

@@ -1,11 +1,11 @@
-// Package hostcerts keeps the serving certificate of an aggregated server. Its host
+// Package servingcert keeps the serving certificate of an aggregated server. Its host
 // verifies that by the authorities in the APIServices, and both are made here, renewed in
 // time, and never by hand.
 //
 // # What is kept where
 //
 // A Secret of the server's namespace holds what all replicas use: tls.crt and tls.key,
-// the serving certificate; ca.crt, the authorities that the host is to believe, newest
+// the serving certificate; ca.crt, the authorities that the cluster is to believe, newest
 // first; and ca.key, the key of the newest. All replicas follow the Secret. The one that
 // holds a Lease also renews what is in it, and keeps the APIServices' caBundle equal to
 // ca.crt, whoever else changes that.
@@ -14,7 +14,7 @@
 //
 // The next one is made when a third of the life of the last is left, with a key of its
 // own. First it only stands in ca.crt, and so in the APIServices, beside the one before.
-// When it stands in all of them, and the hosts have had time to notice, it signs the next
+// When it stands in all of them, and the clusters have had time to notice, it signs the next
 // serving certificate. The one before stays until it ends. So whatever certificate a
 // replica still serves, and whatever bundle a host still uses, the one verifies the other.
 //
@@ -26,7 +26,7 @@
 // was scaled to nothing or deleted, or its namespace is. A server that stops then takes
 // itself out of the APIServices, which stay, without a service, and say whose they were.
 // The next one that starts puts itself in again.
-package hostcerts
+package servingcert
 
 import (
 	"bytes"
@@ -152,7 +152,7 @@ type content struct{ cert, key []byte }
 var _ dynamiccertificates.CertKeyContentProvider = (*Keeper)(nil)
 
 // errNotRead is the status before the Secret has been read for the first time.
-var errNotRead = errors.New("the serving certificate has not been read from the host yet")
+var errNotRead = errors.New("the serving certificate has not been read from the cluster yet")
 
 // newKeeper returns a keeper that serves a certificate nobody believes until it has read
 // the Secret: the probes of a kubelet ask no more.
@@ -185,7 +185,7 @@ func (k *Keeper) AddListener(listener dynamiccertificates.Listener) {
 	k.listeners = append(k.listeners, listener)
 }
 
-// Check returns why the host does not believe this replica; nil if it does.
+// Check returns why the cluster does not believe this replica; nil if it does.
 func (k *Keeper) Check() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -230,7 +230,7 @@ func (k *Keeper) become(status error) {
 	k.status = status
 }
 
-// refuse changes what the host does not let this replica do.
+// refuse changes what the cluster does not let this replica do.
 func (k *Keeper) refuse(reason error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -295,7 +295,7 @@ func (k *Keeper) renew(ctx context.Context) (time.Duration, error) {
 	state, err := read(secret)
 	if err != nil {
 		// What cannot be read helps nobody, and is made anew. The authorities that can be
-		// read stay known to the host.
+		// read stay known to the cluster.
 		k.say(ctx, secret.Name, err.Error())
 	}
 	spoilt := state.remember(now, &k.known) || err != nil
@@ -505,7 +505,7 @@ func (s *state) write(data map[string][]byte) {
 
 func (s *state) newest() *x509.Certificate { return s.authorities[0] }
 
-// bundle is what the host is to believe.
+// bundle is what the cluster is to believe.
 func (s *state) bundle() []byte {
 	var all []byte
 	for _, authority := range s.authorities {

@@ -17,9 +17,9 @@ import (
 	"github.com/annexapi/annex/internal/informer"
 )
 
-// Host is what a hook may use of the server it runs in. It may be used
+// Env is the server as a hook or a controller sees it. It may be used
 // concurrently, once the server is started.
-type Host struct {
+type Env struct {
 	definition *define.Server
 	informers  *informer.Set
 	client     *rest.Config
@@ -27,7 +27,7 @@ type Host struct {
 
 // ClientConfig returns a configuration for clients of this very server, with all
 // rights and without a network in between. Each call returns a copy.
-func (h *Host) ClientConfig() *rest.Config { return rest.CopyConfig(h.client) }
+func (e *Env) ClientConfig() *rest.Config { return rest.CopyConfig(e.client) }
 
 // Lister reads the objects of a kind from a cache that a watch keeps current: a
 // read costs no request, and may be a moment behind the latest write.
@@ -40,15 +40,15 @@ type Lister[T any] struct {
 // same type share one cache, which is filled when the server starts: ask for a lister
 // when the hook is made, not when it is called. It is an error once the server runs,
 // and so in a controller, which has informers of its own.
-func ListerFor[T any, PT object[T]](h *Host) (*Lister[T], error) {
+func ListerFor[T any, PT object[T]](e *Env) (*Lister[T], error) {
 	t := reflect.TypeFor[T]()
-	for _, k := range h.definition.Kinds() {
+	for _, k := range e.definition.Kinds() {
 		for _, v := range k.Versions {
 			if v.Type == t && !v.Unserved {
 				if verbs := k.Verbs(); k.Owner().Source != nil && !slices.Contains(verbs, "watch") {
 					return nil, fmt.Errorf("lister of %s: %s cannot be watched; give its source Poll or Changes", t, k.GroupResource())
 				}
-				i, err := h.informers.For(k, v)
+				i, err := e.informers.For(k, v)
 				if err != nil {
 					return nil, fmt.Errorf("lister of %s: %w", t, err)
 				}
@@ -56,7 +56,7 @@ func ListerFor[T any, PT object[T]](h *Host) (*Lister[T], error) {
 			}
 		}
 	}
-	return nil, fmt.Errorf("%s is not served by server %s", t, h.definition.Name)
+	return nil, fmt.Errorf("%s is not served by server %s", t, e.definition.Name)
 }
 
 // syncTimeout bounds how long a read waits for the first filling of the cache.
