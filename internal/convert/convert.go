@@ -38,6 +38,8 @@ type Machinery struct {
 	groups map[string]*Machinery
 	// structural holds the versions with kubebuilder markers that clients may send.
 	structural map[schema.GroupVersionKind]*structural.Version
+	// shapes say where objects and lists have fields with defaults, by Go type.
+	shapes map[reflect.Type]*structural.Shape
 	// lists are the hub's lists of kinds whose objects this server stores.
 	lists map[reflect.Type]bool
 }
@@ -75,7 +77,8 @@ func New(server *define.Server, extra ...func(scheme *runtime.Scheme, aliases bo
 // newMachinery registers the kinds of one group first, then those with objects of
 // their own.
 func newMachinery(server *define.Server, first string, extra []func(scheme *runtime.Scheme, aliases bool) error) (*Machinery, error) {
-	m := &Machinery{Scheme: runtime.NewScheme(), Public: runtime.NewScheme(), structural: map[schema.GroupVersionKind]*structural.Version{}, lists: map[reflect.Type]bool{}}
+	m := &Machinery{Scheme: runtime.NewScheme(), Public: runtime.NewScheme(), structural: map[schema.GroupVersionKind]*structural.Version{},
+		shapes: map[reflect.Type]*structural.Shape{}, lists: map[reflect.Type]bool{}}
 	for _, scheme := range []*runtime.Scheme{m.Scheme, m.Public} {
 		unversioned := schema.GroupVersion{Version: "v1"}
 		metav1.AddToGroupVersion(scheme, unversioned)
@@ -158,11 +161,14 @@ func (m *Machinery) addKind(k *define.Kind) error {
 		}
 		if v.Structural != nil && k.Owner().Own == nil {
 			m.structural[v.GroupVersion.WithKind(k.Name)] = v.Structural
+			if shape := v.Structural.Shape(); shape != nil {
+				m.shapes[reflect.PointerTo(v.Type)], m.shapes[reflect.PointerTo(v.ListType)] = shape, shape.List()
+			}
 		}
 		if v.Same {
 			continue // the Go type is registered by its own version
 		}
-		if err := m.addDefaults(v); err != nil {
+		if err := m.addDefaults(k, v); err != nil {
 			return err
 		}
 		if add := v.Facts().AddValidations; add != nil {
@@ -183,7 +189,7 @@ func (m *Machinery) addKind(k *define.Kind) error {
 // addDefaults registers the defaults of markers followed by the generated and the
 // declared ones. A
 // scheme holds one defaulting function for a type, hence the scheme beside it.
-func (m *Machinery) addDefaults(v *define.Version) error {
+func (m *Machinery) addDefaults(k *define.Kind, v *define.Version) error {
 	facts := v.Facts()
 	generated := runtime.NewScheme()
 	if facts.AddDefaults != nil {
@@ -192,7 +198,12 @@ func (m *Machinery) addDefaults(v *define.Version) error {
 		}
 	}
 	m.Scheme.AddTypeDefaultingFunc(v.New(), func(obj any) {
-		if v.Structural != nil {
+		switch {
+		case v.Structural == nil:
+		case k.Owner().Own != nil:
+			// What storages of their own return is encoded as it is: zeros are absent.
+			v.Structural.Fill(obj.(runtime.Object), nil)
+		default:
 			v.Structural.Default(obj.(runtime.Object))
 		}
 		generated.Default(obj.(runtime.Object))
@@ -221,10 +232,15 @@ func (m *Machinery) addFieldLabels(k *define.Kind, v *define.Version) error {
 }
 
 func (m *Machinery) addConversions(hub, v *define.Version) error {
+	complete := func(runtime.Object) {}
+	if hub.Structural != nil {
+		complete = hub.Structural.Converted(v.Structural)
+	}
 	up := withMeta(v.Type, hub.Type, func(in, out runtime.Object) error {
 		if err := v.ToHub(in, out); err != nil {
 			return unconvertible(hub, err)
 		}
+		complete(out)
 		return nil
 	})
 	down := withMeta(hub.Type, v.Type, v.FromHub)
@@ -273,5 +289,5 @@ func list(convert conversion.ConversionFunc) conversion.ConversionFunc {
 // repeat it in every item, or not, by the version that an item was stored in. The
 // media type, JSON if empty, is that of what it encodes; it decodes all.
 func (m *Machinery) StorageCodec(stored schema.GroupVersion, mediaType string) runtime.Codec {
-	return NewStorageCodec(m.Scheme, m.Codecs, stored, mediaType)
+	return newStorageCodec(m.Scheme, m.Codecs, stored, mediaType, m.structural, m.shapes)
 }

@@ -1,6 +1,8 @@
 package convert
 
 import (
+	"reflect"
+
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -10,19 +12,27 @@ import (
 // Serializer is Codecs for what clients send and get: what they leave out gets the defaults of
 // kubebuilder's markers, and what the markers do not allow is left to validation. Its
 // objects must be validated together with what was sent: see structural.Keep. It
-// remembers how the items of lists are encoded.
+// remembers how the items of lists are encoded. Fields with defaults are always in what it
+// encodes.
 func (m *Machinery) Serializer() runtime.NegotiatedSerializer {
 	if len(m.structural) == 0 {
 		return m.withLists(m.Codecs)
 	}
-	return m.withLists(markedSerializer{m.Codecs, m.structural})
+	return m.withLists(markedSerializer{m.Codecs, m.structural, m.shapes})
 }
 
 type markedSerializer struct {
 	runtime.NegotiatedSerializer
 	versions map[schema.GroupVersionKind]*structural.Version
+	shapes   map[reflect.Type]*structural.Shape
 }
 
+// EncoderForVersion implements runtime.NegotiatedSerializer.
+func (s markedSerializer) EncoderForVersion(encoder runtime.Encoder, gv runtime.GroupVersioner) runtime.Encoder {
+	return s.NegotiatedSerializer.EncoderForVersion(withZeros(encoder, s.SupportedMediaTypes(), s.shapes), gv)
+}
+
+// DecoderToVersion implements runtime.NegotiatedSerializer.
 func (s markedSerializer) DecoderToVersion(decoder runtime.Decoder, gv runtime.GroupVersioner) runtime.Decoder {
 	return s.NegotiatedSerializer.DecoderToVersion(markedDecoder{decoder, s.versions}, gv)
 }

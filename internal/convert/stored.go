@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"reflect"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -11,20 +12,32 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+
+	"github.com/annexapi/annex/internal/structural"
 )
 
 // NewStorageCodec returns Machinery.StorageCodec for a scheme and its codecs.
 func NewStorageCodec(scheme *runtime.Scheme, codecs serializer.CodecFactory, stored schema.GroupVersion, mediaType string) runtime.Codec {
+	return newStorageCodec(scheme, codecs, stored, mediaType, nil, nil)
+}
+
+func newStorageCodec(scheme *runtime.Scheme, codecs serializer.CodecFactory, stored schema.GroupVersion, mediaType string,
+	versions map[schema.GroupVersionKind]*structural.Version, shapes map[reflect.Type]*structural.Shape,
+) runtime.Codec {
 	if mediaType == "" {
 		mediaType = runtime.ContentTypeJSON
 	}
 	info, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), mediaType)
-	decoder := storedDecoder{
+	var decoder runtime.Decoder = storedDecoder{
 		json:     json.NewSerializerWithOptions(storedMeta{}, scheme, scheme, json.SerializerOptions{}),
 		protobuf: protobuf.NewSerializer(scheme, scheme),
 		other:    codecs.UniversalDeserializer(),
 	}
-	return typeless{codecs.CodecForVersions(info.Serializer, decoder, schema.GroupVersions{stored}, runtime.InternalGroupVersioner)}
+	if len(versions) > 0 {
+		decoder = filled{decoder, versions}
+	}
+	encoder := withZeros(info.Serializer, codecs.SupportedMediaTypes(), shapes)
+	return typeless{codecs.CodecForVersions(encoder, decoder, schema.GroupVersions{stored}, runtime.InternalGroupVersioner)}
 }
 
 type typeless struct{ runtime.Codec }
@@ -160,7 +173,7 @@ func (m *Machinery) StoredJSON(data []byte) ([]byte, error) {
 		return nil, fmt.Errorf("decode: %w", err)
 	}
 	info, _ := runtime.SerializerInfoForMediaType(m.Codecs.SupportedMediaTypes(), runtime.ContentTypeJSON)
-	text, err := runtime.Encode(info.Serializer, object)
+	text, err := runtime.Encode(withZeros(info.Serializer, m.Codecs.SupportedMediaTypes(), m.shapes), object)
 	if err != nil {
 		return nil, fmt.Errorf("encode: %w", err)
 	}

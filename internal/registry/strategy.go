@@ -77,6 +77,9 @@ func (s strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	if s.kind.Status {
 		status := part(obj, "Status")
 		status.SetZero()
+		if marked := s.kind.Hub().Structural; marked != nil {
+			marked.FillStatus(obj)
+		}
 	}
 	if !s.kind.WithoutGeneration {
 		accessor(obj).SetGeneration(1)

@@ -28,8 +28,11 @@ func (v *Version) Decode(data []byte, decoded, into runtime.Object, failure erro
 		return decoded, nil
 	}
 	doc, err := parse(data)
-	if err != nil {
-		return decoded, failure // in another format
+	if err != nil { // in another format
+		if failure == nil {
+			v.Fill(decoded, nil)
+		}
+		return decoded, failure
 	}
 	metadata, named := doc["metadata"]
 	delete(doc, "metadata")
@@ -49,6 +52,7 @@ func (v *Version) Decode(data []byte, decoded, into runtime.Object, failure erro
 	if err != nil {
 		return decoded, failure
 	}
+	v.Fill(object, doc)
 	target := decoded
 	if target == nil && into != nil && reflect.TypeOf(into) == reflect.PointerTo(v.goType) {
 		target = into
@@ -124,7 +128,7 @@ func (v *Version) Document(ctx context.Context, obj runtime.Object, old map[stri
 	if err := v.complete(doc); err != nil {
 		return nil, err
 	}
-	now, err := plain(obj)
+	now, err := v.plain(obj)
 	if err != nil {
 		return nil, err
 	}
@@ -134,8 +138,8 @@ func (v *Version) Document(ctx context.Context, obj runtime.Object, old map[stri
 		// The object has a part of it only, and the rules do not allow the rest.
 		return v.named(doc, metadata), nil
 	}
-	v.Default(decoded)
-	then, err := plain(decoded)
+	v.Fill(decoded, doc)
+	then, err := v.plain(decoded)
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +196,7 @@ func (v *Version) sent(kept *sent, old map[string]any) (map[string]any, error) {
 // empty fields that are optional, always written, and that the rules do not allow to be
 // empty; and with a required field that is left out because it is empty.
 func (v *Version) Read(obj runtime.Object) (map[string]any, error) {
-	doc, err := plain(obj)
+	doc, err := v.plain(obj)
 	if err != nil {
 		return nil, err
 	}
@@ -213,11 +217,11 @@ func (v *Version) read(obj runtime.Object, kept *sent, old map[string]any) (map[
 	return v.named(doc, nil), nil
 }
 
-// plain is an object as it is written in JSON.
-func plain(obj runtime.Object) (map[string]any, error) {
-	doc, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+// plain is Plain without the metadata that is no client's affair.
+func (v *Version) plain(obj runtime.Object) (map[string]any, error) {
+	doc, err := v.Plain(obj)
 	if err != nil {
-		return nil, fmt.Errorf("read %T: %w", obj, err)
+		return nil, err
 	}
 	if metadata, ok := doc["metadata"].(map[string]any); ok {
 		delete(metadata, "managedFields")

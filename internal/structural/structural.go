@@ -39,6 +39,7 @@ type Version struct {
 	kind     schema.GroupVersionKind
 	goType   reflect.Type
 	schema   *structuralschema.Structural
+	shape    *Shape // nil if there are no defaults
 	defaults bool
 	internal *apiextensions.JSONSchemaProps
 	rules    func() (rules, error)
@@ -83,6 +84,7 @@ func New(kind schema.GroupVersionKind, goType reflect.Type, definition string, s
 		return nil, fmt.Errorf("defaults: %w", err)
 	}
 	v.defaults = hasDefaults(v.schema)
+	v.shape = shapeOf(goType, v.schema)
 	v.rules = sync.OnceValues(v.compile)
 	return v, nil
 }
@@ -93,7 +95,7 @@ func (v *Version) version() *apiextensionsv1.CustomResourceDefinitionVersion {
 
 // WithKind returns the same rules for a kind of another name.
 func (v *Version) WithKind(kind schema.GroupVersionKind) *Version {
-	other := &Version{Definition: *v.Definition.DeepCopy(), kind: kind, goType: v.goType, schema: v.schema, defaults: v.defaults, internal: v.internal}
+	other := &Version{Definition: *v.Definition.DeepCopy(), kind: kind, goType: v.goType, schema: v.schema, shape: v.shape, defaults: v.defaults, internal: v.internal}
 	other.rules = sync.OnceValues(other.compile)
 	return other
 }
@@ -193,20 +195,102 @@ func (v *Version) prune(doc map[string]any) error {
 	return nil
 }
 
-// Default fills the definition's defaults in where an object has no value. A field that
-// cannot tell no value from a zero one, because it is no pointer and omitted when empty,
-// takes its default for zero, too.
+// Shape says where the version's Go type has fields with defaults; nil if nowhere.
+func (v *Version) Shape() *Shape { return v.shape }
+
+// Default fills the definition's defaults in where a field of an object is nil. A zero is
+// a value: see Fill.
 func (v *Version) Default(obj runtime.Object) {
-	if !v.defaults {
+	if v.shape.some(reflect.ValueOf(obj), absent) {
+		v.fill(obj, everything{}, v.schema)
+	}
+}
+
+// Fill fills the definition's defaults in where a document, which an object was read from,
+// has no value. If there is none, that is where the object's fields are empty.
+func (v *Version) Fill(obj runtime.Object, doc map[string]any) {
+	if v.shape.some(reflect.ValueOf(obj), reflect.Value.IsZero) {
+		v.fill(obj, doc, v.schema)
+	}
+}
+
+// FillStored is Fill for an object that was read from what is stored, in JSON.
+func (v *Version) FillStored(obj runtime.Object, data []byte) {
+	if v.shape == nil || v.shape.Complete(data) {
 		return
 	}
+	if doc, err := parse(data); err == nil {
+		v.Fill(obj, doc)
+	}
+}
+
+// FillStatus is Fill for an object whose status has been emptied.
+func (v *Version) FillStatus(obj runtime.Object) {
+	if v.shape.some(reflect.ValueOf(obj), reflect.Value.IsZero) {
+		v.fill(obj, allBut("status"), v.schema)
+	}
+}
+
+// FillMerged returns what a merged document is to be as an object: with defaults where it
+// has no value.
+func (v *Version) FillMerged(doc map[string]any) (runtime.Object, error) {
+	obj := reflect.New(v.goType).Interface().(runtime.Object)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(doc, obj); err != nil {
+		return nil, fmt.Errorf("unable to convert unstructured object to %v: %w", v.kind, err)
+	}
+	v.Fill(obj, doc)
+	return obj, nil
+}
+
+// Converted returns what fills defaults in after an object of another version has become
+// one of this. A field that has a default there, too, has got its value; any other one
+// that the conversion leaves empty is absent. The other version may have no markers, nil.
+func (v *Version) Converted(from *Version) func(obj runtime.Object) {
+	if v.shape == nil {
+		return func(runtime.Object) {}
+	}
+	rest := v.schema.DeepCopy()
+	if from != nil {
+		withoutDefaultsOf(rest, from.schema)
+	}
+	shape := shapeOf(v.goType, rest)
+	return func(obj runtime.Object) {
+		if shape.some(reflect.ValueOf(obj), reflect.Value.IsZero) {
+			v.fill(obj, nil, rest)
+		}
+	}
+}
+
+// withoutDefaultsOf removes the defaults of fields that have one in another schema.
+func withoutDefaultsOf(s, other *structuralschema.Structural) {
+	if s == nil || other == nil {
+		return
+	}
+	if other.Default.Object != nil {
+		s.Default = structuralschema.JSON{}
+	}
+	withoutDefaultsOf(s.Items, other.Items)
+	if s.AdditionalProperties != nil && other.AdditionalProperties != nil {
+		withoutDefaultsOf(s.AdditionalProperties.Structural, other.AdditionalProperties.Structural)
+	}
+	for name, property := range s.Properties {
+		if same, ok := other.Properties[name]; ok {
+			withoutDefaultsOf(&property, &same)
+			s.Properties[name] = property
+		}
+	}
+}
+
+// fill fills in the defaults of a schema. Zeros that a document has are values.
+func (v *Version) fill(obj runtime.Object, document any, schema *structuralschema.Structural) {
 	doc, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
 		return // an object of the kind's Go type can be converted
 	}
+	v.shape.restore(doc, reflect.ValueOf(obj), document)
 	before := runtime.DeepCopyJSON(doc)
-	defaulting.PruneNonNullableNullsWithoutDefaults(doc, v.schema)
-	defaulting.Default(doc, v.schema)
+	defaulting.PruneNonNullableNullsWithoutDefaults(doc, schema)
+	defaulting.Default(doc, schema)
 	if reflect.DeepEqual(before, doc) {
 		return
 	}
@@ -214,6 +298,23 @@ func (v *Version) Default(obj runtime.Object) {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(doc, filled.Interface()); err == nil {
 		reflect.ValueOf(obj).Elem().Set(filled.Elem())
 	}
+}
+
+// HasZeros says whether an object has zeros that its plain form would leave out, and that
+// are values: see Plain.
+func (v *Version) HasZeros(obj runtime.Object) bool {
+	return v.shape.some(reflect.ValueOf(obj), func(f reflect.Value) bool { return f.IsZero() && !absent(f) })
+}
+
+// Plain returns an object as it is written in JSON, with the zeros of fields that have
+// defaults.
+func (v *Version) Plain(obj runtime.Object) (map[string]any, error) {
+	doc, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		return nil, fmt.Errorf("read %T: %w", obj, err)
+	}
+	v.shape.restore(doc, reflect.ValueOf(obj), everything{})
+	return doc, nil
 }
 
 // Columns are the columns of the kind's table, nil if no marker names one.

@@ -113,6 +113,8 @@ func tidyObject(doc map[string]any, value reflect.Value, s *structuralschema.Str
 			if !property.Nullable {
 				delete(doc, name)
 			}
+		case property.Default.Object != nil:
+			tidyValue(is, field, property, fill) // its value is definite
 		case field.Kind() == reflect.Struct && field.IsZero() && !needed && !property.Nullable:
 			delete(doc, name)
 		case !needed && field.Kind() != reflect.Pointer && field.IsZero() && !property.Nullable && !mayBeEmpty(is, property):

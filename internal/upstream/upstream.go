@@ -125,11 +125,12 @@ func New(c Config) (*Server, error) {
 	config.OpenAPIConfig.PostProcessSpec = text.correctV2
 	config.OpenAPIV3Config.PostProcessSpec = text.correctV3
 
-	generic, err := config.Complete(nil).New(c.Definition.Name, server.NewEmptyDelegate())
+	completed := config.Complete(nil)
+	generic, err := completed.New(c.Definition.Name, server.NewEmptyDelegate())
 	if err != nil {
 		return nil, fmt.Errorf("build API server: %w", err)
 	}
-	if err := install(generic, c); err != nil {
+	if err := install(generic, completed, c); err != nil {
 		return nil, err
 	}
 	if err := installMetrics(generic.Handler.NonGoRestfulMux, c.Metrics); err != nil {
@@ -145,7 +146,7 @@ func New(c Config) (*Server, error) {
 	return &Server{Handler: generic.Handler, generic: generic}, nil
 }
 
-func install(generic *server.GenericAPIServer, c Config) error {
+func install(generic *server.GenericAPIServer, config server.CompletedConfig, c Config) error {
 	if len(c.Core) > 0 {
 		info := server.NewDefaultAPIGroupInfo("", c.Machinery.Scheme, c.Machinery.ParameterCodec, c.Machinery.Codecs)
 		info.VersionedResourcesStorageMap["v1"] = c.Core
@@ -153,7 +154,6 @@ func install(generic *server.GenericAPIServer, c Config) error {
 			return fmt.Errorf("install the core group: %w", err)
 		}
 	}
-	var infos []*server.APIGroupInfo
 	for i := range c.Definition.Groups {
 		group := &c.Definition.Groups[i]
 		machinery := c.Machinery.Of(group.Name)
@@ -174,12 +174,12 @@ func install(generic *server.GenericAPIServer, c Config) error {
 				add(info.VersionedResourcesStorageMap, v.GroupVersion, k.StorageIn(v))
 			}
 		}
-		if len(info.PrioritizedVersions) > 0 {
-			infos = append(infos, &info)
+		if len(info.PrioritizedVersions) == 0 {
+			continue
 		}
-	}
-	if err := generic.InstallAPIGroups(infos...); err != nil {
-		return fmt.Errorf("install API groups: %w", err)
+		if err := installGroup(generic, config, info, machinery, c.Admission); err != nil {
+			return fmt.Errorf("install the group %s: %w", group.Name, err)
+		}
 	}
 	return nil
 }
