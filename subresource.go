@@ -68,6 +68,8 @@ type SubresourceRequest[T, R any] struct {
 // hooks of Admit see the change, as an Update with the subresource's name, those of
 // Mutate do not. change is called with the object as it is stored, and again if
 // another writer came first; it must have no other effects. Its error is Update's.
+// What it changes is recorded in the managed fields as an Update by the request's field
+// manager or, if it names none, by the beginning of its user agent.
 //
 // What is returned has been stored, unless the request is a dry run, and must not be
 // changed. The error is an API status; Conflict says that the parent is another object

@@ -275,6 +275,38 @@ func TestASubresourceChangesItsParentOptimistically(t *testing.T) {
 	}
 }
 
+func TestWhatASubresourceChangesIsManaged(t *testing.T) {
+	t.Parallel()
+	c := start(t, workshop())
+	c.create("w")
+	managers := func() map[string]string {
+		managers := map[string]string{}
+		for _, entry := range c.widget("w").ManagedFields {
+			managers[entry.Manager+" "+string(entry.Operation)+" "+entry.Subresource+" "+entry.APIVersion] = string(entry.FieldsV1.Raw)
+		}
+		return managers
+	}
+	c.post(widgetsPath+"/w/inspection?fieldManager=inspector", `{"phase":"Fine"}`).want(201)
+	if got := managers()["inspector Update status shop.example.com/v1"]; got != `{"f:status":{"f:phase":{}}}` {
+		t.Errorf("UpdateStatus: %q of %v", got, managers())
+	}
+	c.do(http.MethodPut, widgetsPath+"/w/resizing", `{"metadata":{"name":"w"},"size":"small"}`, "User-Agent", "resizer/v1.2 (linux)").want(200)
+	if got := managers()["resizer Update  shop.example.com/v1"]; got != `{"f:spec":{"f:size":{}}}` {
+		t.Errorf("Update: %q of %v", got, managers())
+	}
+
+	status := fields{"apiVersion": "shop.example.com/v1", "kind": "Widget", "metadata": fields{"name": "w"}, "status": fields{"phase": "Applied"}}
+	c.apply(widgetsPath+"/w/status", "applier", status).refused(409, metav1.StatusReasonConflict, `conflict with "inspector" with subresource "status"`, ".status.phase")
+	size := fields{"apiVersion": "shop.example.com/v1", "kind": "Widget", "metadata": fields{"name": "w"}, "spec": fields{"size": "large"}}
+	c.apply(widgetsPath+"/w", "applier", size).refused(409, metav1.StatusReasonConflict, `conflict with "resizer"`, ".spec.size")
+
+	version := c.widget("w").ResourceVersion
+	c.post(widgetsPath+"/w/inspection?fieldManager=inspector", `{"phase":"Fine"}`).want(201)
+	if w := c.widget("w"); w.ResourceVersion != version {
+		t.Error("a change that changes nothing was written")
+	}
+}
+
 func TestASubresourceDoesNotTakeAnotherObjectForItsParent(t *testing.T) {
 	t.Parallel()
 	var c *client

@@ -52,6 +52,9 @@ type Kind struct {
 	own        map[string]rest.Storage // of a kind that is not served by store
 	hooks      *admit.Hooks
 	validator  Validator // of custom subresources; nil if there is none
+	// managers record changes by custom subresources, by the version of the request. There
+	// are none before ManageFields.
+	managers map[*define.Version]fieldManagers
 }
 
 // NewKind opens the kind's storage. It is closed by the server that the storage

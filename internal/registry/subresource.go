@@ -13,9 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/handlers/fieldmanager"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -104,7 +106,7 @@ func (r *requestREST) Create(ctx context.Context, name string, obj runtime.Objec
 		}
 	}
 	unchanged := &metav1.Preconditions{UID: uidOf(parent)}
-	return r.handle(ctx, admission.Create, parent, obj, options.DryRun, unchanged)
+	return r.handle(ctx, admission.Create, parent, obj, options.DryRun, options.FieldManager, unchanged)
 }
 
 // checkName wants a request that has a name to name the object that it is for, and
@@ -154,7 +156,7 @@ func (r *requestREST) Update(ctx context.Context, name string, info rest.Updated
 			return nil, false, err
 		}
 	}
-	answer, err := r.handle(ctx, admission.Update, parent, obj, options.DryRun, unchanged)
+	answer, err := r.handle(ctx, admission.Update, parent, obj, options.DryRun, options.FieldManager, unchanged)
 	return answer, false, err
 }
 
@@ -163,7 +165,7 @@ func (r *requestREST) conflict(name, text string) error {
 }
 
 // handle hands a request that has been admitted to the user's function.
-func (r *requestREST) handle(ctx context.Context, operation admission.Operation, parent, obj runtime.Object, dryRun []string, unchanged *metav1.Preconditions) (runtime.Object, error) {
+func (r *requestREST) handle(ctx context.Context, operation admission.Operation, parent, obj runtime.Object, dryRun []string, fieldManager string, unchanged *metav1.Preconditions) (runtime.Object, error) {
 	name := accessor(parent).GetName()
 	if errs := r.validate(ctx, obj); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(schema.GroupKind{Group: r.kind.Definition.Group, Kind: r.sub.Object.Name()}, name, errs)
@@ -178,17 +180,19 @@ func (r *requestREST) handle(ctx context.Context, operation admission.Operation,
 		User:      caller(ctx),
 		DryRun:    dryrun.IsDryRun(dryRun),
 	}
-	update := func(store *genericregistry.Store) func(context.Context, func(runtime.Object) error) (runtime.Object, error) {
+	fieldManager = fieldManagerOf(ctx, fieldManager)
+	update := func(store *genericregistry.Store, fields *managedfields.FieldManager) func(context.Context, func(runtime.Object) error) (runtime.Object, error) {
 		return func(ctx context.Context, change func(runtime.Object) error) (runtime.Object, error) {
 			if store == nil {
 				return nil, apierrors.NewInternalError(fmt.Errorf("subresource %s: %s has no /status to update", r.sub.Name, r.kind.Definition.GroupResource()))
 			}
-			options := &metav1.UpdateOptions{DryRun: dryRun}
-			obj, _, err := store.Update(ctx, name, parentChange{change, unchanged}, nil, r.admit(call, options), false, options)
+			options := &metav1.UpdateOptions{DryRun: dryRun, FieldManager: fieldManager}
+			obj, _, err := store.Update(ctx, name, parentChange{change, unchanged, fields, fieldManager}, nil, r.admit(call, options), false, options)
 			return obj, err
 		}
 	}
-	call.Update, call.UpdateStatus = update(r.kind.store), update(r.kind.status)
+	managers := r.kind.managers[r.version]
+	call.Update, call.UpdateStatus = update(r.kind.store, managers.main), update(r.kind.status, managers.status)
 	answer, err := r.sub.Handle(ctx, call)
 	if err != nil {
 		return nil, statusOf(err)
@@ -226,18 +230,26 @@ func (r *requestREST) admit(call *define.Call, options *metav1.UpdateOptions) re
 type parentChange struct {
 	change    func(obj runtime.Object) error
 	unchanged *metav1.Preconditions
+	// fields records the change as the manager's; nil records nothing.
+	fields  *managedfields.FieldManager
+	manager string
 }
 
 var _ rest.UpdatedObjectInfo = parentChange{}
 
 func (c parentChange) Preconditions() *metav1.Preconditions { return c.unchanged }
 
-func (c parentChange) UpdatedObject(_ context.Context, old runtime.Object) (runtime.Object, error) {
+func (c parentChange) UpdatedObject(ctx context.Context, old runtime.Object) (runtime.Object, error) {
 	obj := old.DeepCopyObject()
 	if err := c.change(obj); err != nil {
 		return nil, err
 	}
-	return obj, nil
+	if c.fields == nil {
+		return obj, nil
+	}
+	obj = c.fields.UpdateNoErrors(old.DeepCopyObject(), obj, c.manager)
+	// A change that changes nothing writes nothing, the time of the record neither.
+	return fieldmanager.IgnoreManagedFieldsTimestampsTransformer(ctx, obj, old)
 }
 
 // statusOf takes the API status out of what wraps it, because upstream looks no

@@ -41,7 +41,7 @@ func TestStoredObjectsOfBeforeADefaultGetIt(t *testing.T) {
 func stacks(t *testing.T) *structural.Version {
 	t.Helper()
 	facts := markedv1.API()
-	v, err := structural.New(facts.GroupVersion.WithKind("Stack"), reflect.TypeFor[markedv1.Stack](), facts.CustomResources()["Stack"])
+	v, err := structural.New(facts.GroupVersion.WithKind("Stack"), reflect.TypeFor[markedv1.Stack](), facts.CustomResources()["Stack"], true)
 	if err != nil {
 		t.Fatal(err)
 	}

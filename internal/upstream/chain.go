@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/registry"
 	"github.com/annexapi/annex/internal/structural"
 )
 
@@ -33,6 +34,7 @@ func chain(config Config, text textOnly) func(http.Handler, *server.Config) http
 		if marked := markedResources(config.Definition); len(marked) > 0 {
 			handler = withSent(handler, marked)
 		}
+		handler = withUserAgent(handler)
 		handler = withReasons(handler, config.Ready)
 		connected := connectedOf(config.Definition)
 		handler = withBodies(handler, connected, c)
@@ -113,6 +115,17 @@ func withSent(handler http.Handler, marked map[schema.GroupVersionResource]bool)
 			(info.Subresource == "" || info.Subresource == "status") &&
 			marked[schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}] {
 			r = structural.Keep(r)
+		}
+		handler.ServeHTTP(w, r)
+	})
+}
+
+// withUserAgent tells custom subresources which program sends a request.
+func withUserAgent(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, ok := request.RequestInfoFrom(r.Context())
+		if ok && info.Subresource != "" && (info.Verb == "create" || info.Verb == "update") {
+			r = r.WithContext(registry.WithUserAgent(r.Context(), r.UserAgent()))
 		}
 		handler.ServeHTTP(w, r)
 	})

@@ -19,17 +19,23 @@ import (
 	"k8s.io/kube-openapi/pkg/util"
 
 	"github.com/annexapi/annex/internal/convert"
+	"github.com/annexapi/annex/internal/registry"
 )
 
 // installGroup is server.InstallAPIGroup, but for how applied configurations are merged and
 // objects put into tables: upstream makes the convertors itself, and here they are the
 // machinery's, which keep zeros.
-func installGroup(generic *server.GenericAPIServer, config server.CompletedConfig, info server.APIGroupInfo, machinery *convert.Machinery, admit admission.Interface) error {
+func installGroup(generic *server.GenericAPIServer, config server.CompletedConfig, info server.APIGroupInfo, machinery *convert.Machinery, kinds []*registry.Kind, admit admission.Interface) error {
 	models, err := typeConverter(config, &info)
 	if err != nil {
 		return fmt.Errorf("models: %w", err)
 	}
 	models = machinery.TypeConverter(models)
+	for _, k := range kinds {
+		if err := k.ManageFields(models, info.Scheme); err != nil {
+			return err
+		}
+	}
 	group := metav1.APIGroup{Name: info.PrioritizedVersions[0].Group}
 	for _, gv := range info.PrioritizedVersions {
 		storage := info.VersionedResourcesStorageMap[gv.Version]

@@ -163,10 +163,12 @@ func install(generic *server.GenericAPIServer, config server.CompletedConfig, c 
 		if !offersProtobuf(group) {
 			info.NegotiatedSerializer = withoutProtobuf{info.NegotiatedSerializer}
 		}
+		var kinds []*registry.Kind
 		for _, k := range c.Kinds {
 			if k.Definition.Group != group.Name {
 				continue
 			}
+			kinds = append(kinds, k)
 			for _, v := range k.Definition.Versions {
 				if v.Unserved {
 					continue
@@ -177,7 +179,7 @@ func install(generic *server.GenericAPIServer, config server.CompletedConfig, c 
 		if len(info.PrioritizedVersions) == 0 {
 			continue
 		}
-		if err := installGroup(generic, config, info, machinery, c.Admission); err != nil {
+		if err := installGroup(generic, config, info, machinery, kinds, c.Admission); err != nil {
 			return fmt.Errorf("install the group %s: %w", group.Name, err)
 		}
 	}
