@@ -22,16 +22,33 @@ import (
 	"github.com/annexapi/annex/internal/registry"
 )
 
-// installGroup is server.InstallAPIGroup, but for how applied configurations are merged and
-// objects put into tables: upstream makes the convertors itself, and here they are the
+// installed is a group that is to be served.
+type installed struct {
+	info      server.APIGroupInfo
+	machinery *convert.Machinery
+	kinds     []*registry.Kind
+}
+
+// installGroups is server.InstallAPIGroups, but for how applied configurations are merged
+// and objects put into tables: upstream makes the convertors itself, and here they are the
 // machinery's, which keep zeros.
-func installGroup(generic *server.GenericAPIServer, config server.CompletedConfig, info server.APIGroupInfo, machinery *convert.Machinery, kinds []*registry.Kind, admit admission.Interface) error {
-	models, err := typeConverter(config, &info)
+func installGroups(generic *server.GenericAPIServer, config server.CompletedConfig, groups []installed, admit admission.Interface) error {
+	// Groups that share objects know the managers of each other.
+	models, err := typeConverter(config, groups)
 	if err != nil {
 		return fmt.Errorf("models: %w", err)
 	}
-	models = machinery.TypeConverter(models)
-	for _, k := range kinds {
+	for _, g := range groups {
+		if err := g.install(generic, config, g.machinery.TypeConverter(models), admit); err != nil {
+			return fmt.Errorf("install the group %s: %w", g.info.PrioritizedVersions[0].Group, err)
+		}
+	}
+	return nil
+}
+
+func (g installed) install(generic *server.GenericAPIServer, config server.CompletedConfig, models managedfields.TypeConverter, admit admission.Interface) error {
+	info := &g.info
+	for _, k := range g.kinds {
 		if err := k.ManageFields(models, info.Scheme); err != nil {
 			return err
 		}
@@ -46,14 +63,14 @@ func installGroup(generic *server.GenericAPIServer, config server.CompletedConfi
 			Root:                        server.APIGroupPrefix,
 			Storage:                     storage,
 			GroupVersion:                gv,
-			AllServedVersionsByResource: servedVersions(&info),
+			AllServedVersionsByResource: servedVersions(info),
 			OptionsExternalVersion:      info.OptionsExternalVersion,
 			MetaGroupVersion:            info.MetaGroupVersion,
 			Serializer:                  info.NegotiatedSerializer,
 			ParameterCodec:              info.ParameterCodec,
 			Typer:                       info.Scheme,
 			Creater:                     info.Scheme,
-			Convertor:                   machinery.Documents(),
+			Convertor:                   g.machinery.Documents(),
 			ConvertabilityChecker:       info.Scheme,
 			Defaulter:                   info.Scheme,
 			Namer:                       runtime.Namer(meta.NewAccessor()),
@@ -98,27 +115,28 @@ func discoveryOf(gv schema.GroupVersion) metav1.GroupVersionForDiscovery {
 	return metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version}
 }
 
-// typeConverter is made of the OpenAPI definitions of what the group serves.
-func typeConverter(config server.CompletedConfig, info *server.APIGroupInfo) (managedfields.TypeConverter, error) {
+// typeConverter is made of the OpenAPI definitions of what the groups serve.
+func typeConverter(config server.CompletedConfig, groups []installed) (managedfields.TypeConverter, error) {
 	var names []string
-	for _, gv := range info.PrioritizedVersions {
-		for _, storage := range info.VersionedResourcesStorageMap[gv.Version] {
-			kind, err := genericapi.GetResourceKind(gv, storage, info.Scheme)
-			if err != nil {
-				return nil, err
+	for _, g := range groups {
+		for _, gv := range g.info.PrioritizedVersions {
+			for _, storage := range g.info.VersionedResourcesStorageMap[gv.Version] {
+				kind, err := genericapi.GetResourceKind(gv, storage, g.info.Scheme)
+				if err != nil {
+					return nil, err
+				}
+				sample, err := g.info.Scheme.New(kind)
+				if err != nil {
+					return nil, err
+				}
+				names = append(names, util.GetCanonicalTypeName(sample))
 			}
-			sample, err := info.Scheme.New(kind)
-			if err != nil {
-				return nil, err
-			}
-			names = append(names, util.GetCanonicalTypeName(sample))
 		}
 	}
 	models, err := builder3.BuildOpenAPIDefinitionsForResources(config.OpenAPIV3Config, names...)
 	if err != nil {
 		return nil, err
 	}
-	info.StaticOpenAPISpec = models
 	return managedfields.NewTypeConverter(models, false)
 }
 

@@ -154,6 +154,7 @@ func install(generic *server.GenericAPIServer, config server.CompletedConfig, c 
 			return fmt.Errorf("install the core group: %w", err)
 		}
 	}
+	var groups []installed
 	for i := range c.Definition.Groups {
 		group := &c.Definition.Groups[i]
 		machinery := c.Machinery.Of(group.Name)
@@ -176,14 +177,11 @@ func install(generic *server.GenericAPIServer, config server.CompletedConfig, c 
 				add(info.VersionedResourcesStorageMap, v.GroupVersion, k.StorageIn(v))
 			}
 		}
-		if len(info.PrioritizedVersions) == 0 {
-			continue
-		}
-		if err := installGroup(generic, config, info, machinery, kinds, c.Admission); err != nil {
-			return fmt.Errorf("install the group %s: %w", group.Name, err)
+		if len(info.PrioritizedVersions) > 0 {
+			groups = append(groups, installed{info, machinery, kinds})
 		}
 	}
-	return nil
+	return installGroups(generic, config, groups, c.Admission)
 }
 
 func add(to map[string]map[string]rest.Storage, gv schema.GroupVersion, storage map[string]rest.Storage) {
