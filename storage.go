@@ -149,6 +149,8 @@ func formNow(c maintenance.FormCount) string {
 	switch {
 	case c.Undecodable:
 		return c.String() + " (this server does not have it)"
+	case c.Problem != "":
+		return c.String() + " (cannot be decoded: " + c.Problem + ")"
 	case c.MediaType != "" && c.Old:
 		return c.String() + " (until storage rewrite)"
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"iter"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -27,6 +26,10 @@ type FormCount struct {
 	// Undecodable says that this server does not have the version, or not in this
 	// media type.
 	Undecodable bool `json:"undecodable,omitempty"`
+	// Problem says which of the objects cannot be decoded, and why, although the server
+	// has their form: a field has another type now, say. Only a sample is tried: the
+	// first objects, and then fewer and fewer.
+	Problem string `json:"problem,omitempty"`
 }
 
 // String is the form in words.
@@ -54,10 +57,11 @@ type Forms struct {
 type forms struct {
 	resource Resource
 	counts   map[convert.Form]int64
+	problems map[convert.Form]string
 }
 
 func newForms(resource Resource) *forms {
-	return &forms{resource: resource, counts: map[convert.Form]int64{}}
+	return &forms{resource: resource, counts: map[convert.Form]int64{}, problems: map[convert.Form]string{}}
 }
 
 func (f *forms) add(ctx context.Context, v store.Value) {
@@ -71,6 +75,31 @@ func (f *forms) add(ctx context.Context, v store.Value) {
 	}
 	form, _ := convert.FormOf(data)
 	f.counts[form]++
+	if n := f.counts[form]; n&(n-1) == 0 && form.MediaType != "" && f.problems[form] == "" && f.decodes(form) {
+		if err := f.resource.decode(data); err != nil {
+			f.problems[form] = fmt.Sprintf("%s: %v", v.Key, err)
+		}
+	}
+}
+
+// decodes tells whether the server has a form.
+func (f *forms) decodes(form convert.Form) bool {
+	return f.resource.Decodes == nil || f.resource.Decodes(form)
+}
+
+// decode tries whether what a codec wrote is an object. It runs users' conversions and
+// defaults, whose panics are errors here.
+func (r Resource) decode(data []byte) (err error) {
+	if r.Codec == nil || r.New == nil {
+		return nil
+	}
+	defer func() {
+		if reason := recover(); reason != nil {
+			err = fmt.Errorf("panic: %v", reason)
+		}
+	}()
+	_, _, err = r.Codec.Decode(data, nil, r.New())
+	return err
 }
 
 // list returns what has been counted.
@@ -83,7 +112,7 @@ func (f *forms) list() []FormCount {
 			if form.Group != f.resource.Resource.Group {
 				count.Version = form.GroupVersion().String()
 			}
-			count.Undecodable = f.resource.Decodes != nil && !f.resource.Decodes(form)
+			count.Undecodable, count.Problem = !f.decodes(form), f.problems[form]
 			if count.Undecodable && form.Kind != f.resource.Form.Kind {
 				count.Kind = form.Kind
 			}
@@ -97,37 +126,60 @@ func (f *forms) list() []FormCount {
 	return list
 }
 
-func (f *forms) of(ctx context.Context, values iter.Seq2[store.Value, error]) ([]FormCount, error) {
-	for v, err := range values {
+// Unserved is objects that belong to no resource of the server: those of a kind that
+// has been taken out, say, or that has another name now.
+type Unserved struct {
+	Storage string
+	// Prefix is what the keys of the objects begin with.
+	Prefix  string
+	Objects int64
+}
+
+// Forms counts the objects of every resource by the forms that they are stored in, and
+// those that no resource has. A storage that does not give what is stored has none.
+func (l *Local) Forms(ctx context.Context) (all []Forms, unserved []Unserved, err error) {
+	for _, s := range l.Storages {
+		reader, ok := s.Backend.(store.ValueReader)
+		if !ok {
+			continue
+		}
+		if unserved, err = l.formsIn(ctx, s.Name, reader, &all, unserved); err != nil {
+			return nil, nil, fmt.Errorf("count what is stored in %s: %w", s.Name, err)
+		}
+	}
+	return all, unserved, nil
+}
+
+func (l *Local) formsIn(ctx context.Context, storage string, reader store.ValueReader, all *[]Forms, unserved []Unserved) ([]Unserved, error) {
+	counts := map[schema.GroupResource]*forms{}
+	for _, r := range l.Resources {
+		if r.In == storage {
+			counts[r.Resource] = newForms(r)
+		}
+	}
+	for v, err := range reader.Values(ctx, "") {
 		if err == nil {
 			err = ctx.Err()
 		}
 		if err != nil {
 			return nil, err
 		}
-		f.add(ctx, v)
-	}
-	return f.list(), nil
-}
-
-// Forms counts the objects of every resource by the forms that they are stored in. A
-// storage that does not give what is stored has none.
-func (l *Local) Forms(ctx context.Context) ([]Forms, error) {
-	var all []Forms
-	for _, r := range l.Resources {
-		at := slices.IndexFunc(l.Storages, func(s Storage) bool { return s.Name == r.In })
+		r, _ := l.resource(v.Key)
+		if counted := counts[r.Resource]; counted != nil && r.Prefix != "" {
+			counted.add(ctx, v)
+			continue
+		}
+		prefix := unknownPrefix(v.Key)
+		at := slices.IndexFunc(unserved, func(u Unserved) bool { return u.Storage == storage && u.Prefix == prefix })
 		if at < 0 {
-			continue
+			at, unserved = len(unserved), append(unserved, Unserved{Storage: storage, Prefix: prefix})
 		}
-		reader, ok := l.Storages[at].Backend.(store.ValueReader)
-		if !ok {
-			continue
-		}
-		counts, err := newForms(r).of(ctx, reader.Values(ctx, r.Prefix))
-		if err != nil {
-			return nil, fmt.Errorf("count stored %s: %w", r.Resource, err)
-		}
-		all = append(all, Forms{r.Resource, counts})
+		unserved[at].Objects++
 	}
-	return all, nil
+	for _, r := range l.Resources {
+		if counted := counts[r.Resource]; counted != nil {
+			*all = append(*all, Forms{r.Resource, counted.list()})
+		}
+	}
+	return unserved, nil
 }

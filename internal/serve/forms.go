@@ -14,20 +14,30 @@ import (
 )
 
 // checkForms refuses to serve objects that are stored in a version that the
-// definition does not have any more, or in a media type that its Go type has lost: they
-// could not be read, and with them no list of their kind.
+// definition does not have any more, in a media type that its Go type has lost, or with
+// fields that its Go type has otherwise: they could not be read, and with them no list
+// of their kind. Objects of no kind harm no request, but nobody sees them either: it
+// says so.
 func (s *Server) checkForms(ctx context.Context) error {
-	all, err := s.tools.Forms(ctx)
+	all, unserved, err := s.tools.Forms(ctx)
 	if err != nil {
 		return err
 	}
 	s.forms.set(all)
+	for _, u := range unserved {
+		klog.FromContext(ctx).Error(nil, "Objects are stored that no kind of this server serves: no client sees them until one does", "storage", u.Storage, "under", u.Prefix, "objects", u.Objects)
+	}
 	var undecodable, old []string
+	var missing, changed string // what to do about the undecodable
 	for _, f := range all {
 		for _, c := range f.Counts {
 			switch stored := fmt.Sprintf("%d %s as %s", c.Objects, f.Resource, c); {
 			case c.Undecodable:
 				undecodable = append(undecodable, stored)
+				missing = "declare what is missing again, Unserved if clients are not to have it, and remove it after storage rewrite; "
+			case c.Problem != "":
+				undecodable = append(undecodable, fmt.Sprintf("%s, of which %s", stored, c.Problem))
+				changed = "give fields the types again that they were stored with; "
 			case c.Old && c.MediaType != "":
 				old = append(old, stored)
 			}
@@ -39,7 +49,7 @@ func (s *Server) checkForms(ctx context.Context) error {
 	if len(undecodable) == 0 {
 		return nil
 	}
-	err = fmt.Errorf("objects are stored that this server cannot decode: %s; declare what is missing again, Unserved if clients are not to have it, and remove it after storage rewrite; --allow-unreadable-objects serves the others; nothing was changed", strings.Join(undecodable, ", "))
+	err = fmt.Errorf("objects are stored that this server cannot decode: %s; %s%s--allow-unreadable-objects serves the others; nothing was changed", strings.Join(undecodable, ", "), missing, changed)
 	if s.options.AllowUnreadable {
 		klog.FromContext(ctx).Error(err, "Stored objects cannot be read")
 		return nil
@@ -99,7 +109,7 @@ func (s *Server) countForms(ctx context.Context) {
 		took := time.Duration(0)
 		if now := s.revisions(); now != revisions {
 			began := time.Now()
-			all, err := s.tools.Forms(ctx)
+			all, _, err := s.tools.Forms(ctx)
 			if took = time.Since(began); err == nil {
 				s.forms.set(all)
 				revisions = now
