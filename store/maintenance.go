@@ -16,7 +16,7 @@ type Maintenance interface {
 
 	// Snapshot returns everything that is stored at the newest revision. It delays
 	// no writer. The history is not compacted past a snapshot that is open, so it
-	// must be closed, and soon.
+	// must be closed, and soon: a backend may give it up when it holds back too much.
 	Snapshot(ctx context.Context) (Snapshot, error)
 
 	// Put stores data at a key and returns the revision that it has then. It does so
@@ -28,7 +28,8 @@ type Maintenance interface {
 	// ValueContext is the Context of a value that is stored at a key here.
 	ValueContext(key string) value.DefaultContext
 
-	// Compact forgets the history up to a revision; see Snapshot. ErrInUse if an open
+	// Compact forgets the history up to a revision, on disk too where that is the
+	// backend's own; see Snapshot. ErrInUse if an open
 	// snapshot is in the way. A revision that is compacted already is no error, one
 	// that has not been reached is.
 	Compact(ctx context.Context, revision uint64) error
@@ -42,7 +43,8 @@ type Snapshot interface {
 	// Revision is the revision of the snapshot.
 	Revision() uint64
 	// Values yields all values in the order of keys. It can be called again. An
-	// error ends it.
+	// error ends it; one that matches ErrSnapshotLost says that the snapshot has been
+	// given up.
 	Values(ctx context.Context) iter.Seq2[Value, error]
 	// Close releases the snapshot. Closing twice does nothing.
 	Close()
@@ -68,4 +70,7 @@ var (
 	ErrChanged = errors.New("the object has changed")
 	// ErrInUse is returned by Compact while a snapshot needs what it would forget.
 	ErrInUse = errors.New("a snapshot is open")
+	// ErrSnapshotLost is what a snapshot ends with that was open for too long, or held
+	// back too much of the history.
+	ErrSnapshotLost = errors.New("the snapshot was given up, for it kept the history from being compacted: read it faster")
 )

@@ -23,6 +23,7 @@ const (
 	blockHeader  = 'H'
 	blockValue   = 'V'
 	blockTrailer = 'T'
+	blockError   = 'E'
 
 	blockOverhead = 1 + 4 + 4
 	valueFixed    = 2 + 8 + 8 + 4
@@ -131,6 +132,22 @@ func (w *Writer) Add(storage int, v store.Value) error {
 	return w.block(blockValue, b)
 }
 
+// endedEarly is why a backup has no trailer, as it says itself.
+type endedEarly string
+
+func (e endedEarly) Error() string { return string(e) }
+
+// Fail ends a backup that cannot be finished, and has it say why.
+func (w *Writer) Fail(reason error) error {
+	if err := w.block(blockError, []byte(reason.Error())); err != nil {
+		return err
+	}
+	if err := w.to.Flush(); err != nil {
+		return fmt.Errorf("write backup: %w", err)
+	}
+	return nil
+}
+
 // Finish writes the trailer, without which a backup is none.
 func (w *Writer) Finish() error {
 	b := binary.BigEndian.AppendUint64(nil, w.values)
@@ -237,6 +254,8 @@ func (r *Reader) Next() (storage int, v store.Value, err error) {
 	switch kind {
 	case blockTrailer:
 		return 0, store.Value{}, r.finish(payload)
+	case blockError:
+		return 0, store.Value{}, unusable("it ends after %d objects: %w", r.values, endedEarly(payload))
 	case blockValue:
 	default:
 		return 0, store.Value{}, unusable("a block of the unknown kind %q after %d objects", kind, r.values)

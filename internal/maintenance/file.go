@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // ErrExists is returned for a file that is not to be overwritten.
@@ -30,8 +31,12 @@ func BackupTo(ctx context.Context, tools Tools, out io.Writer) (Contents, error)
 	err := tools.Backup(ctx, io.MultiWriter(out, write))
 	_ = write.Close() // never fails
 	check := <-checked
-	if err == nil {
+	said := endedEarly("")
+	switch {
+	case err == nil:
 		err = check.err
+	case errors.As(check.err, &said) && !strings.Contains(err.Error(), said.Error()):
+		err = fmt.Errorf("%w: %w", err, said)
 	}
 	return check.contents, err
 }

@@ -23,6 +23,7 @@ import (
 const Prefix = "/storage/"
 
 // maxRequests is how many requests are answered at once. Each may read everything.
+// Backups, which take as long as their readers do, have as many places of their own.
 const maxRequests = 4
 
 // sendTimeout is how long a client may take to receive what is sent to it. A backup
@@ -31,8 +32,8 @@ const sendTimeout = time.Minute
 
 // Handlers answers what Remote asks, by path. Who may ask is checked before.
 func Handlers(local *Local) map[string]http.Handler {
-	places := make(chan struct{}, maxRequests)
-	handle := func(method string, serve func(*Local, http.ResponseWriter, *http.Request) error) http.Handler {
+	backups, others := make(chan struct{}, maxRequests), make(chan struct{}, maxRequests)
+	handle := func(method string, places chan struct{}, serve func(*Local, http.ResponseWriter, *http.Request) error) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method != method {
 				w.Header().Set("Allow", method)
@@ -60,11 +61,11 @@ func Handlers(local *Local) map[string]http.Handler {
 		})
 	}
 	return map[string]http.Handler{
-		Prefix + "backup":  handle(http.MethodGet, serveBackup),
-		Prefix + "stats":   handle(http.MethodGet, serveStats),
-		Prefix + "verify":  handle(http.MethodGet, serveVerify),
-		Prefix + "compact": handle(http.MethodPost, serveCompact),
-		Prefix + "rewrite": handle(http.MethodPost, serveRewrite),
+		Prefix + "backup":  handle(http.MethodGet, backups, serveBackup),
+		Prefix + "stats":   handle(http.MethodGet, others, serveStats),
+		Prefix + "verify":  handle(http.MethodGet, others, serveVerify),
+		Prefix + "compact": handle(http.MethodPost, others, serveCompact),
+		Prefix + "rewrite": handle(http.MethodPost, others, serveRewrite),
 	}
 }
 
@@ -160,6 +161,7 @@ func (p *patient) fail(ctx context.Context, err error) {
 		return
 	}
 	klog.FromContext(ctx).Error(err, "Maintaining the storage was cut off")
+	_ = p.FlushError() // what has been written may say why
 	panic(http.ErrAbortHandler)
 }
 
@@ -266,7 +268,7 @@ func (r *Remote) do(ctx context.Context, method, verb string, query url.Values) 
 }
 
 // Backup implements Tools. What it writes is whole if there is no error: a reader of
-// it must still check that, for the server can only break off.
+// it must still check that, for the server can only break off (see BackupTo).
 func (r *Remote) Backup(ctx context.Context, to io.Writer) error {
 	body, err := r.do(ctx, http.MethodGet, "backup", nil)
 	if err != nil {

@@ -146,7 +146,7 @@ func TestWhatAServerBreaksOffIsNoticed(t *testing.T) {
 		put(t, c, v)
 	}
 	_, remote := serve(t, damaged{c})
-	if _, err := maintenance.BackupTo(t.Context(), remote, io.Discard); err == nil || !strings.Contains(err.Error(), "the server broke off") {
+	if _, err := maintenance.BackupTo(t.Context(), remote, io.Discard); err == nil || !strings.Contains(err.Error(), "the server broke off") || !strings.Contains(err.Error(), "revision 2001 cannot be read") {
 		t.Errorf("backup: %v", err)
 	}
 	if _, err := remote.Verify(t.Context(), func(maintenance.Finding) {}); err == nil {
@@ -268,13 +268,24 @@ func TestAServerIsMaintainedByAFewAtOnce(t *testing.T) {
 		}()
 		<-h.reading
 	}
+	backups := make(chan error)
+	for range 4 {
+		go func() {
+			_, err := maintenance.BackupTo(t.Context(), remote, io.Discard)
+			backups <- err
+		}()
+		<-h.reading // a backup has a place, whatever else goes on
+	}
 	refused := (*maintenance.Refused)(nil)
+	if _, err := maintenance.BackupTo(t.Context(), remote, io.Discard); !errors.As(err, &refused) || refused.Code != http.StatusTooManyRequests {
+		t.Errorf("the fifth backup: %v", err)
+	}
 	if _, err := remote.Stats(t.Context()); !errors.As(err, &refused) || refused.Code != http.StatusTooManyRequests {
 		t.Errorf("the fifth: %v", err)
 	}
 	close(h.release)
 	for range 4 {
-		if err := <-done; err != nil {
+		if err := errors.Join(<-done, <-backups); err != nil {
 			t.Error(err)
 		}
 	}

@@ -278,7 +278,9 @@ func (l *Local) Backup(ctx context.Context, to io.Writer) error {
 	for i, snapshot := range snapshots {
 		for v, err := range snapshot.Values(ctx) {
 			if err != nil {
-				return fmt.Errorf("storage %s: %w", l.Storages[i].Name, err)
+				err = fmt.Errorf("storage %s: %w", l.Storages[i].Name, err)
+				_ = w.Fail(err) // the error is returned, too
+				return err
 			}
 			if err := w.Add(i, v); err != nil {
 				return err

@@ -18,16 +18,37 @@ import (
 const compactionBatch = 512
 
 // Compact forgets the history up to a visible revision: what was then is still
-// there, what was before cannot be listed or watched from any more. It does
-// nothing if that is so already. store.ErrInUse if a snapshot of the storage tools
-// is in the way.
+// there, what was before cannot be listed or watched from any more, and is gone from
+// the journal's files, too. store.ErrInUse if a snapshot of the storage tools is in the
+// way.
 func (c *Core) Compact(ctx context.Context, revision uint64) error {
 	if current := c.Revision(); revision > current {
 		return fmt.Errorf("compact revision %d: the current one is %d", revision, current)
 	}
 	c.compacting.Lock()
-	defer c.compacting.Unlock()
-	return c.compact(ctx, revision)
+	err := c.compact(ctx, revision)
+	c.compacting.Unlock()
+	if err != nil {
+		return err
+	}
+	return c.purge(ctx)
+}
+
+// purge has the journal erase what has been trimmed, if it has not done so yet.
+func (c *Core) purge(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.running, cancel)()
+	c.open.RLock()
+	defer c.open.RUnlock()
+	purger, ok := c.journal().(journal.Purger)
+	if !ok || c.closed {
+		return nil
+	}
+	if err := purger.Purge(ctx); err != nil {
+		return fmt.Errorf("the history is compacted, but the disk still holds it: %w", err)
+	}
+	return nil
 }
 
 // compact is Compact with compacting held.
@@ -133,6 +154,7 @@ func (c *Core) compactPeriodically(ctx context.Context) {
 // CompactHistory compacts what the rules of Options.History let go. The core does
 // so by itself every now and then.
 func (c *Core) CompactHistory(ctx context.Context) error {
+	c.dropPins()
 	c.compacting.Lock()
 	defer c.compacting.Unlock()
 	byAge, byBytes := c.horizon()
@@ -149,12 +171,17 @@ func (c *Core) CompactHistory(ctx context.Context) error {
 // horizon returns up to which revision events may go because of their age and
 // number, and up to which they must because of their bytes.
 func (c *Core) horizon() (byAge, byBytes uint64) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.horizonLocked()
+}
+
+// horizonLocked is horizon with mu held.
+func (c *Core) horizonLocked() (byAge, byBytes uint64) {
 	rules := c.options.History
 	now := c.clock.Now()
 	old := now.Add(-rules.MinAge).UnixNano()
 
-	c.mu.RLock()
-	defer c.mu.RUnlock()
 	byAge, byBytes = c.history.after, c.history.after
 	for _, v := range c.history.events {
 		if v.committed > now.UnixNano() {

@@ -69,7 +69,8 @@ type Core struct {
 
 	watching sync.WaitGroup // the goroutines of all watches
 
-	overweight chan struct{} // the history exceeds its bytes
+	overweight chan struct{}   // the history exceeds its bytes
+	running    context.Context // ends when Close is called
 	stop       context.CancelFunc
 	background sync.WaitGroup
 }
@@ -105,14 +106,13 @@ func Open(ctx context.Context, j journal.Journal, options Options) (*Core, error
 		}
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	background, stop := context.WithCancel(context.Background())
-	c.stop = stop
+	c.running, c.stop = context.WithCancel(context.Background())
 	if options.Idle {
 		return c, nil
 	}
-	c.background.Go(func() { c.compactPeriodically(background) })
-	c.background.Go(func() { c.deleteExpired(background) })
-	c.background.Go(func() { c.recoverFailures(background) })
+	c.background.Go(func() { c.compactPeriodically(c.running) })
+	c.background.Go(func() { c.deleteExpired(c.running) })
+	c.background.Go(func() { c.recoverFailures(c.running) })
 	return c, nil
 }
 

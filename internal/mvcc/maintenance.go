@@ -22,11 +22,18 @@ var _ store.Maintenance = (*Core)(nil)
 // pinned is a snapshot for the storage tools. While it is open, the history
 // is not compacted past its revision, so that every value of it can be read, be it
 // from the journal.
+//
+// A reader that is slow would stop compaction for as long as it likes. So a snapshot is
+// given up when it has been open for Options.SnapshotAge, or when the history that it
+// holds back exceeds its limit by Options.SnapshotBytes; the oldest goes first. Its
+// reader is told so at the next value.
 type pinned struct {
 	core     *Core
 	snapshot *snapshot
 	revision uint64 // that the history is not compacted past
+	opened   time.Time
 	release  func()
+	lost     atomicError // why it was given up
 }
 
 // Snapshot implements store.Maintenance.
@@ -38,7 +45,7 @@ func (c *Core) Snapshot(context.Context) (store.Snapshot, error) {
 
 // pin needs mu.
 func (c *Core) pin(revision uint64) *pinned {
-	p := &pinned{core: c, snapshot: c.freeze(), revision: revision}
+	p := &pinned{core: c, snapshot: c.freeze(), revision: revision, opened: c.clock.Now()}
 	p.release = sync.OnceFunc(func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -49,6 +56,32 @@ func (c *Core) pin(revision uint64) *pinned {
 	}
 	c.pins[p] = struct{}{}
 	return p
+}
+
+// dropPins gives up the snapshots that hold back compaction for too long, or too much.
+func (c *Core) dropPins() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for p := range c.pins {
+		if age := c.clock.Since(p.opened); age > c.options.SnapshotAge {
+			c.dropPin(p, fmt.Errorf("%w: it was open for %s", store.ErrSnapshotLost, age.Round(time.Second)))
+		}
+	}
+	if c.history.bytes-c.options.History.MaxBytes <= c.options.SnapshotBytes {
+		return
+	}
+	_, excess := c.horizonLocked()
+	oldest := c.unpinned(excess)
+	for p := range c.pins {
+		if p.revision == oldest && oldest < excess {
+			c.dropPin(p, fmt.Errorf("%w: it held back %d bytes of history", store.ErrSnapshotLost, c.history.bytes))
+		}
+	}
+}
+
+func (c *Core) dropPin(p *pinned, reason error) {
+	p.lost.store(reason)
+	delete(c.pins, p)
 }
 
 // unpinned is how far the history may be compacted. It needs mu.
@@ -72,6 +105,9 @@ func (p *pinned) Values(ctx context.Context) iter.Seq2[store.Value, error] {
 			stored, err := p.core.value(v)
 			if err == nil {
 				err = ctx.Err()
+			}
+			if lost := p.lost.load(); lost != nil {
+				err = lost
 			}
 			if !yield(stored, err) || err != nil {
 				return
@@ -225,6 +261,9 @@ func (c *Core) Scan(ctx context.Context, yield func(journal.Record) error, damag
 		}
 		if errors.Is(err, journal.ErrClosed) {
 			return 0, err
+		}
+		if lost := p.lost.load(); lost != nil {
+			return 0, lost // what is missing may have been compacted since
 		}
 		if err != nil {
 			damaged(&journal.Damage{First: v.revision, Last: v.revision, Err: err})

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/annexapi/annex/internal/mvcc"
 	"github.com/annexapi/annex/store"
@@ -69,6 +71,68 @@ func TestASnapshotIsNotCompacted(t *testing.T) {
 	s.Close()
 	if err := core.Compact(t.Context(), revision); err != nil {
 		t.Errorf("compacting afterwards: %v", err)
+	}
+}
+
+func TestASnapshotThatHoldsBackTooMuchIsGivenUp(t *testing.T) {
+	clock := newClock()
+	for name, test := range map[string]struct {
+		options mvcc.Options
+		hold    func(put func())
+		want    string
+	}{
+		"bytes": {
+			mvcc.Options{HotBytes: -1, SnapshotBytes: 1000, History: mvcc.History{MinAge: -1, MinRevisions: -1, MaxBytes: 100}},
+			func(put func()) {
+				for range 1000 {
+					put()
+				}
+			},
+			"bytes of history",
+		},
+		"age": {
+			mvcc.Options{HotBytes: -1, SnapshotAge: time.Minute, History: mvcc.History{MinAge: -1, MinRevisions: -1}},
+			func(put func()) { put(); clock.Step(2 * time.Minute) },
+			"it was open for 2m0s",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.options.Clock = clock
+			core := idle(t, memory.New(), test.options)
+			revision := uint64(0)
+			put := func() {
+				t.Helper()
+				var err error
+				if revision, err = core.Put(t.Context(), store.Value{Key: "/a", Data: fmt.Append(nil, revision)}, revision); err != nil {
+					t.Fatal(err)
+				}
+			}
+			put()
+			held, err := core.Snapshot(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer held.Close()
+			test.hold(put)
+			fresh, err := core.Snapshot(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer fresh.Close()
+			if err := core.CompactHistory(t.Context()); err != nil || core.CompactedRevision() <= held.Revision() {
+				t.Errorf("%v, compacted to %d: a snapshot is still in the way", err, core.CompactedRevision())
+			}
+			for v, err := range held.Values(t.Context()) {
+				if !errors.Is(err, store.ErrSnapshotLost) || !strings.Contains(err.Error(), test.want) {
+					t.Errorf("the snapshot has %q, %v, want ErrSnapshotLost: %s", v.Data, err, test.want)
+				}
+			}
+			for _, err := range fresh.Values(t.Context()) {
+				if err != nil {
+					t.Errorf("a snapshot that holds back nothing: %v", err)
+				}
+			}
+		})
 	}
 }
 

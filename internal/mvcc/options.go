@@ -8,7 +8,8 @@ import (
 )
 
 // Options tune a core. The zero value means the defaults; of every number,
-// negative means "none at all", which for History.MaxBytes is no limit.
+// negative means "none at all", which for History.MaxBytes and the bounds of snapshots
+// is no limit.
 type Options struct {
 	// History says how much of the past stays readable.
 	History History
@@ -24,6 +25,13 @@ type Options struct {
 	// ObjectCacheBytes bounds the decoded objects kept beside their encoded
 	// bytes, by an estimate. Default 512 MiB.
 	ObjectCacheBytes int64
+
+	// SnapshotAge bounds how long a snapshot of the storage tools, a backup that is
+	// being read say, may hold back the compaction of the history; SnapshotBytes bounds
+	// how far the history may exceed History.MaxBytes by that. A snapshot beyond either
+	// is given up. Default 1 hour, and 256 MiB.
+	SnapshotAge   time.Duration
+	SnapshotBytes int64
 
 	// BookmarkInterval is the time between two bookmarks of one watch, for
 	// watches that ask for them. Default one minute.
@@ -54,6 +62,8 @@ func (o Options) withDefaults() Options {
 	o.ValueBytes = setting(o.ValueBytes, 1<<30, 0)
 	o.HotBytes = setting(o.HotBytes, 64<<20, 0)
 	o.ObjectCacheBytes = setting(o.ObjectCacheBytes, 512<<20, 0)
+	o.SnapshotAge = setting(o.SnapshotAge, time.Hour, math.MaxInt64)
+	o.SnapshotBytes = setting(o.SnapshotBytes, 256<<20, math.MaxInt64)
 	o.BookmarkInterval = setting(o.BookmarkInterval, time.Minute, 0)
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}

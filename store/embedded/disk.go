@@ -52,6 +52,7 @@ type disk struct {
 	using   sync.RWMutex // held for reading by every operation that changes the directory
 	memory  *vfs.MemFS
 	opening atomic.Bool
+	purges  atomic.Int32 // that go on
 	closing chan struct{}
 }
 
@@ -196,7 +197,7 @@ func (d *disk) ReuseForWrite(oldName, newName string, category vfs.DiskWriteCate
 	if !d.enterToName("reuse", newName) {
 		return d.createInMemory(newName, category)
 	}
-	file, err := d.FS.ReuseForWrite(oldName, newName, category)
+	file, err := d.reuse(oldName, newName, category)
 	failed := d.failed("reuse", newName, err)
 	d.leave()
 	if failed {
@@ -206,6 +207,18 @@ func (d *disk) ReuseForWrite(oldName, newName string, category vfs.DiskWriteCate
 		return d.createInMemory(newName, category)
 	}
 	return d.wrap(newName, file), nil
+}
+
+// reuse makes a file of one that is not needed any more: while the journal is purged,
+// without what that holds.
+func (d *disk) reuse(oldName, newName string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if d.purges.Load() == 0 {
+		return d.FS.ReuseForWrite(oldName, newName, category)
+	}
+	if err := d.FS.Remove(oldName); err != nil {
+		return nil, err
+	}
+	return d.FS.Create(newName, category)
 }
 
 // Open prefers a file that was written in memory after the failure.

@@ -104,6 +104,16 @@ type Recoverer interface {
 	Recover() (Journal, error)
 }
 
+// Purger is a journal whose files go on to hold for a while what Trim has dropped.
+type Purger interface {
+	Journal
+
+	// Purge returns when none of the journal's files holds a record any more that was
+	// dropped before it was called. It may write everything anew that is kept. It runs
+	// beside all calls but Close, and ends early with the context.
+	Purge(ctx context.Context) error
+}
+
 // Guarded is implemented by a journal whose content others may change, too: people
 // who edit its files, say.
 type Guarded interface {
