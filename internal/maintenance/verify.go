@@ -106,7 +106,10 @@ func (v *verifier) run(ctx context.Context) error {
 		}
 		v.objects++
 		v.records++
-		if v.value(ctx, stored); v.away != nil {
+		if finding := v.value(ctx, stored); finding != nil {
+			v.report(*finding)
+		}
+		if v.away != nil {
 			return v.away
 		}
 	}
@@ -122,15 +125,18 @@ type link struct {
 
 func (v *verifier) runRecords(ctx context.Context) error {
 	var (
-		links   []link
-		damages []*journal.Damage
+		links      []link
+		damages    []*journal.Damage
+		unreadable []Finding
 	)
 	compacted, err := v.storage.Records(ctx, func(r journal.Record) error {
 		v.records++
 		links = append(links, link{r.Key, r.Revision, r.Previous, r.Deleted})
 		if !r.Deleted {
 			data := store.Value{Key: r.Key, Revision: r.Revision, Data: r.Value, Context: v.context(r.Key)}
-			v.value(ctx, data)
+			if finding := v.value(ctx, data); finding != nil {
+				unreadable = append(unreadable, *finding)
+			}
 		}
 		return errors.Join(v.away, ctx.Err())
 	}, func(d *journal.Damage) { damages = append(damages, d) })
@@ -143,7 +149,19 @@ func (v *verifier) runRecords(ctx context.Context) error {
 	if err != nil {
 		damages = append(damages, &journal.Damage{Err: err})
 	}
-	v.chains(links, damages, compacted)
+	latest := v.chains(links, damages, compacted)
+	for _, finding := range unreadable {
+		// What cannot be read is deleted or replaced on purpose.
+		if now := latest[finding.Key]; now.revision != finding.Revision && !finding.Warning {
+			finding.Warning = true
+			change := "replaced"
+			if now.deleted {
+				change = "deleted"
+			}
+			finding.Problem += fmt.Sprintf("; it was %s since, and is in the history only", change)
+		}
+		v.report(finding)
+	}
 	return nil
 }
 
@@ -157,8 +175,9 @@ func (v *verifier) context(key string) []byte {
 }
 
 // chains checks that records fit on each other. What follows from damage is not
-// reported again; it may tell which key the damage belongs to.
-func (v *verifier) chains(links []link, damages []*journal.Damage, compacted uint64) {
+// reported again; it may tell which key the damage belongs to. It returns the newest
+// record of each key.
+func (v *verifier) chains(links []link, damages []*journal.Damage, compacted uint64) map[string]link {
 	damaged := func(revision uint64) *journal.Damage {
 		for _, d := range damages {
 			if d.First <= revision && revision <= d.Last {
@@ -203,10 +222,12 @@ func (v *verifier) chains(links []link, damages []*journal.Damage, compacted uin
 	for _, d := range damages {
 		v.report(Finding{Storage: v.storage.Name, Key: keys[d], Revision: d.First, Last: d.Last, Problem: d.Err.Error()})
 	}
+	return latest
 }
 
-// value checks that what is stored is an object of the server's.
-func (v *verifier) value(ctx context.Context, stored store.Value) {
+// value checks that what is stored is an object of the server's. It returns what is
+// wrong with it, if anything is.
+func (v *verifier) value(ctx context.Context, stored store.Value) *Finding {
 	finding := Finding{Storage: v.storage.Name, Key: stored.Key, Revision: stored.Revision}
 	resource, known := v.local.resource(stored.Key)
 	if !known {
@@ -214,19 +235,20 @@ func (v *verifier) value(ctx context.Context, stored store.Value) {
 		if !v.unknown[prefix] {
 			v.unknown[prefix] = true
 			finding.Problem, finding.Warning = fmt.Sprintf("no kind of this server is stored under %s: not looked at any further", prefix), true
-			v.report(finding)
+			return &finding
 		}
-		return
+		return nil
 	}
 	err := resource.check(ctx, stored)
 	if encryption.IsAway(err) {
 		v.away = fmt.Errorf("%s is encrypted with %s, which does not answer: start it, and verify again: %w", stored.Key, encryption.ParseEnvelope(stored.Data), err)
-		return
+		return nil
 	}
 	if err != nil {
 		finding.Problem = err.Error()
-		v.report(finding)
+		return &finding
 	}
+	return nil
 }
 
 var encryptedPrefix = []byte("k8s:enc:")

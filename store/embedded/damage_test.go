@@ -9,6 +9,8 @@ import (
 	"io"
 	"maps"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -431,5 +433,36 @@ func TestWithoutAWitnessAJournalStillOpens(t *testing.T) {
 		if err := j.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+func TestADamagedOptionsFileIsNamedAndNotNeeded(t *testing.T) {
+	dir := t.TempDir()
+	j := mustOpen(t, dir, embedded.Options{})
+	if err := errors.Join(appendRecord(j, 1), j.Close()); err != nil {
+		t.Fatal(err)
+	}
+	paths, err := filepath.Glob(filepath.Join(dir, "OPTIONS-*"))
+	if err != nil || len(paths) == 0 {
+		t.Fatal(paths, err)
+	}
+	for _, path := range paths {
+		if err := os.WriteFile(path, []byte("[Version\n\x00garbage"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = embedded.Open(dir, embedded.Options{})
+	if err == nil || !strings.Contains(err.Error(), "OPTIONS-") || !strings.Contains(err.Error(), "move it away") {
+		t.Errorf("a damaged OPTIONS file: %v", err)
+	}
+	for _, path := range paths {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j = mustOpen(t, dir, embedded.Options{})
+	defer j.Close()
+	if records, _, err := replay(j); err != nil || len(records) != 1 {
+		t.Errorf("%d records, %v", len(records), err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -465,6 +466,9 @@ func inspect(files vfs.FS, dir string, lock *pebble.Lock, witness *witness) (con
 	if err := witness.checkManifest(desc.ManifestFilename); err != nil {
 		return contents{}, err
 	}
+	if err := checkOptions(files, dir, desc.OptionsFilename); err != nil {
+		return contents{}, err
+	}
 	db, err := pebble.Open(dir, &pebble.Options{
 		FS:       files,
 		Lock:     lock,
@@ -485,6 +489,29 @@ func inspect(files vfs.FS, dir string, lock *pebble.Lock, witness *witness) (con
 	}
 	found.manifestKnown = witness.knows(desc.ManifestFilename)
 	return found, witness.checkRevision(found.last)
+}
+
+// checkOptions names the file of Pebble's options, if that is what stands against
+// opening the database: Pebble does not, and can do without it.
+func checkOptions(files vfs.FS, dir, path string) error {
+	if path == "" {
+		return nil
+	}
+	file, err := files.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	data, err := io.ReadAll(file)
+	if err == nil {
+		options := &pebble.Options{FS: files}
+		options.EnsureDefaults()
+		err = options.CheckCompatibility(dir, string(data))
+	}
+	if err != nil {
+		return fmt.Errorf("%s cannot be read: %w; it holds nothing but settings: move it away and start again", path, oneLine{err})
+	}
+	return nil
 }
 
 func readContents(db *pebble.DB) (contents, error) {
