@@ -15,7 +15,7 @@ type Options struct {
 	History History
 
 	// HotBytes bounds the encoded values of updated and deleted objects that stay
-	// in memory; older ones are read from the journal. Default 64 MiB.
+	// in memory; older ones are read from the journal. Default 16 MiB.
 	HotBytes int64
 
 	// ValueBytes bounds the encoded values of objects as they are that stay in
@@ -60,7 +60,7 @@ func (o Options) withDefaults() Options {
 	o.History.MinRevisions = setting(o.History.MinRevisions, 10_000, 0)
 	o.History.MaxBytes = setting(o.History.MaxBytes, 256<<20, math.MaxInt64)
 	o.ValueBytes = setting(o.ValueBytes, 1<<30, 0)
-	o.HotBytes = setting(o.HotBytes, 64<<20, 0)
+	o.HotBytes = setting(o.HotBytes, 16<<20, 0)
 	o.ObjectCacheBytes = setting(o.ObjectCacheBytes, 512<<20, 0)
 	o.SnapshotAge = setting(o.SnapshotAge, time.Hour, math.MaxInt64)
 	o.SnapshotBytes = setting(o.SnapshotBytes, 256<<20, math.MaxInt64)
