@@ -72,19 +72,20 @@ type Backend interface {
 	Close() error
 }
 
-// ErrNotAlone is what CreateAlone returns when another object was created before.
-var ErrNotAlone = errors.New("another object has been created meanwhile")
+// ErrConcurrentCreate is what CreateIfUnchangedSince returns when another object has
+// been created in the meantime.
+var ErrConcurrentCreate = errors.New("another object has been created meanwhile")
 
-// LoneCreator is a storage.Interface whose creates can depend on those of others:
-// whoever decides upon a list whether there is room for one more object creates it
-// provided that the list has stayed complete.
-type LoneCreator interface {
+// ConditionalCreator is a storage.Interface whose creates can depend on the other
+// objects of the resource: a caller that decides upon a list whether there is room for
+// one more object creates it on the condition that the list is still complete.
+type ConditionalCreator interface {
 	storage.Interface
 
-	// CreateAlone is Create, without a time to live, in one step with a look at the
-	// other objects of the resource: if one has been created after the revision since,
-	// by whatever process, nothing is written and the error matches ErrNotAlone. That
-	// may also be so if it has been deleted since then. Since is the resource version
-	// of a consistent list, not one of the future.
-	CreateAlone(ctx context.Context, key string, obj, out runtime.Object, since uint64) error
+	// CreateIfUnchangedSince is Create, without a time to live, in one step with a look
+	// at the other objects of the resource: if one has been created after the revision
+	// since, by any process, nothing is written and the error matches
+	// ErrConcurrentCreate. That may also be so if it has been deleted since then. Since
+	// is the resource version of a consistent list; it is not in the future.
+	CreateIfUnchangedSince(ctx context.Context, key string, obj, out runtime.Object, since uint64) error
 }

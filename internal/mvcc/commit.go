@@ -27,10 +27,10 @@ type change struct {
 	value  []byte
 	// ttl is in seconds, 0 for ever; nil keeps the object's expiry as it is.
 	ttl *uint64
-	// alone, unless it is nil, is the resource in which nothing may have been created
+	// unchanged, unless it is nil, is the resource in which nothing may have been created
 	// after the revision since.
-	alone *shard
-	since uint64
+	unchanged *shard
+	since     uint64
 }
 
 // write is an appended change that is not yet visible.
@@ -95,8 +95,8 @@ func (c *Core) tryAppend(ctx context.Context, ch change) (_ *write, conflicting 
 	default:
 		return nil, nil, errConflict
 	}
-	if ch.alone != nil {
-		if conflicting, err := c.alone(ch.alone, ch.since); conflicting != nil || err != nil {
+	if ch.unchanged != nil {
+		if conflicting, err := c.unchangedSince(ch.unchanged, ch.since); conflicting != nil || err != nil {
 			return nil, conflicting, err
 		}
 	}
@@ -123,10 +123,10 @@ func (c *Core) tryAppend(ctx context.Context, ch change) (_ *write, conflicting 
 	return w, nil, nil
 }
 
-// alone finds out whether nothing was created in a resource after a revision. If that
+// unchangedSince finds out whether nothing was created in a resource after a revision. If that
 // depends on an unpublished write, it returns a channel that is closed when that has
 // been settled. It needs writing.
-func (c *Core) alone(s *shard, since uint64) (conflicting <-chan struct{}, _ error) {
+func (c *Core) unchangedSince(s *shard, since uint64) (conflicting <-chan struct{}, _ error) {
 	for key, w := range c.pending {
 		if w.created() && strings.HasPrefix(key, s.prefix) {
 			return w.settled(), nil
@@ -135,7 +135,7 @@ func (c *Core) alone(s *shard, since uint64) (conflicting <-chan struct{}, _ err
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if s.created > since {
-		return nil, store.ErrNotAlone
+		return nil, store.ErrConcurrentCreate
 	}
 	return nil, nil
 }

@@ -25,7 +25,7 @@ type view struct {
 	tellsCorrupt bool
 }
 
-var _ store.LoneCreator = (*view)(nil)
+var _ store.ConditionalCreator = (*view)(nil)
 
 var versioner = storage.APIObjectVersioner{}
 

@@ -21,9 +21,9 @@ func (s *view) Create(ctx context.Context, key string, obj, out runtime.Object, 
 	return s.create(ctx, change{key: key, ttl: &ttl}, obj, out)
 }
 
-// CreateAlone implements store.LoneCreator.
-func (s *view) CreateAlone(ctx context.Context, key string, obj, out runtime.Object, since uint64) error {
-	return s.create(ctx, change{key: key, ttl: new(uint64), alone: s.shard, since: since}, obj, out)
+// CreateIfUnchangedSince implements store.ConditionalCreator.
+func (s *view) CreateIfUnchangedSince(ctx context.Context, key string, obj, out runtime.Object, since uint64) error {
+	return s.create(ctx, change{key: key, ttl: new(uint64), unchanged: s.shard, since: since}, obj, out)
 }
 
 func (s *view) create(ctx context.Context, ch change, obj, out runtime.Object) error {

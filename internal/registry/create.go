@@ -83,23 +83,23 @@ func (r createRules) attributes(ctx context.Context, obj runtime.Object, dryRun 
 // Whoever loses has lost against a create that happened, so some create always comes
 // through; within a process they take turns, for only one of them could win.
 type ruledStorage struct {
-	store.LoneCreator
+	store.ConditionalCreator
 	rules createRules
 	turn  chan struct{}
 }
 
 func newRuledStorage(opened storage.Interface, rules createRules) (storage.Interface, error) {
-	lone, ok := opened.(store.LoneCreator)
+	conditional, ok := opened.(store.ConditionalCreator)
 	if !ok {
 		return nil, fmt.Errorf("AdmitCreate of %s: the storage does not say whether another object has been created meanwhile", rules.kind.GroupResource())
 	}
-	return &ruledStorage{LoneCreator: lone, rules: rules, turn: make(chan struct{}, 1)}, nil
+	return &ruledStorage{ConditionalCreator: conditional, rules: rules, turn: make(chan struct{}, 1)}, nil
 }
 
 // Create implements storage.Interface. Objects of kinds have no time to live.
 func (s *ruledStorage) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
 	if isEdit(ctx) {
-		return s.LoneCreator.Create(ctx, key, obj, out, ttl)
+		return s.ConditionalCreator.Create(ctx, key, obj, out, ttl)
 	}
 	select {
 	case s.turn <- struct{}{}:
@@ -112,8 +112,8 @@ func (s *ruledStorage) Create(ctx context.Context, key string, obj, out runtime.
 		if err != nil {
 			return err
 		}
-		err = s.CreateAlone(ctx, key, obj.DeepCopyObject(), out, revision)
-		if !errors.Is(err, store.ErrNotAlone) {
+		err = s.CreateIfUnchangedSince(ctx, key, obj.DeepCopyObject(), out, revision)
+		if !errors.Is(err, store.ErrConcurrentCreate) {
 			return err
 		}
 	}
@@ -126,10 +126,10 @@ var errCreates = errors.New("there is no object to update")
 // how apply makes an object.
 func (s *ruledStorage) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object) error {
 	if !ignoreNotFound || isEdit(ctx) {
-		return s.LoneCreator.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, cached)
+		return s.ConditionalCreator.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, cached)
 	}
 	for {
-		err := s.LoneCreator.GuaranteedUpdate(ctx, key, destination, true, preconditions, func(existing runtime.Object, response storage.ResponseMeta) (runtime.Object, *uint64, error) {
+		err := s.ConditionalCreator.GuaranteedUpdate(ctx, key, destination, true, preconditions, func(existing runtime.Object, response storage.ResponseMeta) (runtime.Object, *uint64, error) {
 			if revision, err := s.Versioner().ObjectResourceVersion(existing); err != nil || revision == 0 {
 				return nil, nil, errors.Join(errCreates, err)
 			}

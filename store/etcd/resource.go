@@ -21,16 +21,16 @@ type resourceStorage struct {
 	resource store.Resource
 }
 
-var _ store.LoneCreator = (*resourceStorage)(nil)
+var _ store.ConditionalCreator = (*resourceStorage)(nil)
 
 // Create implements storage.Interface.
 func (r *resourceStorage) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
 	return r.write(out, func() error { return r.Interface.Create(ctx, key, obj, out, ttl) })
 }
 
-// CreateAlone implements store.LoneCreator. It is a transaction of etcd, which looks
+// CreateIfUnchangedSince implements store.ConditionalCreator. It is a transaction of etcd, which looks
 // at the revisions of all keys of the resource.
-func (r *resourceStorage) CreateAlone(ctx context.Context, key string, obj, out runtime.Object, since uint64) error {
+func (r *resourceStorage) CreateIfUnchangedSince(ctx context.Context, key string, obj, out runtime.Object, since uint64) error {
 	return r.write(out, func() error { return r.createAlone(ctx, key, obj, out, since) })
 }
 
@@ -80,7 +80,7 @@ func (r *resourceStorage) createAlone(ctx context.Context, key string, obj, out 
 	case !response.Succeeded && response.Responses[0].GetResponseRange().Count > 0:
 		return storage.NewKeyExistsError(key, 0)
 	case !response.Succeeded:
-		return store.ErrNotAlone
+		return store.ErrConcurrentCreate
 	case out == nil:
 		return nil
 	}

@@ -62,10 +62,10 @@ type Traits struct {
 	NoBookmarks bool
 	// NoSizes says that Stats does not know how large objects are.
 	NoSizes bool
-	// NoLoneCreates says that CreateAlone fails, and writes nothing.
-	NoLoneCreates bool
-	// NotLone says that the storage is no store.LoneCreator.
-	NotLone bool
+	// NoConditionalCreates says that CreateIfUnchangedSince fails, and writes nothing.
+	NoConditionalCreates bool
+	// NotConditional says that the storage is no store.ConditionalCreator.
+	NotConditional bool
 	// CompactionRaises says that Compact raises the revision by one.
 	CompactionRaises bool
 }

@@ -221,7 +221,7 @@ func TestStorageOnKine(t *testing.T) {
 			return &compacting{Backend: backend, client: client}
 		}
 		storetest.RunStorageWith(t, "kine on "+name, open, storetest.Traits{
-			NoBookmarks: true, NoSizes: true, NoLoneCreates: true, CompactionRaises: true,
+			NoBookmarks: true, NoSizes: true, NoConditionalCreates: true, CompactionRaises: true,
 			NotRun: map[string]string{
 				"RunTestOptionalWatchBookmarksWithCorrectResourceVersion": "as with etcd",
 				"RunTestGetListWithErrorAggregation":                      "as with etcd",

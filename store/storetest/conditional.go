@@ -16,17 +16,17 @@ import (
 	"github.com/annexapi/annex/store"
 )
 
-// runCreateAlone checks what a backend promises of creates that depend on others.
-func runCreateAlone(t *testing.T, open OpenBackend, traits Traits) {
-	if traits.NotLone {
-		if _, ok := openPods(t, open, Needs{}).Interface.(store.LoneCreator); ok {
-			t.Error("it is a store.LoneCreator, which the traits deny")
+// runConditionalCreate checks what a backend promises of creates that depend on others.
+func runConditionalCreate(t *testing.T, open OpenBackend, traits Traits) {
+	if traits.NotConditional {
+		if _, ok := openPods(t, open, Needs{}).Interface.(store.ConditionalCreator); ok {
+			t.Error("it is a store.ConditionalCreator, which the traits deny")
 		}
 		return
 	}
-	if traits.NoLoneCreates {
+	if traits.NoConditionalCreates {
 		s := openPods(t, open, Needs{})
-		if err := s.Interface.(store.LoneCreator).CreateAlone(t.Context(), podKey("ns", "a"), &example.Pod{}, nil, s.listed(t)); err == nil {
+		if err := s.Interface.(store.ConditionalCreator).CreateIfUnchangedSince(t.Context(), podKey("ns", "a"), &example.Pod{}, nil, s.listed(t)); err == nil {
 			t.Error("it succeeded, which the traits deny")
 		}
 		if err := s.Get(t.Context(), podKey("ns", "a"), storage.GetOptions{}, &example.Pod{}); !storage.IsNotFound(err) {
@@ -40,12 +40,12 @@ func runCreateAlone(t *testing.T, open OpenBackend, traits Traits) {
 
 func createAlone(t *testing.T, s *pods) {
 	ctx := t.Context()
-	lone := s.Interface.(store.LoneCreator)
+	conditional := s.Interface.(store.ConditionalCreator)
 	create := func(name string, since uint64) (*example.Pod, error) {
 		made := &example.Pod{}
 		pod := &example.Pod{}
 		pod.Namespace, pod.Name = "ns", name
-		return made, lone.CreateAlone(ctx, podKey("ns", name), pod, made, since)
+		return made, conditional.CreateIfUnchangedSince(ctx, podKey("ns", name), pod, made, since)
 	}
 	first, err := create("a", s.listed(t))
 	if err != nil {
@@ -55,26 +55,26 @@ func createAlone(t *testing.T, s *pods) {
 		t.Errorf("created %s at revision %q", first.Name, first.ResourceVersion)
 	}
 	got := &example.Pod{}
-	if err := lone.Get(ctx, podKey("ns", "a"), storage.GetOptions{}, got); err != nil || got.ResourceVersion != first.ResourceVersion {
+	if err := conditional.Get(ctx, podKey("ns", "a"), storage.GetOptions{}, got); err != nil || got.ResourceVersion != first.ResourceVersion {
 		t.Errorf("reads back at revision %q, not %q: %v", got.ResourceVersion, first.ResourceVersion, err)
 	}
 	s.checkStored(ctx, t, podKey("ns", "a"))
 
 	before := revisionOf(t, first) - 1
-	if _, err := create("b", before); !errors.Is(err, store.ErrNotAlone) {
-		t.Errorf("a create after another: %v, want ErrNotAlone", err)
+	if _, err := create("b", before); !errors.Is(err, store.ErrConcurrentCreate) {
+		t.Errorf("a create after another: %v, want ErrConcurrentCreate", err)
 	}
 	if _, err := create("a", s.listed(t)); !storage.IsExist(err) {
 		t.Errorf("a create of what exists: %v", err)
 	}
-	if err := lone.Get(ctx, podKey("ns", "b"), storage.GetOptions{}, got); !storage.IsNotFound(err) {
+	if err := conditional.Get(ctx, podKey("ns", "b"), storage.GetOptions{}, got); !storage.IsNotFound(err) {
 		t.Errorf("what was refused is there: %v", err)
 	}
 
 	// Neither writes of other resources count, nor updates, nor deletes.
 	since := s.listed(t)
 	s.increaseRevision(ctx, t)
-	if err := lone.GuaranteedUpdate(ctx, podKey("ns", "a"), got, false, nil, storage.SimpleUpdate(func(pod runtime.Object) (runtime.Object, error) {
+	if err := conditional.GuaranteedUpdate(ctx, podKey("ns", "a"), got, false, nil, storage.SimpleUpdate(func(pod runtime.Object) (runtime.Object, error) {
 		pod.(*example.Pod).Labels = map[string]string{"changed": "yes"}
 		return pod, nil
 	}), nil); err != nil {
@@ -84,7 +84,7 @@ func createAlone(t *testing.T, s *pods) {
 		t.Errorf("a create after an update: %v", err)
 	}
 	since = s.listed(t)
-	if err := lone.Delete(ctx, podKey("ns", "a"), got, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{}); err != nil {
+	if err := conditional.Delete(ctx, podKey("ns", "a"), got, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := create("c", since); err != nil {
@@ -94,23 +94,23 @@ func createAlone(t *testing.T, s *pods) {
 	if _, err := create("a", since); err != nil {
 		t.Errorf("a create of what was deleted: %v", err)
 	}
-	if _, err := create("d", since); !errors.Is(err, store.ErrNotAlone) {
-		t.Errorf("a create after a name was taken anew: %v, want ErrNotAlone", err)
+	if _, err := create("d", since); !errors.Is(err, store.ErrConcurrentCreate) {
+		t.Errorf("a create after a name was taken anew: %v, want ErrConcurrentCreate", err)
 	}
-	if err := lone.Create(ctx, podKey("ns", "d"), &example.Pod{}, nil, 0); err != nil {
+	if err := conditional.Create(ctx, podKey("ns", "d"), &example.Pod{}, nil, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := create("e", since); !errors.Is(err, store.ErrNotAlone) {
-		t.Errorf("a create after an ordinary one: %v, want ErrNotAlone", err)
+	if _, err := create("e", since); !errors.Is(err, store.ErrConcurrentCreate) {
+		t.Errorf("a create after an ordinary one: %v, want ErrConcurrentCreate", err)
 	}
 	versioned := &example.Pod{}
 	versioned.ResourceVersion = "7"
-	if err := lone.CreateAlone(ctx, podKey("ns", "f"), versioned, nil, s.listed(t)); !errors.Is(err, storage.ErrResourceVersionSetOnCreate) {
+	if err := conditional.CreateIfUnchangedSince(ctx, podKey("ns", "f"), versioned, nil, s.listed(t)); !errors.Is(err, storage.ErrResourceVersionSetOnCreate) {
 		t.Errorf("a create with a resource version: %v", err)
 	}
 	ended, end := context.WithCancel(ctx)
 	end()
-	if err := lone.CreateAlone(ended, podKey("ns", "g"), &example.Pod{}, nil, s.listed(t)); err == nil {
+	if err := conditional.CreateIfUnchangedSince(ended, podKey("ns", "g"), &example.Pod{}, nil, s.listed(t)); err == nil {
 		t.Error("a create after its context ended succeeded")
 	}
 }
@@ -118,7 +118,7 @@ func createAlone(t *testing.T, s *pods) {
 // atMostTen is what the promise is for.
 func atMostTen(t *testing.T, s *pods) {
 	ctx := t.Context()
-	lone := s.Interface.(store.LoneCreator)
+	conditional := s.Interface.(store.ConditionalCreator)
 	var made, refused atomic.Int32
 	var all sync.WaitGroup
 	for i := range 50 {
@@ -126,7 +126,7 @@ func atMostTen(t *testing.T, s *pods) {
 			key := podKey("ns", fmt.Sprint(i))
 			for {
 				list := &example.PodList{}
-				if err := lone.GetList(ctx, "/pods", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, list); err != nil {
+				if err := conditional.GetList(ctx, "/pods", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, list); err != nil {
 					t.Error(err)
 					return
 				}
@@ -134,19 +134,19 @@ func atMostTen(t *testing.T, s *pods) {
 					refused.Add(1)
 					return
 				}
-				since, err := lone.Versioner().ParseResourceVersion(list.ResourceVersion)
+				since, err := conditional.Versioner().ParseResourceVersion(list.ResourceVersion)
 				if err != nil {
 					t.Error(err)
 					return
 				}
 				pod := &example.Pod{}
 				pod.Namespace, pod.Name = "ns", fmt.Sprint(i)
-				err = lone.CreateAlone(ctx, key, pod, nil, since)
+				err = conditional.CreateIfUnchangedSince(ctx, key, pod, nil, since)
 				switch {
 				case err == nil:
 					made.Add(1)
 					return
-				case !errors.Is(err, store.ErrNotAlone):
+				case !errors.Is(err, store.ErrConcurrentCreate):
 					t.Error(err)
 					return
 				}
@@ -155,7 +155,7 @@ func atMostTen(t *testing.T, s *pods) {
 	}
 	all.Wait()
 	list := &example.PodList{}
-	if err := lone.GetList(ctx, "/pods", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, list); err != nil {
+	if err := conditional.GetList(ctx, "/pods", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, list); err != nil {
 		t.Fatal(err)
 	}
 	if len(list.Items) != 10 || made.Load() != 10 || refused.Load() != 40 {
