@@ -35,7 +35,7 @@ docs: ## run the commands of all pages, and check their links
 
 # Those that are concurrent and quick. Others are raced every night.
 RACED := ./internal/mvcc/... ./internal/virtual/... ./store/... ./internal/certs/... ./internal/clientcert/... ./internal/convert/... \
-	./internal/coreapi/... ./internal/encryption/... ./internal/host/... ./internal/hostcerts/... ./internal/informer/... ./internal/loopback/...
+	./internal/coreapi/... ./internal/encryption/... ./internal/cluster/... ./internal/servingcert/... ./internal/informer/... ./internal/loopback/...
 
 .PHONY: race
 race: ## run the tests of concurrent packages under the race detector

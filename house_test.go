@@ -47,6 +47,7 @@ var rooms = map[string][]string{
 	"internal/cluster/clustertest": {}, // for tests
 	"internal/certs":               {},
 	"internal/servingcert":         {"internal/certs"},
+	"internal/testlog":             {}, // for tests
 	"internal/testwait":            {}, // for tests
 	"internal/loopback":            {},
 	"internal/coreapi":             {},

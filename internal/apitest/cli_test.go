@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/internal/testlog"
 	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/journal"
@@ -27,7 +28,7 @@ import (
 
 // TestMain lets the test binary be the program shop as well.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){
+	testscript.Main(testlog.Quiet(m), map[string]func(){
 		"shop":     func() { annex.Main(shop()) },
 		"marked":   func() { annex.Main(markedShop()) },
 		"other":    func() { annex.Main(other()) },

@@ -1,4 +1,4 @@
-package annex_test
+package docs
 
 import (
 	"context"
@@ -26,7 +26,7 @@ import (
 	"github.com/annexapi/annex/internal/shop/v1beta1"
 )
 
-// The examples of docs/coming-from.md, which TestComingFromIsItsExamples compares with
+// The examples of coming-from.md, which TestComingFromIsItsExamples compares with
 // this file. What they call is below them.
 
 func Example_main() {
@@ -221,11 +221,11 @@ func TestComingFromIsItsExamples(t *testing.T) {
 	t.Parallel()
 	bodies := map[string]string{}
 	set := token.NewFileSet()
-	source, err := os.ReadFile("example_coming_from_test.go")
+	source, err := os.ReadFile("coming_from_test.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := parser.ParseFile(set, "example_coming_from_test.go", source, 0)
+	file, err := parser.ParseFile(set, "coming_from_test.go", source, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +237,7 @@ func TestComingFromIsItsExamples(t *testing.T) {
 		body := string(source[set.Position(f.Body.Lbrace).Offset+1 : set.Position(f.Body.Rbrace).Offset])
 		bodies[f.Name.Name] = strings.ReplaceAll(strings.Trim(body, "\n"), "\n\t", "\n")[1:]
 	}
-	page, err := os.ReadFile("docs/coming-from.md")
+	page, err := os.ReadFile("coming-from.md")
 	if err != nil {
 		t.Fatal(err)
 	}
