@@ -39,6 +39,7 @@ func TestAReleaseCanBeInstalled(t *testing.T) {
 
 	settings := strings.Split(do(t, ".", nil, "go", "env", "GOMODCACHE", "GOPROXY", "GOCACHE"), "\n")
 	bin := filepath.Join(home, "bin")
+	annex := filepath.Join(bin, "annex")
 	env := []string{
 		"HOME=" + home, "GOBIN=" + bin, "GOWORK=off", "GOCACHE=" + settings[2],
 		"GOMODCACHE=" + filepath.Join(home, "modules"), "GOFLAGS=-modcacherw",
@@ -47,15 +48,15 @@ func TestAReleaseCanBeInstalled(t *testing.T) {
 		"PATH=" + bin + string(filepath.ListSeparator) + os.Getenv("PATH"),
 	}
 	do(t, home, env, "go", "install", library+"/"+tool+"@"+version)
-	if out := do(t, home, env, "annex", "version"); !strings.Contains(out, version) {
+	if out := do(t, home, env, annex, "version"); !strings.Contains(out, version) {
 		t.Errorf("annex version prints %q, not %s", out, version)
 	}
 	project := filepath.Join(home, "demo")
 	if err := os.Mkdir(project, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	do(t, project, env, "annex", "init", "--domain", "demo.io")
-	do(t, project, env, "annex", "create", "api", "--group", "animal", "--version", "v1alpha1", "--kind", "Cat")
+	do(t, project, env, annex, "init", "--domain", "demo.io")
+	do(t, project, env, annex, "create", "api", "--group", "animal", "--version", "v1alpha1", "--kind", "Cat")
 	if mod, err := os.ReadFile(filepath.Join(project, "go.mod")); err != nil || !strings.Contains(string(mod), library+" "+version) || strings.Contains(string(mod), "replace") {
 		t.Errorf("the project's go.mod does not just require the release: %v\n%s", err, mod)
 	}
