@@ -18,6 +18,8 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+
+	"github.com/annexapi/annex/internal/budget"
 )
 
 // Main runs the server as a program with the verbs serve, controllers, manifests, storage,
@@ -26,6 +28,7 @@ import (
 // SIGTERM end a server in order, a second one ends it at once, with 1. Main is meant
 // to be all that a main function does.
 func Main(server Server) {
+	budget.SetSoftLimit()
 	ctx, end := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)

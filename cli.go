@@ -66,6 +66,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 func serveCommand(server Server) *cobra.Command {
 	options := Options{}
 	verbosity := 0
+	memory := resource.QuantityValue{}
 	objectCache := resource.QuantityValue{Quantity: *resource.NewQuantity(512<<20, resource.BinarySI)}
 	valueCache := resource.QuantityValue{Quantity: *resource.NewQuantity(1<<30, resource.BinarySI)}
 	cmd := &cobra.Command{
@@ -111,6 +112,12 @@ which namespaces, webhooks and policies there are.`,
 					*cache.set = -1 // none at all
 				}
 			}
+			if memory.Sign() < 0 {
+				return usage(fmt.Errorf("--memory-budget %s is negative", &memory.Quantity))
+			}
+			if options.MemoryBudget = memory.Value(); options.MemoryBudget == 0 && cmd.Flag("memory-budget").Changed {
+				options.MemoryBudget = -1 // no bounds
+			}
 			if err := clusterOptions(cmd.Flags(), &options); err != nil {
 				return err
 			}
@@ -144,6 +151,7 @@ which namespaces, webhooks and policies there are.`,
 	flags.Int64Var(&options.HistoryBytes, "history-bytes", 0, "how many bytes of old objects are kept at most (default 268435456)")
 	flags.Var(&objectCache, "object-cache-size", "memory for decoded objects; 0 decodes an object each time it is read")
 	flags.Var(&valueCache, "value-cache-size", "memory for encoded objects; others are read from disk")
+	flags.Var(&memory, "memory-budget", "memory that requests may need at once; others wait, then get 429; 0 bounds nothing (default: a quarter of what the process may use)")
 	flags.StringSliceVar(&options.Controllers, "controllers", []string{controllers.All}, controllersUsage)
 	flags.DurationVar(&options.RequestTimeout, "request-timeout", 0, "how long a request other than a watch may take (default 1m)")
 	flags.DurationVar(&options.ShutdownTimeout, "shutdown-timeout", 0, "how long a shutdown waits for requests in progress (default 10s)")

@@ -102,6 +102,14 @@ type Options struct {
 	// in memory; 1 GiB if 0, none if negative. Those of the objects that were written
 	// longest ago are then read from disk.
 	ValueCacheSize int64
+	// MemoryBudget is how many bytes requests may need at once, by an estimate from above,
+	// for bodies that are decoded and for lists that are read and encoded; nobody's are
+	// exempt. A request that does not fit beside others waits, and gets 429 with
+	// Retry-After when too many wait or it has waited for 15 seconds; one that needs more
+	// than there is is served alone. 0 is a quarter of what the process may use: of
+	// GOMEMLIMIT, its container's limit and the machine's memory the smallest. Negative
+	// has no bounds; there are 64 MiB at least.
+	MemoryBudget int64
 
 	// RequestTimeout bounds every request but watches, and with it how long a body
 	// may take to arrive and an answer to be read; one minute if 0. A write that takes

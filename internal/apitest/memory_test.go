@@ -1,10 +1,14 @@
 package apitest_test
 
 import (
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/annexapi/annex"
 )
 
 // aliases is YAML that is a gigabyte when its aliases are replaced.
@@ -58,4 +62,49 @@ func TestYAMLWithAliasesIsRead(t *testing.T) {
 	}
 	c.post(widgetsPath, "a: &a [*a]", "Content-Type", yamlType).refused(400, metav1.StatusReasonBadRequest, "contains itself")
 	c.post(widgetsPath, "a: &a [\n\t- *a", "Content-Type", yamlType).refused(400, metav1.StatusReasonBadRequest, "yaml")
+}
+
+// Lists that are larger than the memory for all of them come one after the other, whole.
+func TestListsLargerThanTheBudgetAreAnswered(t *testing.T) {
+	t.Parallel()
+	c := startWith(t, shop(), annex.Options{Storage: annex.Memory, MemoryBudget: 1})
+	for i := range 6 {
+		c.create(fmt.Sprintf("w%d", i), spec(fields{"options": fields{"fill": strings.Repeat("x", 2<<20)}}))
+	}
+	forms := []struct{ query, accept string }{
+		{"", jsonType},
+		{"?pretty=true", jsonType},
+		{"?includeObject=Object", "application/json;as=Table;v=v1;g=meta.k8s.io"},
+		{"", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"},
+		{"?labelSelector=" + "!none", jsonType},
+		{"?limit=5", jsonType},
+	}
+	var lists sync.WaitGroup
+	for _, form := range forms {
+		lists.Go(func() {
+			got := c.get(widgetsPath+form.query, "Accept", form.accept)
+			if got.code != 200 || !strings.Contains(string(got.raw), "w4") {
+				t.Errorf("%s as %s: %d, %d bytes", form.query, form.accept, got.code, len(got.raw))
+			}
+		})
+	}
+	lists.Wait()
+	metrics := string(c.get("/metrics").want(200).raw)
+	for _, line := range []string{"annex_memory_budget_bytes 6.7108864e+07", "annex_memory_budget_used_bytes 0", "annex_memory_budget_waiting_requests 0", "annex_memory_budget_refused_requests_total 0"} {
+		if !strings.Contains(metrics, "\n"+line+"\n") {
+			t.Errorf("/metrics does not say %s", line)
+		}
+	}
+}
+
+func TestWithoutABudgetNothingIsCounted(t *testing.T) {
+	t.Parallel()
+	c := startWith(t, shop(), annex.Options{Storage: annex.Memory, MemoryBudget: -1})
+	c.create("w")
+	if got := c.get(widgetsPath).names(); len(got) != 1 {
+		t.Errorf("listed: %v", got)
+	}
+	if strings.Contains(string(c.get("/metrics").want(200).raw), "annex_memory_budget") {
+		t.Error("/metrics knows a budget")
+	}
 }

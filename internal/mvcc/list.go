@@ -55,10 +55,22 @@ func (s *view) GetList(ctx context.Context, key string, opts storage.ListOptions
 	if opts.Recursive {
 		objects = s.candidates(plan, snapshot, prefix, max(prefix, continueKey), revision)
 	}
-	p := page{view: s, predicate: opts.Predicate, rest: func(from string) int64 {
+	holding, err := newHolding(ctx, objects, opts.Predicate.Limit, !opts.Predicate.Empty())
+	if err != nil {
+		return err
+	}
+	p := page{view: s, predicate: opts.Predicate, holding: holding, rest: func(from string) int64 {
 		return s.countFrom(snapshot, prefix, from, revision)
 	}}
+	again := p
 	p.read(ctx, objects)
+	if p.crowded {
+		p = again
+		if err := holding.holdAll(ctx); err != nil {
+			return err
+		}
+		p.read(ctx, objects)
+	}
 	if err := p.give(items); err != nil {
 		return err
 	}
@@ -146,18 +158,20 @@ type page struct {
 	view      *view
 	predicate storage.SelectionPredicate
 	rest      func(from string) int64 // counts the objects from a key on
+	holding   *holding
 
 	selected   []runtime.Object // shared
 	unreadable unreadable
 	lastKey    string // of the last object looked at
 	more       bool   // there are objects after it
+	crowded    bool   // what is selected needs more memory than there is just now
 	count      int64  // of all objects from the first on; only known if nothing is filtered
 }
 
 // read takes objects until the page is full. It reads them in batches, which are
 // decoded in parallel, but none that one after the other would not have been read.
 func (p *page) read(ctx context.Context, objects iter.Seq[*version]) {
-	batch := make([]*version, 0, min(p.room(), decodeBatch))
+	batch, bytes := make([]*version, 0, min(p.room(), decodeBatch)), 0
 	for v := range objects {
 		p.count++
 		if p.room() == 0 {
@@ -167,13 +181,14 @@ func (p *page) read(ctx context.Context, objects iter.Seq[*version]) {
 			}
 			return
 		}
-		if batch = append(batch, v); len(batch) < min(p.room(), decodeBatch) {
+		bytes += int(v.size)
+		if batch = append(batch, v); len(batch) < min(p.room(), decodeBatch) && bytes < decodeBytes {
 			continue
 		}
 		if !p.take(ctx, batch) {
 			return
 		}
-		batch = batch[:0]
+		batch, bytes = batch[:0], 0
 	}
 	if len(batch) > 0 {
 		p.take(ctx, batch)
@@ -205,6 +220,10 @@ func (p *page) take(ctx context.Context, batch []*version) bool {
 		}
 		// As everywhere, an object whose attributes cannot be told is not selected.
 		if matches, err := p.predicate.Matches(found.object); err == nil && matches {
+			if !p.holding.room(v) {
+				p.crowded = true
+				return false
+			}
 			p.selected = append(p.selected, found.object)
 		}
 	}

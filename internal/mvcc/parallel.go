@@ -10,8 +10,12 @@ import (
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 )
 
-// decodeBatch is how many objects are decoded at once.
-const decodeBatch = 1024
+// decodeBatch is how many objects are decoded at once, as long as their encoded size is
+// below decodeBytes.
+const (
+	decodeBatch = 1024
+	decodeBytes = 8 << 20
+)
 
 // decodePiece is how many of them one goroutine takes at a time: decoding one takes
 // much longer than taking it, but a goroutine should be worth starting.

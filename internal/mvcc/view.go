@@ -64,6 +64,9 @@ func (s *view) Get(ctx context.Context, key string, opts storage.GetOptions, out
 		}
 		return storage.NewKeyNotFoundError(prepared, 0)
 	}
+	if err := holdObject(ctx, v, false); err != nil {
+		return err
+	}
 	object, err := s.object(ctx, v)
 	if err != nil {
 		return getError(key, err)

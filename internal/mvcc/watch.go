@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -16,6 +17,8 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
 	"k8s.io/utils/clock"
+
+	"github.com/annexapi/annex/internal/budget"
 )
 
 const (
@@ -97,6 +100,12 @@ func (s *view) Watch(ctx context.Context, key string, opts storage.ListOptions) 
 		}
 	}
 	startErr := w.startAt(revision, opts)
+	if w.initial != nil {
+		if err := holdInitial(ctx, w.initialObjects()); err != nil {
+			w.end()
+			return nil, err
+		}
+	}
 	if err := s.core.watch(w, startErr); err != nil {
 		w.end()
 		return nil, err
@@ -272,11 +281,8 @@ func (w *watcher) sendInitial() error {
 	if w.initial == nil {
 		return nil
 	}
-	objects := w.initial.only(w.key, w.start)
-	if w.recursive {
-		objects = w.view.candidates(w.plan, w.initial, w.key, w.key, w.start)
-	}
-	for v := range objects {
+	defer budget.From(w.ctx).Close()
+	for v := range w.initialObjects() {
 		object, err := w.view.object(w.ctx, v)
 		if err != nil {
 			return err
@@ -293,6 +299,15 @@ func (w *watcher) sendInitial() error {
 		return nil
 	}
 	return w.sendBookmark(w.start, storage.AnnotateInitialEventsEndBookmark)
+}
+
+// initialObjects yields the objects that exist at the start, or those that may be
+// selected of them.
+func (w *watcher) initialObjects() iter.Seq[*version] {
+	if w.recursive {
+		return w.view.candidates(w.plan, w.initial, w.key, w.key, w.start)
+	}
+	return w.initial.only(w.key, w.start)
 }
 
 // sendNext delivers the next events, waiting for some if there are none.

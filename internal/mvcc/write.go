@@ -112,6 +112,9 @@ func (s *view) current(ctx context.Context, key string, ignoreNotFound bool) (*s
 		empty := s.resource.New()
 		return &state{object: empty, stored: s.resource.New(), current: true}, runtime.SetZeroValue(empty)
 	}
+	if err := holdObject(ctx, v, true); err != nil {
+		return nil, err
+	}
 	data, stale, err := s.plain(ctx, v)
 	if err != nil {
 		return nil, internal(err)

@@ -3,6 +3,7 @@ package serve
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/annexapi/annex/internal/budget"
 	"github.com/annexapi/annex/internal/mvcc"
 	"github.com/annexapi/annex/store/etcd"
 )
@@ -104,4 +105,34 @@ func (m etcdMetrics) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(m.revision, prometheus.CounterValue, float64(m.backend.Revision()))
 	out <- prometheus.MustNewConstMetric(m.size, prometheus.GaugeValue, float64(m.backend.DatabaseSize()))
 	out <- prometheus.MustNewConstMetric(m.readOnly, prometheus.GaugeValue, readOnly)
+}
+
+// newBudget returns what requests draw on, nil for no bounds.
+func newBudget(bytes int64) *budget.Budget {
+	switch {
+	case bytes < 0:
+		return nil
+	case bytes == 0:
+		bytes = budget.Default()
+	}
+	return budget.New(bytes)
+}
+
+// budgetMetrics are the figures of the memory that requests draw on; none if that has no
+// bounds.
+func budgetMetrics(b *budget.Budget) []prometheus.Collector {
+	if b == nil {
+		return nil
+	}
+	gauge := func(name, help string, value func(budget.Stats) float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},
+			func() float64 { return value(b.Stats()) })
+	}
+	return []prometheus.Collector{
+		gauge("annex_memory_budget_bytes", "Memory that requests may need at once.", func(s budget.Stats) float64 { return float64(s.Bytes) }),
+		gauge("annex_memory_budget_used_bytes", "Memory that requests hold of the budget, by an estimate from above.", func(s budget.Stats) float64 { return float64(s.Used) }),
+		gauge("annex_memory_budget_waiting_requests", "Requests that wait for memory.", func(s budget.Stats) float64 { return float64(s.Waiting) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "annex_memory_budget_refused_requests_total", Help: "Requests refused with 429 because memory was in use for too long."},
+			func() float64 { return float64(b.Stats().Refused) }),
+	}
 }

@@ -55,6 +55,7 @@ type Options struct {
 	HistoryBytes       int64
 	ObjectCacheSize    int64
 	ValueCacheSize     int64
+	MemoryBudget       int64
 	RequestTimeout     time.Duration
 	ShutdownTimeout    time.Duration
 	ShutdownDelay      time.Duration

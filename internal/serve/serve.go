@@ -28,6 +28,7 @@ import (
 
 	"github.com/annexapi/annex/internal/admit"
 	"github.com/annexapi/annex/internal/auth"
+	"github.com/annexapi/annex/internal/budget"
 	"github.com/annexapi/annex/internal/certs"
 	"github.com/annexapi/annex/internal/cluster"
 	"github.com/annexapi/annex/internal/convert"
@@ -56,6 +57,7 @@ type Server struct {
 	storages   Storages
 	encryption *encryption.Encryption
 	stores     *registry.Stores
+	memory     *budget.Budget // nil if requests have no bounds
 	media      mediaTypes
 	tools      *maintenance.Local
 	forms      *storedForms
@@ -96,7 +98,7 @@ func New(ctx context.Context, definition *define.Server, options Options, newEnv
 	if options.Etcd.StartTimeout == 0 {
 		options.Etcd.StartTimeout = -1 // the server starts, and is not ready
 	}
-	s := &Server{definition: definition, options: options, forms: newStoredForms(), settled: make(chan struct{}), stopping: make(chan struct{}), leaving: make(chan struct{})}
+	s := &Server{definition: definition, options: options, memory: newBudget(options.MemoryBudget), forms: newStoredForms(), settled: make(chan struct{}), stopping: make(chan struct{}), leaving: make(chan struct{})}
 	if err := s.build(ctx, newEnv); err != nil {
 		if closing := s.close(); closing != nil {
 			err = fmt.Errorf("%w (and closing: %w)", err, closing)
@@ -208,6 +210,7 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 		Ready:          s.readyChecks(),
 		Metrics:        s.metrics(),
 		LongRunning:    maintenance.Handlers(s.tools),
+		Memory:         s.memory,
 		RequestTimeout: s.options.RequestTimeout,
 		Stopping:       s.stopping,
 	}
@@ -360,7 +363,7 @@ func (s *Server) readyChecks() []healthz.HealthChecker {
 
 // metrics are the server's own; etcd has its own.
 func (s *Server) metrics() []prometheus.Collector {
-	all := []prometheus.Collector{encryptionMetrics{s.encryption, s.storages}, formsMetrics{s.forms}}
+	all := append(budgetMetrics(s.memory), encryptionMetrics{s.encryption, s.storages}, formsMetrics{s.forms})
 	if s.cluster != nil {
 		all = append(all, clusterMetrics{s.cluster})
 	}

@@ -37,7 +37,7 @@ func chain(config Config, text textOnly) func(http.Handler, *server.Config) http
 		handler = withUserAgent(handler)
 		handler = withReasons(handler, config.Ready)
 		connected := connectedOf(config.Definition)
-		handler = withBodies(handler, connected, c)
+		handler = withMemory(handler, config.Memory, connected, c)
 		if len(connected) > 0 {
 			handler = withConnectionsEnding(handler, connected, config.Stopping)
 			handler = withUpgradePermission(handler, connected, c)

@@ -23,6 +23,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/kube-openapi/pkg/common"
 
+	"github.com/annexapi/annex/internal/budget"
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/registry"
@@ -59,6 +60,8 @@ type Config struct {
 	LongRunning map[string]http.Handler
 	// RequestTimeout bounds every request that is not a watch.
 	RequestTimeout time.Duration
+	// Memory is what requests draw on; nil has no bounds.
+	Memory *budget.Budget
 	// Stopping is closed when watches have to end.
 	Stopping <-chan struct{}
 	// Cluster is who is asked about callers and their requests; nil for a server that

@@ -22,30 +22,42 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("the YAML is larger than %d bytes once its aliases are replaced by what they stand for; write fewer aliases, or send it in parts", e.Limit)
 }
 
-// Check returns a *TooLargeError if the first document in data, which is the one that
-// readers of a single document read, is larger than limit bytes once its aliases, those
-// of merge keys too, are replaced. A value counts its own bytes and one more for what
-// separates it from the next, so that a document without aliases is never larger than
-// its text, and one that passes costs its reader no more than such a document of limit
-// bytes does. Every other error says that data with aliases is no YAML; data without
-// aliases is not parsed. Memory and time are those of a text of the length of data.
+// Check returns a *TooLargeError if the first document in data is larger than limit bytes
+// once its aliases are replaced, by the rules of Of, and Of's error if it has one.
 func Check(data []byte, limit int) error {
+	size, err := Of(data)
+	if err == nil && size > max(limit, len(data)) {
+		err = &TooLargeError{Limit: limit}
+	}
+	return err
+}
+
+// Of returns how large the first document in data, which is the one that readers of a
+// single document read, is once its aliases, those of merge keys too, are replaced: the
+// length of data if that has none. A value counts its own bytes and one more for what
+// separates it from the next, so that a document costs its reader no more than one of the
+// same size without aliases does. math.MaxInt is anything above.
+//
+// An error says that data with aliases is no YAML; data without aliases is not parsed.
+// Memory and time are those of a text of the length of data.
+func Of(data []byte) (int, error) {
 	// An alias needs both characters, in every encoding of YAML.
 	if bytes.IndexByte(data, '&') < 0 || bytes.IndexByte(data, '*') < 0 {
-		return nil
+		return len(data), nil
 	}
 	var document yaml.Node
 	if err := yaml.Unmarshal(data, &document); err != nil {
-		return err
+		return 0, err
 	}
 	m := measure{anchors: map[*yaml.Node]int{}}
-	switch size, err := m.of(&document); {
-	case err != nil:
-		return err
-	case m.aliases && size > limit:
-		return &TooLargeError{Limit: limit}
+	size, err := m.of(&document)
+	if err != nil {
+		return 0, err
 	}
-	return nil
+	if !m.aliases {
+		size = 0
+	}
+	return max(size, len(data)), nil
 }
 
 // measure adds up sizes.

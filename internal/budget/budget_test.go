@@ -1,0 +1,308 @@
+package budget
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const (
+	total = 256 << 20
+	most  = total - total/smallLane // of the large lane
+)
+
+func hold(t *testing.T, a *Account, bytes int64) {
+	t.Helper()
+	if err := a.Hold(t.Context(), bytes); err != nil {
+		t.Fatalf("hold %d: %v", bytes, err)
+	}
+}
+
+// held is a Hold in another goroutine.
+func held(ctx context.Context, a *Account, bytes int64) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- a.Hold(ctx, bytes) }()
+	return done
+}
+
+func isDone(done <-chan error) bool {
+	synctest.Wait()
+	return len(done) > 0
+}
+
+func wantUsed(t *testing.T, b *Budget, used int64, waiting int) {
+	t.Helper()
+	if s := b.Stats(); s.Used != used || s.Waiting != waiting {
+		t.Errorf("%d bytes used and %d requests waiting, want %d and %d", s.Used, s.Waiting, used, waiting)
+	}
+}
+
+func TestWhatDoesNotFitWaitsInItsOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(total)
+		first, second, third := b.Account(nil), b.Account(nil), b.Account(nil)
+		hold(t, first, most-(10<<20))
+		large := held(t.Context(), second, 20<<20)
+		synctest.Wait()
+		// It would fit, but it is not its turn.
+		after := held(t.Context(), third, 5<<20)
+		if isDone(large) || isDone(after) {
+			t.Fatal("one was admitted before there was room for the first in the queue")
+		}
+		wantUsed(t, b, most-(10<<20), 2)
+		first.Close()
+		if !isDone(large) || !isDone(after) {
+			t.Fatal("one still waits although there is room")
+		}
+		wantUsed(t, b, 25<<20, 0)
+		second.Close()
+		third.Close()
+		wantUsed(t, b, 0, 0)
+	})
+}
+
+func TestMoreThanThereIsIsServedAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(total)
+		first, huge, last := b.Account(nil), b.Account(nil), b.Account(nil)
+		hold(t, first, 10<<20)
+		alone := held(t.Context(), huge, math.MaxInt64)
+		if isDone(alone) {
+			t.Fatal("it was admitted beside another")
+		}
+		first.Close()
+		if !isDone(alone) || <-alone != nil {
+			t.Fatal("it was not admitted")
+		}
+		other := held(t.Context(), last, 10<<20)
+		if isDone(other) {
+			t.Error("another was admitted beside it")
+		}
+		huge.Close()
+		if !isDone(other) {
+			t.Error("the other was not admitted after it")
+		}
+	})
+}
+
+func TestSmallNeedsDoNotWaitForLargeOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(total)
+		huge := b.Account(nil)
+		hold(t, huge, math.MaxInt64)
+		for range smallNeed / smallLane {
+			hold(t, b.Account(nil), total/smallNeed)
+		}
+		one := b.Account(nil)
+		if next := held(t.Context(), one, total/smallNeed); isDone(next) {
+			t.Error("small needs have no bound")
+		}
+	})
+}
+
+func TestWaitingEndsWithTheRequestOrAtItsBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(total)
+		hold(t, b.Account(nil), math.MaxInt64)
+		gone, leave := context.WithCancelCause(t.Context())
+		left := b.Account(nil)
+		leaving := held(gone, left, 5<<20)
+		synctest.Wait()
+		began := time.Now()
+		var busy *BusyError
+		if err := b.Account(nil).Hold(t.Context(), 5<<20); !errors.As(err, &busy) || busy.RetryAfter != time.Second {
+			t.Errorf("after waiting: %v", err)
+		}
+		if waited := time.Since(began); waited != longestWait {
+			t.Errorf("it waited %v", waited)
+		}
+		<-leaving // it waited as long
+		cause := errors.New("gone")
+		leaving = held(gone, left, 5<<20)
+		synctest.Wait()
+		leave(cause)
+		if err := <-leaving; !errors.Is(err, cause) {
+			t.Errorf("the client has gone: %v", err)
+		}
+		if s := b.Stats(); s.Refused != 2 || s.Waiting != 0 || s.Used != most {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestTheQueueIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(total)
+		first := b.Account(nil)
+		hold(t, first, math.MaxInt64)
+		for range mostWaiting {
+			a := b.Account(nil)
+			go func() {
+				defer a.Close()
+				if err := a.Hold(t.Context(), 5<<20); err != nil {
+					t.Error(err)
+				}
+			}()
+		}
+		synctest.Wait()
+		var busy *BusyError
+		if err := b.Account(nil).Hold(t.Context(), 5<<20); !errors.As(err, &busy) || busy.RetryAfter != 5*time.Second {
+			t.Errorf("one too many: %v", err)
+		}
+		first.Close()
+		synctest.Wait()
+		wantUsed(t, b, 0, 0)
+	})
+}
+
+func TestWhoLeavesTheQueueDoesNotHoldUpTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(total)
+		hold(t, b.Account(nil), 10<<20)
+		gone, leave := context.WithCancel(t.Context())
+		head := held(gone, b.Account(nil), math.MaxInt64)
+		synctest.Wait()
+		next := held(t.Context(), b.Account(nil), 10<<20)
+		if isDone(next) {
+			t.Fatal("it has overtaken")
+		}
+		leave()
+		if !isDone(next) || !isDone(head) {
+			t.Error("it still waits for one that has left")
+		}
+	})
+}
+
+func TestAnAccountGrowsAndGivesBackWhenItCannot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(total)
+		one, other := b.Account(nil), b.Account(nil)
+		hold(t, one, 1000)
+		hold(t, one, 500) // it holds more
+		wantUsed(t, b, 1000, 0)
+		hold(t, one, 50<<20) // and moves to the other lane
+		wantUsed(t, b, 50<<20, 0)
+		hold(t, other, 100<<20)
+		if one.TryHold(200 << 20) {
+			t.Error("there is no room for that")
+		}
+		wantUsed(t, b, 150<<20, 0)
+		// Two that want what the other has do not wait for each other for ever: one gives
+		// its share back.
+		first, second := held(t.Context(), one, 200<<20), held(t.Context(), other, 200<<20)
+		if !isDone(first) {
+			first, second, one, other = second, first, other, one
+		}
+		if !isDone(first) || isDone(second) {
+			t.Fatal("one was to be admitted")
+		}
+		wantUsed(t, b, 200<<20, 1)
+		one.Close()
+		if !isDone(second) {
+			t.Fatal("the other still waits")
+		}
+		wantUsed(t, b, 200<<20, 0)
+		other.Close()
+		for _, done := range []<-chan error{first, second} {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+func TestNoBudgetHasNoBounds(t *testing.T) {
+	var b *Budget
+	a := b.Account(nil)
+	hold(t, a, math.MaxInt64)
+	if !a.TryHold(math.MaxInt64) || From(t.Context()) != nil || a.Answer() != (Price{}) || b.Stats() != (Stats{}) {
+		t.Error("no budget has bounds")
+	}
+	a.Close()
+	if From(NewContext(t.Context(), New(0).Account(func() Price { return Price{Byte: 2} }))).Answer().Of(3, 5) != 10 {
+		t.Error("a context does not carry its account")
+	}
+}
+
+// Whatever requests do, the books balance and all of them end.
+func TestManyRequestsAtOnce(t *testing.T) {
+	b := New(Minimum)
+	var requests sync.WaitGroup
+	for i := range 64 {
+		requests.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(i), 0))
+			for range 100 {
+				a := b.Account(nil)
+				for range random.IntN(4) {
+					need := int64(1) << random.IntN(28)
+					if random.IntN(2) == 0 {
+						a.TryHold(need)
+						continue
+					}
+					ctx, cancel := context.WithCancel(t.Context())
+					if random.IntN(4) == 0 {
+						go cancel()
+					}
+					var busy *BusyError
+					if err := a.Hold(ctx, need); err != nil && !errors.Is(err, context.Canceled) && !errors.As(err, &busy) {
+						t.Error(err)
+					}
+					cancel()
+				}
+				a.Close()
+				a.Close()
+			}
+		})
+	}
+	requests.Wait()
+	wantUsed(t, b, 0, 0)
+}
+
+func TestContainerLimit(t *testing.T) {
+	files := func(groups string, limits map[string]string) func(string) ([]byte, error) {
+		return func(name string) ([]byte, error) {
+			if name == "/proc/self/cgroup" && groups != "" {
+				return []byte(groups), nil
+			}
+			if text, ok := limits[name]; ok {
+				return []byte(text), nil
+			}
+			return nil, os.ErrNotExist
+		}
+	}
+	for name, test := range map[string]struct {
+		groups string
+		limits map[string]string
+		want   int64
+	}{
+		"none":                   {"", nil, 0},
+		"version 2":              {"0::/\n", map[string]string{"/sys/fs/cgroup/memory.max": "1073741824\n"}, 1 << 30},
+		"version 2, no limit":    {"0::/a\n", map[string]string{"/sys/fs/cgroup/a/memory.max": "max\n"}, 0},
+		"version 2, from above":  {"0::/a/b\n", map[string]string{"/sys/fs/cgroup/a/memory.max": "1000\n", "/sys/fs/cgroup/a/b/memory.max": "2000\n"}, 1000},
+		"version 2, own":         {"0::/a/b\n", map[string]string{"/sys/fs/cgroup/a/memory.max": "max\n", "/sys/fs/cgroup/a/b/memory.max": "2000\n"}, 2000},
+		"version 1":              {"4:cpu:/x\n3:memory:/x\n", map[string]string{"/sys/fs/cgroup/memory/x/memory.limit_in_bytes": "3000\n"}, 3000},
+		"version 1, host's path": {"3:memory:/x/y\n", map[string]string{"/sys/fs/cgroup/memory/memory.limit_in_bytes": "3000\n"}, 3000},
+		"version 1, no limit":    {"3:memory:/\n", map[string]string{"/sys/fs/cgroup/memory/memory.limit_in_bytes": fmt.Sprint(int64(math.MaxInt64) / 4096 * 4096)}, 0},
+		"both":                   {"3:memory:/\n0::/\n", map[string]string{"/sys/fs/cgroup/memory/memory.limit_in_bytes": "3000"}, 3000},
+		"what is no number":      {"0::/\n", map[string]string{"/sys/fs/cgroup/memory.max": "much"}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := containerLimit(files(test.groups, test.limits)); got != test.want {
+				t.Errorf("got %d, want %d", got, test.want)
+			}
+		})
+	}
+}
+
+func TestTheDefaultIsAShareOfWhatThereIs(t *testing.T) {
+	if d := Default(); d <= 0 || d > math.MaxInt64/share {
+		t.Errorf("%d bytes", d)
+	}
+}

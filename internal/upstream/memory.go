@@ -1,0 +1,183 @@
+package upstream
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/server"
+
+	"github.com/annexapi/annex/internal/budget"
+	"github.com/annexapi/annex/internal/yamlsize"
+)
+
+// withMemory gives every request for resources an account of the server's memory. It
+// reads their bodies before anything decodes them, holds what they may become, and refuses
+// YAML that would be larger than a body may be. What the answer needs is held where its
+// size is known, in the storage. It is outside of no user's permissions: the loopback's
+// requests and those of administrators have accounts like all others.
+//
+// Connections take their time, read their bodies by themselves, and have none.
+func withMemory(handler http.Handler, memory *budget.Budget, connected connected, c *server.Config) http.Handler {
+	limit := int(c.MaxRequestBodyBytes)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, ok := request.RequestInfoFrom(r.Context())
+		if !ok || !info.IsResourceRequest || connected.of(info) != nil {
+			handler.ServeHTTP(w, r)
+			return
+		}
+		account := memory.Account(func() budget.Price { return answerPrice(r, c.Serializer) })
+		defer account.Close()
+		r = r.WithContext(budget.NewContext(r.Context(), account))
+		if err := takeBody(r, account, limit); err != nil {
+			responsewriters.ErrorNegotiated(err, c.Serializer, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, r)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	})
+}
+
+// takeBody reads a request's body, and makes sure that it may be decoded.
+func takeBody(r *http.Request, account *budget.Account, limit int) error {
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, int64(limit)+1))
+	switch {
+	case err != nil:
+		return err
+	case len(body) > limit:
+		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", limit))
+	}
+	need := bodyNeed(body)
+	switch media := strings.ToLower(r.Header.Get("Content-Type")); {
+	case strings.Contains(media, "protobuf"):
+		need = fieldNeed / 2 * int64(len(body))
+	case strings.Contains(media, "yaml"):
+		// Handlers do not agree on how strictly they read the header.
+		size, err := yamlsize.Of(body)
+		switch {
+		case err != nil:
+			return apierrors.NewBadRequest(err.Error())
+		case size > limit:
+			return apierrors.NewRequestEntityTooLargeError((&yamlsize.TooLargeError{Limit: limit}).Error())
+		case size > len(body):
+			need = fieldNeed * int64(size)
+		}
+	}
+	if err := account.Hold(r.Context(), need); err != nil {
+		return tooBusy(err)
+	}
+	r.Body = readAlready{bytes.NewReader(body), r.Body}
+	return nil
+}
+
+// tooBusy is the answer to a request that there is no memory for.
+func tooBusy(err error) error {
+	if busy := (*budget.BusyError)(nil); errors.As(err, &busy) {
+		return apierrors.NewTooManyRequests(busy.Error(), int(busy.RetryAfter/time.Second))
+	}
+	return apierrors.NewTimeoutError("the request's time was over before the server had the memory for it", 0)
+}
+
+// readAlready is a body that has been read.
+type readAlready struct {
+	*bytes.Reader
+	io.Closer
+}
+
+// What a body needs while it is decoded, defaulted, converted, compared and encoded again:
+// so much for each byte, and for each field or element. At their worst, 3 MiB of elements
+// of two bytes, JSON and YAML take 200 MB. Protobuf does not show its elements, which take
+// two bytes at least.
+const (
+	byteNeed  = 8
+	fieldNeed = 200
+)
+
+func bodyNeed(body []byte) int64 {
+	fields := 0
+	for _, separator := range []byte(",[{\n") {
+		fields += bytes.Count(body, []byte{separator})
+	}
+	return byteNeed*int64(len(body)) + fieldNeed*int64(fields)
+}
+
+// What answers need for each object and each byte stored, as measured with objects of
+// 2 KB: the list as it is read, what it is turned into, and the buffers in which all that
+// is encoded. Lists as protobuf and plain JSON are encoded piece by piece.
+var (
+	plainPrice  = budget.Price{Object: 1 << 10, Byte: 2}
+	prettyPrice = budget.Price{Object: 1 << 10, Byte: 7}
+	tablePrice  = budget.Price{Object: 3 << 10, Byte: 4}
+	yamlPrice   = budget.Price{Object: 4 << 10, Byte: 26}
+)
+
+// answerPrice is what the answer to a request needs: the dearest one, if it depends on
+// whether the kind has protobuf. One that nobody can give is refused soon.
+func answerPrice(r *http.Request, s runtime.NegotiatedSerializer) budget.Price {
+	accept := r.Header.Get("Accept")
+	price := priceOf(r, accept, s)
+	if strings.Contains(accept, "protobuf") {
+		text := priceOf(r, accept, withoutProtobuf{s})
+		price = budget.Price{Object: max(price.Object, text.Object), Byte: max(price.Byte, text.Byte)}
+	}
+	return price
+}
+
+func priceOf(r *http.Request, accept string, s runtime.NegotiatedSerializer) budget.Price {
+	media, ok := negotiation.NegotiateMediaTypeOptions(accept, s.SupportedMediaTypes(), anyForm{})
+	price := plainPrice
+	switch {
+	case !ok:
+	case media.Accepted.MediaType == runtime.ContentTypeYAML:
+		return yamlPrice
+	case media.Convert != nil:
+		price = tablePrice
+	}
+	if ok && media.Accepted.MediaType == runtime.ContentTypeJSON && (media.Pretty || isPretty(r)) {
+		price.Byte += prettyPrice.Byte - plainPrice.Byte
+	}
+	return price
+}
+
+// isPretty says whether a client gets JSON to be read by people, as upstream decides that.
+func isPretty(r *http.Request) bool {
+	if pretty := r.URL.Query().Get("pretty"); pretty != "" {
+		is, _ := strconv.ParseBool(pretty)
+		return is
+	}
+	agent := r.UserAgent()
+	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
+}
+
+// anyForm lets clients ask for all forms that upstream has for some request.
+type anyForm struct{}
+
+func (anyForm) AllowsMediaTypeTransform(_, subtype string, form *schema.GroupVersionKind) bool {
+	switch {
+	case form == nil:
+		return true
+	case form.GroupVersion() != metav1.SchemeGroupVersion && form.GroupVersion() != metav1beta1.SchemeGroupVersion:
+		return false
+	case form.Kind == "Table":
+		return subtype == "json" || subtype == "yaml"
+	}
+	return form.Kind == "PartialObjectMetadata" || form.Kind == "PartialObjectMetadataList"
+}
+
+func (anyForm) AllowsServerVersion(version string) bool { return version == "v1" }
+func (anyForm) AllowsStreamSchema(schema string) bool   { return schema == "watch" }
