@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"container/list"
 	"context"
 	"fmt"
 	"net"
@@ -35,7 +36,7 @@ func ServeTLS(l net.Listener, handler http.Handler, serving dynamiccertificates.
 		HTTP2MaxStreamsPerConnection: streamsPerConnection,
 	}
 	var err error
-	if listening.idle, listening.closed, err = info.Serve(handler, grace, listening.stop); err != nil {
+	if listening.idle, listening.closed, err = info.Serve(listening.connections.counting(handler), grace, listening.stop); err != nil {
 		return nil, fmt.Errorf("serve HTTPS: %w", err)
 	}
 	return listening, nil
@@ -45,7 +46,7 @@ func ServeTLS(l net.Listener, handler http.Handler, serving dynamiccertificates.
 func ServePlain(l net.Listener, handler http.Handler, grace time.Duration) (*Listening, error) {
 	listening := newListening(l)
 	plain := &http.Server{
-		Handler:           handler,
+		Handler:           listening.connections.counting(handler),
 		MaxHeaderBytes:    1 << 20,
 		IdleTimeout:       90 * time.Second,
 		ReadHeaderTimeout: 32 * time.Second,
@@ -58,10 +59,7 @@ func ServePlain(l net.Listener, handler http.Handler, grace time.Duration) (*Lis
 }
 
 func newListening(l net.Listener) *Listening {
-	return &Listening{
-		connections: &connections{Listener: l, most: maxConnections(), open: map[*connection]struct{}{}},
-		stop:        make(chan struct{}),
-	}
+	return &Listening{connections: newConnections(l, maxConnections()), stop: make(chan struct{})}
 }
 
 // Shutdown closes the listener and waits until its connections are idle. Those that
@@ -80,13 +78,32 @@ func (l *Listening) Shutdown(ctx context.Context) {
 // number: the HTTP server's own Shutdown leaves those that are still busy to
 // themselves, and it accepts connections, of strangers too, until the process has no
 // files left for the storage to open.
+//
+// Connections cost a stranger nothing, so that those without a request make room for
+// others. Of those that have never had one, a host and all together may have a part only,
+// and the oldest is closed for a new one. If all places are taken, so is the oldest of
+// them, or the one that has been idle for the longest time, whichever are more. A
+// connection is refused only if there is a request on every other.
 type connections struct {
 	net.Listener
 	most int // 0 is any number
 
-	mu   sync.Mutex
-	open map[*connection]struct{}
-	full bool // connections are being refused
+	mu      sync.Mutex
+	open    map[string]*connection // by the address of its client; nil if no more are accepted
+	fresh   list.List              // those that have had no request, the oldest first
+	freshOf map[string]int         // how many of them a host has
+	idle    list.List              // those that have no request now, for the longest time first
+	full    bool                   // connections are being refused
+}
+
+// The parts of all connections that may have had no request yet: of one host, and of all.
+const (
+	freshOfHost = 4
+	freshOfAll  = 2
+)
+
+func newConnections(l net.Listener, most int) *connections {
+	return &connections{Listener: l, most: most, open: map[string]*connection{}, freshOf: map[string]int{}}
 }
 
 func (c *connections) Accept() (net.Conn, error) {
@@ -95,7 +112,10 @@ func (c *connections) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		accepted := &connection{Conn: conn, of: c}
+		accepted := &connection{Conn: conn, of: c, client: conn.RemoteAddr().String()}
+		if host, _, err := net.SplitHostPort(accepted.client); err == nil {
+			accepted.host = host
+		}
 		if c.add(accepted) {
 			return accepted, nil
 		}
@@ -103,10 +123,28 @@ func (c *connections) Accept() (net.Conn, error) {
 	}
 }
 
-// add tells whether there is room for one more connection.
+// add tells whether there is room for one more connection, and makes some if need be.
 func (c *connections) add(conn *connection) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.open == nil {
+		return false
+	}
+	if c.most > 0 {
+		if c.freshOf[conn.host] >= max(1, c.most/freshOfHost) {
+			c.close(c.oldestOf(conn.host))
+		}
+		if c.fresh.Len() >= max(1, c.most/freshOfAll) {
+			c.close(first(&c.fresh))
+		}
+		if len(c.open) >= c.most {
+			larger := &c.fresh
+			if c.idle.Len() > c.fresh.Len() {
+				larger = &c.idle
+			}
+			c.close(first(larger))
+		}
+	}
 	full := c.most > 0 && len(c.open) >= c.most
 	if full && !c.full {
 		klog.Background().Error(nil, "Connections are refused, too many are open", "address", c.Addr().String(), "open", len(c.open))
@@ -114,8 +152,77 @@ func (c *connections) add(conn *connection) bool {
 	if c.full = full; full {
 		return false
 	}
-	c.open[conn] = struct{}{}
+	c.open[conn.client] = conn
+	c.freshOf[conn.host]++
+	conn.waits(&c.fresh)
 	return true
+}
+
+// oldestOf returns the oldest connection of a host that has had no request.
+func (c *connections) oldestOf(host string) *connection {
+	for e := c.fresh.Front(); e != nil; e = e.Next() {
+		if conn := e.Value.(*connection); conn.host == host {
+			return conn
+		}
+	}
+	return nil
+}
+
+func first(l *list.List) *connection {
+	if l.Len() == 0 {
+		return nil
+	}
+	return l.Front().Value.(*connection)
+}
+
+// close closes a connection, if it is one. It needs mu.
+func (c *connections) close(conn *connection) {
+	if conn == nil {
+		return
+	}
+	c.forget(conn)
+	_ = conn.Conn.Close()
+}
+
+// forget takes a connection out of the books. It needs mu.
+func (c *connections) forget(conn *connection) {
+	if c.open[conn.client] == conn {
+		delete(c.open, conn.client)
+	}
+	conn.waitsNoMore()
+}
+
+// counting is a handler whose requests count as those of their connections.
+func (c *connections) counting(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn := c.begin(r.RemoteAddr)
+		defer c.end(conn)
+		handler.ServeHTTP(w, r)
+	})
+}
+
+func (c *connections) begin(client string) *connection {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	conn := c.open[client]
+	if conn == nil {
+		return nil // it has been closed meanwhile
+	}
+	conn.waitsNoMore()
+	conn.requests++
+	return conn
+}
+
+func (c *connections) end(conn *connection) {
+	if conn == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	conn.requests--
+	if conn.requests == 0 && c.open[conn.client] == conn {
+		conn.waits(&c.idle)
+	}
 }
 
 // cut closes all connections. The listener accepts no more.
@@ -124,19 +231,39 @@ func (c *connections) cut() {
 	open := c.open
 	c.open = nil
 	c.mu.Unlock()
-	for conn := range open {
+	for _, conn := range open {
 		_ = conn.Conn.Close()
 	}
 }
 
+// connection is one of a listener's. The listener's mu guards it.
 type connection struct {
 	net.Conn
-	of *connections
+	of           *connections
+	client, host string
+	requests     int        // that are being handled
+	in           *list.List // fresh or idle, nil while there are requests
+	at           *list.Element
+}
+
+func (c *connection) waits(in *list.List) { c.in, c.at = in, in.PushBack(c) }
+
+func (c *connection) waitsNoMore() {
+	if c.in == nil {
+		return
+	}
+	if c.in == &c.of.fresh {
+		if c.of.freshOf[c.host]--; c.of.freshOf[c.host] == 0 {
+			delete(c.of.freshOf, c.host)
+		}
+	}
+	c.in.Remove(c.at)
+	c.in, c.at = nil, nil
 }
 
 func (c *connection) Close() error {
 	c.of.mu.Lock()
-	delete(c.of.open, c)
+	c.of.forget(c)
 	c.of.mu.Unlock()
 	return c.Conn.Close()
 }

@@ -1,49 +1,170 @@
 package upstream
 
 import (
+	"io"
 	"net"
+	"net/http"
+	"slices"
 	"testing"
+	"time"
 )
 
-func TestTooManyConnectionsAreRefusedUntilSomeEnd(t *testing.T) {
+// stranger is a connection of a client that says nothing.
+type stranger struct {
+	net.Conn
+	address net.Addr
+	closed  bool
+}
+
+func newStranger(host byte, port int) *stranger {
+	return &stranger{address: &net.TCPAddr{IP: net.IPv4(192, 0, 2, host), Port: port}}
+}
+
+func (s *stranger) RemoteAddr() net.Addr { return s.address }
+func (s *stranger) Close() error         { s.closed = true; return nil }
+
+// arriving is a listener to which clients come.
+type arriving chan *stranger
+
+func (a arriving) Accept() (net.Conn, error) { return <-a, nil }
+func (a arriving) Close() error              { return nil }
+func (a arriving) Addr() net.Addr            { return &net.TCPAddr{} }
+
+// arrive lets clients connect, and returns the server's ends.
+func arrive(t *testing.T, c *connections, clients ...*stranger) []*connection {
+	t.Helper()
+	var accepted []*connection
+	for _, s := range clients {
+		c.Listener.(arriving) <- s
+		conn, err := c.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		accepted = append(accepted, conn.(*connection))
+	}
+	return accepted
+}
+
+func wantClosed(t *testing.T, all []*stranger, want ...int) {
+	t.Helper()
+	var closed []int
+	for i, s := range all {
+		if s.closed {
+			closed = append(closed, i)
+		}
+	}
+	if !slices.Equal(closed, want) {
+		t.Errorf("closed are %v, want %v", closed, want)
+	}
+}
+
+func TestAHostHasAPartOfTheConnectionsWithoutARequest(t *testing.T) {
+	c := newConnections(make(arriving, 1), 16)
+	all := []*stranger{newStranger(1, 1)}
+	for port := range 6 {
+		all = append(all, newStranger(2, port))
+	}
+	arrive(t, c, all...)
+	wantClosed(t, all, 1, 2) // the oldest two of the host with six
+}
+
+func TestAllHostsHaveAPartOfTheConnectionsWithoutARequest(t *testing.T) {
+	c := newConnections(make(arriving, 1), 16)
+	var all []*stranger
+	for host := range 10 {
+		all = append(all, newStranger(byte(host), 1))
+	}
+	arrive(t, c, all[:8]...)
+	c.end(c.begin(all[0].address.String())) // which is idle from now on
+	arrive(t, c, all[8:]...)
+	wantClosed(t, all, 1)
+}
+
+func TestIdleConnectionsMakeRoomIfAllAreTaken(t *testing.T) {
+	c := newConnections(make(arriving, 1), 4)
+	var all []*stranger
+	for host := range 6 {
+		all = append(all, newStranger(byte(host), 1))
+	}
+	var busy *connection
+	for i, s := range all[:4] {
+		arrive(t, c, s)
+		conn := c.begin(s.address.String())
+		if i == 0 {
+			busy = conn
+			continue
+		}
+		c.end(conn)
+	}
+	c.end(c.begin(all[1].address.String())) // the others have been idle for longer
+	arrive(t, c, all[4])
+	wantClosed(t, all, 2)
+	c.end(busy)
+	arrive(t, c, all[5])
+	wantClosed(t, all, 2, 3)
+}
+
+func TestConnectionsAreRefusedIfAllAreBusy(t *testing.T) {
+	c := newConnections(make(arriving, 1), 2)
+	all := []*stranger{newStranger(1, 1), newStranger(2, 1), newStranger(4, 1)}
+	var busy []*connection
+	for _, s := range all[:2] {
+		busy = append(busy, arrive(t, c, s)...)
+		c.begin(s.address.String())
+	}
+	if c.add(&connection{Conn: newStranger(3, 1), of: c, client: "192.0.2.3:1", host: "192.0.2.3"}) {
+		t.Error("one more was accepted")
+	}
+	for range 2 { // closing twice counts once
+		if err := busy[0].Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	arrive(t, c, all[2])
+	wantClosed(t, all, 0)
+	if len(c.open) != 2 {
+		t.Errorf("%d connections are open", len(c.open))
+	}
+}
+
+// Strangers that connect and say nothing do not keep clients out, as often as they come.
+func TestSilentConnectionsDoNotLockClientsOut(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	limited := &connections{Listener: l, most: 2, open: map[*connection]struct{}{}}
-	accepted := make(chan net.Conn)
-	go func() {
-		defer close(accepted)
-		for {
-			conn, err := limited.Accept()
-			if err != nil {
-				return
-			}
-			accepted <- conn
-		}
-	}()
-	dial := func() net.Conn {
+	c := newConnections(l, 8)
+	server := &http.Server{Handler: c.counting(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }))}
+	go func() { _ = server.Serve(c) }()
+	defer server.Close()
+	var silent []net.Conn
+	for range 64 {
 		conn, err := net.Dial("tcp", l.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { conn.Close() })
-		return conn
+		defer conn.Close()
+		silent = append(silent, conn)
 	}
-	dial()
-	first := <-accepted
-	dial()
-	<-accepted
-	if n, err := dial().Read(make([]byte, 1)); err == nil {
-		t.Errorf("a connection too many was sent %d bytes", n)
+	client := &http.Client{Timeout: 10 * time.Second}
+	defer client.CloseIdleConnections()
+	answer, err := client.Get("http://" + l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
 	}
-	for range 2 { // closing twice counts once
-		first.Close()
+	defer answer.Body.Close()
+	if body, err := io.ReadAll(answer.Body); err != nil || string(body) != "hello" {
+		t.Errorf("%q, %v", body, err)
 	}
-	dial()
-	<-accepted
-	if n, err := dial().Read(make([]byte, 1)); err == nil {
-		t.Errorf("another connection too many was sent %d bytes", n)
+	if err := silent[0].SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
 	}
+	if _, err := silent[0].Read(make([]byte, 1)); err == nil || isTimeout(err) {
+		t.Errorf("the oldest is still open: %v", err)
+	}
+}
+
+func isTimeout(err error) bool {
+	timeout, ok := err.(net.Error)
+	return ok && timeout.Timeout()
 }
