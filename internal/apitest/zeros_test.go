@@ -1,4 +1,4 @@
-package annex_test
+package apitest_test
 
 import (
 	"encoding/json"
