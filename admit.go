@@ -2,6 +2,7 @@ package annex
 
 import (
 	"context"
+	"errors"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -63,6 +64,10 @@ func (k *KindBuilder[T]) AdmitWith(make func(env *Env) (AdmitFunc[T], error)) *K
 	return k.admission(false, make)
 }
 
+// AdmitCreateFunc decides on a create beside the objects that exist: see
+// KindBuilder.AdmitCreate.
+type AdmitCreateFunc[T any] func(ctx context.Context, request Request[T], existing []*T) error
+
 // AdmitCreate adds a hook that decides whether an object may be created beside those
 // that exist: whether there are fewer than ten, say, or none with the same host.
 // existing are all objects of the kind, in all namespaces, without the one in question,
@@ -84,17 +89,38 @@ func (k *KindBuilder[T]) AdmitWith(make func(env *Env) (AdmitFunc[T], error)) *K
 // It is not for virtual kinds and those with a storage of their own. With the storage
 // etcd it needs etcd's range comparisons, which kine does not have. Files that people
 // put into the storage Files pass it, as they pass all hooks.
-func (k *KindBuilder[T]) AdmitCreate(admit func(ctx context.Context, request Request[T], existing []*T) error) *KindBuilder[T] {
+func (k *KindBuilder[T]) AdmitCreate(admit AdmitCreateFunc[T]) *KindBuilder[T] {
 	if admit == nil {
 		k.kind.CreateAdmissions = append(k.kind.CreateAdmissions, nil)
 		return k
 	}
-	k.kind.CreateAdmissions = append(k.kind.CreateAdmissions, func(ctx context.Context, a admission.Attributes, existing []runtime.Object) error {
-		others := make([]*T, len(existing))
-		for i, other := range existing {
-			others[i] = typed[T](other)
+	return k.AdmitCreateWith(func(*Env) (AdmitCreateFunc[T], error) { return admit, nil })
+}
+
+// AdmitCreateWith is AdmitCreate for a hook that uses the server it runs in, to look up
+// what an object refers to say: Lister.GetLatest sees what has just been written. make is
+// called once for every server, by New. Only what the hook decides upon existing is exact;
+// what it looks up may change before the object is written.
+func (k *KindBuilder[T]) AdmitCreateWith(make func(env *Env) (AdmitCreateFunc[T], error)) *KindBuilder[T] {
+	if make == nil {
+		k.kind.CreateAdmissions = append(k.kind.CreateAdmissions, nil)
+		return k
+	}
+	k.kind.CreateAdmissions = append(k.kind.CreateAdmissions, func(env any) (define.CreateAdmission, error) {
+		admit, err := make(env.(*Env))
+		if err != nil {
+			return nil, err
 		}
-		return admit(ctx, requestOf[T](a), others)
+		if admit == nil {
+			return nil, errors.New("AdmitCreateWith made no hook")
+		}
+		return func(ctx context.Context, a admission.Attributes, existing []runtime.Object) error {
+			others := []*T{}
+			for _, other := range existing {
+				others = append(others, typed[T](other))
+			}
+			return admit(ctx, requestOf[T](a), others)
+		}, nil
 	})
 	return k
 }

@@ -29,8 +29,11 @@ type Env struct {
 // rights and without a network in between. Each call returns a copy.
 func (e *Env) ClientConfig() *rest.Config { return rest.CopyConfig(e.client) }
 
-// Lister reads the objects of a kind from a cache that a watch keeps current: a
-// read costs no request, and may be a moment behind the latest write.
+// Lister reads the objects of a kind. Get and List read a cache that a watch keeps
+// current: a read costs no request, and may be a moment behind the latest write.
+// GetLatest and ListLatest read what is stored: they see every write that was answered
+// before they were called, by this server or by a replica with the same storage, and
+// cost a request of the server to itself.
 type Lister[T any] struct {
 	informer *informer.Informer
 }
@@ -77,17 +80,45 @@ func (l *Lister[T]) Get(ctx context.Context, namespace, name string) (*T, error)
 	return any(obj).(*T), nil
 }
 
-// List returns the objects that the selector matches, in all namespaces if
-// namespace is empty, in no particular order. It waits until the cache is filled;
-// an error says that this did not happen in time. The objects are shared and must
+// List returns the objects that the selector matches, all if it is nil, in all
+// namespaces if namespace is empty, in no particular order. It waits until the cache is
+// filled; an error says that this did not happen in time. The objects are shared and must
 // not be changed.
 func (l *Lister[T]) List(ctx context.Context, namespace string, selector labels.Selector) ([]*T, error) {
 	if err := l.wait(ctx); err != nil {
 		return nil, err
 	}
 	var all []*T
-	l.informer.List(namespace, selector, func(obj runtime.Object) { all = append(all, any(obj).(*T)) })
+	l.informer.List(namespace, everythingIfNil(selector), func(obj runtime.Object) { all = append(all, any(obj).(*T)) })
 	return all, nil
+}
+
+// GetLatest is Get of what is stored. The object is the caller's own. The server must be
+// started.
+func (l *Lister[T]) GetLatest(ctx context.Context, namespace, name string) (*T, error) {
+	obj, err := l.informer.GetLatest(ctx, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	return any(obj).(*T), nil
+}
+
+// ListLatest is List of what is stored: all objects as they are at one moment after the
+// call. They are the caller's own. The server must be started.
+//
+// What is decided upon them is still decided before the write: another write may come in
+// between. For creates that must not be so, AdmitCreate is exact.
+func (l *Lister[T]) ListLatest(ctx context.Context, namespace string, selector labels.Selector) ([]*T, error) {
+	var all []*T
+	err := l.informer.ListLatest(ctx, namespace, everythingIfNil(selector), func(obj runtime.Object) { all = append(all, any(obj).(*T)) })
+	return all, err
+}
+
+func everythingIfNil(selector labels.Selector) labels.Selector {
+	if selector == nil {
+		return labels.Everything()
+	}
+	return selector
 }
 
 func (l *Lister[T]) wait(ctx context.Context) error {

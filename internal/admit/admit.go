@@ -24,6 +24,7 @@ type Hooks struct {
 type hooked struct {
 	kind                 schema.GroupKind
 	mutating, validating []define.Admission
+	creates              []define.CreateAdmission
 }
 
 var (
@@ -52,12 +53,26 @@ func NewHooks(server *define.Server, env any) (*Hooks, error) {
 				all.validating = append(all.validating, hook)
 			}
 		}
+		for i, construct := range k.CreateAdmissions {
+			hook, err := construct(env)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("admission of creates, hook %d of kind %s: %w", i+1, k.GroupKind(), err))
+				continue
+			}
+			all.creates = append(all.creates, hook)
+		}
 		h.kinds[k.GroupResource()] = all
 		for _, also := range k.Also {
-			h.kinds[also.GroupResource()] = hooked{also.GroupKind(), all.mutating, all.validating}
+			h.kinds[also.GroupResource()] = hooked{also.GroupKind(), all.mutating, all.validating, all.creates}
 		}
 	}
 	return h, errors.Join(errs...)
+}
+
+// Creates are the hooks that decide, when an object is created, whether it may be there
+// beside those that exist.
+func (h *Hooks) Creates(resource schema.GroupResource) []define.CreateAdmission {
+	return h.kinds[resource].creates
 }
 
 // Handles is true for all writes; a connection is not one.

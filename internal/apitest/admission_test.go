@@ -265,6 +265,69 @@ func TestHooksUseTheirServer(t *testing.T) {
 	c.create("w", on("there"))
 }
 
+func TestListersReadWhatIsStored(t *testing.T) {
+	t.Parallel()
+	var shelves *annex.Lister[v1.Shelf]
+	c := startKind(t,
+		widgets().AdmitCreateWith(func(env *annex.Env) (annex.AdmitCreateFunc[v1.Widget], error) {
+			var err error
+			if shelves, err = annex.ListerFor[v1.Shelf](env); err != nil {
+				return nil, err
+			}
+			return func(ctx context.Context, r annex.Request[v1.Widget], existing []*v1.Widget) error {
+				on := r.Object.Spec.Options["shelf"]
+				if _, err := shelves.GetLatest(ctx, "", on); err != nil {
+					return err
+				}
+				all, err := shelves.ListLatest(ctx, "", nil)
+				if err != nil {
+					return err
+				}
+				if len(existing) >= len(all) {
+					return fmt.Errorf("%d widgets for %d shelves", len(existing), len(all))
+				}
+				return nil
+			}, nil
+		}),
+		annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped(),
+	)
+	on := func(shelf string) map[string]any { return spec(fields{"options": fields{"shelf": shelf}}) }
+	c.post(widgetsPath, widget("w", on("missing"))).refused(404, metav1.StatusReasonNotFound, `shelves.shop.example.com "missing" not found`)
+	// What was answered is seen, however often.
+	for i := range 20 {
+		name := fmt.Sprint("s", i)
+		c.post(shelvesPath, shelf(name)).want(201)
+		c.create("w"+name, on(name))
+		c.post(widgetsPath, widget("one-more", on(name))).refused(403, metav1.StatusReasonForbidden, fmt.Sprintf("%d widgets for %d shelves", i+1, i+1))
+		c.post(widgetsPath+"?dryRun=All", widget("one-more", on(name))).refused(403, metav1.StatusReasonForbidden)
+	}
+	all, err := shelves.List(t.Context(), "", nil)
+	if err != nil || len(all) == 0 {
+		t.Errorf("a nil selector: %d shelves, %v", len(all), err)
+	}
+	if labelled, err := shelves.ListLatest(t.Context(), "", labels.SelectorFromSet(labels.Set{"no": "such"})); err != nil || len(labelled) != 0 {
+		t.Errorf("by a label that none has: %d shelves, %v", len(labelled), err)
+	}
+	widgetsOf := func(namespace string) int { return len(c.get(strings.Replace(widgetsPath, "default", namespace, 1)).names()) }
+	if widgetsOf("default") != 20 {
+		t.Errorf("%d widgets", widgetsOf("default"))
+	}
+}
+
+func TestAdmitCreateHooksThatCannotBeMade(t *testing.T) {
+	t.Parallel()
+	for want, construct := range map[string]func(*annex.Env) (annex.AdmitCreateFunc[v1.Widget], error){
+		"no luck":      func(*annex.Env) (annex.AdmitCreateFunc[v1.Widget], error) { return nil, errors.New("no luck") },
+		"made no hook": func(*annex.Env) (annex.AdmitCreateFunc[v1.Widget], error) { return nil, nil },
+	} {
+		server := annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{widgets().AdmitCreateWith(construct)}}}}
+		_, err := annex.New(t.Context(), server, annex.Options{Storage: annex.Memory})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
 func TestHooksThatHangOrPanic(t *testing.T) {
 	t.Parallel()
 	c := startKind(t, widgets().Admit(func(ctx context.Context, r annex.Request[v1.Widget]) error {

@@ -140,7 +140,7 @@ func (c *checker) kind(k *Kind) {
 	c.capabilities(where, k)
 	c.paths(where, k)
 	c.subresources(where, k)
-	if slices.ContainsFunc(k.CreateAdmissions, func(review CreateAdmission) bool { return review == nil }) {
+	if slices.ContainsFunc(k.CreateAdmissions, func(make func(any) (CreateAdmission, error)) bool { return make == nil }) {
 		c.errorf(where, "AdmitCreate: the function is nil")
 	}
 	if len(k.CreateAdmissions) > 0 && (k.Source != nil || k.Own != nil) {

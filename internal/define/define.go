@@ -102,7 +102,7 @@ type Kind struct {
 	Admissions []AdmissionConstructor
 	// CreateAdmissions decide, when an object is created, whether it may be there beside
 	// those that exist.
-	CreateAdmissions []CreateAdmission
+	CreateAdmissions []func(env any) (CreateAdmission, error)
 
 	// Source is where the objects of a virtual kind are; nil for all others.
 	Source *Source

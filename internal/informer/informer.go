@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -47,6 +48,7 @@ func (s *Set) For(k *define.Kind, v *define.Version) (*Informer, error) {
 		return nil, fmt.Errorf("the cache of %s would never be filled: the server is running", gvr.GroupResource())
 	}
 	i := &Informer{resource: gvr, version: v, synced: make(chan struct{})}
+	i.client = sync.OnceValues(func() (*rest.RESTClient, error) { return clientFor(gvr, s.client, s.codecs) })
 	s.informers[gvr] = i
 	return i, nil
 }
@@ -59,7 +61,7 @@ func (s *Set) Run(ctx context.Context) error {
 	defer s.mu.Unlock()
 	s.running = true
 	for _, i := range s.informers {
-		if err := i.connect(s.client, s.codecs); err != nil {
+		if err := i.connect(); err != nil {
 			return fmt.Errorf("informer of %s: %w", i.resource, err)
 		}
 		all.Go(func() { i.shared.RunWithContext(ctx) })
@@ -77,18 +79,24 @@ type Informer struct {
 	resource schema.GroupVersionResource
 	version  *define.Version
 	synced   chan struct{}
+	client   func() (*rest.RESTClient, error)
 	// shared is set before synced is closed.
 	shared cache.SharedIndexInformer
 }
 
-func (i *Informer) connect(client *rest.Config, codecs serializer.CodecFactory) error {
+// clientFor returns a client of one resource.
+func clientFor(resource schema.GroupVersionResource, client *rest.Config, codecs serializer.CodecFactory) (*rest.RESTClient, error) {
 	config := rest.CopyConfig(client)
-	gv := i.resource.GroupVersion()
+	gv := resource.GroupVersion()
 	config.GroupVersion = &gv
 	config.APIPath = "/apis"
 	config.NegotiatedSerializer = codecs.WithoutConversion()
 	config.QPS = -1
-	restClient, err := rest.RESTClientFor(config)
+	return rest.RESTClientFor(config)
+}
+
+func (i *Informer) connect() error {
+	restClient, err := i.client()
 	if err != nil {
 		return err
 	}
@@ -132,6 +140,36 @@ func (i *Informer) List(namespace string, selector labels.Selector, yield func(r
 			yield(item.(runtime.Object))
 		}
 	}
+}
+
+// GetLatest reads an object from the server itself, as it is now.
+func (i *Informer) GetLatest(ctx context.Context, namespace, name string) (runtime.Object, error) {
+	client, err := i.client()
+	if err != nil {
+		return nil, err
+	}
+	obj := i.version.New()
+	err = client.Get().NamespaceIfScoped(namespace, namespace != "").Resource(i.resource.Resource).Name(name).Do(ctx).Into(obj)
+	return obj, err
+}
+
+// ListLatest calls yield with the objects that match, which it reads from the server
+// itself, all as they are at one time from now on.
+func (i *Informer) ListLatest(ctx context.Context, namespace string, selector labels.Selector, yield func(runtime.Object)) error {
+	client, err := i.client()
+	if err != nil {
+		return err
+	}
+	list := i.version.NewList()
+	err = client.Get().NamespaceIfScoped(namespace, namespace != "").Resource(i.resource.Resource).
+		VersionedParams(&metav1.ListOptions{LabelSelector: selector.String()}, metav1.ParameterCodec).Do(ctx).Into(list)
+	if err != nil {
+		return err
+	}
+	return meta.EachListItem(list, func(obj runtime.Object) error {
+		yield(obj)
+		return nil
+	})
 }
 
 func (i *Informer) candidates(namespace string) []any {

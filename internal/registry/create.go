@@ -23,8 +23,9 @@ import (
 // createRules are what a kind's hooks of AdmitCreate decide by: the objects under a
 // prefix.
 type createRules struct {
-	kind   *define.Kind
-	prefix string
+	kind    *define.Kind
+	prefix  string
+	reviews []define.CreateAdmission
 }
 
 // decide asks the hooks whether an object may be created beside those that exist, and
@@ -55,7 +56,7 @@ func (r createRules) decide(ctx context.Context, from storage.Interface, obj run
 	}
 
 	a := r.attributes(ctx, obj, dryRun)
-	for _, review := range r.kind.CreateAdmissions {
+	for _, review := range r.reviews {
 		if err := review(ctx, a, existing); err != nil {
 			return 0, admit.Refusal(a, err)
 		}
@@ -161,7 +162,7 @@ func (r *mainREST) rehearsed(valid rest.ValidateObjectFunc, dryRun []string) res
 				return err
 			}
 		}
-		rules := createRules{owner, r.KeyRootFunc(request.WithNamespace(ctx, metav1.NamespaceAll))}
+		rules := createRules{owner, r.KeyRootFunc(request.WithNamespace(ctx, metav1.NamespaceAll)), r.hooks.Creates(owner.GroupResource())}
 		if _, err := rules.decide(ctx, r.Store.Storage.Storage, obj, true); !storage.IsExist(err) {
 			return err
 		}

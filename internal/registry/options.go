@@ -20,6 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/annexapi/annex/internal/admit"
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/store"
@@ -34,6 +35,9 @@ type Stores struct {
 	// MediaTypes are what objects are encoded in, JSON for resources that it does not
 	// name. They are set before a resource is opened, too.
 	MediaTypes map[schema.GroupResource]string
+	// Hooks are the admission hooks of all kinds. They are set before a kind with hooks of
+	// AdmitCreate is opened.
+	Hooks *admit.Hooks
 
 	backend   func(schema.GroupResource) store.Backend
 	machinery *convert.Machinery
@@ -202,7 +206,7 @@ func (s *Stores) open(
 	}
 	s.opened[config.GroupResource] = opened
 	if k, ok := s.ruled[config.GroupResource]; ok {
-		if opened, err = newRuledStorage(opened, createRules{k, prefix}); err != nil {
+		if opened, err = newRuledStorage(opened, createRules{k, prefix, s.Hooks.Creates(k.GroupResource())}); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -145,7 +145,7 @@ func (k *Kind) StorageIn(v *define.Version) map[string]rest.Storage {
 }
 
 func (k *Kind) main() rest.Storage {
-	main := &mainREST{Store: k.store, kind: k.Definition}
+	main := &mainREST{Store: k.store, kind: k.Definition, hooks: k.hooks}
 	if source := k.Definition.Owner().Source; source != nil {
 		return withVerbs(main, source)
 	}
@@ -155,7 +155,8 @@ func (k *Kind) main() rest.Storage {
 // mainREST is a kind's main endpoint.
 type mainREST struct {
 	*genericregistry.Store
-	kind *define.Kind
+	kind  *define.Kind
+	hooks *admit.Hooks
 }
 
 var (

@@ -169,6 +169,7 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 	if err != nil {
 		return err
 	}
+	stores.Hooks = hooks
 	for _, k := range s.definition.Kinds() {
 		if k.SharedWith != nil {
 			continue
