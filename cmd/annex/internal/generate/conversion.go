@@ -44,11 +44,110 @@ func (l *loaded) conversions(s *source) ([]*generator.File, error) {
 		return nil, fmt.Errorf("generate conversions of %s: %w", s.path, err)
 	}
 	for _, f := range files.files {
+		if err := s.distinguish(f); err != nil {
+			return nil, fmt.Errorf("name conversions of %s: %w", s.path, err)
+		}
 		if problems := l.unconverted(s, f); len(problems) > 0 {
 			return nil, problems
 		}
 	}
 	return files.files, nil
+}
+
+// versionName is how the names of conversions say which package a type is of: v1, or appsv1
+// for a peer whose name is that of the package itself, for Convert_v1_X_To_v1_X would be
+// both directions.
+func (s *source) versionName(pkg string) string {
+	version := path.Base(pkg)
+	if pkg == s.path || version != path.Base(s.path) {
+		return version
+	}
+	return notInName.ReplaceAllString(path.Base(path.Dir(pkg)), "") + version
+}
+
+var (
+	notInName      = regexp.MustCompile(`[^A-Za-z0-9]`)
+	conversionName = regexp.MustCompile(`^((?:auto)?Convert_)([A-Za-z0-9]+)(_\w+_To_)([A-Za-z0-9]+)(_\w+)$`)
+)
+
+// distinguish gives the conversions to and from peers of the package's own name the names
+// of versionName. The generator names them after the last elements of import paths alone.
+// Within a function, calls go in its own direction.
+func (s *source) distinguish(f *generator.File) error {
+	name := ""
+	for _, peer := range s.peers() {
+		if peer.text != s.path && path.Base(peer.text) == path.Base(s.path) {
+			name = s.versionName(peer.text)
+		}
+	}
+	if name == "" {
+		return nil
+	}
+	const head = "package p\n"
+	fset := token.NewFileSet()
+	parsed, err := parser.ParseFile(fset, f.Name, head+f.Body.String(), parser.SkipObjectResolution)
+	if err != nil {
+		return err
+	}
+	p, err := partOf(f)
+	if err != nil {
+		return err
+	}
+	type edit struct {
+		id   *ast.Ident
+		text string
+	}
+	var edits []edit
+	rename := func(in ast.Node, from typeRef) {
+		ast.Inspect(in, func(n ast.Node) bool {
+			if _, foreign := n.(*ast.SelectorExpr); foreign {
+				return false
+			}
+			id, ok := n.(*ast.Ident)
+			if !ok {
+				return true
+			}
+			m := conversionName.FindStringSubmatch(id.Name)
+			if m == nil || m[2] != m[4] || m[2] != path.Base(s.path) {
+				return true
+			}
+			if from.pkg == s.path {
+				m[4] = name
+			} else {
+				m[2] = name
+			}
+			edits = append(edits, edit{id, strings.Join(m[1:], "")})
+			return true
+		})
+	}
+	for _, d := range parsed.Decls {
+		fn, ok := d.(*ast.FuncDecl)
+		if !ok {
+			continue
+		}
+		if conversionName.MatchString(fn.Name.Name) {
+			rename(fn, p.typeOf(fn.Type.Params.List[0].Type, s))
+			continue
+		}
+		// The function that registers them calls each with its types.
+		ast.Inspect(fn, func(n ast.Node) bool {
+			if call, ok := n.(*ast.CallExpr); ok && len(call.Args) == 3 {
+				if in, ok := call.Args[0].(*ast.TypeAssertExpr); ok {
+					rename(call.Fun, p.typeOf(in.Type, s))
+				}
+			}
+			return true
+		})
+	}
+	body := f.Body.String()
+	slices.SortFunc(edits, func(a, b edit) int { return int(b.id.Pos() - a.id.Pos()) })
+	for _, e := range edits {
+		at := fset.Position(e.id.Pos()).Offset - len(head)
+		body = body[:at] + e.text + body[at+len(e.id.Name):]
+	}
+	f.Body.Reset()
+	f.Body.WriteString(body)
+	return nil
 }
 
 var (
@@ -265,7 +364,13 @@ func (l *loaded) misnamedConversions(s *source) Problems {
 				"%s is no conversion: write it as func(in *A, out *B, s conversion.Scope) error, or give it another name", name)})
 			continue
 		}
-		want := fmt.Sprintf("Convert_%s_To_%s", namer.Name(signature.Parameters[0].Type.Elem), namer.Name(signature.Parameters[1].Type.Elem))
+		named := func(t *types.Type) string {
+			if t.Name.Package != s.path && path.Base(t.Name.Package) == path.Base(s.path) {
+				return s.versionName(t.Name.Package) + "_" + t.Name.Name
+			}
+			return namer.Name(t)
+		}
+		want := fmt.Sprintf("Convert_%s_To_%s", named(signature.Parameters[0].Type.Elem), named(signature.Parameters[1].Type.Elem))
 		if name != want {
 			problems = append(problems, Problem{File: pos.Filename, Line: pos.Line, Message: fmt.Sprintf(
 				"%s would not be called: the conversion of these types is named %s", name, want)})
@@ -300,7 +405,7 @@ func (l *loaded) conversionStubs(s *source) (functions string, imports map[strin
 				continue
 			}
 			imports[name] = peer.text
-			own, other := path.Base(s.path)+"_"+t.Name.Name, path.Base(peer.text)+"_"+t.Name.Name
+			own, other := s.versionName(s.path)+"_"+t.Name.Name, s.versionName(peer.text)+"_"+t.Name.Name
 			for _, d := range [][4]string{{own, other, t.Name.Name, name + "." + t.Name.Name}, {other, own, name + "." + t.Name.Name, t.Name.Name}} {
 				for _, prefix := range []string{"Convert_", "autoConvert_"} {
 					if f := prefix + d[0] + "_To_" + d[1]; !s.declares(f) {
