@@ -35,14 +35,14 @@ type APIOptions struct {
 type kindData struct {
 	Group, Version, GroupVersion       string
 	Kind, Singular, Resource, Receiver string
-	// Unexported is the kind as the name of something that is not exported begins.
-	Unexported string
 	// Pkg is the name by which other packages know that of the version.
 	Pkg string
 	// Import is the path of the version's package, Module that of the project.
 	Import, Module string
 	// Protobuf says that the package shall have it.
 	Protobuf bool
+	// ResourceTag says that generated clients have to be told the resource.
+	ResourceTag bool
 	// ConvertsTo is the path of the package that the version's kinds are converted to,
 	// empty for a hub.
 	ConvertsTo string
@@ -52,10 +52,9 @@ func newKindData(p *project, group, version, kind, resource string) kindData {
 	return kindData{
 		Group: group, Version: version, GroupVersion: group + "/" + version,
 		Kind: kind, Singular: strings.ToLower(kind), Resource: resource, Receiver: strings.ToLower(kind[:1]),
-		Unexported: unexported(kind),
-		Pkg:        importAlias(group, version),
-		Import:     path.Join(p.module, groupFolder(group), version), Module: p.module,
-		Protobuf: true,
+		Pkg:    importAlias(group, version),
+		Import: path.Join(p.module, groupFolder(group), version), Module: p.module,
+		Protobuf: true, ResourceTag: !clientsGuess(kind, resource),
 	}
 }
 

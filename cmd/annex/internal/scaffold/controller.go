@@ -3,6 +3,7 @@ package scaffold
 import (
 	"fmt"
 	"go/ast"
+	"strings"
 )
 
 // Controller adds a controller of a kind to the server. It is made of client-go's
@@ -14,7 +15,7 @@ func Controller(o HookOptions) (*Result, error) {
 	}
 	p := k.project
 	d := k.hook()
-	if err := k.refuseDeclared("run" + o.Kind + "Controller"); err != nil {
+	if err := k.refuseDeclared("run" + d.Exported + "Controller"); err != nil {
 		return nil, err
 	}
 	if s, t := k.hub.typeNamed(o.Kind + "Status"); s == nil || !hasField(t, "Conditions") {
@@ -32,7 +33,7 @@ func Controller(o HookOptions) (*Result, error) {
 		}
 	}
 	annex := p.server.importName(library)
-	element := fmt.Sprintf("{Name: %q, Run: run%sController}", d.Singular, o.Kind)
+	element := fmt.Sprintf("{Name: %q, Run: run%sController}", strings.ToLower(d.Exported), d.Exported)
 	switch value := fieldOf(p.definition, "Controllers").(type) {
 	case nil:
 		p.server.appendTo(p.definition, fmt.Sprintf("Controllers: []%s.Controller{\n%s,\n}", annex, element))

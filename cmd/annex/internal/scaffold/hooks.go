@@ -28,6 +28,9 @@ type hookData struct {
 	Define string
 	// Sample is the object to try, from the server's folder.
 	Sample string
+	// Exported and Private are what the names of functions of the kind are made of: the
+	// kind, behind its group's first label where another group has a kind of that name.
+	Exported, Private string
 	// Name, Title, Request and Handler are those of a subresource.
 	Name, Title, Request, Handler string
 }
@@ -38,6 +41,8 @@ func (k *projectKind) hook() hookData {
 	d.Package, d.Hub = k.project.server.file.Name.Name, k.pkg
 	d.HubImport = path.Join(k.project.module, k.hub.dir)
 	d.Namespaced = k.call("ClusterScoped") == nil
+	d.Exported = k.exported()
+	d.Private = unexported(d.Exported)
 	up, err := filepath.Rel(filepath.FromSlash(path.Dir(k.project.server.path)), filepath.FromSlash(samplePath(d.kindData)))
 	if err == nil {
 		d.Sample = filepath.ToSlash(up)
@@ -45,9 +50,32 @@ func (k *projectKind) hook() hookData {
 	return d
 }
 
+// exported is the kind's name, behind the first label of its group where another group has
+// a kind of that name: AnimalCat.
+func (k *projectKind) exported() string {
+	if !k.ambiguous {
+		return k.kind
+	}
+	var b strings.Builder
+	label, _, _ := strings.Cut(k.group, ".")
+	for word := range strings.SplitSeq(label, "-") {
+		if word != "" {
+			b.WriteString(strings.ToUpper(word[:1]) + word[1:])
+		}
+	}
+	return b.String() + k.kind
+}
+
 // beside is a file of the kind's in the folder of the server's definition.
 func (k *projectKind) beside(suffix string) string {
-	return path.Join(path.Dir(k.project.server.path), strings.ToLower(k.kind)+suffix)
+	return path.Join(path.Dir(k.project.server.path), strings.ToLower(k.exported())+suffix)
+}
+
+// mentions reports whether the kind's element names a function of the server's package.
+func (k *projectKind) mentions(function string) bool {
+	found := false
+	mentioned(k.element, func(id *ast.Ident) { found = found || id.Name == function })
+	return found
 }
 
 // addCall adds a method's call to the kind's element.
@@ -89,10 +117,15 @@ func Admission(o HookOptions) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := k.refuseDeclared("admit" + o.Kind); err != nil {
-		return nil, err
-	}
 	d := k.hook()
+	for _, name := range []string{"admit" + d.Exported, "admit" + o.Kind} {
+		if name != "admit"+d.Exported && !k.mentions(name) {
+			continue // another group's kind of that name has it
+		}
+		if err := k.refuseDeclared(name); err != nil {
+			return nil, err
+		}
+	}
 	w := &plan{root: k.project.root}
 	hook, test := k.beside("_admission.go"), k.beside("_admission_test.go")
 	if err := w.render(hook, "admission/admission.go", d); err != nil {
@@ -101,7 +134,7 @@ func Admission(o HookOptions) (*Result, error) {
 	if err := w.render(test, "admission/admission_test.go", d); err != nil {
 		return nil, err
 	}
-	k.addCall("Admit(admit" + o.Kind + ")")
+	k.addCall("Admit(admit" + d.Exported + ")")
 	p := k.project
 	files, err := k.addHook(w, o.Options)
 	if err != nil {
@@ -139,7 +172,7 @@ func Subresource(o SubresourceOptions) (*Result, error) {
 	p := k.project
 	d := k.hook()
 	d.Name, d.Title = o.Name, strings.ToUpper(o.Name[:1])+o.Name[1:]
-	d.Request, d.Handler = o.Kind+d.Title, o.Name+o.Kind
+	d.Request, d.Handler = o.Kind+d.Title, o.Name+d.Exported
 	if at := k.subresource(o.Name); at.IsValid() {
 		return nil, p.problem(p.server, at, "kind %s has a subresource %s already: choose another name", o.Kind, o.Name)
 	}

@@ -141,8 +141,202 @@ func (k *projectKind) moveHub(old, added kindData, names map[string]bool) ([]str
 	if err != nil {
 		return nil, err
 	}
+	k.moveRequests()
 	hooks, err := k.moveHooks(old, added, names)
 	return slices.Concat(next, moved, hooks), err
+}
+
+// requestTypes are the types of the hub's package, beside the kind, that the functions of
+// the kind's subresources take and answer. The server registers them in every version of
+// the kind, so that they can be declared in the hub's package only.
+func (k *projectKind) requestTypes(hub string) ([]string, error) {
+	call := k.call("Subresources")
+	if call == nil {
+		return nil, nil
+	}
+	handlers := map[string]bool{}
+	for _, arg := range call.Args {
+		mentioned(arg, func(id *ast.Ident) { handlers[id.Name] = true })
+	}
+	p := k.project
+	files, err := p.readFiles(filepath.Join(p.root, filepath.FromSlash(path.Dir(p.server.path))))
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, s := range files {
+		pkg := s.importName(hub)
+		for _, d := range s.file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Recv != nil || !handlers[f.Name.Name] || pkg == "" {
+				continue
+			}
+			ast.Inspect(f.Type, func(n ast.Node) bool {
+				if sel, ok := n.(*ast.SelectorExpr); ok && isSelector(sel, pkg, sel.Sel.Name) && sel.Sel.Name != k.kind && !slices.Contains(names, sel.Sel.Name) {
+					names = append(names, sel.Sel.Name)
+				}
+				return true
+			})
+		}
+	}
+	return names, nil
+}
+
+// moveRequests removes from the old hub what only the requests of subresources are made
+// of: the new one declares it.
+func (k *projectKind) moveRequests() {
+	theirs := k.hub.reachable(k.requests...)
+	for again := true; again; {
+		again = false
+		for _, s := range k.hub.sources {
+			for _, d := range s.file.Decls {
+				if slices.ContainsFunc(namesOf(d), func(name string) bool { return theirs[name] }) {
+					continue
+				}
+				mentioned(d, func(id *ast.Ident) {
+					if theirs[id.Name] {
+						delete(theirs, id.Name)
+						again = true
+					}
+				})
+			}
+		}
+	}
+	for _, s := range k.hub.sources {
+		for _, d := range s.file.Decls {
+			if slices.ContainsFunc(namesOf(d), func(name string) bool { return theirs[name] }) {
+				s.remove(d)
+			}
+		}
+	}
+}
+
+// emptied tells whether nothing but imports would be left of the file.
+func (s *source) emptied() bool {
+	if len(s.removed) == 0 || s.file.Doc != nil {
+		return false
+	}
+	return !slices.ContainsFunc(s.file.Decls, func(d ast.Decl) bool {
+		g, ok := d.(*ast.GenDecl)
+		return !slices.Contains(s.removed, d) && (!ok || g.Tok != token.IMPORT)
+	})
+}
+
+// moveClients has calls of typed clients of the kind, which annex generate --clients makes,
+// speak the new hub's version, and returns the folder of the clients.
+func (s *source) moveClients(k *projectKind, old, added kindData) (folder string) {
+	group, _, _ := strings.Cut(k.group, ".")
+	title := func(name string) string { return strings.ToUpper(name[:1]) + name[1:] }
+	ofKind := func(name string) bool {
+		return strings.EqualFold(name, k.resource) || strings.EqualFold(name, k.kind) || strings.HasPrefix(name, k.kind+"Apply") || strings.HasPrefix(name, k.kind+"Lister")
+	}
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		kind, ok := n.(*ast.SelectorExpr)
+		if !ok || !ofKind(kind.Sel.Name) {
+			return true
+		}
+		call, ok := kind.X.(*ast.CallExpr)
+		if !ok {
+			return true
+		}
+		version, ok := call.Fun.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		// clientset.AnimalV1alpha1().Cats(...), and informers.Animal().V1alpha1().Cats().
+		for _, prefix := range []string{title(strings.ReplaceAll(group, "-", "")), ""} {
+			if version.Sel.Name == prefix+title(old.Version) {
+				s.replace(version.Sel.Pos(), version.Sel.End(), prefix+title(added.Version))
+				break
+			}
+		}
+		return true
+	})
+	for _, spec := range s.file.Imports {
+		importPath, err := strconv.Unquote(spec.Path.Value)
+		own, inModule := strings.CutPrefix(importPath, k.project.module+"/")
+		if err != nil || !inModule {
+			continue
+		}
+		for _, part := range []string{"/clientset/", "/informers/", "/listers/", "/applyconfiguration/"} {
+			dir, rest, ok := strings.Cut("/"+own, part)
+			if !ok {
+				continue
+			}
+			folder = strings.TrimPrefix(dir, "/")
+			if path.Base(rest) != old.Version || slices.ContainsFunc(s.selectors(importPath, nil), func(sel *ast.SelectorExpr) bool { return !ofKind(strings.TrimPrefix(sel.Sel.Name, "New")) }) {
+				continue
+			}
+			s.replace(spec.Pos(), spec.End(), fmt.Sprintf("%s %q", s.importName(importPath), path.Join(path.Dir(importPath), added.Version)))
+		}
+	}
+	return folder
+}
+
+// dropTwins removes a call of the new hub's AddToScheme that another one, which was there
+// already, makes superfluous: the statement that it is, or an argument.
+func (s *source) dropTwins(moved []*ast.SelectorExpr, there string) map[*ast.SelectorExpr]bool {
+	dropped := map[*ast.SelectorExpr]bool{}
+	if there == "" {
+		return dropped
+	}
+	text := func(n ast.Node) string { return string(s.text[s.offset(n.Pos()):s.offset(n.End())]) }
+	for _, sel := range moved {
+		if sel.Sel.Name != "AddToScheme" {
+			continue
+		}
+		after := func(n ast.Node) string {
+			from, to := s.offset(sel.X.Pos())-s.offset(n.Pos()), s.offset(sel.X.End())-s.offset(n.Pos())
+			whole := text(n)
+			return whole[:from] + there + whole[to:]
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			if n == nil || n.Pos() > sel.Pos() || n.End() < sel.End() || dropped[sel] {
+				return false
+			}
+			switch n := n.(type) {
+			case *ast.BlockStmt:
+				for i, stmt := range n.List {
+					if !within(sel, stmt) {
+						continue
+					}
+					for j, other := range n.List {
+						if i != j && text(other) == after(stmt) {
+							s.replace(stmt.Pos(), stmt.End(), "")
+							dropped[sel] = true
+							return false
+						}
+					}
+				}
+			case *ast.CallExpr:
+				for i, arg := range n.Args {
+					if !within(sel, arg) {
+						continue
+					}
+					for j, other := range n.Args {
+						if i == j || text(other) != after(arg) {
+							continue
+						}
+						from, to := arg.Pos(), arg.End()
+						if i > 0 {
+							from = n.Args[i-1].End()
+						} else {
+							to = n.Args[i+1].Pos()
+						}
+						s.replace(from, to, "")
+						dropped[sel] = true
+						return false
+					}
+				}
+			}
+			return true
+		})
+	}
+	return dropped
+}
+
+func within(inner, outer ast.Node) bool {
+	return outer.Pos() <= inner.Pos() && inner.End() <= outer.End()
 }
 
 // moveVersions has the kind's other versions converted to the new hub.
@@ -326,7 +520,7 @@ func (k *projectKind) moveHooks(old, added kindData, names map[string]bool) ([]s
 	if err != nil {
 		return nil, err
 	}
-	var next []string
+	var next, clients []string
 	for _, s := range files {
 		if s.path == p.server.path {
 			s = p.server
@@ -340,7 +534,13 @@ func (k *projectKind) moveHooks(old, added kindData, names map[string]bool) ([]s
 				mine = slices.DeleteFunc(mine, func(sel *ast.SelectorExpr) bool { return versions.Pos() <= sel.Pos() && sel.End() <= versions.End() })
 			}
 		}
+		if folder := s.moveClients(k, old, added); folder != "" && !slices.Contains(clients, folder) {
+			clients = append(clients, folder)
+		}
 		if len(mine) == 0 {
+			if s != p.server && len(s.edits) > 0 {
+				k.hooks = append(k.hooks, s)
+			}
 			continue
 		}
 		if s != p.server {
@@ -353,15 +553,26 @@ func (k *projectKind) moveHooks(old, added kindData, names map[string]bool) ([]s
 			s.rename(old.GroupVersion, added.GroupVersion)
 			k.hooks = append(k.hooks, s)
 		}
+		there := s.importName(added.Import)
+		dropped := s.dropTwins(mine, there)
 		pkg := added.Pkg
-		if spec := s.importSpec(old.Import); s != p.server && len(s.selectors(old.Import, nil)) == len(mine) {
-			s.replace(spec.Pos(), spec.End(), fmt.Sprintf("%s %q", pkg, added.Import))
-		} else {
+		switch spec := s.importSpec(old.Import); {
+		case s == p.server || len(s.selectors(old.Import, nil)) > len(mine):
 			pkg = s.use(added.Import, added.Pkg)
+		case there != "":
+			s.replace(spec.Pos(), spec.End(), "")
+			pkg = there
+		default:
+			s.replace(spec.Pos(), spec.End(), fmt.Sprintf("%s %q", pkg, added.Import))
 		}
 		for _, sel := range mine {
-			s.replace(sel.X.Pos(), sel.X.End(), pkg)
+			if !dropped[sel] {
+				s.replace(sel.X.Pos(), sel.X.End(), pkg)
+			}
 		}
+	}
+	for _, folder := range clients {
+		next = append(next, "annex generate --clients "+p.show(folder)+"   # the clients of "+added.Version+", which are called now")
 	}
 	others, err := k.elsewhere(beside, old, added, names)
 	return append(next, others...), err

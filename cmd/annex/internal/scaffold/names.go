@@ -5,12 +5,14 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/gobuffalo/flect"
 	"golang.org/x/mod/module"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/gengo/v2/namer"
+	"k8s.io/gengo/v2/types"
 )
 
 // UsageError is a name that cannot be what it is given for.
@@ -110,10 +112,14 @@ func checkModule(path string) error {
 	return nil
 }
 
-// pluralOf guesses the resource of a kind, such as cats.
-func pluralOf(kind string) string {
-	resource, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Kind: kind})
-	return resource.Resource
+// pluralOf guesses the resource of a kind, such as cats, as controller-tools does: a
+// marker that says nothing of it then means the same.
+func pluralOf(kind string) string { return strings.ToLower(flect.Pluralize(kind)) }
+
+// clientsGuess tells whether generated clients, which know the Go type alone, would take
+// that for the kind's resource.
+func clientsGuess(kind, resource string) bool {
+	return resource == namer.NewAllLowercasePluralNamer(nil).Name(&types.Type{Name: types.Name{Name: kind}})
 }
 
 // fileName is the file of a kind, such as bigcat.go of BigCat: one that the go

@@ -11,3 +11,18 @@ func TestUnexported(t *testing.T) {
 		}
 	}
 }
+
+func TestPluralsAreThoseOfControllerTools(t *testing.T) {
+	for kind, want := range map[string]struct {
+		resource string
+		guessed  bool // by generated clients
+	}{
+		"Cat": {"cats", true}, "Policy": {"policies", true}, "JenkinsService": {"jenkinsservices", true}, "Ingress": {"ingresses", true},
+		"Data": {"data", false}, "Series": {"series", false}, "Person": {"people", false},
+	} {
+		resource := pluralOf(kind)
+		if guessed := clientsGuess(kind, resource); resource != want.resource || guessed != want.guessed {
+			t.Errorf("%s: %s, guessed by clients: %v; want %+v", kind, resource, guessed, want)
+		}
+	}
+}

@@ -34,6 +34,7 @@ const (
 	Created   State = "created"
 	Changed   State = "changed"
 	Unchanged State = "unchanged"
+	Removed   State = "removed"
 )
 
 // File is a file of a result.
@@ -51,6 +52,8 @@ type Result struct {
 	// Packages are the folders of API packages to be generated, relative to
 	// Options.Dir.
 	Packages []string `json:"-"`
+	// Notes are what the user should know of it, a line each.
+	Notes []string `json:"notes,omitempty"`
 	// Next are what the user does now, a line each.
 	Next []string `json:"next,omitempty"`
 
@@ -77,6 +80,8 @@ type planned struct {
 	text []byte
 	// edit says that the text is the file's own with something added.
 	edit bool
+	// remove says that the file is to go; it has no text then.
+	remove bool
 }
 
 func (p *plan) create(path string, text []byte) {
@@ -85,6 +90,10 @@ func (p *plan) create(path string, text []byte) {
 
 func (p *plan) edit(path string, text []byte) {
 	p.files = append(p.files, planned{path: path, text: text, edit: true})
+}
+
+func (p *plan) remove(path string) {
+	p.files = append(p.files, planned{path: path, edit: true, remove: true})
 }
 
 // carryOut writes the plan, or nothing if any file is in the way of it.
@@ -104,6 +113,8 @@ func (p *plan) carryOut(o Options) ([]File, error) {
 		}
 		file := File{Path: shown, State: Changed}
 		switch {
+		case f.remove:
+			file.State = Removed
 		case missing:
 			file.State = Created
 		case bytes.Equal(before, f.text):
@@ -112,11 +123,14 @@ func (p *plan) carryOut(o Options) ([]File, error) {
 			inTheWay = append(inTheWay, generate.Problem{File: shown, Message: "is there already and says something else: move it away, or let --force replace it"})
 		}
 		if o.DryRun && file.State != Unchanged {
-			old := "a/" + f.path
+			old, now := "a/"+f.path, "b/"+f.path
 			if missing {
 				old = "/dev/null"
 			}
-			file.Diff = string(diff.Diff(old, before, "b/"+f.path, f.text))
+			if f.remove {
+				now = "/dev/null"
+			}
+			file.Diff = string(diff.Diff(old, before, now, f.text))
 		}
 		files = append(files, file)
 	}
@@ -132,7 +146,14 @@ func (p *plan) carryOut(o Options) ([]File, error) {
 
 func (p *plan) write() error {
 	for _, f := range p.files {
-		if err := write(filepath.Join(p.root, filepath.FromSlash(f.path)), f.text); err != nil {
+		file := filepath.Join(p.root, filepath.FromSlash(f.path))
+		if f.remove {
+			if err := os.Remove(file); err != nil {
+				return fmt.Errorf("remove %s: %w", file, err)
+			}
+			continue
+		}
+		if err := write(file, f.text); err != nil {
 			return err
 		}
 	}

@@ -48,6 +48,11 @@ func Version(o VersionOptions) (*Result, error) {
 	if hubSource, _ := k.hub.typeNamed(o.Kind); hubSource == nil {
 		return nil, p.problem(p.server, k.element.Pos(), "the type %s.%s is not declared in %s: write the version by hand", k.pkg, o.Kind, k.hub.dir)
 	}
+	if o.Hub {
+		if k.requests, err = k.requestTypes(path.Join(p.module, k.hub.dir)); err != nil {
+			return nil, err
+		}
+	}
 	names := k.copied(added, o.Hub)
 	added.Protobuf = slices.ContainsFunc(k.hub.sources, func(s *source) bool { return bytes.Contains(s.text, []byte(protobufTag)) })
 	old := newKindData(p, k.group, path.Base(k.hub.dir), o.Kind, k.resource)
@@ -84,6 +89,10 @@ func Version(o VersionOptions) (*Result, error) {
 		}
 	}
 	for _, s := range k.touched() {
+		if s.emptied() {
+			w.remove(s.path)
+			continue
+		}
 		if err := w.edited(s); err != nil {
 			return nil, err
 		}
@@ -166,6 +175,10 @@ type projectKind struct {
 	packages map[string]*apiPackage
 	hub      *apiPackage
 	hooks    []*source // files beside the server's definition with edits
+	// requests are the types in the hub's package that its subresources take and answer.
+	requests []string
+	// ambiguous says that another group has a kind of the same name.
+	ambiguous bool
 }
 
 // findKind finds the registration of a kind and its packages.
@@ -182,22 +195,30 @@ func findKind(dir, group, kind string) (*projectKind, error) {
 	if err != nil {
 		return nil, err
 	}
-	names := []string{group}
-	if group == "" {
-		if names, err = p.groupNames(); err != nil {
+	names, err := p.groupNames()
+	if err != nil {
+		return nil, err
+	}
+	if group != "" {
+		if group, err = p.wholeGroup(group); err != nil {
 			return nil, err
 		}
-	} else if names[0], err = p.wholeGroup(group); err != nil {
-		return nil, err
 	}
 	var found []*projectKind
 	var known []string
+	same := 0
 	for _, name := range names {
 		kinds, err := p.kinds(name)
-		if err != nil {
+		if err != nil && (group == "" || group == name) {
 			return nil, err
 		}
 		for _, r := range kinds {
+			if r.kind == kind {
+				same++
+			}
+			if group != "" && group != name {
+				continue
+			}
 			known = append(known, r.kind)
 			if r.kind == kind {
 				found = append(found, &projectKind{registered: r, project: p, group: name})
@@ -213,6 +234,7 @@ func findKind(dir, group, kind string) (*projectKind, error) {
 		return nil, misuse("kind %s is in the groups %s and %s: say which with --group", kind, found[0].group, found[1].group)
 	}
 	k := found[0]
+	k.ambiguous = same > 1
 	if k.packages, err = p.packagesOf(k.group); err != nil {
 		return nil, err
 	}
@@ -320,7 +342,7 @@ func (k *projectKind) sampleOf(w *plan, old, added kindData) error {
 func (k *projectKind) copied(added kindData, hub bool) map[string]bool {
 	from := []string{added.Kind, added.Kind + "List"}
 	if hub {
-		from = append(from, k.ofHub()...)
+		from = slices.Concat(from, k.ofHub(), k.requests)
 	}
 	names := k.hub.reachable(from...)
 	if target := k.packages[added.Version]; target != nil {
