@@ -323,13 +323,18 @@ func (r *reader) start() {
 		r.t.Fatal(err)
 	}
 	caches := strings.Split(string(known), "\n")
+	// The checkout is beside what the page makes, by a symbolic link.
+	checkout := filepath.Join(r.home, "annex")
+	if err := os.Symlink(filepath.Dir(bin), checkout); err != nil {
+		r.t.Fatal(err)
+	}
 	r.shell = exec.Command("bash")
 	r.shell.Dir = r.home
 	r.shell.Env = append(os.Environ(),
 		"PATH="+bin+string(filepath.ListSeparator)+os.Getenv("PATH"),
 		"HOME="+r.home, "GOCACHE="+caches[0], "GOMODCACHE="+caches[1], "GOPATH="+caches[2],
 		"GIT_AUTHOR_NAME=Ada", "GIT_AUTHOR_EMAIL=ada@example.com", "GIT_COMMITTER_NAME=Ada", "GIT_COMMITTER_EMAIL=ada@example.com",
-		"GIT_CONFIG_GLOBAL=/dev/null", "CHECKOUT="+filepath.Dir(bin), "GOWORK=off", "LC_ALL=C", "TZ=UTC", "KUBECONFIG=")
+		"GIT_CONFIG_GLOBAL=/dev/null", "CHECKOUT="+filepath.Dir(bin), "ANNEX_CHECKOUT="+checkout, "GOWORK=off", "LC_ALL=C", "TZ=UTC", "KUBECONFIG=")
 	r.shell.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	in, err := r.shell.StdinPipe()
 	if err != nil {

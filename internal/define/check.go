@@ -26,7 +26,7 @@ func Check(s *Server) error {
 		c.errorf("server", "Name %q: %s", s.Name, strings.Join(msgs, "; "))
 	}
 	if len(s.Groups) == 0 {
-		c.errorf("server", "no groups: a server needs at least one annex.Group")
+		c.errorf("server", "no groups: a server needs at least one annex.Group with a kind in it; annex create api writes both")
 	}
 	c.controllers(s.Controllers)
 	seen := map[string]bool{}

@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 
 	"context"
@@ -51,11 +53,40 @@ func Main(module Module, args []string, stdin io.Reader, stdout, stderr io.Write
 	case errors.Is(err, errReported):
 		return exitFailure
 	case !started || errors.As(err, &usage):
+		if meant := olderWords(args); meant != "" {
+			err = fmt.Errorf("%w: here it is annex %s", err, meant)
+		}
 		fmt.Fprintf(stderr, "annex: %v\nSee %s --help.\n", err, verb.CommandPath())
 		return exitUsage
 	}
 	fmt.Fprintf(stderr, "annex: %v\n", err)
 	return exitFailure
+}
+
+// olderWords returns what is said here for what apiserver-builder and kubebuilder say, and
+// nothing for other words.
+func olderWords(args []string) string {
+	const createAPI = "create api --group GROUP --version VERSION --kind KIND"
+	for _, w := range []struct{ said, meant string }{
+		{"create group", createAPI},
+		{"create resource", createAPI},
+		{"create kind", createAPI},
+		{"create webhook", "create admission --kind KIND"},
+		{"init repo", "init --domain DOMAIN"},
+		{"init project", "init --domain DOMAIN"},
+		{"run local", "run"},
+		{"run in-cluster", "run --in-cluster --image IMAGE"},
+		{"build generated", "generate"},
+		{"build container", "image"},
+		{"build executables", "image, or go build"},
+		{"build", "image, or go build"},
+	} {
+		words := strings.Fields(w.said)
+		if len(args) >= len(words) && slices.Equal(args[:len(words)], words) {
+			return w.meant
+		}
+	}
+	return ""
 }
 
 // usageError is a mistake in the command line that flag parsing cannot see.
@@ -80,9 +111,10 @@ func newRoot(module Module) *cobra.Command {
 		newExport(),
 		newGenerate(module),
 		newImage(),
-		newImport(),
+		newImport(module),
 		newInit(module),
 		newLint(),
+		newRequire(module),
 		newRun(module),
 		newUninstall(),
 		newVersion(),

@@ -42,7 +42,7 @@ func TestScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cluster := ward(t)
+	cluster, joined := ward(t), aggregator(t)
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata/script",
 		UpdateScripts: os.Getenv("UPDATE") != "",
@@ -51,7 +51,7 @@ func TestScripts(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			for name, server := range map[string]string{"ward": cluster.URL, "unreachable": "https://127.0.0.1:1"} {
+			for name, server := range map[string]string{"ward": cluster.URL, "aggregator": joined.URL, "unreachable": "https://127.0.0.1:1"} {
 				if err := writeKubeconfig(env.WorkDir, name, server); err != nil {
 					return err
 				}

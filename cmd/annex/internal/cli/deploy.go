@@ -113,6 +113,9 @@ func (f *deployFlags) deploy(ctx context.Context, args, manifests []string, stdo
 	if err != nil {
 		return err
 	}
+	if err := cluster.Ask(); err != nil {
+		return err
+	}
 	ref := tag.String()
 	if !f.noBuild {
 		made, err := image.Build(ctx, options)

@@ -34,6 +34,25 @@ func ward(t *testing.T) *httptest.Server {
 	return server
 }
 
+// aggregator is a kube-apiserver as far as discovery goes.
+func aggregator(t *testing.T) *httptest.Server {
+	answers := map[string]string{
+		"/apis": `{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"apiregistration.k8s.io","versions":[{"groupVersion":"apiregistration.k8s.io/v1","version":"v1"}]}]}`,
+		"/apis/apiregistration.k8s.io/v1": `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"apiregistration.k8s.io/v1",` +
+			`"resources":[{"name":"apiservices","singularName":"apiservice","namespaced":false,"kind":"APIService","verbs":["get"]}]}`,
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		answer, ok := answers[r.URL.Path]
+		if !ok {
+			w.WriteHeader(http.StatusNotFound)
+		}
+		_, _ = w.Write([]byte(answer))
+	}))
+	t.Cleanup(server.Close)
+	return server
+}
+
 // writeKubeconfig leads to a server.
 func writeKubeconfig(dir, name, server string) error {
 	text := "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: '" + server + "'}}]\ncontexts: [{name: c, context: {cluster: c}}]\n"

@@ -1,46 +1,56 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
 	"github.com/annexapi/annex/cmd/annex/internal/crd/gotypes"
+	"github.com/annexapi/annex/cmd/annex/internal/generate"
+	"github.com/annexapi/annex/cmd/annex/internal/scaffold"
 )
 
-func newImport() *cobra.Command {
+func newImport(module Module) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import",
 		Short: "Write Go API packages from the form of another tool",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newImportCRD())
+	cmd.AddCommand(newImportCRD(module))
 	return cmd
 }
 
-func newImportCRD() *cobra.Command {
+func newImportCRD(module Module) *cobra.Command {
 	var output, dir string
-	var dryRun bool
+	var dryRun, typesOnly bool
 	cmd := &cobra.Command{
 		Use:   "crd FILE...",
-		Short: "Write Go types from CustomResourceDefinitions",
+		Short: "Write Go types from CustomResourceDefinitions, and serve them",
 		Long: `Writes Go types with kubebuilder's markers from CustomResourceDefinitions in YAML or
 JSON files; - is standard input. There is a package for each group and version,
 DIR/GROUP/VERSION, where GROUP is the first label of the group, and in it a file for
 each kind. What annex export crd makes of the types is the same schema again; where it
 is not, because there is no marker for something, a note on standard error says so.
 
-Nothing is ever overwritten: a file that is there and says something else is an error,
-and then nothing is written. Afterwards, annex generate writes what a server needs
-beside the types.`,
-		Example: `  annex import crd certificates.yaml
+In a project, what a server needs beside the types is written as by annex generate, and
+the kinds are added to the definition of the server; where there is no Go module yet,
+the current folder becomes a project first, as by annex init. Then annex run serves
+them. With --types-only, all of that is left out.
+
+No file of types is ever overwritten: one that is there and says something else is an
+error, and then nothing is written.`,
+		Example: `  annex import crd config/crd/*.yaml && annex run
+  annex import crd certificates.yaml --types-only
   kubectl get crd certificates.cert-manager.io -o yaml | annex import crd - --dir apis
   annex import crd config/crd/*.yaml --dry-run`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -61,16 +71,80 @@ beside the types.`,
 			if err != nil {
 				return err
 			}
+			s := scaffolding{verb: "import crd", module: module}
+			made := &scaffold.Result{}
+			register := !typesOnly && !dryRun
+			if register && !scaffold.InModule("") {
+				// What cannot be a project is found before anything is written.
+				if made, err = scaffold.Init(cmd.Context(), scaffold.InitOptions{}); err != nil {
+					return fmt.Errorf("import crd: begin a project here: %w; --types-only does without one", err)
+				}
+			}
 			if err := writeFiles(dir, files, dryRun); err != nil {
 				return err
 			}
-			return reportImport(cmd.OutOrStdout(), cmd.ErrOrStderr(), dir, files, notes, dryRun, output == "json")
+			var problems generate.Problems
+			if register {
+				registered, err := s.registerKinds(cmd.Context(), dir, definitions, files)
+				if problems = problemsOf(err); err != nil && problems == nil {
+					return err
+				}
+				made.Files, made.Next = append(made.Files, registered.Files...), registered.Next
+				made.Notes = append(made.Notes, registered.Notes...)
+			}
+			if err := reportImport(cmd.OutOrStdout(), cmd.ErrOrStderr(), dir, files, notes, made, dryRun, output == "json"); err != nil {
+				return err
+			}
+			for _, p := range problems {
+				fmt.Fprintln(cmd.ErrOrStderr(), p.Error())
+			}
+			if len(problems) > 0 {
+				return errReported
+			}
+			return nil
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "format of the result: text or json")
 	cmd.Flags().StringVar(&dir, "dir", "apis", "folder to write the packages into")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "name the files and write nothing")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "name the files of types and write nothing")
+	cmd.Flags().BoolVar(&typesOnly, "types-only", false, "write the types, and neither what is generated of them nor a server")
 	return cmd
+}
+
+// registerKinds adds the kinds of the definitions to the project's server, and generates
+// what that needs. Without a project, the result says how to go on.
+func (s *scaffolding) registerKinds(ctx context.Context, dir string, definitions []*apiextensionsv1.CustomResourceDefinition, files []gotypes.File) (*scaffold.Result, error) {
+	folders := map[string]string{} // of groups
+	for _, f := range files {
+		folders[f.Group] = filepath.Join(dir, filepath.FromSlash(path.Dir(path.Dir(f.Path))))
+	}
+	var kinds []scaffold.ImportedKind
+	for _, d := range definitions {
+		k := scaffold.ImportedKind{
+			Group: d.Spec.Group, Kind: d.Spec.Names.Kind, Resource: d.Spec.Names.Plural,
+			Folder: folders[d.Spec.Group],
+		}
+		for _, v := range d.Spec.Versions {
+			if v.Storage {
+				k.Hub = v.Name
+			} else {
+				k.Versions = append(k.Versions, v.Name)
+			}
+		}
+		kinds = append(kinds, k)
+	}
+	scaffold.SortImported(kinds)
+	result, err := scaffold.Register(scaffold.Options{}, kinds)
+	if errors.Is(err, scaffold.ErrNoProject) {
+		return &scaffold.Result{
+			Notes: []string{"the kinds are not registered: " + strings.TrimPrefix(err.Error(), scaffold.ErrNoProject.Error()+": ")},
+			Next:  []string{"annex require && annex generate ./" + filepath.ToSlash(dir) + "/...   # what a server needs beside the types"},
+		}, nil
+	}
+	if err != nil {
+		return &scaffold.Result{}, err
+	}
+	return result, s.generate(ctx, result)
 }
 
 func readCRDs(stdin io.Reader, stderr io.Writer, names []string) ([]*apiextensionsv1.CustomResourceDefinition, error) {
@@ -134,6 +208,10 @@ func writeFiles(dir string, files []gotypes.File, dryRun bool) error {
 type imported struct {
 	Files []importedFile `json:"files"`
 	Notes []gotypes.Note `json:"notes,omitempty"`
+	// Server are the files that the kinds are registered in, and that are generated.
+	Server []scaffold.File `json:"server,omitempty"`
+	// Next are what the user does now.
+	Next []string `json:"next,omitempty"`
 }
 
 type importedFile struct {
@@ -142,8 +220,8 @@ type importedFile struct {
 	Written bool `json:"written"`
 }
 
-func reportImport(stdout, stderr io.Writer, dir string, files []gotypes.File, notes []gotypes.Note, dryRun, asJSON bool) error {
-	result := imported{Files: []importedFile{}, Notes: notes}
+func reportImport(stdout, stderr io.Writer, dir string, files []gotypes.File, notes []gotypes.Note, made *scaffold.Result, dryRun, asJSON bool) error {
+	result := imported{Files: []importedFile{}, Notes: notes, Server: made.Files, Next: made.Next}
 	for _, f := range files {
 		result.Files = append(result.Files, importedFile{filepath.Join(dir, filepath.FromSlash(f.Path)), !f.Exists && !dryRun})
 	}
@@ -162,8 +240,17 @@ func reportImport(stdout, stderr io.Writer, dir string, files []gotypes.File, no
 		}
 		fmt.Fprintf(stdout, "%s\t%s\n", f.File, state)
 	}
+	for _, f := range made.Files {
+		fmt.Fprintf(stdout, "%s\t%s\n", f.Path, f.State)
+	}
 	for _, n := range notes {
 		fmt.Fprintf(stderr, "note: %s\n", n)
+	}
+	for _, n := range made.Notes {
+		fmt.Fprintf(stderr, "note: %s\n", n)
+	}
+	if len(made.Next) > 0 {
+		fmt.Fprintf(stdout, "\nNext:\n  %s\n", strings.Join(made.Next, "\n  "))
 	}
 	return nil
 }

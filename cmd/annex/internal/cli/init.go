@@ -31,7 +31,8 @@ is there already is kept, and completed. Other files that are there already are 
 alone, and so is everything else then, unless --force replaces them.
 
 Until Annex has a release, go.mod points to the checkout that this tool was built
-from; --replace names another.`,
+from; --replace, or the environment's ANNEX_CHECKOUT, names another. The path is
+relative if the checkout is beside the project, and so it is for colleagues.`,
 		Example: `  annex init
   annex init --domain demo.io --repo example.com/animal`,
 		Args: cobra.NoArgs,
@@ -151,6 +152,9 @@ func (s *scaffolding) print(cmd *cobra.Command, result *scaffold.Result, problem
 			if f.Diff != "" {
 				fmt.Fprint(out, "\n"+f.Diff)
 			}
+		}
+		for _, note := range result.Notes {
+			fmt.Fprintf(cmd.ErrOrStderr(), "note: %s\n", note)
 		}
 		if len(result.Next) > 0 && len(problems) == 0 {
 			fmt.Fprintf(out, "\nNext:\n  %s\n", strings.Join(result.Next, "\n  "))

@@ -45,6 +45,9 @@ interrupt leaves it there; annex uninstall takes it away.`,
 				at = len(args)
 			}
 			flags := args[at:]
+			if meant := olderWords(append([]string{"run"}, args[:at]...)); meant != "" && at == 1 {
+				return usageError{fmt.Errorf("run: %s is no package", args[0])}
+			}
 			if !inCluster {
 				if err := noDeploy(cmd); err != nil {
 					return usageError{fmt.Errorf("run: %w", err)}

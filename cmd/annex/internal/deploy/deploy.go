@@ -55,6 +55,19 @@ func New(config *rest.Config, say func(format string, args ...any)) (*Cluster, e
 	return &Cluster{config.Host, client, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(disco)), say}, nil
 }
 
+// Ask finds out whether there is a cluster that servers can be joined to: before anything
+// is built for it.
+func (c *Cluster) Ask() error {
+	_, err := c.mapper.RESTMapping(schema.GroupKind{Group: apiServices.Group, Kind: "APIService"}, apiServices.Version)
+	if meta.IsNoMatchError(err) {
+		return fmt.Errorf("deploy: %s serves no APIServices, by which a cluster finds an aggregated API server: name a cluster's kube-apiserver with --kubeconfig or --context", c.host)
+	}
+	if err != nil {
+		return fmt.Errorf("deploy: ask %s what it serves: %w", c.host, err)
+	}
+	return nil
+}
+
 // resource returns the client for an object.
 func (c *Cluster) resource(o *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
 	kind := o.GroupVersionKind()

@@ -49,6 +49,14 @@ var supportPackages = []string{
 	protobuf.WirePackage,
 }
 
+// addModule is the command that has a module require another.
+func addModule(module string) string {
+	if module == strings.TrimSuffix(apiPackage, "/api") {
+		return "annex require"
+	}
+	return "go get " + module
+}
+
 // loaded is everything a pass knows about the packages it generates and those
 // they are made of.
 type loaded struct {
@@ -139,9 +147,9 @@ func outsideWorkspace(ctx context.Context) error {
 func missingSupport(packages []string) Problem {
 	module := path.Dir(apiPackage)
 	if slices.Contains(packages, apiPackage) {
-		return Problem{Message: fmt.Sprintf("the module does not require %s, which generated code imports: run go get %[1]s", module)}
+		return Problem{Message: fmt.Sprintf("the module does not require %s, which generated code imports: run %s", module, addModule(module))}
 	}
-	return Problem{Message: fmt.Sprintf("the module does not provide %s, which generated code imports: run go get %s, then go mod tidy", packages[0], module)}
+	return Problem{Message: fmt.Sprintf("the module does not provide %s, which generated code imports: run %s, then go mod tidy", packages[0], addModule(module))}
 }
 
 // load lists, scans and parses what patterns match. explicit patterns must be

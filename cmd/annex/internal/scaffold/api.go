@@ -355,34 +355,7 @@ func (p *project) register(d kindData, clusterScoped bool) error {
 	}
 	line += fmt.Sprintf(".Validate(%s.Validate%s)", pkg, d.Kind)
 
-	kinds := fmt.Sprintf("Kinds: []%s.Kind{\n%s,\n}", annex, line)
-	element := fmt.Sprintf("{\nName: %q,\n%s,\n}", d.Group, kinds)
-	groups, err := p.groups()
-	if err != nil {
-		return err
-	}
-	if groups == nil {
-		s.appendTo(p.definition, fmt.Sprintf("Groups: []%s.Group{\n%s,\n}", annex, element))
-		return nil
-	}
-	group, err := p.group(d.Group)
-	if err != nil {
-		return err
-	}
-	if group == nil {
-		s.appendTo(groups, element)
-		return nil
-	}
-	lit, err := p.kindsOf(group)
-	switch {
-	case err != nil:
-		return err
-	case lit == nil:
-		s.appendTo(group, kinds)
-	default:
-		s.appendTo(lit, line)
-	}
-	return nil
+	return p.addKinds([]string{d.Group}, map[string][]string{d.Group: {line}})
 }
 
 // registered is a kind's element of a group: the chain of calls that begins with

@@ -55,21 +55,27 @@ func checkCheckout(dir string) error {
 	return nil
 }
 
-// findCheckout returns the checkout that go.mod is to point to: the one named, or
-// the one that this tool was built from.
+// checkoutVariable is the environment variable that names a checkout.
+const checkoutVariable = "ANNEX_CHECKOUT"
+
+// findCheckout returns the checkout that go.mod is to point to: the one named, that of
+// the environment, or the one that this tool was built from.
 func findCheckout(named string) (string, error) {
-	if named != "" {
-		dir, err := filepath.Abs(named)
+	for _, by := range []struct{ name, dir string }{{"--replace", named}, {"$" + checkoutVariable, os.Getenv(checkoutVariable)}} {
+		if by.dir == "" {
+			continue
+		}
+		dir, err := filepath.Abs(by.dir)
 		if err != nil {
-			return "", fmt.Errorf("--replace: %w", err)
+			return "", fmt.Errorf("%s: %w", by.name, err)
 		}
 		if err := checkCheckout(dir); err != nil {
-			return "", misuse("--replace %s: %v: name the folder of a checkout of %s", named, err, library)
+			return "", misuse("%s %s: %v: name the folder of a checkout of %s", by.name, by.dir, err, library)
 		}
 		return dir, nil
 	}
 	if dir, ok := builtFrom(); ok {
 		return dir, nil
 	}
-	return "", misuse("Annex has no release yet, and the checkout that this tool was built from cannot be found (it was moved, or the tool built with -trimpath): name one with --replace DIR")
+	return "", misuse("Annex has no release yet, and the checkout that this tool was built from cannot be found (it was moved, or the tool built with -trimpath): name one with --replace DIR, or $" + checkoutVariable)
 }

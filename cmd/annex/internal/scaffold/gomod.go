@@ -115,15 +115,29 @@ func require(f, from *modfile.File) {
 	f.SetRequireSeparateIndirect(all)
 }
 
-// replacement is how go.mod in dir names the checkout: a project inside it moves with
-// it, any other may be moved alone.
+// replacement is how go.mod in dir names the checkout. Where one is inside the other, or
+// the project is in the folder that the checkout is in, the path is relative: that is how
+// colleagues have them, too, and a pair that moves together. A checkout that is a symbolic
+// link may be beside the project either by the link or by what it leads to.
 func replacement(dir, checkout string) string {
-	rel, err := filepath.Rel(realPath(checkout), realPath(dir))
-	if err == nil && filepath.IsLocal(rel) {
-		back, err := filepath.Rel(realPath(dir), realPath(checkout))
-		if err == nil {
-			return filepath.ToSlash(back)
+	isBelow := func(path, above string) bool {
+		rel, err := filepath.Rel(above, path)
+		return err == nil && filepath.IsLocal(rel)
+	}
+	dir = realPath(dir)
+	for _, from := range []string{filepath.Join(realPath(filepath.Dir(checkout)), filepath.Base(checkout)), realPath(checkout)} {
+		beside := filepath.Dir(from)
+		if !isBelow(from, dir) && (!isBelow(dir, beside) || beside == filepath.Dir(beside)) {
+			continue
 		}
+		back, err := filepath.Rel(dir, from)
+		if err != nil {
+			continue
+		}
+		if back = filepath.ToSlash(back); !strings.HasPrefix(back, ".") {
+			back = "./" + back
+		}
+		return back
 	}
 	return filepath.ToSlash(checkout)
 }

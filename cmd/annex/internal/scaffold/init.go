@@ -82,9 +82,10 @@ func Init(ctx context.Context, o InitOptions) (*Result, error) {
 		return nil, err
 	}
 	p := &plan{root: dir}
+	var notes []string
 	released := releasedVersion()
 	data := map[string]any{"Name": o.Name, "Module": o.Repo, "Domain": o.Domain, "Replaced": true}
-	if o.Replace == "" && released != "" {
+	if o.Replace == "" && os.Getenv(checkoutVariable) == "" && released != "" {
 		data["Replaced"] = false
 		text, err := releasedModule(o.Repo, released, existing.mod)
 		if err != nil {
@@ -102,6 +103,9 @@ func Init(ctx context.Context, o InitOptions) (*Result, error) {
 		}
 		p.edit("go.mod", files.mod)
 		p.edit("go.sum", files.sum)
+		if to := replacement(dir, checkout); filepath.IsAbs(filepath.FromSlash(to)) {
+			notes = append(notes, replaceNote(to))
+		}
 	}
 	for file, name := range projectFiles {
 		text, err := render("project/"+name, data)
@@ -114,7 +118,7 @@ func Init(ctx context.Context, o InitOptions) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	result := &Result{Files: files, Next: []string{"annex create api --group GROUP --version v1alpha1 --kind KIND   # adds a kind to the server"}}
+	result := &Result{Files: files, Notes: notes, Next: []string{"annex create api --group GROUP --version v1alpha1 --kind KIND   # adds a kind to the server"}}
 	if data["Replaced"] == false && !o.DryRun {
 		if err := tidy(ctx, dir); err != nil {
 			return result, err

@@ -193,7 +193,7 @@ func TestTheExportOfAnImportIsTheSame(t *testing.T) {
 	for _, n := range notes {
 		fmt.Fprintln(&got, n)
 	}
-	want := `workshops.craft.example.com: the versions are not converted but renamed: write conversions that copy all fields, for annex.Version
+	want := `workshops.craft.example.com: the versions are not converted but renamed: what a version has no field for is lost to its clients, unless you write conversions for annex.Version
 workshops.craft.example.com v1 .spec.kept: unknown fields are to be kept, but a Go struct does not hold them
 `
 	if got.String() != want {

@@ -27,6 +27,8 @@ type File struct {
 	Text []byte
 	// Exists says that the file is there already, and is this one.
 	Exists bool
+	// Group is the API group that the file is part of.
+	Group string
 }
 
 // Note is something in a definition that the Go types do not say.
@@ -117,7 +119,7 @@ func conversionNote(d *apiextensionsv1.CustomResourceDefinition) string {
 	case c != nil && c.Strategy == apiextensionsv1.WebhookConverter:
 		return "a webhook converts between the versions: write the conversions in Go, for annex.Version"
 	case len(d.Spec.Versions) > 1:
-		return "the versions are not converted but renamed: write conversions that copy all fields, for annex.Version"
+		return "the versions are not converted but renamed: what a version has no field for is lost to its clients, unless you write conversions for annex.Version"
 	}
 	return ""
 }
@@ -168,7 +170,7 @@ func (w *writer) version(d *apiextensionsv1.CustomResourceDefinition, v *apiexte
 	if err != nil {
 		return err
 	}
-	w.files = append(w.files, File{Path: path.Join(folder, file), Text: text})
+	w.files = append(w.files, File{Path: path.Join(folder, file), Text: text, Group: d.Spec.Group})
 	return nil
 }
 
@@ -223,7 +225,7 @@ func (w *writer) goPackage(folder, group, version string) (*goPackage, error) {
 		}
 	}
 	if !named {
-		w.files = append(w.files, File{Path: path.Join(folder, docName), Text: docFile(group, version)})
+		w.files = append(w.files, File{Path: path.Join(folder, docName), Text: docFile(group, version), Group: group})
 	}
 	return p, nil
 }

@@ -1,0 +1,143 @@
+package scaffold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/mod/modfile"
+
+	"github.com/annexapi/annex/cmd/annex/internal/generate"
+)
+
+// RequireOptions say how a module gets at the library.
+type RequireOptions struct {
+	Options
+	// Replace is as in InitOptions.
+	Replace string
+}
+
+// Require has the module that Dir is in require the library, whatever else it is: a
+// project of kubebuilder's, say. The go command finds out what that requires in turn.
+func Require(ctx context.Context, o RequireOptions) (*Result, error) {
+	root, err := moduleFolder(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	from, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("find the current folder: %w", err)
+	}
+	mod := shorten(filepath.Join(root, "go.mod"), from)
+	if work, out := outsideWorkspace(root); out {
+		return nil, generate.Problem{File: mod, Line: 1, Message: fmt.Sprintf("%s does not know this module, and the go command works on no other: go work use %s", shorten(work, from), shorten(root, from))}
+	}
+	before, err := readModule(root)
+	if err != nil {
+		return nil, err
+	}
+	f, err := parseModule("", before.mod)
+	if err != nil {
+		return nil, err
+	}
+	if f.Module == nil || f.Module.Mod.Path == library {
+		return nil, generate.Problem{File: mod, Line: 1, Message: "is that of " + library + " itself, or of no module: run this in the module that is to have a server"}
+	}
+	result := &Result{Next: []string{"annex generate ./...   # the code that a server needs of the API packages"}}
+	what := library
+	if released := releasedVersion(); o.Replace == "" && os.Getenv(checkoutVariable) == "" && released != "" {
+		what += "@" + released
+		if err := f.DropReplace(library, ""); err != nil {
+			return nil, fmt.Errorf("write go.mod: %w", err)
+		}
+	} else {
+		checkout, err := findCheckout(o.Replace)
+		if err != nil {
+			return nil, err
+		}
+		to := replacement(root, checkout)
+		if err := f.AddReplace(library, "", to, ""); err != nil {
+			return nil, fmt.Errorf("write go.mod: %w", err)
+		}
+		result.Notes = append(result.Notes, replaceNote(to))
+	}
+	f.Cleanup()
+	text, err := f.Format()
+	if err != nil {
+		return nil, fmt.Errorf("write go.mod: %w", err)
+	}
+	p := &plan{root: root}
+	p.edit("go.mod", text)
+	if result.Files, err = p.carryOut(o.Options); err != nil || o.DryRun {
+		return result, err
+	}
+	if err := goGet(ctx, root, what); err != nil {
+		// Half a requirement would fail every other command of the go command's.
+		return nil, errors.Join(generate.Problem{File: mod, Message: err.Error()}, write(filepath.Join(root, "go.mod"), before.mod))
+	}
+	after, err := readModule(root)
+	if err != nil {
+		return nil, err
+	}
+	result.Files = nil
+	for _, file := range []struct {
+		name    string
+		was, is []byte
+	}{{"go.mod", before.mod, after.mod}, {"go.sum", before.sum, after.sum}} {
+		state := Changed
+		switch {
+		case file.was == nil:
+			state = Created
+		case string(file.was) == string(file.is):
+			state = Unchanged
+		}
+		result.Files = append(result.Files, File{Path: shorten(filepath.Join(root, file.name), from), State: state})
+	}
+	return result, nil
+}
+
+// moduleFolder is the folder of the go.mod at or above dir.
+func moduleFolder(dir string) (string, error) {
+	from, err := filepath.Abs(dir)
+	if err != nil {
+		return "", fmt.Errorf("find the current folder: %w", err)
+	}
+	for at := from; ; at = filepath.Dir(at) {
+		switch _, err := os.Stat(filepath.Join(at, "go.mod")); {
+		case err == nil:
+			return at, nil
+		case !errors.Is(err, fs.ErrNotExist):
+			return "", fmt.Errorf("find go.mod: %w", err)
+		case at == filepath.Dir(at):
+			return "", generate.Problem{File: filepath.Base(from), Message: "is in no Go module: run go mod init, or begin a project with annex init"}
+		}
+	}
+}
+
+// goGet lets the go command add a module, and all that it requires.
+func goGet(ctx context.Context, dir string, what ...string) error {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"get"}, what...)...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if errors.Is(err, exec.ErrNotFound) {
+		return errors.New("the go command is not in PATH: install Go")
+	}
+	if err != nil {
+		return fmt.Errorf("go get %s failed: %s", strings.Join(what, " "), strings.Join(strings.Fields(string(out)), " "))
+	}
+	return nil
+}
+
+// replaceNote says what a replacement in go.mod means to others.
+func replaceNote(to string) string {
+	note := fmt.Sprintf("Annex has no release yet: go.mod has a replace of %s by %s", library, to)
+	if modfile.IsDirectoryPath(to) && !filepath.IsAbs(filepath.FromSlash(to)) {
+		return note + ", where others need a checkout, too"
+	}
+	return note + ", a path that others do not have: keep the checkout beside the project, and go.mod gets a relative one; or have each run annex require, with $" + checkoutVariable + " or --replace saying where theirs is"
+}
