@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
 	"github.com/annexapi/annex/cmd/annex/internal/scaffold"
@@ -98,7 +100,9 @@ func kindFlags(cmd *cobra.Command, group, kind *string) {
 }
 
 func newCreateAdmission(module Module) *cobra.Command {
-	return hookCommand(module, scaffold.Admission, &cobra.Command{
+	return hookCommand(module, func(_ context.Context, o scaffold.HookOptions) (*scaffold.Result, error) {
+		return scaffold.Admission(o)
+	}, &cobra.Command{
 		Use:   "admission",
 		Short: "Add a hook that decides on writes of a kind",
 		Long: `Adds an admission hook to a kind, which decides whether an object may be written:
@@ -113,21 +117,22 @@ func newCreateController(module Module) *cobra.Command {
 		Use:   "controller",
 		Short: "Add a controller of a kind",
 		Long: `Adds a controller of a kind beside the definition of the server, where it is
-registered, and a test of it. It runs inside the server, or in a process of its own
-with the server's verb controllers.`,
+registered, and a test of it. It is made with controller-runtime, which the go command
+adds to the module if it is not there. It runs inside the server, or in a process of its
+own with the server's verb controllers.`,
 		Example: `  annex create controller --kind Cat`,
 	})
 }
 
 // hookCommand completes a verb that adds something to a kind and asks no more than which.
-func hookCommand(module Module, work func(scaffold.HookOptions) (*scaffold.Result, error), cmd *cobra.Command) *cobra.Command {
+func hookCommand(module Module, work func(context.Context, scaffold.HookOptions) (*scaffold.Result, error), cmd *cobra.Command) *cobra.Command {
 	var o scaffold.HookOptions
 	s := scaffolding{verb: "create " + cmd.Use, module: module}
 	cmd.Args = cobra.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return s.run(cmd, func(common scaffold.Options) (*scaffold.Result, error) {
 			o.Options = common
-			return work(o)
+			return work(cmd.Context(), o)
 		})
 	}
 	kindFlags(cmd, &o.Group, &o.Kind)

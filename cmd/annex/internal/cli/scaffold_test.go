@@ -39,6 +39,7 @@ func project(t *testing.T, name string) string {
 	t.Chdir(dir)
 	t.Setenv("GOWORK", "off")
 	t.Setenv("GOPROXY", "off")
+	t.Setenv("GOSUMDB", "off")
 	return dir
 }
 

@@ -1,14 +1,27 @@
 package scaffold
 
 import (
+	"context"
 	"fmt"
 	"go/ast"
+	"slices"
 	"strings"
+
+	"golang.org/x/mod/modfile"
+
+	"github.com/annexapi/annex/cmd/annex/internal/generate"
 )
 
-// Controller adds a controller of a kind to the server. It is made of client-go's
-// informers and queues, which every project links already: go.mod gains nothing.
-func Controller(o HookOptions) (*Result, error) {
+// controllerRuntime is the version that goes with the library's Kubernetes. The library
+// itself does not depend on it.
+const (
+	controllerRuntime        = "sigs.k8s.io/controller-runtime"
+	controllerRuntimeVersion = "v0.25.2"
+)
+
+// Controller adds a controller of a kind to the server. It is made with controller-runtime,
+// which the go command adds to a module that does not require it yet.
+func Controller(ctx context.Context, o HookOptions) (*Result, error) {
 	k, err := findKind(o.Dir, o.Group, o.Kind)
 	if err != nil {
 		return nil, err
@@ -42,7 +55,12 @@ func Controller(o HookOptions) (*Result, error) {
 	default:
 		return nil, p.problem(p.server, value.Pos(), "Controllers is not written out as []annex.Controller{...}, so that nothing can be added to it: write it out in the literal of annex.Server")
 	}
-	files, err := k.addHook(w, o.Options, "k8s.io/client-go")
+	if !o.DryRun {
+		if err := p.needs(ctx, controllerRuntime, controllerRuntimeVersion); err != nil {
+			return nil, err
+		}
+	}
+	files, err := k.addHook(w, o.Options, controllerRuntime, "k8s.io/klog/v2")
 	if err != nil {
 		return nil, err
 	}
@@ -52,6 +70,25 @@ func Controller(o HookOptions) (*Result, error) {
 		"go run . serve --controllers=''   # and beside it",
 		"go run . controllers --kubeconfig data/kubeconfig --leader-elect=false",
 	}}, nil
+}
+
+// needs has the project's module require another, in that version unless it requires one.
+func (p *project) needs(ctx context.Context, module, version string) error {
+	existing, err := readModule(p.root)
+	if err != nil {
+		return err
+	}
+	f, err := parseModule(p.module, existing.mod)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(f.Require, func(r *modfile.Require) bool { return r.Mod.Path == module }) {
+		return nil
+	}
+	if err := goGet(ctx, p.root, module+"@"+version); err != nil {
+		return generate.Problem{File: p.show("go.mod"), Message: err.Error() + ": run this again when the module proxy can be reached"}
+	}
+	return nil
 }
 
 // hasField tells whether a struct has a field of that name.
