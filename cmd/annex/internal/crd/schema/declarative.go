@@ -50,7 +50,7 @@ func (p *Packages) Export() ([]apiextensionsv1.CustomResourceDefinition, []Probl
 		}
 	}
 	definitions, problems := p.definitions()
-	problems = slices.DeleteFunc(problems, func(p Problem) bool { return strings.HasSuffix(p.Message, "has no storage version") })
+	problems = slices.DeleteFunc(problems, lacksStorageVersion)
 	if len(problems) > 0 {
 		return nil, nil, join(problems)
 	}

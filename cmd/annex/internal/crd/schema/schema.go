@@ -108,7 +108,23 @@ func (p *Packages) definitions() ([]apiextensionsv1.CustomResourceDefinition, []
 		}
 	}
 	slices.SortFunc(all, func(a, b apiextensionsv1.CustomResourceDefinition) int { return strings.Compare(a.Name, b.Name) })
-	return all, withoutEchoes(append(problems, p.problems()...))
+	problems = withoutEchoes(append(problems, p.problems()...))
+	if slices.ContainsFunc(problems, func(p Problem) bool { return !lacksStorageVersion(p) }) {
+		return all, problems
+	}
+	for _, d := range all {
+		found, err := p.refusedVersions(parser, d)
+		if err != nil {
+			found = []Problem{{Message: err.Error()}}
+		}
+		problems = append(problems, found...)
+	}
+	return all, problems
+}
+
+// lacksStorageVersion reports whether a problem is that no version is marked as stored.
+func lacksStorageVersion(p Problem) bool {
+	return strings.HasSuffix(p.Message, "has no storage version")
 }
 
 // Version returns, by kind, the CustomResourceDefinitions of one of the packages, which

@@ -24,6 +24,39 @@ var judged = []string{"spec.validation", "spec.subresources", "spec.additionalPr
 // invalid finds what a cluster would refuse in the definition of one version of a kind,
 // and fields that are to keep what their Go types cannot hold.
 func (p *Packages) invalid(parser *crd.Parser, kind crd.TypeIdent, definition apiextensionsv1.CustomResourceDefinition) ([]Problem, error) {
+	problems, err := p.refused(parser, kind, definition)
+	if err != nil || len(problems) > 0 {
+		return problems, err
+	}
+	finder := &finder{packages: p, parser: parser, kind: kind}
+	return finder.unpreserved(definition.Spec.Versions[0].Schema.OpenAPIV3Schema, nil), nil
+}
+
+// refusedVersions finds what a cluster would refuse in any version of a definition, whose
+// Go types the parser knows.
+func (p *Packages) refusedVersions(parser *crd.Parser, definition apiextensionsv1.CustomResourceDefinition) ([]Problem, error) {
+	var problems []Problem
+	for _, v := range definition.Spec.Versions {
+		one := *definition.DeepCopy()
+		one.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{*v.DeepCopy()}
+		for _, root := range p.roots {
+			kind := crd.TypeIdent{Package: root, Name: definition.Spec.Names.Kind}
+			gv := parser.GroupVersions[root]
+			if gv.Group != definition.Spec.Group || gv.Version != v.Name || parser.Types[kind] == nil {
+				continue
+			}
+			found, err := p.refused(parser, kind, one)
+			if err != nil {
+				return nil, err
+			}
+			problems = append(problems, found...)
+		}
+	}
+	return problems, nil
+}
+
+// refused finds what a cluster would refuse in the definition of one version of a kind.
+func (p *Packages) refused(parser *crd.Parser, kind crd.TypeIdent, definition apiextensionsv1.CustomResourceDefinition) ([]Problem, error) {
 	definition = *definition.DeepCopy()
 	definition.Spec.Versions[0].Storage, definition.Spec.Versions[0].Served = true, true
 	apiextensionsv1.SetDefaults_CustomResourceDefinition(&definition)
@@ -38,10 +71,7 @@ func (p *Packages) invalid(parser *crd.Parser, kind crd.TypeIdent, definition ap
 			problems = append(problems, finder.problem(e, definition.Spec.Versions[0].Schema.OpenAPIV3Schema))
 		}
 	}
-	if len(problems) > 0 {
-		return withoutTotals(problems), nil
-	}
-	return finder.unpreserved(definition.Spec.Versions[0].Schema.OpenAPIV3Schema, nil), nil
+	return withoutTotals(problems), nil
 }
 
 const schemaRoot = "spec.validation.openAPIV3Schema"

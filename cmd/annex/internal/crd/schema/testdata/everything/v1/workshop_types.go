@@ -44,7 +44,7 @@ type WorkshopList struct {
 // +kubebuilder:validation:MinProperties=1
 // +kubebuilder:validation:MaxProperties=90
 // +kubebuilder:validation:XValidation:rule=`self.replicas < 10 || self.kind != "Small"`,message=`a small one has less than "ten"`,fieldPath=".replicas",reason="FieldValueForbidden"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.kind) ||\n  self.kind == oldSelf.kind",messageExpression=`"kind was " + oldSelf.kind`
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.kind) ||\n  self.kind == oldSelf.kind",message="is for life",messageExpression=`"kind was " + oldSelf.kind`
 // +structType=atomic
 type WorkshopSpec2 struct {
 	// +required
@@ -222,7 +222,7 @@ type WorkshopStatus struct {
 }
 
 // a bench
-// +kubebuilder:validation:XValidation:rule="self.number > 0",optionalOldSelf=true
+// +kubebuilder:validation:XValidation:rule="self.number > 0 || oldSelf.hasValue()",optionalOldSelf=true
 type WorkshopSpec2BenchesItem struct {
 	// +optional
 	Name string `json:"Name,omitempty"`
