@@ -18,7 +18,7 @@ const workerVerb = "generate-worker"
 
 func newGenerate(module Module) *cobra.Command {
 	var check, anew bool
-	var output, forPackage, as, clients string
+	var output, forPackage, as, clients, header string
 	cmd := &cobra.Command{
 		Use:   "generate [DIR|PATTERN...]",
 		Short: "Write the code that a server needs of Go API packages",
@@ -65,6 +65,7 @@ so is what annex lint api finds.`,
 				For:     forPackage,
 				As:      as,
 				Clients: clients,
+				Header:  header,
 				Module:  module,
 				Worker:  []string{self, workerVerb},
 			})
@@ -81,6 +82,7 @@ so is what annex lint api finds.`,
 	cmd.Flags().StringVar(&forPackage, "for", "", "import path of a package that cannot be edited, whose facts are written into DIR")
 	cmd.Flags().StringVar(&as, "as", "", "group and version that the types of --for are served as, such as apps.example.com/v1")
 	cmd.Flags().StringVar(&clients, "clients", "", "folder that gets typed clients of all kinds: a clientset, listers, informers and apply configurations")
+	cmd.Flags().StringVar(&header, "header-file", "", "comments that generated Go files begin with, such as a licence (default: what each begins with now)")
 	cmd.Flags().BoolVar(&anew, "no-cache", false, "generate even if nothing has changed since the last run")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "format of the result: text or json")
 	return cmd

@@ -31,7 +31,7 @@ func compareClients(into, dir string, made []clientFile) ([]ClientFile, error) {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("generate clients: %w", err)
 		}
-		if err == nil && !strings.HasPrefix(string(before), marker) {
+		if _, ours := headerOf(string(before)); err == nil && !ours {
 			problems = append(problems, Problem{File: shorten(file, dir), Line: 1, Message: "this file was not written by annex generate and would be overwritten: rename or remove it"})
 		}
 		all = append(all, ClientFile{File: shorten(file, dir), Changed: err != nil || string(before) != f.Source})

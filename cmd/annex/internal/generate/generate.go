@@ -49,6 +49,10 @@ type Options struct {
 	// below it. Empty means none.
 	Clients string
 
+	// Header is a file with comments that generated Go files begin with, such as a licence.
+	// Empty means that each keeps what it begins with now.
+	Header string
+
 	// Anew generates even if nothing has changed since an earlier run.
 	Anew bool
 
@@ -107,6 +111,10 @@ func run(ctx context.Context, o Options) ([]Package, []ClientFile, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	header, err := readHeader(o.Header)
+	if err != nil {
+		return nil, nil, err
+	}
 	into := ""
 	if o.Clients != "" {
 		if into, err = clientsDir(dir, o, requests); err != nil {
@@ -139,6 +147,16 @@ func run(ctx context.Context, o Options) ([]Package, []ClientFile, error) {
 	}
 	slices.SortFunc(outputs, func(a, b output) int { return strings.Compare(a.Package, b.Package) })
 
+	for i, out := range outputs {
+		if outputs[i].Source, err = withHeader(filepath.Join(out.Dir, FileName), out.Source, header); err != nil {
+			return nil, nil, err
+		}
+	}
+	for i, f := range made {
+		if made[i].Source, err = withHeader(filepath.Join(into, filepath.FromSlash(f.Name)), f.Source, header); err != nil {
+			return nil, nil, err
+		}
+	}
 	packages := make([]Package, len(outputs))
 	for i, out := range outputs {
 		p := Package{Package: out.Package, Group: out.Group, Version: out.Version, Kinds: out.Kinds}

@@ -1,7 +1,6 @@
 package generate
 
 import (
-	"bytes"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -256,5 +255,6 @@ func generated(path string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("read generated file: %w", err)
 	}
-	return bytes.HasPrefix(b, []byte(marker)), nil
+	_, ours := headerOf(string(b))
+	return ours, nil
 }

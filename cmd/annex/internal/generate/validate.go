@@ -7,6 +7,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"iter"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -99,21 +100,33 @@ func (l *loaded) methodless(s *source) Problems {
 			}
 		}
 	}
-	for _, f := range s.files {
-		for _, d := range f.Decls {
-			g, ok := d.(*ast.GenDecl)
-			if !ok {
-				continue
-			}
-			for _, spec := range g.Specs {
-				if t, ok := spec.(*ast.TypeSpec); ok && isGenericData(t) && !strings.Contains(comments(g.Doc)+comments(t.Doc), "+k8s:deepcopy-gen=false") {
-					at(s.fset.Position(t.Pos()), "type %s has parameters, so no methods can be generated for it: declare types without, "+
-						"or say +k8s:deepcopy-gen=false above it if it is in no API object", t.Name.Name)
+	for t, g := range s.typeSpecs() {
+		if isGenericData(t) && !strings.Contains(comments(g.Doc)+comments(t.Doc), "+k8s:deepcopy-gen=false") {
+			at(s.fset.Position(t.Pos()), "type %s has parameters, so no methods can be generated for it: declare types without, "+
+				"or say +k8s:deepcopy-gen=false above it if it is in no API object", t.Name.Name)
+		}
+	}
+	return problems
+}
+
+// typeSpecs are the declarations of types in the package's own files, with the
+// declarations that they are grouped in.
+func (s *source) typeSpecs() iter.Seq2[*ast.TypeSpec, *ast.GenDecl] {
+	return func(yield func(*ast.TypeSpec, *ast.GenDecl) bool) {
+		for _, f := range s.files {
+			for _, d := range f.Decls {
+				g, ok := d.(*ast.GenDecl)
+				if !ok {
+					continue
+				}
+				for _, spec := range g.Specs {
+					if t, ok := spec.(*ast.TypeSpec); ok && !yield(t, g) {
+						return
+					}
 				}
 			}
 		}
 	}
-	return problems
 }
 
 // isGenericData reports whether t is exported, has parameters, and is neither an
@@ -266,17 +279,9 @@ func (s *source) field(typeName, fieldName string) token.Position {
 
 // typeSpec returns the declaration of a type and its comment, or nil.
 func (s *source) typeSpec(name string) (*ast.TypeSpec, *ast.CommentGroup) {
-	for _, f := range s.files {
-		for _, d := range f.Decls {
-			g, ok := d.(*ast.GenDecl)
-			if !ok {
-				continue
-			}
-			for _, spec := range g.Specs {
-				if t, ok := spec.(*ast.TypeSpec); ok && t.Name.Name == name {
-					return t, cmp.Or(t.Doc, g.Doc)
-				}
-			}
+	for t, g := range s.typeSpecs() {
+		if t.Name.Name == name {
+			return t, cmp.Or(t.Doc, g.Doc)
 		}
 	}
 	return nil, nil

@@ -1,0 +1,62 @@
+package generate
+
+import (
+	"errors"
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+// readHeader reads what generated files are to begin with, such as a licence: comments of
+// Go, and nothing else.
+func readHeader(file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("generate: read the header: %w", err)
+	}
+	header := strings.TrimSpace(string(text)) + "\n\n"
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, file, header+"package p\n", parser.ParseComments)
+	if err != nil || fset.Position(f.Package).Offset != len(header) || strings.Contains(header, marker) {
+		return "", Problem{File: file, Message: "is no header of Go files: it may have comments only"}
+	}
+	return header, nil
+}
+
+// headerOf is what a generated file has before the line that says so. It is false if the
+// file is not one that generate wrote.
+func headerOf(text string) (string, bool) {
+	if strings.HasPrefix(text, marker) {
+		return "", true
+	}
+	at := strings.Index(text, "\n"+marker+"\n")
+	if at < 0 {
+		return "", false
+	}
+	header := text[:at+1]
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, "", header+"package p\n", parser.PackageClauseOnly|parser.ParseComments)
+	if err != nil || fset.Position(f.Package).Offset != len(header) {
+		return "", false
+	}
+	return header, true
+}
+
+// withHeader returns the text of a generated file behind a header. Without one, that which
+// the file has on disk stays.
+func withHeader(file, text, header string) (string, error) {
+	if header == "" {
+		before, err := os.ReadFile(file)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("generate: %w", err)
+		}
+		header, _ = headerOf(string(before))
+	}
+	return header + text, nil
+}
