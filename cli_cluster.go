@@ -3,6 +3,7 @@ package annex
 import (
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -62,6 +63,12 @@ func clusterOptions(flags *pflag.FlagSet, options *Options) error {
 		return err
 	}
 	options.Cluster.DisablePriorityAndFairness = !fair
+	// As with upstream's servers, etcd is where objects are as soon as it is named, unless it
+	// is named for single resources.
+	single := slices.Contains(slices.Collect(maps.Values(options.StorageOf)), Etcd) && !options.Aggregated
+	if len(options.Etcd.Endpoints) > 0 && !flags.Changed("storage") && !single {
+		options.Storage = Etcd
+	}
 	if !options.Aggregated {
 		for _, name := range clusterOnlyFlags {
 			if flags.Changed(name) {
@@ -84,10 +91,6 @@ func clusterOptions(flags *pflag.FlagSet, options *Options) error {
 	}
 	if options.Cluster.AlwaysAllowPaths == nil {
 		options.Cluster.AlwaysAllowPaths = []string{}
-	}
-	// As with upstream's servers, etcd is where objects are as soon as it is named.
-	if len(options.Etcd.Endpoints) > 0 && !flags.Changed("storage") {
-		options.Storage = Etcd
 	}
 	if !flags.Changed("data-dir") && serve.KeepsNothing(serve.Options(*options)) {
 		options.DataDir = ""

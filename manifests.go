@@ -60,6 +60,9 @@ the way is an error. What follows -- are more flags for serve.`,
 			if err := checkFormat(format, dir, dryRun); err != nil {
 				return usage(err)
 			}
+			for _, note := range config.Notes() {
+				fmt.Fprintln(cmd.ErrOrStderr(), "note: "+note)
+			}
 			return writeManifests(cmd.OutOrStdout(), &config, format, dir, dryRun)
 		},
 	}

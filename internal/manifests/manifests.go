@@ -7,6 +7,7 @@ package manifests
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"slices"
 	"strings"
@@ -28,7 +29,7 @@ const (
 	// CertManager makes them, and its CA injector tells the cluster.
 	CertManager = "cert-manager"
 	// SecretPrefix is followed by the name of a Secret of type kubernetes.io/tls that
-	// somebody else keeps up to date, and the APIServices with it.
+	// another program keeps up to date, and the APIServices with it.
 	SecretPrefix = "secret="
 )
 
@@ -42,8 +43,8 @@ type Config struct {
 	Namespace string
 	// Image is the reference of its container image.
 	Image string
-	// Replicas is how many of it run: if 0, two above etcd, and else one, which is all
-	// that the other storages allow.
+	// Replicas is how many of it run: if 0, two above an etcd that is not in the pod, and
+	// else one, which is all that the other storages allow.
 	Replicas int
 	// Storage is embedded, files, memory or etcd; embedded if empty.
 	Storage string
@@ -61,8 +62,8 @@ type Config struct {
 	EtcdImage   string
 	// Certificates is SelfCertified, the default, CertManager, or SecretPrefix and a name.
 	Certificates string
-	// CABundle is the authority of the certificate in a Secret (PEM). Without it, whoever
-	// keeps that up to date also writes it into the APIServices.
+	// CABundle is the authority of the certificate in a Secret (PEM). Without it, the
+	// program that keeps that up to date also has to write it into the APIServices.
 	CABundle []byte
 	// DisablePlugins are admission plugins of the cluster that the server leaves out.
 	DisablePlugins []string
@@ -94,7 +95,8 @@ func (c *Config) Complete() error {
 	}
 	if c.Replicas == 0 {
 		c.Replicas = 1
-		if c.Storage == "etcd" {
+		// A sidecar is an etcd of each replica's own, unless it only leads to a common one.
+		if c.Storage == "etcd" && !slices.ContainsFunc(c.EtcdServers, beside) {
 			c.Replicas = 2
 		}
 	}
@@ -120,6 +122,29 @@ func (c *Config) Complete() error {
 		}
 	}
 	return c.check()
+}
+
+// inPod reports whether an address is that of a container in the same pod.
+func inPod(u *url.URL) bool {
+	ip := net.ParseIP(u.Hostname())
+	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+func beside(server string) bool {
+	u, err := url.Parse(server)
+	return err == nil && inPod(u)
+}
+
+// Notes say what the objects leave to the operator, a line each.
+func (c *Config) Notes() []string {
+	var notes []string
+	if secret, ok := strings.CutPrefix(c.Certificates, SecretPrefix); ok && len(c.CABundle) == 0 {
+		notes = append(notes, fmt.Sprintf("the APIServices have no caBundle, and the cluster calls no server whose certificate it cannot verify: give the authority of the certificate in the Secret %s with --ca-file, or have something else write it into the APIServices", secret))
+	}
+	if c.Replicas > 1 && slices.ContainsFunc(c.EtcdServers, beside) {
+		notes = append(notes, fmt.Sprintf("each of the %d replicas asks an etcd in its own pod: those have to lead to one common store", c.Replicas))
+	}
+	return notes
 }
 
 func (c *Config) check() error {
@@ -159,8 +184,8 @@ func (c *Config) check() error {
 		add("--storage-size %s is negative", &c.StorageSize)
 	}
 	for _, server := range c.EtcdServers {
-		if u, err := url.Parse(server); err != nil || u.Host == "" || u.Scheme != "https" {
-			add("--etcd-servers %q: want https://HOST:PORT; plain HTTP is for etcd on the same machine", server)
+		if u, err := url.Parse(server); err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !inPod(u)) {
+			add("--etcd-servers %q: want https://HOST:PORT, or http://localhost:PORT for an etcd in the server's own pod", server)
 		}
 	}
 	secret, isSecret := strings.CutPrefix(c.Certificates, SecretPrefix)
@@ -222,6 +247,7 @@ func (b *builder) add(objects ...runtime.Object) {
 			b.err = errors.Join(b.err, fmt.Errorf("write the manifest of a %s: %w", object.GetObjectKind().GroupVersionKind().Kind, err))
 			continue
 		}
+		delete(content, "status") // is the cluster's, even where its zero value has fields
 		prune(content)
 		b.objects = append(b.objects, &unstructured.Unstructured{Object: content})
 	}
