@@ -15,11 +15,21 @@ import (
 )
 
 // lockDataDir keeps a data directory from other servers, whatever their storage:
-// two would make certificates and a kubeconfig over each other.
+// two would make certificates and a kubeconfig over each other. It makes one that is not
+// there.
 func lockDataDir(dir string) (io.Closer, error) {
+	_, err := os.Stat(dir)
+	isNew := errors.Is(err, fs.ErrNotExist)
 	lock, err := lockDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", dir, err)
+	}
+	if isNew {
+		// There will be private keys in it, which belong into no repository. A directory that
+		// was there is the operator's, and may be the top of one.
+		if err := os.WriteFile(filepath.Join(dir, ".gitignore"), []byte("*\n"), 0o600); err != nil {
+			return nil, errors.Join(fmt.Errorf("data directory %s: %w", dir, err), lock.Close())
+		}
 	}
 	return lock, nil
 }
