@@ -20,7 +20,7 @@ const sharedEvents = 1024
 // first needed.
 type sharedEvent struct {
 	position uint64
-	view     *view
+	store    *resourceStore
 	current  atomic.Pointer[cacheable]
 	replaced atomic.Pointer[cacheable]
 
@@ -28,21 +28,21 @@ type sharedEvent struct {
 	// objectCache); nil until a watch has asked, or needed to.
 	now, before atomic.Pointer[decoded]
 
-	// What the indexes say of the two objects; nil if nobody has asked.
+	// What the indexes say of the two objects; nil until a watch has asked.
 	currentValues  atomic.Pointer[map[string][]string]
 	replacedValues atomic.Pointer[map[string][]string]
 }
 
 // sharedAt returns the event's shared objects; ones for the caller alone if the
 // position is too far back.
-func (l *eventLog) sharedAt(position uint64, s *view) *sharedEvent {
+func (l *eventLog) sharedAt(position uint64, s *resourceStore) *sharedEvent {
 	slot := &l.shared[position%sharedEvents]
 	for {
 		found := slot.Load()
-		if found != nil && found.position == position && found.view == s {
+		if found != nil && found.position == position && found.store == s {
 			return found
 		}
-		made := &sharedEvent{position: position, view: s}
+		made := &sharedEvent{position: position, store: s}
 		if found != nil && found.position >= position {
 			return made
 		}
@@ -61,14 +61,14 @@ func (l *eventLog) forget(position uint64) {
 	}
 }
 
-// cacheable is the object of a watch event. Whoever encodes it first does so for
+// cacheable is the object of a watch event. The first watch to encode it does so for
 // every watcher that wants the same encoding.
 //
 // Its metadata is read through GetObjectMeta and is a copy: changing it has no
 // effect on the event.
 type cacheable struct {
 	object runtime.Object // shared, never changed
-	view   *view
+	store  *resourceStore
 
 	encoding  sync.Mutex // held to add to encodings
 	encodings atomic.Pointer[[]*encoding]
@@ -88,7 +88,7 @@ var (
 
 // orMake returns the cacheable object in a slot of a shared event, or puts one
 // there.
-func orMake(slot *atomic.Pointer[cacheable], s *view, object func() (runtime.Object, error)) (*cacheable, error) {
+func orMake(slot *atomic.Pointer[cacheable], s *resourceStore, object func() (runtime.Object, error)) (*cacheable, error) {
 	if made := slot.Load(); made != nil {
 		return made, nil
 	}
@@ -96,7 +96,7 @@ func orMake(slot *atomic.Pointer[cacheable], s *view, object func() (runtime.Obj
 	if err != nil {
 		return nil, err
 	}
-	made := &cacheable{object: o, view: s}
+	made := &cacheable{object: o, store: s}
 	made.encodings.Store(&[]*encoding{})
 	if slot.CompareAndSwap(nil, made) {
 		return made, nil
@@ -109,7 +109,7 @@ func (c *cacheable) CacheEncode(id runtime.Identifier, encode func(runtime.Objec
 	e := c.encodingOf(id)
 	e.once.Do(func() {
 		var buffer bytes.Buffer
-		e.err = encode(c.view.copy(c.object), &buffer)
+		e.err = encode(c.store.copy(c.object), &buffer)
 		e.data = buffer.Bytes()
 	})
 	if e.err != nil {
@@ -163,7 +163,7 @@ func (c *cacheable) DeepCopyObject() runtime.Object { return c.GetObject() }
 
 // GetObjectMeta implements metav1.ObjectMetaAccessor.
 func (c *cacheable) GetObjectMeta() metav1.Object {
-	accessor, err := meta.Accessor(c.view.copy(c.object))
+	accessor, err := meta.Accessor(c.store.copy(c.object))
 	if err != nil {
 		return nil
 	}

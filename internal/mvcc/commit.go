@@ -29,7 +29,7 @@ type change struct {
 	ttl *uint64
 	// unchanged, unless it is nil, is the resource in which nothing may have been created
 	// after the revision since.
-	unchanged *shard
+	unchanged *keyspace
 	since     uint64
 }
 
@@ -40,9 +40,9 @@ type write struct {
 	done chan struct{}
 }
 
-// settled is closed when the write has been published or has failed. It needs
+// finished is closed when the write has been published or has failed. It needs
 // writing.
-func (w *write) settled() <-chan struct{} {
+func (w *write) finished() <-chan struct{} {
 	if w.done == nil {
 		w.done = make(chan struct{})
 	}
@@ -60,7 +60,7 @@ type refusedError struct{ error }
 func (e *refusedError) Unwrap() error { return e.error }
 
 // append gives a change its revision and hands it to the journal. It must be
-// followed by settle.
+// followed by awaitCommit.
 func (c *Core) append(ctx context.Context, ch change) (*write, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, tooLate(err)
@@ -70,7 +70,7 @@ func (c *Core) append(ctx context.Context, ch change) (*write, error) {
 		if conflicting == nil {
 			return w, err
 		}
-		// Nobody may learn yet what the conflicting write made of the object.
+		// What the conflicting write made of the object is not durable yet, and not to be shown.
 		select {
 		case <-conflicting:
 		case <-ctx.Done():
@@ -91,7 +91,7 @@ func (c *Core) tryAppend(ctx context.Context, ch change) (_ *write, conflicting 
 	switch {
 	case latest.live() == ch.seen:
 	case unpublished != nil:
-		return nil, unpublished.settled(), nil
+		return nil, unpublished.finished(), nil
 	default:
 		return nil, nil, errConflict
 	}
@@ -126,10 +126,10 @@ func (c *Core) tryAppend(ctx context.Context, ch change) (_ *write, conflicting 
 // unchangedSince finds out whether nothing was created in a resource after a revision. If that
 // depends on an unpublished write, it returns a channel that is closed when that has
 // been settled. It needs writing.
-func (c *Core) unchangedSince(s *shard, since uint64) (conflicting <-chan struct{}, _ error) {
+func (c *Core) unchangedSince(s *keyspace, since uint64) (conflicting <-chan struct{}, _ error) {
 	for key, w := range c.pending {
 		if w.created() && strings.HasPrefix(key, s.prefix) {
-			return w.settled(), nil
+			return w.finished(), nil
 		}
 	}
 	c.mu.RLock()
@@ -179,9 +179,9 @@ func expiryTime(now time.Time, ttl uint64) time.Time {
 	return now.Add(time.Duration(min(ttl, most)) * time.Second)
 }
 
-// settle waits until a write is durable and visible. Without an error it is
+// awaitCommit waits until a write is durable and visible. Without an error it is
 // both, and so is everything before it.
-func (c *Core) settle(w *write) error {
+func (c *Core) awaitCommit(w *write) error {
 	defer c.writers.Done()
 	if w.wait != nil {
 		if err := w.wait(); err != nil {
@@ -198,7 +198,7 @@ func (c *Core) settle(w *write) error {
 }
 
 // fail makes the core read-only: nothing from this revision on will be shown
-// unless the journal is recovered, because nobody knows what became of it. It needs
+// unless the journal is recovered, because what became of it is unknown. It needs
 // writing.
 func (c *Core) fail(revision uint64, err error) {
 	if c.failure.load() == nil {
@@ -225,7 +225,7 @@ func (c *Core) publish(through uint64) bool {
 }
 
 // publishNow publishes and returns the resources whose watchers are to be woken.
-func (c *Core) publishNow(through uint64) []*shard {
+func (c *Core) publishNow(through uint64) []*keyspace {
 	c.publishing.Lock()
 	defer c.publishing.Unlock()
 
@@ -268,7 +268,7 @@ func (c *Core) release(writes []*write) {
 }
 
 // show makes writes visible and returns the resources that they belong to.
-func (c *Core) show(batch []*write) (touched []*shard) {
+func (c *Core) show(batch []*write) (touched []*keyspace) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, w := range batch {
@@ -276,7 +276,7 @@ func (c *Core) show(batch []*write) (touched []*shard) {
 		replaced := c.latest.set(v)
 		object := c.decoded.detach(replaced)
 		c.history.append(v, c.options.HotBytes)
-		if s := c.shardOf(v.key); s != nil {
+		if s := c.keyspaceOf(v.key); s != nil {
 			s.add(v, replaced, object)
 			if !slices.Contains(touched, s) {
 				touched = append(touched, s)
@@ -286,7 +286,7 @@ func (c *Core) show(batch []*write) (touched []*shard) {
 		c.values.add(v, replaced)
 		c.published.Store(v.revision)
 	}
-	c.frozen = nil
+	c.cachedSnapshot = nil
 	if c.history.bytes > c.options.History.MaxBytes {
 		notify(c.overweight)
 	}

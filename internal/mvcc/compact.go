@@ -74,7 +74,7 @@ func (c *Core) indexes() []*indexes {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	var all []*indexes
-	for _, s := range c.shards {
+	for _, s := range c.keyspaces {
 		all = append(all, s.indexes...)
 	}
 	return all
@@ -92,7 +92,7 @@ func (c *Core) compactStep(revision uint64) error {
 	c.compacted.Store(revision)
 	c.mu.Unlock()
 
-	drop := c.owed
+	drop := c.pendingTrim
 	for _, v := range events {
 		if v.superseded != 0 {
 			drop = append(drop, v.superseded)
@@ -102,14 +102,14 @@ func (c *Core) compactStep(revision uint64) error {
 		}
 	}
 	err := c.trim(revision, drop)
-	if c.owed = nil; err != nil {
-		c.owed = drop
+	if c.pendingTrim = nil; err != nil {
+		c.pendingTrim = drop
 	}
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.history.trim(revision)
-	for _, s := range c.shards {
+	for _, s := range c.keyspaces {
 		s.log.trim(revision)
 	}
 	for _, v := range events {

@@ -49,23 +49,23 @@ type Core struct {
 	// writing held, and read without: Health answers even while a write hangs.
 	failure atomicError
 
-	mu        sync.RWMutex
-	latest    *tree         // by key, tombstones included
-	frozen    *snapshot     // of latest, nil once that has changed
-	published atomic.Uint64 // written with mu held
-	history   history
-	shards    []*shard // by prefix
-	expiry    expiryHeap
-	values    latestValues
-	pins      map[*pinned]struct{} // snapshots of the storage tools
+	mu             sync.RWMutex
+	latest         *tree         // by key, tombstones included
+	cachedSnapshot *snapshot     // of latest, nil once that has changed
+	published      atomic.Uint64 // written with mu held
+	history        history
+	keyspaces      []*keyspace // by prefix
+	expiry         expiryHeap
+	values         latestValues
+	pins           map[*pinned]struct{} // snapshots of the storage tools
 	// watchesEnded says that what is opened from now on takes no watches.
 	watchesEnded bool
 
-	compacting sync.Mutex
-	compacted  atomic.Uint64
-	owed       []uint64      // records that a failed Trim left behind
-	early      atomic.Uint64 // events compacted for their bytes alone
-	recoveries atomic.Uint64
+	compacting  sync.Mutex
+	compacted   atomic.Uint64
+	pendingTrim []uint64      // records that a failed Trim left behind
+	early       atomic.Uint64 // events compacted for their bytes alone
+	recoveries  atomic.Uint64
 
 	watching sync.WaitGroup // the goroutines of all watches
 
@@ -121,15 +121,15 @@ func (c *Core) Open(resource store.Resource) (storage.Interface, error) {
 	if err := checkResource(resource); err != nil {
 		return nil, err
 	}
-	shard, err := c.shard(resource.Prefix)
+	keyspace, err := c.keyspace(resource.Prefix)
 	if err != nil {
 		return nil, err
 	}
-	s := newView(c, shard, resource)
+	s := newResourceStore(c, keyspace, resource)
 	if s.indexes != nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		shard.indexes = append(shard.indexes, s.indexes)
+		keyspace.indexes = append(keyspace.indexes, s.indexes)
 	}
 	return s, nil
 }
@@ -223,7 +223,7 @@ func (c *Core) Stats() Stats {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	watches := 0
-	for _, s := range c.shards {
+	for _, s := range c.keyspaces {
 		watches += int(s.watches.count.Load())
 	}
 	return Stats{
@@ -245,22 +245,22 @@ func (c *Core) Stats() Stats {
 // snapshot returns the visible state. Snapshots are shared until the next write.
 func (c *Core) snapshot() *snapshot {
 	c.mu.RLock()
-	frozen := c.frozen
+	cachedSnapshot := c.cachedSnapshot
 	c.mu.RUnlock()
-	if frozen != nil {
-		return frozen
+	if cachedSnapshot != nil {
+		return cachedSnapshot
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.freeze()
+	return c.snapshotLocked()
 }
 
-// freeze is snapshot with mu held.
-func (c *Core) freeze() *snapshot {
-	if c.frozen == nil {
-		c.frozen = &snapshot{latest: c.latest.copy(), revision: c.published.Load()}
+// snapshotLocked is snapshot with mu held.
+func (c *Core) snapshotLocked() *snapshot {
+	if c.cachedSnapshot == nil {
+		c.cachedSnapshot = &snapshot{latest: c.latest.copy(), revision: c.published.Load()}
 	}
-	return c.frozen
+	return c.cachedSnapshot
 }
 
 // get returns the latest visible version of a key, which may be a tombstone, and
@@ -320,32 +320,32 @@ func (c *Core) isSound(j journal.Journal) bool {
 	return c.journal() == j && !errors.Is(c.Health(), journal.ErrTransient)
 }
 
-// shard returns the shard of a prefix, making it from what is stored if need be.
-func (c *Core) shard(prefix string) (*shard, error) {
+// keyspace returns the keyspace of a prefix, making it from what is stored if need be.
+func (c *Core) keyspace(prefix string) (*keyspace, error) {
 	prefix += "/"
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	i := sort.Search(len(c.shards), func(i int) bool { return c.shards[i].prefix >= prefix })
-	if i < len(c.shards) && c.shards[i].prefix == prefix {
-		return c.shards[i], nil
+	i := sort.Search(len(c.keyspaces), func(i int) bool { return c.keyspaces[i].prefix >= prefix })
+	if i < len(c.keyspaces) && c.keyspaces[i].prefix == prefix {
+		return c.keyspaces[i], nil
 	}
-	for _, other := range c.shards {
+	for _, other := range c.keyspaces {
 		if strings.HasPrefix(other.prefix, prefix) || strings.HasPrefix(prefix, other.prefix) {
 			return nil, fmt.Errorf("open resource: prefix %q overlaps with %q", prefix, other.prefix)
 		}
 	}
-	s := newShard(prefix, c.latest, c.history.events)
+	s := newKeyspace(prefix, c.latest, c.history.events)
 	s.watches.closed = c.watchesEnded
-	c.shards = append(c.shards[:i:i], append([]*shard{s}, c.shards[i:]...)...)
+	c.keyspaces = append(c.keyspaces[:i:i], append([]*keyspace{s}, c.keyspaces[i:]...)...)
 	return s, nil
 }
 
-// shardOf returns the shard that a key belongs to, nil if its resource is not
+// keyspaceOf returns the keyspace that a key belongs to, nil if its resource is not
 // open. It needs mu.
-func (c *Core) shardOf(key string) *shard {
-	i := sort.Search(len(c.shards), func(i int) bool { return c.shards[i].prefix > key }) - 1
-	if i >= 0 && strings.HasPrefix(key, c.shards[i].prefix) {
-		return c.shards[i]
+func (c *Core) keyspaceOf(key string) *keyspace {
+	i := sort.Search(len(c.keyspaces), func(i int) bool { return c.keyspaces[i].prefix > key }) - 1
+	if i >= 0 && strings.HasPrefix(key, c.keyspaces[i].prefix) {
+		return c.keyspaces[i]
 	}
 	return nil
 }

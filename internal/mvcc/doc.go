@@ -32,7 +32,7 @@
 // encoding sets its kind; writers' callbacks get a deep copy; unstructured objects are
 // always copied deeply, because a copy of the struct would share their map.
 //
-// Values that are not decoded yet, after a restart say, are decoded by whoever reads
+// Values that are not decoded yet, after a restart say, are decoded by the first reader of
 // them, a list doing so on all processors.
 //
 // # Indexes
@@ -44,7 +44,7 @@
 // it trims that log. Writers have nothing to do with them.
 //
 // They are kept at one revision only, copy-on-write like the tree. For another one,
-// be it older because a list is continued or newer because somebody is just adding to
+// be it older because a list is continued or newer because a writer is just adding to
 // them, the keys with events in between are looked at besides. So they yield a
 // superset of what is selected, from which the selector takes what it wants, as from
 // a scan. If it would be half of the objects, it is a scan. An entry takes about 150
@@ -56,7 +56,7 @@
 // of the key, published or not, must be the one that it saw; it takes the next
 // revision and appends to the journal. It waits for the journal outside the
 // mutex, so that many writers share one sync. When its revision is durable, so is
-// every revision before it, and whoever comes first publishes them all, strictly
+// every revision before it, and the first of their writers publishes them all, strictly
 // in order: into the tree, the history and the logs that watchers read. Then it
 // returns, and every later reader sees its write.
 //
@@ -64,7 +64,7 @@
 // callbacks of updates. A writer that meets an unpublished write of its key waits
 // until that is published and decides anew on the result.
 //
-// If the journal fails, nobody knows what became of that record and of those
+// If the journal fails, it is unknown what became of that record and of those
 // after it. Their writers are told so, nothing from there on is shown, and the core
 // takes no more writes; reads and watches go on from what is published. That is so
 // until the next start, or until the journal is recovered, if the failure was one
@@ -96,13 +96,13 @@
 //
 // The history is the events above the compacted revision C. A watch can start
 // from C or later, and a list can be exact at C or later. When an event leaves
-// the history, the object that it replaced or deleted is no longer needed by
-// anybody: that record goes, and the event's own if it is a tombstone. An object
+// the history, the object that it replaced or deleted is no longer
+// needed: that record goes, and the event's own if it is a tombstone. An object
 // from long before C thus stays as long as it is the latest, or the previous one
 // of an event in the history.
 //
 // Objects that were replaced stay in memory only for the newest events; older
-// ones are read from the journal when somebody asks. Compaction works in steps
+// ones are read from the journal on demand. Compaction works in steps
 // and announces the new C before anything goes: a reader that misses something
 // looks at C, and if that has passed it, its revision has expired; if not, the
 // journal is damaged.

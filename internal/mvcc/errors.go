@@ -37,14 +37,14 @@ func isCorrupt(err error) bool {
 
 // untransformable wraps an error of the transformer. One that only ran out of
 // time, a key server that did not answer say, tells nothing about the object.
-func (s *view) untransformable(revision uint64, err error) error {
+func (s *resourceStore) untransformable(revision uint64, err error) error {
 	if !s.tellsCorrupt || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return &transformError{err}
 	}
 	return &transformError{&corruptError{"data cannot be transformed from storage", revision, err}}
 }
 
-func (s *view) undecodable(revision uint64, err error) error {
+func (s *resourceStore) undecodable(revision uint64, err error) error {
 	if !s.tellsCorrupt {
 		return err
 	}
@@ -198,7 +198,7 @@ func watchStatus(err error) *metav1.Status {
 	return &result
 }
 
-// deletedCorrupt says that an object was deleted that nobody can read.
+// deletedCorrupt says that an object was deleted that cannot be read.
 type deletedCorrupt struct{ err *corruptError }
 
 func (e *deletedCorrupt) Error() string {

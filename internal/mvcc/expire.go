@@ -92,7 +92,7 @@ func (c *Core) deleteDue(ctx context.Context) bool {
 		}
 	}
 	for _, w := range writes {
-		if err := c.settle(w); err != nil {
+		if err := c.awaitCommit(w); err != nil {
 			klog.ErrorS(err, "Deleting an expired object failed", "key", w.key)
 		}
 	}

@@ -24,15 +24,15 @@ import (
 //
 // What they say about a revision is a superset of the objects that have a value
 // then: the objects that had it at the indexes' own revision, and all that have an
-// event between the two. Whoever uses them looks at the objects themselves, so a
+// event between the two. Readers look at the objects themselves, so a
 // list is the same with and without them.
 type indexes struct {
-	view   *view
+	store  *resourceStore
 	byName map[string]*index
 	used   atomic.Bool
 
-	// turn is held by the one who brings the indexes up to date.
-	turn       chan struct{}
+	// token is held by the one who brings the indexes up to date.
+	token      chan struct{}
 	unreadable map[string]struct{} // keys whose values cannot be told
 
 	current atomic.Pointer[indexState] // nil until they are built
@@ -45,7 +45,7 @@ type indexState struct {
 	unreadable []string
 }
 
-// index is one of the indexes. Changing it needs turn, and mu too for the groups.
+// index is one of the indexes. Changing it needs token, and mu too for the groups.
 type index struct {
 	values  cache.IndexFunc
 	entries *btree.BTreeG[indexEntry]
@@ -63,11 +63,11 @@ type group struct {
 	count  int
 }
 
-func newIndexes(s *view) *indexes {
+func newIndexes(s *resourceStore) *indexes {
 	if s.resource.Indexers == nil || len(*s.resource.Indexers) == 0 {
 		return nil
 	}
-	x := &indexes{view: s, byName: map[string]*index{}, turn: make(chan struct{}, 1)}
+	x := &indexes{store: s, byName: map[string]*index{}, token: make(chan struct{}, 1)}
 	for name, values := range *s.resource.Indexers {
 		x.byName[name] = &index{values: values}
 	}
@@ -81,21 +81,21 @@ func (x *indexes) state(ctx context.Context) (*indexState, error) {
 	current := x.current.Load()
 	if current == nil {
 		select {
-		case x.turn <- struct{}{}:
+		case x.token <- struct{}{}:
 		case <-ctx.Done():
-			return nil, tooSlow(x.view.shard.prefix)
+			return nil, tooSlow(x.store.keyspace.prefix)
 		}
 	} else {
-		if x.view.shard.log.view.Load().last() <= current.revision {
+		if x.store.keyspace.log.snapshot.Load().last() <= current.revision {
 			return current, nil
 		}
 		select {
-		case x.turn <- struct{}{}:
+		case x.token <- struct{}{}:
 		default:
 			return current, nil // what is missing is found among the events
 		}
 	}
-	defer func() { <-x.turn }()
+	defer func() { <-x.token }()
 	return x.update(ctx)
 }
 
@@ -106,22 +106,22 @@ func (x *indexes) keepUp(ctx context.Context) {
 		return
 	}
 	select {
-	case x.turn <- struct{}{}:
+	case x.token <- struct{}{}:
 	case <-ctx.Done():
 		return
 	}
-	defer func() { <-x.turn }()
+	defer func() { <-x.token }()
 	if x.current.Load() != nil {
 		_, _ = x.update(ctx) // what fails now is done by the next list
 	}
 }
 
-// update applies what has happened since the last time. It needs turn.
+// update applies what has happened since the last time. It needs token.
 func (x *indexes) update(ctx context.Context) (*indexState, error) {
-	core, current := x.view.core, x.current.Load()
+	core, current := x.store.core, x.current.Load()
 	// Every event up to what is published now is in the log that is read next.
 	published := core.published.Load()
-	log := x.view.shard.log.view.Load()
+	log := x.store.keyspace.log.snapshot.Load()
 	if current == nil || core.compacted.Load() > current.revision {
 		return x.build(ctx)
 	}
@@ -136,11 +136,11 @@ func (x *indexes) update(ctx context.Context) (*indexState, error) {
 	return x.publish(max(published, log.last())), nil
 }
 
-// build makes the indexes from all objects. It needs turn.
+// build makes the indexes from all objects. It needs token.
 func (x *indexes) build(ctx context.Context) (*indexState, error) {
 	x.current.Store(nil)
 	x.reset()
-	snapshot, prefix := x.view.core.snapshot(), x.view.shard.prefix
+	snapshot, prefix := x.store.core.snapshot(), x.store.keyspace.prefix
 	values := make([]map[string][]string, decodeBatch)
 	for batch := range inBatches(snapshot.under(prefix, prefix, snapshot.revision), decodeBatch) {
 		if ctx.Err() != nil {
@@ -170,7 +170,7 @@ func (x *indexes) reset() {
 	}
 }
 
-// publish lets readers see the indexes as they are. It needs turn.
+// publish lets readers see the indexes as they are. It needs token.
 func (x *indexes) publish(revision uint64) *indexState {
 	state := &indexState{
 		revision:   revision,
@@ -211,10 +211,10 @@ func (x *indexes) valuesOf(v *version, read func(*version) (runtime.Object, erro
 
 // object reads an object for the indexes themselves.
 func (x *indexes) object(v *version) (runtime.Object, error) {
-	return x.view.object(context.Background(), v)
+	return x.store.object(context.Background(), v)
 }
 
-// apply gives a key new values. It needs turn.
+// apply gives a key new values. It needs token.
 func (x *indexes) apply(key string, values map[string][]string) {
 	delete(x.unreadable, key)
 	if values == nil {
@@ -260,9 +260,9 @@ func (x *index) set(key string, values []string) {
 	}
 }
 
-// remembered returns the values of a version that a slot of a shared event holds, or
+// cachedValues returns the values of a version that a slot of a shared event holds, or
 // puts them there.
-func (x *indexes) remembered(slot *atomic.Pointer[map[string][]string], v *version, read func(*version) (runtime.Object, error)) map[string][]string {
+func (x *indexes) cachedValues(slot *atomic.Pointer[map[string][]string], v *version, read func(*version) (runtime.Object, error)) map[string][]string {
 	if values := slot.Load(); values != nil {
 		return *values
 	}
@@ -344,7 +344,7 @@ type plan struct {
 
 // plan asks the indexes, and builds them if need be. It comes before the snapshot
 // that is to be read, which would age meanwhile.
-func (s *view) plan(ctx context.Context, predicate storage.SelectionPredicate) (*plan, error) {
+func (s *resourceStore) plan(ctx context.Context, predicate storage.SelectionPredicate) (*plan, error) {
 	if s.indexes == nil || predicate.Empty() {
 		return nil, nil
 	}
@@ -359,7 +359,7 @@ func (s *view) plan(ctx context.Context, predicate storage.SelectionPredicate) (
 // candidates yields the objects with a prefix at a revision, from a key on, by key:
 // at least those that the predicate of a plan selects, and all if no index makes
 // that fewer.
-func (s *view) candidates(p *plan, snapshot *snapshot, prefix, from string, revision uint64) iter.Seq[*version] {
+func (s *resourceStore) candidates(p *plan, snapshot *snapshot, prefix, from string, revision uint64) iter.Seq[*version] {
 	all := snapshot.under(prefix, from, revision)
 	if p == nil {
 		return all
@@ -387,16 +387,16 @@ func (s *view) candidates(p *plan, snapshot *snapshot, prefix, from string, revi
 	}
 }
 
-func (s *view) objects() int {
+func (s *resourceStore) objects() int {
 	s.core.mu.RLock()
 	defer s.core.mu.RUnlock()
-	return int(s.shard.objects)
+	return int(s.keyspace.objects)
 }
 
 // changedBetween returns the keys with events between two revisions, known being
 // false if there are more than a number of events or they are no longer all there.
-func (s *view) changedBetween(a, b uint64, most int) (keys []string, known bool) {
-	log := s.shard.log.view.Load()
+func (s *resourceStore) changedBetween(a, b uint64, most int) (keys []string, known bool) {
+	log := s.keyspace.log.snapshot.Load()
 	if s.core.compacted.Load() > min(a, b) {
 		return nil, false
 	}

@@ -17,7 +17,7 @@ import (
 
 // GetList implements storage.Interface. It reads one snapshot: at the latest
 // revision, or at the one that the options or the continue token ask for.
-func (s *view) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
+func (s *resourceStore) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
 	prefix, err := s.key(key, opts.Recursive)
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func (s *view) GetList(ctx context.Context, key string, opts storage.ListOptions
 	if err != nil {
 		return err
 	}
-	p := page{view: s, predicate: opts.Predicate, holding: holding, rest: func(from string) int64 {
+	p := page{store: s, predicate: opts.Predicate, holding: holding, rest: func(from string) int64 {
 		return s.countFrom(snapshot, prefix, from, revision)
 	}}
 	again := p
@@ -71,7 +71,7 @@ func (s *view) GetList(ctx context.Context, key string, opts storage.ListOptions
 		}
 		p.read(ctx, objects)
 	}
-	if err := p.give(items); err != nil {
+	if err := p.assignItems(items); err != nil {
 		return err
 	}
 	// The history may have moved on while it was read.
@@ -121,12 +121,12 @@ func (s *snapshot) under(prefix, from string, revision uint64) iter.Seq[*version
 
 // countFrom returns how many objects with a prefix there are at a revision, from a key
 // on. It does not walk them.
-func (s *view) countFrom(snapshot *snapshot, prefix, from string, revision uint64) int64 {
+func (s *resourceStore) countFrom(snapshot *snapshot, prefix, from string, revision uint64) int64 {
 	below := prefix[:len(prefix)-1] + string(prefix[len(prefix)-1]+1)
 	count := snapshot.latest.objects(from, below)
 	// Keys with later events may have had an object where they have none, and the
 	// other way round.
-	log := s.shard.log.view.Load()
+	log := s.keyspace.log.snapshot.Load()
 	seen := map[string]struct{}{}
 	for _, v := range log.events[log.after(revision):log.after(snapshot.revision)] {
 		if _, again := seen[v.key]; again || v.key < from || v.key >= below {
@@ -155,7 +155,7 @@ func (s *snapshot) only(key string, revision uint64) iter.Seq[*version] {
 
 // page is one answer to a list request while it is put together.
 type page struct {
-	view      *view
+	store     *resourceStore
 	predicate storage.SelectionPredicate
 	rest      func(from string) int64 // counts the objects from a key on
 	holding   *holding
@@ -206,10 +206,10 @@ func (p *page) room() int {
 // take adds those objects that are selected. It tells whether the list is to go on.
 func (p *page) take(ctx context.Context, batch []*version) bool {
 	if ctx.Err() != nil {
-		p.unreadable.abort = tooSlow(p.view.shard.prefix)
+		p.unreadable.abort = tooSlow(p.store.keyspace.prefix)
 		return false
 	}
-	for i, found := range p.view.read(ctx, batch) {
+	for i, found := range p.store.read(ctx, batch) {
 		v := batch[i]
 		p.lastKey = v.key
 		if found.err != nil {
@@ -230,15 +230,15 @@ func (p *page) take(ctx context.Context, batch []*version) bool {
 	return true
 }
 
-// give sets a list's items to the reader's copies of what was selected.
-func (p *page) give(items reflect.Value) error {
+// assignItems sets a list's items to the reader's copies of what was selected.
+func (p *page) assignItems(items reflect.Value) error {
 	copies := reflect.MakeSlice(items.Type(), len(p.selected), len(p.selected))
 	for i, object := range p.selected {
 		item, ok := copies.Index(i).Addr().Interface().(runtime.Object)
 		if !ok {
 			return fmt.Errorf("%s are no objects", items.Type())
 		}
-		if err := p.view.copyTo(item, object); err != nil {
+		if err := p.store.copyTo(item, object); err != nil {
 			return err
 		}
 	}

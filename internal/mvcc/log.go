@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 )
 
-// shard is what the core keeps for one resource beside its share of the tree.
-type shard struct {
+// keyspace is what the core keeps for one resource beside its share of the tree.
+type keyspace struct {
 	prefix  string // with a slash at the end
 	log     eventLog
 	watches watchSet
@@ -16,13 +16,13 @@ type shard struct {
 	// Guarded by the core's mu.
 	objects int64
 	bytes   int64  // encoded
-	created uint64 // revision of the newest create since the shard was made
+	created uint64 // revision of the newest create since the keyspace was made
 	indexes []*indexes
 }
 
-func newShard(prefix string, latest *tree, events []*version) *shard {
-	s := &shard{prefix: prefix}
-	s.log.view.Store(&logView{})
+func newKeyspace(prefix string, latest *tree, events []*version) *keyspace {
+	s := &keyspace{prefix: prefix}
+	s.log.snapshot.Store(&logSnapshot{})
 	for v := range latest.from(prefix) {
 		if !strings.HasPrefix(v.key, prefix) {
 			break
@@ -39,7 +39,7 @@ func newShard(prefix string, latest *tree, events []*version) *shard {
 
 // add takes the next event of the resource, which replaced another version, with the
 // object of that if it was decoded.
-func (s *shard) add(v, replaced *version, object *decoded) {
+func (s *keyspace) add(v, replaced *version, object *decoded) {
 	s.count(replaced, -1)
 	s.count(v, +1)
 	if v.created() {
@@ -47,11 +47,11 @@ func (s *shard) add(v, replaced *version, object *decoded) {
 	}
 	s.log.append(v)
 	if object != nil && s.watches.count.Load() > 0 {
-		s.log.sharedAt(s.log.view.Load().end()-1, object.view).before.Store(object)
+		s.log.sharedAt(s.log.snapshot.Load().end()-1, object.store).before.Store(object)
 	}
 }
 
-func (s *shard) count(v *version, sign int64) {
+func (s *keyspace) count(v *version, sign int64) {
 	if v.live() != 0 {
 		s.objects += sign
 		s.bytes += sign * int64(v.size)
@@ -61,74 +61,74 @@ func (s *shard) count(v *version, sign int64) {
 // eventLog is the history of one resource, read by any number of watchers
 // without a lock. Each event has a position that never changes.
 type eventLog struct {
-	view    atomic.Pointer[logView]
-	garbage int // events trimmed since the array was last copied
-	shared  [sharedEvents]atomic.Pointer[sharedEvent]
+	snapshot atomic.Pointer[logSnapshot]
+	garbage  int // events trimmed since the array was last copied
+	shared   [sharedEvents]atomic.Pointer[sharedEvent]
 
 	waiting sync.Mutex
-	wake    chan struct{} // closed on the next event; nil if nobody waits
+	wake    chan struct{} // closed on the next event; nil if no watch waits
 }
 
-// logView is an immutable view of the log. A later view may share its array.
-type logView struct {
+// logSnapshot is the log at one moment. It never changes; a later one may share its array.
+type logSnapshot struct {
 	first  uint64 // position of the first event
 	events []*version
 }
 
 // last is the revision of the last event, 0 if there is none.
-func (v *logView) last() uint64 {
+func (v *logSnapshot) last() uint64 {
 	if len(v.events) == 0 {
 		return 0
 	}
 	return v.events[len(v.events)-1].revision
 }
 
-func (v *logView) end() uint64 { return v.first + uint64(len(v.events)) }
+func (v *logSnapshot) end() uint64 { return v.first + uint64(len(v.events)) }
 
 // append and trim need the core's mu.
 func (l *eventLog) append(v *version) {
-	view := l.view.Load()
-	l.view.Store(&logView{first: view.first, events: append(view.events, v)})
+	current := l.snapshot.Load()
+	l.snapshot.Store(&logSnapshot{first: current.first, events: append(current.events, v)})
 }
 
 // trim forgets the events up to a revision.
 func (l *eventLog) trim(revision uint64) {
-	view := l.view.Load()
-	n := view.after(revision)
+	current := l.snapshot.Load()
+	n := current.after(revision)
 	if n == 0 {
 		return
 	}
-	events := view.events[n:]
+	events := current.events[n:]
 	if l.garbage += n; l.garbage > len(events) {
 		// Readers may still hold the old array, so it cannot be cleared.
 		events = append([]*version(nil), events...)
 		l.garbage = 0
 	}
-	l.view.Store(&logView{first: view.first + uint64(n), events: events})
-	l.forget(view.first + uint64(n))
+	l.snapshot.Store(&logSnapshot{first: current.first + uint64(n), events: events})
+	l.forget(current.first + uint64(n))
 }
 
 // after returns the index of the first event above a revision.
-func (v *logView) after(revision uint64) int {
+func (v *logSnapshot) after(revision uint64) int {
 	return sort.Search(len(v.events), func(i int) bool { return v.events[i].revision > revision })
 }
 
 // position returns where the events above a revision begin.
 func (l *eventLog) position(revision uint64) uint64 {
-	view := l.view.Load()
-	return view.first + uint64(view.after(revision))
+	current := l.snapshot.Load()
+	return current.first + uint64(current.after(revision))
 }
 
 // next returns up to limit events from a position on. If there are none, it
 // returns a channel that is closed when there are. errCompacted if the history
 // has moved past the position.
 func (l *eventLog) next(position uint64, limit int) ([]*version, <-chan struct{}, error) {
-	if events, err := l.view.Load().from(position, limit); len(events) > 0 || err != nil {
+	if events, err := l.snapshot.Load().from(position, limit); len(events) > 0 || err != nil {
 		return events, nil, err
 	}
 	l.waiting.Lock()
 	defer l.waiting.Unlock()
-	events, err := l.view.Load().from(position, limit)
+	events, err := l.snapshot.Load().from(position, limit)
 	if len(events) > 0 || err != nil {
 		return events, nil, err
 	}
@@ -138,7 +138,7 @@ func (l *eventLog) next(position uint64, limit int) ([]*version, <-chan struct{}
 	return nil, l.wake, nil
 }
 
-func (v *logView) from(position uint64, limit int) ([]*version, error) {
+func (v *logSnapshot) from(position uint64, limit int) ([]*version, error) {
 	if position < v.first {
 		return nil, errCompacted
 	}

@@ -45,7 +45,7 @@ func (c *Core) Snapshot(context.Context) (store.Snapshot, error) {
 
 // pin needs mu.
 func (c *Core) pin(revision uint64) *pinned {
-	p := &pinned{core: c, snapshot: c.freeze(), revision: revision, opened: c.clock.Now()}
+	p := &pinned{core: c, snapshot: c.snapshotLocked(), revision: revision, opened: c.clock.Now()}
 	p.release = sync.OnceFunc(func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -129,7 +129,7 @@ func (c *Core) Put(ctx context.Context, v store.Value, seen uint64) (uint64, err
 	case err != nil:
 		return 0, err
 	}
-	if err := c.settle(w); err != nil {
+	if err := c.awaitCommit(w); err != nil {
 		return 0, err
 	}
 	return w.revision, nil
@@ -169,8 +169,8 @@ func (c *Core) Status(context.Context) (store.Status, error) {
 	return status, nil
 }
 
-// maxUnsettled is how many records of a Fill wait for the disk at once.
-const maxUnsettled = 1024
+// maxInFlight is how many records of a Fill wait for the disk at once.
+const maxInFlight = 1024
 
 // Fill writes values into a new journal, as objects created at the revisions above
 // base, and forgets the history: a watch from any revision before the last one,
@@ -217,7 +217,7 @@ func Fill(ctx context.Context, j journal.Journal, base uint64, values iter.Seq2[
 		if wait != nil {
 			waits = append(waits, wait)
 		}
-		if len(waits) == maxUnsettled {
+		if len(waits) == maxInFlight {
 			if err := settle(); err != nil {
 				return 0, err
 			}

@@ -12,10 +12,10 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 )
 
-// decoded is the object of a version as one view decodes it. Nobody changes it.
+// decoded is the object of a version as one resourceStore decodes it. It is never changed.
 type decoded struct {
 	object runtime.Object
-	view   *view
+	store  *resourceStore
 	used   atomic.Bool // since the cache last looked
 }
 
@@ -130,7 +130,7 @@ func (c *objectCache) bytes() int64 {
 // estimate is the memory that a decoded object takes, by what was measured for
 // typical objects: thrice its encoded size, six times as a tree of maps.
 func (d *decoded) estimate(v *version) int64 {
-	if d.view.resource.Unstructured {
+	if d.store.resource.Unstructured {
 		return 6 * int64(v.size)
 	}
 	return 3 * int64(v.size)
@@ -138,21 +138,21 @@ func (d *decoded) estimate(v *version) int64 {
 
 // object returns the object of a version, with its revision as the resource
 // version. It is shared: only a copy may be handed out.
-func (s *view) object(ctx context.Context, v *version) (runtime.Object, error) {
-	if object := s.remembered(v); object != nil {
+func (s *resourceStore) object(ctx context.Context, v *version) (runtime.Object, error) {
+	if object := s.cached(v); object != nil {
 		return object, nil
 	}
 	data, _, err := s.plain(ctx, v)
 	if err != nil {
 		return nil, err
 	}
-	return s.remember(v, data)
+	return s.cacheDecoded(v, data)
 }
 
-// remembered returns the object of a version if it is decoded already.
-func (s *view) remembered(v *version) runtime.Object {
+// cached returns the object of a version if it is decoded already.
+func (s *resourceStore) cached(v *version) runtime.Object {
 	d := v.decoded.Load()
-	if d == nil || d.view != s {
+	if d == nil || d.store != s {
 		return nil
 	}
 	if !d.used.Load() {
@@ -161,19 +161,19 @@ func (s *view) remembered(v *version) runtime.Object {
 	return d.object
 }
 
-// remember decodes what the codec wrote for a version and keeps the object.
-func (s *view) remember(v *version, data []byte) (runtime.Object, error) {
+// cacheDecoded decodes what the codec wrote for a version and keeps the object.
+func (s *resourceStore) cacheDecoded(v *version, data []byte) (runtime.Object, error) {
 	object, err := s.decode(data, v.revision)
 	if err != nil {
 		return nil, err
 	}
-	s.core.decoded.attach(v, &decoded{object: object, view: s})
+	s.core.decoded.attach(v, &decoded{object: object, store: s})
 	return object, nil
 }
 
 // plain returns what the codec wrote for a version, and whether it should be
 // written anew because the transformer has moved on.
-func (s *view) plain(ctx context.Context, v *version) (data []byte, stale bool, err error) {
+func (s *resourceStore) plain(ctx context.Context, v *version) (data []byte, stale bool, err error) {
 	data, err = s.core.bytes(v)
 	if err != nil || s.resource.Transformer == nil {
 		return data, false, err
@@ -186,7 +186,7 @@ func (s *view) plain(ctx context.Context, v *version) (data []byte, stale bool, 
 }
 
 // stored turns what the codec wrote into what the journal holds.
-func (s *view) stored(ctx context.Context, key string, data []byte) ([]byte, error) {
+func (s *resourceStore) stored(ctx context.Context, key string, data []byte) ([]byte, error) {
 	if s.resource.Transformer == nil {
 		return data, nil
 	}
@@ -199,7 +199,7 @@ func (s *view) stored(ctx context.Context, key string, data []byte) ([]byte, err
 
 // decode runs users' conversions and defaults, where a panic must not go on: in a
 // watcher it would end the process, and in a write leave it unsettled for ever.
-func (s *view) decode(data []byte, revision uint64) (object runtime.Object, err error) {
+func (s *resourceStore) decode(data []byte, revision uint64) (object runtime.Object, err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
 			object, err = nil, s.undecodable(revision, fmt.Errorf("panic: %v", reason))
@@ -217,7 +217,7 @@ func (s *view) decode(data []byte, revision uint64) (object runtime.Object, err 
 
 // copy returns a copy of a shared object for one reader. Encoding may set its
 // kind, so not even two readers can share one; anything deeper they leave alone.
-func (s *view) copy(object runtime.Object) runtime.Object {
+func (s *resourceStore) copy(object runtime.Object) runtime.Object {
 	if s.resource.Unstructured {
 		return object.DeepCopyObject()
 	}
@@ -227,15 +227,15 @@ func (s *view) copy(object runtime.Object) runtime.Object {
 }
 
 // copyTo is copy into an object that the reader made.
-func (s *view) copyTo(out, object runtime.Object) error {
+func (s *resourceStore) copyTo(out, object runtime.Object) error {
 	if s.resource.Unstructured {
 		object = object.DeepCopyObject()
 	}
-	return give(out, object)
+	return assignTo(out, object)
 }
 
-// give sets what out points to, and leaves everything deeper shared.
-func give(out, object runtime.Object) error {
+// assignTo sets what out points to, and leaves everything deeper shared.
+func assignTo(out, object runtime.Object) error {
 	to, from := reflect.ValueOf(out), reflect.ValueOf(object)
 	if to.Kind() != reflect.Pointer || to.IsNil() || to.Type() != from.Type() {
 		return fmt.Errorf("cannot read a %T into a %T", object, out)

@@ -38,7 +38,7 @@ type Options struct {
 	BookmarkInterval time.Duration
 
 	// Idle leaves the store as it is: nothing expires and no history is compacted
-	// unless somebody asks.
+	// unless Compact is called.
 	Idle bool
 
 	// Clock stamps records and drives expiry, compaction and bookmarks. Default

@@ -29,11 +29,11 @@ type read struct {
 
 // read returns the objects of versions, decoding those that are not yet decoded on
 // all processors.
-func (s *view) read(ctx context.Context, versions []*version) []read {
+func (s *resourceStore) read(ctx context.Context, versions []*version) []read {
 	found := make([]read, len(versions))
 	var undecoded []int
 	for i, v := range versions {
-		if found[i].object = s.remembered(v); found[i].object == nil {
+		if found[i].object = s.cached(v); found[i].object == nil {
 			undecoded = append(undecoded, i)
 		}
 	}

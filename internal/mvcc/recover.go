@@ -19,9 +19,9 @@ const recoveryInterval = time.Second
 //
 // A recovery is a restart of the journal alone. What it replays must be what is
 // published, unchanged, and may go on after that: records whose writers were told
-// that nobody knew. Those that turn out to be durable are published, in order; the
-// others have never happened, and their revisions are given out again. Nobody can
-// tell, because a revision becomes known to readers, watchers and its own writer
+// that the outcome was unknown. Those that turn out to be durable are published, in order; the
+// others have never happened, and their revisions are given out again. No client
+// can tell, because a revision becomes known to readers, watchers and its own writer
 // only by being published; it is the same after a crash. Nor can the lost record
 // come back later: the recovered journal has found out where its records end, and
 // goes on from there.
@@ -44,14 +44,14 @@ func (c *Core) recoverFailures(ctx context.Context) {
 		if !errors.Is(c.Health(), journal.ErrTransient) {
 			continue
 		}
-		if err := c.recover(ctx); err != nil && ctx.Err() == nil {
+		if err := c.reopen(ctx); err != nil && ctx.Err() == nil {
 			klog.V(2).InfoS("The store cannot be recovered yet", "err", err)
 		}
 	}
 }
 
-// recover replaces the journal by what it recovers to.
-func (c *Core) recover(ctx context.Context) error {
+// reopen replaces the journal by what it recovers to.
+func (c *Core) reopen(ctx context.Context) error {
 	// Nothing else moves while a journal is compared with what is published.
 	c.compacting.Lock()
 	defer c.compacting.Unlock()
@@ -95,12 +95,12 @@ func (c *Core) recover(ctx context.Context) error {
 	c.recoveries.Add(1)
 	klog.InfoS("The store takes writes again", "revision", c.Revision(), "foundDurable", len(found.tail))
 
-	c.owed = append(c.owed, found.garbage...)
-	if len(c.owed) > 0 || found.compacted < c.compacted.Load() {
-		if err := c.trim(c.compacted.Load(), c.owed); err != nil {
+	c.pendingTrim = append(c.pendingTrim, found.garbage...)
+	if len(c.pendingTrim) > 0 || found.compacted < c.compacted.Load() {
+		if err := c.trim(c.compacted.Load(), c.pendingTrim); err != nil {
 			return err // the next compaction tries again
 		}
-		c.owed = nil
+		c.pendingTrim = nil
 	}
 	return nil
 }

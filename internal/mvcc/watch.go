@@ -33,7 +33,7 @@ const (
 
 // watcher is one watch. It reads the log of its resource at its own pace.
 type watcher struct {
-	view      *view
+	store     *resourceStore
 	key       string // ends with a slash if recursive
 	recursive bool
 	predicate storage.SelectionPredicate
@@ -65,7 +65,7 @@ var _ watch.Interface = (*watcher)(nil)
 // older copy was put back, or in another process. A watch from there has expired, and
 // one with initial events is told to try again, as lists are.
 // Errors that depend on the revision arrive as an ERROR event.
-func (s *view) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+func (s *resourceStore) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	key, err := s.key(key, opts.Recursive)
 	if err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func (s *view) Watch(ctx context.Context, key string, opts storage.ListOptions) 
 		return nil, err
 	}
 	w := &watcher{
-		view:      s,
+		store:     s,
 		key:       key,
 		recursive: opts.Recursive,
 		predicate: opts.Predicate,
@@ -127,7 +127,7 @@ func (w *watcher) startAt(revision uint64, opts storage.ListOptions) error {
 	wanted, legacy := initialEvents(revision, opts)
 	w.endInitial = wanted && opts.Predicate.AllowWatchBookmarks
 
-	c := w.view.core
+	c := w.store.core
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	current := c.published.Load()
@@ -135,7 +135,7 @@ func (w *watcher) startAt(revision uint64, opts storage.ListOptions) error {
 	case wanted && revision > current:
 		return storage.NewTooLargeResourceVersionError(revision, current, 1+rand.IntN(3))
 	case wanted || legacy:
-		w.initial = c.freeze()
+		w.initial = c.snapshotLocked()
 		revision = current
 	case revision == 0:
 		revision = current
@@ -143,14 +143,14 @@ func (w *watcher) startAt(revision uint64, opts storage.ListOptions) error {
 		return errCompacted
 	}
 	w.start, w.done = revision, revision
-	w.position = w.view.shard.log.position(revision)
+	w.position = w.store.keyspace.log.position(revision)
 	return nil
 }
 
 // watch runs a watcher until its context or the core ends. If it cannot start,
 // all it delivers is the error.
 func (c *Core) watch(w *watcher, startErr error) error {
-	s := w.view.shard
+	s := w.store.keyspace
 	if !s.watches.add(w, &c.watching) {
 		return readOnly(errors.New("the store is closed"))
 	}
@@ -158,7 +158,7 @@ func (c *Core) watch(w *watcher, startErr error) error {
 		defer c.watching.Done()
 		w.run(startErr)
 		if s.watches.remove(w) == 0 {
-			s.log.forget(s.log.view.Load().end())
+			s.log.forget(s.log.snapshot.Load().end())
 		}
 	}()
 	return nil
@@ -168,9 +168,9 @@ func (c *Core) watch(w *watcher, startErr error) error {
 func (c *Core) stopWatchers() {
 	c.mu.Lock()
 	c.watchesEnded = true
-	shards := slices.Clone(c.shards)
+	keyspaces := slices.Clone(c.keyspaces)
 	c.mu.Unlock()
-	for _, s := range shards {
+	for _, s := range keyspaces {
 		s.watches.close()
 	}
 	c.watching.Wait()
@@ -283,14 +283,14 @@ func (w *watcher) sendInitial() error {
 	}
 	defer budget.From(w.ctx).Close()
 	for v := range w.initialObjects() {
-		object, err := w.view.object(w.ctx, v)
+		object, err := w.store.object(w.ctx, v)
 		if err != nil {
 			return err
 		}
 		if !w.selects(object) {
 			continue
 		}
-		if err := w.send(watch.Event{Type: watch.Added, Object: w.view.copy(object)}); err != nil {
+		if err := w.send(watch.Event{Type: watch.Added, Object: w.store.copy(object)}); err != nil {
 			return err
 		}
 	}
@@ -305,14 +305,14 @@ func (w *watcher) sendInitial() error {
 // selected of them.
 func (w *watcher) initialObjects() iter.Seq[*version] {
 	if w.recursive {
-		return w.view.candidates(w.plan, w.initial, w.key, w.key, w.start)
+		return w.store.candidates(w.plan, w.initial, w.key, w.key, w.start)
 	}
 	return w.initial.only(w.key, w.start)
 }
 
 // sendNext delivers the next events, waiting for some if there are none.
 func (w *watcher) sendNext() error {
-	events, wake, err := w.view.shard.log.next(w.position, watchBatch)
+	events, wake, err := w.store.keyspace.log.next(w.position, watchBatch)
 	if err != nil {
 		return err
 	}
@@ -379,16 +379,16 @@ func (w *watcher) mayConcern(v *version) bool {
 	if len(w.lookups) == 0 {
 		return true
 	}
-	x := w.view.indexes
+	x := w.store.indexes
 	shared := w.shared()
-	if mayAnswer(w.lookups, x.remembered(&shared.currentValues, v, w.current)) {
+	if mayAnswer(w.lookups, x.cachedValues(&shared.currentValues, v, w.current)) {
 		return true
 	}
 	if v.created() {
 		return false
 	}
 	previous := v.previous.Load()
-	return previous == nil || mayAnswer(w.lookups, x.remembered(&shared.replacedValues, previous, w.before))
+	return previous == nil || mayAnswer(w.lookups, x.cachedValues(&shared.replacedValues, previous, w.before))
 }
 
 func (w *watcher) selects(object runtime.Object) bool {
@@ -399,7 +399,7 @@ func (w *watcher) selects(object runtime.Object) bool {
 	return err == nil && matches
 }
 
-// kind tells what an event is to somebody who sees only the selected objects;
+// kind tells what an event is to a client that sees only the selected objects;
 // empty if it is nothing.
 func (w *watcher) kind(v *version) (watch.EventType, error) {
 	if w.selectAll {
@@ -438,21 +438,21 @@ func (w *watcher) kind(v *version) (watch.EventType, error) {
 }
 
 // shared returns what the watches share of the event that this one is at.
-func (w *watcher) shared() *sharedEvent { return w.view.shard.log.sharedAt(w.position, w.view) }
+func (w *watcher) shared() *sharedEvent { return w.store.keyspace.log.sharedAt(w.position, w.store) }
 
 // decode returns the object of a version, which it keeps for the other watches if it
 // is not attached to its version.
 func (w *watcher) decode(v *version, slot func(*sharedEvent) *atomic.Pointer[decoded]) (runtime.Object, error) {
-	if object := w.view.remembered(v); object != nil {
+	if object := w.store.cached(v); object != nil {
 		return object, nil
 	}
 	shared := slot(w.shared())
 	if d := shared.Load(); d != nil {
 		return d.object, nil
 	}
-	object, err := w.view.object(w.ctx, v)
+	object, err := w.store.object(w.ctx, v)
 	if err == nil {
-		shared.Store(&decoded{object: object, view: w.view})
+		shared.Store(&decoded{object: object, store: w.store})
 	}
 	return object, err
 }
@@ -485,23 +485,23 @@ func (w *watcher) replaced(v *version) (runtime.Object, error) {
 func (w *watcher) eventObject(v *version, kind watch.EventType) (runtime.Object, error) {
 	shared := w.shared()
 	if kind != watch.Deleted {
-		return orMake(&shared.current, w.view, func() (runtime.Object, error) { return w.current(v) })
+		return orMake(&shared.current, w.store, func() (runtime.Object, error) { return w.current(v) })
 	}
-	return orMake(&shared.replaced, w.view, func() (runtime.Object, error) {
+	return orMake(&shared.replaced, w.store, func() (runtime.Object, error) {
 		object, err := w.replaced(v)
 		if err != nil {
 			return nil, err
 		}
-		object = w.view.copy(object)
+		object = w.store.copy(object)
 		return object, versioner.UpdateObject(object, v.revision)
 	})
 }
 
 // sendProgress delivers a bookmark: no event up to its revision is still to come.
 func (w *watcher) sendProgress() error {
-	c := w.view.core
+	c := w.store.core
 	c.mu.RLock()
-	if w.position == w.view.shard.log.view.Load().end() {
+	if w.position == w.store.keyspace.log.snapshot.Load().end() {
 		w.done = max(w.done, c.published.Load())
 	}
 	c.mu.RUnlock()
@@ -509,7 +509,7 @@ func (w *watcher) sendProgress() error {
 }
 
 func (w *watcher) sendBookmark(revision uint64, annotate ...func(runtime.Object) error) error {
-	object := w.view.resource.New()
+	object := w.store.resource.New()
 	if err := versioner.UpdateObject(object, revision); err != nil {
 		return fmt.Errorf("make bookmark: %w", err)
 	}
@@ -524,11 +524,11 @@ func (w *watcher) sendBookmark(revision uint64, annotate ...func(runtime.Object)
 // untilBookmark is the time until the next bookmark: the interval, or what is
 // left until shortly before the deadline.
 func (w *watcher) untilBookmark() time.Duration {
-	interval := w.view.core.options.BookmarkInterval
+	interval := w.store.core.options.BookmarkInterval
 	if w.deadline.IsZero() {
 		return interval
 	}
-	if last := w.deadline.Add(-lastBookmark).Sub(w.view.core.clock.Now()); last > 0 {
+	if last := w.deadline.Add(-lastBookmark).Sub(w.store.core.clock.Now()); last > 0 {
 		return min(interval, last)
 	}
 	return interval

@@ -17,16 +17,16 @@ import (
 )
 
 // Create implements storage.Interface.
-func (s *view) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
+func (s *resourceStore) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
 	return s.create(ctx, change{key: key, ttl: &ttl}, obj, out)
 }
 
 // CreateIfUnchangedSince implements store.ConditionalCreator.
-func (s *view) CreateIfUnchangedSince(ctx context.Context, key string, obj, out runtime.Object, since uint64) error {
-	return s.create(ctx, change{key: key, ttl: new(uint64), unchanged: s.shard, since: since}, obj, out)
+func (s *resourceStore) CreateIfUnchangedSince(ctx context.Context, key string, obj, out runtime.Object, since uint64) error {
+	return s.create(ctx, change{key: key, ttl: new(uint64), unchanged: s.keyspace, since: since}, obj, out)
 }
 
-func (s *view) create(ctx context.Context, ch change, obj, out runtime.Object) error {
+func (s *resourceStore) create(ctx context.Context, ch change, obj, out runtime.Object) error {
 	key, err := s.key(ch.key, false)
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func (s *view) create(ctx context.Context, ch change, obj, out runtime.Object) e
 }
 
 // encode clears what is not stored from an object and returns its bytes.
-func (s *view) encode(obj runtime.Object) ([]byte, error) {
+func (s *resourceStore) encode(obj runtime.Object) ([]byte, error) {
 	if err := versioner.PrepareObjectForStorage(obj); err != nil {
 		return nil, fmt.Errorf("prepare object for storage: %w", err)
 	}
@@ -55,7 +55,7 @@ func (s *view) encode(obj runtime.Object) ([]byte, error) {
 }
 
 // put writes encoded data and sets out, unless it is nil, to what was stored.
-func (s *view) put(ctx context.Context, ch change, data []byte, out runtime.Object) error {
+func (s *resourceStore) put(ctx context.Context, ch change, data []byte, out runtime.Object) error {
 	var err error
 	if ch.value, err = s.stored(ctx, ch.key, data); err != nil {
 		return err
@@ -65,23 +65,23 @@ func (s *view) put(ctx context.Context, ch change, data []byte, out runtime.Obje
 		return err
 	}
 	if out == nil {
-		return s.core.settle(w)
+		return s.core.awaitCommit(w)
 	}
 	// Decoding now uses the time that the disk takes, and saves the watchers from
 	// doing it.
-	object, decodeErr := s.remember(w.version, data)
-	if err := s.core.settle(w); err != nil {
+	object, decodeErr := s.cacheDecoded(w.version, data)
+	if err := s.core.awaitCommit(w); err != nil {
 		s.core.decoded.detach(w.version)
 		return err
 	}
 	if decodeErr != nil {
 		return decodeErr
 	}
-	return give(out, object.DeepCopyObject())
+	return assignTo(out, object.DeepCopyObject())
 }
 
 // append is the core's, and tells clients of a refusal as of a conflict.
-func (s *view) append(ctx context.Context, ch change) (*write, error) {
+func (s *resourceStore) append(ctx context.Context, ch change) (*write, error) {
 	w, err := s.core.append(ctx, ch)
 	if refused := (*refusedError)(nil); errors.As(err, &refused) {
 		return nil, apierrors.NewConflict(s.resource.Resource, path.Base(ch.key), refused)
@@ -103,7 +103,7 @@ type state struct {
 }
 
 // current reads the state of a key.
-func (s *view) current(ctx context.Context, key string, ignoreNotFound bool) (*state, error) {
+func (s *resourceStore) current(ctx context.Context, key string, ignoreNotFound bool) (*state, error) {
 	v, _ := s.core.get(key)
 	if v.live() == 0 {
 		if !ignoreNotFound {
@@ -119,9 +119,9 @@ func (s *view) current(ctx context.Context, key string, ignoreNotFound bool) (*s
 	if err != nil {
 		return nil, internal(err)
 	}
-	stored := s.remembered(v)
+	stored := s.cached(v)
 	if stored == nil {
-		if stored, err = s.remember(v, data); err != nil {
+		if stored, err = s.cacheDecoded(v, data); err != nil {
 			return nil, err
 		}
 	}
@@ -147,7 +147,7 @@ func (c *Core) secondsLeft(v *version) int64 {
 
 // corrupt reads the state of a key that is expected to be unreadable, and
 // refuses one that is not.
-func (s *view) corrupt(ctx context.Context, key string) (*state, error) {
+func (s *resourceStore) corrupt(ctx context.Context, key string) (*state, error) {
 	v, _ := s.core.get(key)
 	if v.live() == 0 {
 		return nil, storage.NewKeyNotFoundError(key, 0)
@@ -167,7 +167,7 @@ func (s *view) corrupt(ctx context.Context, key string) (*state, error) {
 }
 
 // suggested makes a state of an object that the caller believes to be current.
-func (s *view) suggested(key string, suggestion runtime.Object) (*state, error) {
+func (s *resourceStore) suggested(key string, suggestion runtime.Object) (*state, error) {
 	revision, err := versioner.ObjectResourceVersion(suggestion)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't get resource version: %w", err)
@@ -200,7 +200,7 @@ func reread(st *state, cause error, read func() (*state, error)) (*state, error)
 }
 
 // Delete implements storage.Interface.
-func (s *view) Delete(
+func (s *resourceStore) Delete(
 	ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
 	validate storage.ValidateObjectFunc, suggestion runtime.Object, opts storage.DeleteOptions,
 ) error {
@@ -238,26 +238,26 @@ func (s *view) Delete(
 		if err != nil || unsafe {
 			return err
 		}
-		return s.giveDeleted(out, st, revision)
+		return s.assignDeleted(out, st, revision)
 	}
 	return err
 }
 
-// giveDeleted sets out to what was deleted, with the revision of that. The
+// assignDeleted sets out to what was deleted, with the revision of that. The
 // callbacks may have changed st.object.
-func (s *view) giveDeleted(out runtime.Object, st *state, revision uint64) error {
+func (s *resourceStore) assignDeleted(out runtime.Object, st *state, revision uint64) error {
 	if st.stored == nil {
 		deleted, err := s.decode(st.data, revision)
 		if err != nil {
 			return err
 		}
-		return give(out, deleted)
+		return assignTo(out, deleted)
 	}
 	deleted := st.stored.DeepCopyObject()
 	if err := versioner.UpdateObject(deleted, revision); err != nil {
 		return fmt.Errorf("set resource version %d: %w", revision, err)
 	}
-	return give(out, deleted)
+	return assignTo(out, deleted)
 }
 
 func mayDelete(ctx context.Context, key string, st *state, preconditions *storage.Preconditions, validate storage.ValidateObjectFunc) error {
@@ -270,7 +270,7 @@ func mayDelete(ctx context.Context, key string, st *state, preconditions *storag
 }
 
 // remove deletes the object at a revision and returns the revision of that.
-func (s *view) remove(ctx context.Context, key string, seen uint64) (uint64, error) {
+func (s *resourceStore) remove(ctx context.Context, key string, seen uint64) (uint64, error) {
 	if seen == 0 {
 		return 0, errConflict
 	}
@@ -278,14 +278,14 @@ func (s *view) remove(ctx context.Context, key string, seen uint64) (uint64, err
 	if err != nil {
 		return 0, err
 	}
-	return w.revision, s.core.settle(w)
+	return w.revision, s.core.awaitCommit(w)
 }
 
 // GuaranteedUpdate implements storage.Interface.
 //
 // The remaining time to live is passed to tryUpdate in whole seconds; if it
 // returns none, the object's expiry stays as it is.
-func (s *view) GuaranteedUpdate(
+func (s *resourceStore) GuaranteedUpdate(
 	ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, suggestion runtime.Object,
 ) error {
@@ -324,7 +324,7 @@ func (s *view) GuaranteedUpdate(
 				}
 			}
 			if !st.stale {
-				return give(destination, st.stored.DeepCopyObject())
+				return assignTo(destination, st.stored.DeepCopyObject())
 			}
 		}
 		err = s.put(ctx, change{key: key, seen: st.revision, ttl: ttl}, data, destination)
@@ -338,7 +338,7 @@ func (s *view) GuaranteedUpdate(
 }
 
 // update lets the caller change the object and encodes what it made.
-func (s *view) update(st *state, tryUpdate storage.UpdateFunc) (data []byte, ttl *uint64, err error) {
+func (s *resourceStore) update(st *state, tryUpdate storage.UpdateFunc) (data []byte, ttl *uint64, err error) {
 	updated, ttl, err := tryUpdate(st.object, storage.ResponseMeta{TTL: st.ttl, ResourceVersion: st.revision})
 	if err != nil {
 		return nil, nil, err

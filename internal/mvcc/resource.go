@@ -15,9 +15,9 @@ import (
 )
 
 // view is the storage.Interface of one resource.
-type view struct {
+type resourceStore struct {
 	core     *Core
-	shard    *shard
+	keyspace *keyspace
 	resource store.Resource
 	indexes  *indexes // nil if none are declared
 	// tellsCorrupt says that unreadable objects are reported as corrupt, which
@@ -25,14 +25,14 @@ type view struct {
 	tellsCorrupt bool
 }
 
-var _ store.ConditionalCreator = (*view)(nil)
+var _ store.ConditionalCreator = (*resourceStore)(nil)
 
 var versioner = storage.APIObjectVersioner{}
 
-func newView(c *Core, shard *shard, resource store.Resource) *view {
-	s := &view{
+func newResourceStore(c *Core, keyspace *keyspace, resource store.Resource) *resourceStore {
+	s := &resourceStore{
 		core:         c,
-		shard:        shard,
+		keyspace:     keyspace,
 		resource:     resource,
 		tellsCorrupt: utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion),
 	}
@@ -41,15 +41,15 @@ func newView(c *Core, shard *shard, resource store.Resource) *view {
 }
 
 // Versioner implements storage.Interface.
-func (s *view) Versioner() storage.Versioner { return versioner }
+func (s *resourceStore) Versioner() storage.Versioner { return versioner }
 
 // key checks a key; one to be read recursively ends with a slash then.
-func (s *view) key(key string, recursive bool) (string, error) {
-	return storage.PrepareKey(s.shard.prefix, key, recursive)
+func (s *resourceStore) key(key string, recursive bool) (string, error) {
+	return storage.PrepareKey(s.keyspace.prefix, key, recursive)
 }
 
 // Get implements storage.Interface.
-func (s *view) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) error {
+func (s *resourceStore) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) error {
 	prepared, err := s.key(key, false)
 	if err != nil {
 		return err
@@ -90,19 +90,19 @@ func notOlderThan(resourceVersion string, current uint64) error {
 }
 
 // Stats implements storage.Interface.
-func (s *view) Stats(context.Context) (storage.Stats, error) {
+func (s *resourceStore) Stats(context.Context) (storage.Stats, error) {
 	s.core.mu.RLock()
 	defer s.core.mu.RUnlock()
-	stats := storage.Stats{ObjectCount: s.shard.objects}
+	stats := storage.Stats{ObjectCount: s.keyspace.objects}
 	if stats.ObjectCount > 0 {
-		stats.EstimatedAverageObjectSizeBytes = s.shard.bytes / stats.ObjectCount
+		stats.EstimatedAverageObjectSizeBytes = s.keyspace.bytes / stats.ObjectCount
 	}
 	return stats, nil
 }
 
 // EnableResourceSizeEstimation implements storage.Interface. Sizes are always
 // known exactly.
-func (s *view) EnableResourceSizeEstimation(keys storage.KeysFunc) error {
+func (s *resourceStore) EnableResourceSizeEstimation(keys storage.KeysFunc) error {
 	if keys == nil {
 		return errors.New("KeysFunc cannot be nil")
 	}
@@ -110,19 +110,19 @@ func (s *view) EnableResourceSizeEstimation(keys storage.KeysFunc) error {
 }
 
 // ReadinessCheck implements storage.Interface.
-func (s *view) ReadinessCheck() error { return s.core.Health() }
+func (s *resourceStore) ReadinessCheck() error { return s.core.Health() }
 
 // RequestWatchProgress implements storage.Interface: every watch of the resource
 // that wants progress notifications gets one now.
-func (s *view) RequestWatchProgress(context.Context) error {
-	s.shard.watches.requestProgress()
+func (s *resourceStore) RequestWatchProgress(context.Context) error {
+	s.keyspace.watches.requestProgress()
 	return nil
 }
 
 // GetCurrentResourceVersion implements storage.Interface.
-func (s *view) GetCurrentResourceVersion(context.Context) (uint64, error) {
+func (s *resourceStore) GetCurrentResourceVersion(context.Context) (uint64, error) {
 	return s.core.Revision(), nil
 }
 
 // CompactRevision implements storage.Interface.
-func (s *view) CompactRevision() int64 { return int64(s.core.CompactedRevision()) }
+func (s *resourceStore) CompactRevision() int64 { return int64(s.core.CompactedRevision()) }
