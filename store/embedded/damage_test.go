@@ -376,7 +376,7 @@ func TestANewerFormatIsRefusedAndLeftAlone(t *testing.T) {
 	}
 }
 
-// The two cases that Pebble takes for a power cut, and that only the witness
+// The two cases that Pebble takes for a power cut, and that only the watermark
 // tells apart.
 func lostEnds(t *testing.T, faults *storetest.Faults) {
 	_, killed, _ := images(t)

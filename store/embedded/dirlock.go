@@ -25,8 +25,8 @@ import (
 // another process makes and locks one of its own, and two databases write over each
 // other. So verify compares the file that is locked with the one in the directory
 //
-//   - before a revision is acknowledged and after it was synced, by which whoever
-//     locks the directory next finds it (see witness);
+//   - before a revision is acknowledged and after it was synced, so that the next process
+//     to lock the directory finds it (see watermark);
 //   - before a file is created, renamed or removed (see disk);
 //   - every now and then, for the health of an idle journal (see watchdog).
 type dirLock struct {
@@ -182,7 +182,7 @@ func lockDir(files vfs.FS, dir string) (*pebble.Lock, error) {
 	if err == nil {
 		return lock, nil
 	}
-	// A lock file that cannot be created is not a lock that somebody holds.
+	// A lock file that cannot be created is not a lock that another process holds.
 	var path *fs.PathError
 	if errors.As(err, &path) {
 		return nil, err

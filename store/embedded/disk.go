@@ -18,7 +18,7 @@ import (
 )
 
 // disk is the file system as Pebble sees it. Until the first failure it is the
-// one beneath, and tells the witness what happens to the MANIFEST.
+// one beneath, and tells the watermark what happens to the MANIFEST.
 //
 // With the first error of a change to the journal's directory the disk fails, for
 // good: nothing reaches the directory any more, which is left as a power cut at
@@ -28,7 +28,7 @@ import (
 // released, or Logger.Fatalf and an undefined state), and it retries a failed
 // flush for ever while writers wait for it. So a failed disk goes on in memory:
 // the log and the MANIFEST seem to be written, a flush finds room, and Pebble
-// stays consistent with itself, can be read, and can be closed. Nobody is misled,
+// stays consistent with itself, can be read, and can be closed. No writer is misled,
 // as the journal asks for the error before it confirms anything.
 //
 // What is not needed for that gets the error: a table that was half written
@@ -43,10 +43,10 @@ import (
 // which some file systems mean the same.
 type disk struct {
 	vfs.FS
-	dir     string
-	witness *witness
-	verify  func() error // whether the directory is the journal's own
-	onFail  func(error)
+	dir       string
+	watermark *watermark
+	verify    func() error // whether the directory is the journal's own
+	onFail    func(error)
 
 	failure atomic.Pointer[error]
 	using   sync.RWMutex // held for reading by every operation that changes the directory
@@ -56,11 +56,11 @@ type disk struct {
 	closing chan struct{}
 }
 
-func newDisk(files vfs.FS, dir string, witness *witness, verify func() error, onFail func(error)) *disk {
+func newDisk(files vfs.FS, dir string, watermark *watermark, verify func() error, onFail func(error)) *disk {
 	memory := vfs.NewMem()
 	// A directory that cannot be made here shows when the first file is created.
 	_ = memory.MkdirAll(dir, 0o700)
-	d := &disk{FS: files, dir: dir, witness: witness, verify: verify, onFail: onFail, memory: memory, closing: make(chan struct{})}
+	d := &disk{FS: files, dir: dir, watermark: watermark, verify: verify, onFail: onFail, memory: memory, closing: make(chan struct{})}
 	d.opening.Store(true)
 	return d
 }
@@ -357,7 +357,7 @@ func (f *diskFile) sync(sync func() error) error {
 	if f.disk.failed("sync", f.name, sync()) {
 		return f.answer()
 	}
-	if f.isManifest && f.disk.failed("witness", f.name, f.disk.witness.promiseManifest(f.manifest)) {
+	if f.isManifest && f.disk.failed("watermark", f.name, f.disk.watermark.recordManifest(f.manifest)) {
 		return f.answer()
 	}
 	return nil

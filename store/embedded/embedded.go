@@ -4,7 +4,7 @@
 // Pebble brings group commit, checksums on every block, and recovery. This
 // package adds what a journal promises beyond that: a record that cannot be read
 // back exactly is reported, also where Pebble takes damage for the end of a torn
-// log (see witness), and an I/O error makes the journal read-only instead of
+// log (see watermark), and an I/O error makes the journal read-only instead of
 // ending the process (see disk). The files are described in
 // docs/formats/embedded.md.
 package embedded
@@ -98,34 +98,34 @@ func open(dir string, options Options) (*Journal, error) {
 
 // open opens the journal in a locked directory, of which it is then one more user.
 func (p *dirLock) open() (_ *Journal, err error) {
-	witness, found, err := openWitness(p.files, p.dir, p.verify)
+	watermark, found, err := openWatermark(p.files, p.dir, p.verify)
 	if err != nil {
 		return nil, journal.Refused(err)
 	}
 	defer func() {
 		if err != nil {
-			_ = witness.close(false)
+			_ = watermark.close(false)
 		}
 	}()
 	lock, err := p.databaseLock()
 	if err != nil {
 		return nil, err
 	}
-	state, err := inspect(p.files, p.dir, lock, witness)
+	state, err := inspect(p.files, p.dir, lock, watermark)
 	if err != nil {
 		return nil, journal.Refused(err)
 	}
 	if state.exists && found && !state.manifestKnown {
-		if err := witness.forgetManifest(); err != nil {
+		if err := watermark.dropManifest(); err != nil {
 			return nil, err
 		}
 	}
 	if state.exists && !found {
-		p.logger.Warn("journal: no witness file; damage at the end of the log cannot be told from a power cut", "dir", p.dir)
+		p.logger.Warn("journal: no WITNESS file; damage at the end of the log cannot be told from a power cut", "dir", p.dir)
 	}
 
 	j := &Journal{dirLock: p, bounds: state.bounds}
-	j.disk = newDisk(p.files, p.dir, witness, p.verify, func(err error) {
+	j.disk = newDisk(p.files, p.dir, watermark, p.verify, func(err error) {
 		p.logger.Error("journal: failed, no more records are accepted", "dir", p.dir, "err", err)
 	})
 	j.db, err = pebble.Open(p.dir, databaseOptions(p.options, j.disk, lock, p.logger))
@@ -329,7 +329,7 @@ func (j *Journal) wait(batch *pebble.Batch, revision uint64) error {
 	}
 	_ = batch.Close() // only ever says that it was closed before
 	if j.disk.error() == nil {
-		if err := j.disk.witness.promiseRevision(revision); err != nil {
+		if err := j.disk.watermark.recordRevision(revision); err != nil {
 			j.disk.fail(err)
 		}
 	}
@@ -400,7 +400,7 @@ func (j *Journal) Trim(compacted uint64, drop []uint64) error {
 		j.disk.fail(err)
 	}
 	if raises && j.disk.error() == nil {
-		if err := j.disk.witness.promiseRevision(compacted); err != nil {
+		if err := j.disk.watermark.recordRevision(compacted); err != nil {
 			j.disk.fail(err)
 		}
 	}
@@ -441,13 +441,13 @@ func (j *Journal) closeDatabase() error {
 		// What Pebble says of a disk that has failed follows from that.
 		err = failure
 	}
-	return errors.Join(err, j.disk.witness.close(failure == nil))
+	return errors.Join(err, j.disk.watermark.close(failure == nil))
 }
 
 // contents is what a look at a journal tells before it is opened.
 type contents struct {
 	exists        bool
-	manifestKnown bool   // to the witness
+	manifestKnown bool   // to the watermark
 	format        format // of version 0 if the journal is new
 	bounds        bounds
 	last          uint64
@@ -455,15 +455,15 @@ type contents struct {
 
 // inspect reads the journal in dir without changing it, and reports what stands
 // against opening it.
-func inspect(files vfs.FS, dir string, lock *pebble.Lock, witness *witness) (contents, error) {
+func inspect(files vfs.FS, dir string, lock *pebble.Lock, watermark *watermark) (contents, error) {
 	desc, err := pebble.Peek(dir, files)
 	if err != nil {
 		return contents{}, describe(err)
 	}
 	if !desc.Exists {
-		return contents{}, witness.checkRevision(0)
+		return contents{}, watermark.checkRevision(0)
 	}
-	if err := witness.checkManifest(desc.ManifestFilename); err != nil {
+	if err := watermark.checkManifest(desc.ManifestFilename); err != nil {
 		return contents{}, err
 	}
 	if err := checkOptions(files, dir, desc.OptionsFilename); err != nil {
@@ -487,8 +487,8 @@ func inspect(files vfs.FS, dir string, lock *pebble.Lock, witness *witness) (con
 	if err != nil {
 		return contents{}, err
 	}
-	found.manifestKnown = witness.knows(desc.ManifestFilename)
-	return found, witness.checkRevision(found.last)
+	found.manifestKnown = watermark.knows(desc.ManifestFilename)
+	return found, watermark.checkRevision(found.last)
 }
 
 // checkOptions names the file of Pebble's options, if that is what stands against

@@ -274,7 +274,7 @@ func errorsOfTheDisk(t *testing.T, faults *storetest.Faults) {
 		{"a table cannot be read", []errorfs.OpKind{errorfs.OpFileReadAt}, ".sst", syscall.EIO},
 		{"the MANIFEST cannot be written", []errorfs.OpKind{write}, "MANIFEST", syscall.ENOSPC},
 		{"the MANIFEST cannot be synced", sync, "MANIFEST", syscall.EIO},
-		{"the witness cannot be written", []errorfs.OpKind{errorfs.OpFileWriteAt}, "WITNESS", syscall.ENOSPC},
+		{"the watermark cannot be written", []errorfs.OpKind{errorfs.OpFileWriteAt}, "WITNESS", syscall.ENOSPC},
 		{"a file cannot be removed", []errorfs.OpKind{errorfs.OpRemove}, "", syscall.EIO},
 		{"nothing can be written", append([]errorfs.OpKind{write, errorfs.OpFileWriteAt}, append(create, sync...)...), "", syscall.EROFS},
 	} {

@@ -116,7 +116,7 @@ func TestMetadataComesBackAndDamageIsFound(t *testing.T) {
 	if got, err := decodeBounds(b.encode()); err != nil || got != b {
 		t.Errorf("bounds %+v, error %v", got, err)
 	}
-	said := testimony{revision: 9, manifest: manifestState{number: 4, length: 77, checksum: 0xabc}}
+	said := slot{revision: 9, manifest: manifestState{number: 4, length: 77, checksum: 0xabc}}
 	if sequence, got, ok := decodeSlot(encodeSlot(6, said)); !ok || sequence != 6 || got != said {
 		t.Errorf("slot %d %+v %v", sequence, got, ok)
 	}

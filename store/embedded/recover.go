@@ -87,7 +87,7 @@ func (p *dirLock) sweep(before listing) {
 		return
 	}
 	for _, name := range after.names {
-		if !slices.Contains(before.names, name) && name != witnessFile {
+		if !slices.Contains(before.names, name) && name != watermarkFile {
 			// What stays costs room, no more.
 			_ = p.files.Remove(p.files.PathJoin(p.dir, name))
 		}

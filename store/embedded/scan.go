@@ -50,14 +50,14 @@ func scan(ctx context.Context, dir string, options Options, yield func(journal.R
 		return 0, err
 	}
 	defer func() { _ = lock.Close() }()
-	witness, _, err := openWitness(files, dir, nil)
+	watermark, _, err := openWatermark(files, dir, nil)
 	if err != nil {
 		return 0, err
 	}
 	if !desc.Exists {
-		return 0, errors.Join(witness.checkRevision(0), fmt.Errorf("there is no database: %w", fs.ErrNotExist))
+		return 0, errors.Join(watermark.checkRevision(0), fmt.Errorf("there is no database: %w", fs.ErrNotExist))
 	}
-	if err := witness.checkManifest(desc.ManifestFilename); err != nil {
+	if err := watermark.checkManifest(desc.ManifestFilename); err != nil {
 		damaged(&journal.Damage{Err: err})
 	}
 	db, err := pebble.Open(dir, &pebble.Options{
@@ -71,7 +71,7 @@ func scan(ctx context.Context, dir string, options Options, yield func(journal.R
 		return 0, describe(err)
 	}
 	s := &scanner{db: db, yield: yield, damaged: damaged}
-	compacted, err := s.run(ctx, witness)
+	compacted, err := s.run(ctx, watermark)
 	if closed := db.Close(); err == nil {
 		err = describe(closed)
 	}
@@ -88,7 +88,7 @@ type scanner struct {
 	starts []uint64 // where tables begin
 }
 
-func (s *scanner) run(ctx context.Context, witness *witness) (uint64, error) {
+func (s *scanner) run(ctx context.Context, watermark *watermark) (uint64, error) {
 	if err := s.metadata(); err != nil {
 		return 0, err
 	}
@@ -107,7 +107,7 @@ func (s *scanner) run(ctx context.Context, witness *witness) (uint64, error) {
 		if ok {
 			broken.Last = resume - 1
 		} else {
-			broken.Last = max(broken.First, witness.said.revision, s.bounds.dropped)
+			broken.Last = max(broken.First, watermark.written.revision, s.bounds.dropped)
 		}
 		s.damaged(broken)
 		s.next = broken.Last + 1
@@ -117,7 +117,7 @@ func (s *scanner) run(ctx context.Context, witness *witness) (uint64, error) {
 		from = resume
 	}
 	// What follows the last entry may have been promised, too.
-	if last := max(witness.said.revision, s.bounds.dropped); s.next <= last && s.next >= s.bounds.contiguousFrom() {
+	if last := max(watermark.written.revision, s.bounds.dropped); s.next <= last && s.next >= s.bounds.contiguousFrom() {
 		s.missing(last)
 	}
 	return s.bounds.compacted, nil
@@ -274,8 +274,8 @@ func LastRevision(ctx context.Context, dir string) (uint64, error) {
 	if err == nil {
 		return max(last, compacted), nil
 	}
-	if witness, found, failed := openWitness(vfs.Default, dir, nil); failed == nil && found {
-		return max(last, witness.said.revision), nil
+	if watermark, found, failed := openWatermark(vfs.Default, dir, nil); failed == nil && found {
+		return max(last, watermark.written.revision), nil
 	}
 	return last, err
 }

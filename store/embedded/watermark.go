@@ -15,26 +15,26 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// witness keeps, beside the database, what the journal has promised: the highest
-// revision acknowledged and how the list of the database's files (its MANIFEST)
-// read when it was last synced.
+// watermark is how far the journal is durable, kept beside the database: the highest
+// revision acknowledged, and the state of the list of the database's files (its
+// MANIFEST) when that was last synced.
 //
 // Pebble takes the first unreadable chunk of its newest log, and of its MANIFEST,
 // for the point where the power was cut, unless a later chunk proves otherwise.
 // Often none does (the offsets in the chunks lag behind what was synced, the last
 // block is never vouched for, and a MANIFEST has no such offsets at all,
 // cockroachdb/pebble#4617): a bad bit there would silently take everything after
-// it. What the witness says must still be there, so the cases can be told apart.
+// it. What is below the watermark must still be there, so the cases can be told apart.
 //
 // The file is overwritten in place, without a sync of its own. That is enough: it
 // is written after the syncs it speaks of, so any version of it that survives is
 // true, and a process that dies takes nothing with it. The two slots are written
-// in turns; a torn one is ignored.
+// alternately; a torn one is ignored.
 //
 // A promise is made only while the directory is the journal's own (see dirLock): by
 // then what it speaks of has been synced, so that a process that takes the directory
 // over afterwards reads it.
-type witness struct {
+type watermark struct {
 	files  vfs.FS
 	path   string
 	verify func() error // nil for one that is only read
@@ -45,11 +45,11 @@ type witness struct {
 	mu       sync.Mutex
 	file     vfs.File
 	sequence uint64
-	said     testimony
+	written  slot
 }
 
-// testimony is the content of one slot.
-type testimony struct {
+// slot is one of the two places in the file, which are written alternately.
+type slot struct {
 	revision uint64 // highest revision acknowledged, 0 if none
 	manifest manifestState
 }
@@ -62,18 +62,18 @@ type manifestState struct {
 }
 
 const (
-	witnessFile   = "WITNESS"
-	witnessMagic  = 0x41785731 // "AxW1"
-	slotLength    = 4 + 8 + 8 + 8 + 8 + 4 + checksumLength
-	slotDistance  = 4096
-	witnessLength = slotDistance + slotLength
+	watermarkFile   = "WITNESS"
+	watermarkMagic  = 0x41785731 // "AxW1"
+	slotLength      = 4 + 8 + 8 + 8 + 8 + 4 + checksumLength
+	slotDistance    = 4096
+	watermarkLength = slotDistance + slotLength
 )
 
-// openWitness reads the witness in dir. found is false if there is none, or none
+// openWatermark reads the watermark in dir. found is false if there is none, or none
 // that can be read: it then has nothing to say. Nothing is written before the
 // first promise.
-func openWitness(files vfs.FS, dir string, verify func() error) (w *witness, found bool, err error) {
-	w = &witness{files: files, path: files.PathJoin(dir, witnessFile), verify: verify}
+func openWatermark(files vfs.FS, dir string, verify func() error) (w *watermark, found bool, err error) {
+	w = &watermark{files: files, path: files.PathJoin(dir, watermarkFile), verify: verify}
 	file, err := files.Open(w.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return w, false, nil
@@ -82,21 +82,21 @@ func openWitness(files vfs.FS, dir string, verify func() error) (w *witness, fou
 		return nil, false, err
 	}
 	defer file.Close()
-	data := make([]byte, witnessLength)
+	data := make([]byte, watermarkLength)
 	if _, err := io.ReadFull(file, data); err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
 		return nil, false, fmt.Errorf("read %s: %w", w.path, err)
 	}
-	for _, slot := range [][]byte{data[:slotLength], data[slotDistance:]} {
-		if sequence, said, ok := decodeSlot(slot); ok && sequence > w.sequence {
-			w.sequence, w.said, found = sequence, said, true
+	for _, part := range [][]byte{data[:slotLength], data[slotDistance:]} {
+		if sequence, content, ok := decodeSlot(part); ok && sequence > w.sequence {
+			w.sequence, w.written, found = sequence, content, true
 		}
 	}
-	w.acknowledged.Store(w.said.revision)
+	w.acknowledged.Store(w.written.revision)
 	return w, found, nil
 }
 
-func encodeSlot(sequence uint64, t testimony) []byte {
-	buf := binary.BigEndian.AppendUint32(make([]byte, 0, slotLength), witnessMagic)
+func encodeSlot(sequence uint64, t slot) []byte {
+	buf := binary.BigEndian.AppendUint32(make([]byte, 0, slotLength), watermarkMagic)
 	buf = binary.BigEndian.AppendUint64(buf, sequence)
 	buf = binary.BigEndian.AppendUint64(buf, t.revision)
 	buf = binary.BigEndian.AppendUint64(buf, t.manifest.number)
@@ -105,12 +105,12 @@ func encodeSlot(sequence uint64, t testimony) []byte {
 	return binary.BigEndian.AppendUint32(buf, crc32.Checksum(buf, castagnoli))
 }
 
-func decodeSlot(slot []byte) (sequence uint64, t testimony, ok bool) {
-	body, sum := slot[:slotLength-checksumLength], binary.BigEndian.Uint32(slot[slotLength-checksumLength:])
-	if binary.BigEndian.Uint32(body) != witnessMagic || crc32.Checksum(body, castagnoli) != sum {
-		return 0, testimony{}, false
+func decodeSlot(data []byte) (sequence uint64, t slot, ok bool) {
+	body, sum := data[:slotLength-checksumLength], binary.BigEndian.Uint32(data[slotLength-checksumLength:])
+	if binary.BigEndian.Uint32(body) != watermarkMagic || crc32.Checksum(body, castagnoli) != sum {
+		return 0, slot{}, false
 	}
-	return binary.BigEndian.Uint64(body[4:]), testimony{
+	return binary.BigEndian.Uint64(body[4:]), slot{
 		revision: binary.BigEndian.Uint64(body[12:]),
 		manifest: manifestState{
 			number:   binary.BigEndian.Uint64(body[20:]),
@@ -120,18 +120,18 @@ func decodeSlot(slot []byte) (sequence uint64, t testimony, ok bool) {
 	}, true
 }
 
-// knows reports whether the witness has seen the MANIFEST at path.
-func (w *witness) knows(path string) bool {
+// knows reports whether the watermark has seen the MANIFEST at path.
+func (w *watermark) knows(path string) bool {
 	number, ok := manifestNumber(w.files.PathBase(path))
-	return ok && number == w.said.manifest.number && w.said.manifest.length > 0
+	return ok && number == w.written.manifest.number && w.written.manifest.length > 0
 }
 
 // checkManifest compares the MANIFEST at path with what was synced of it.
-func (w *witness) checkManifest(path string) error {
+func (w *watermark) checkManifest(path string) error {
 	if !w.knows(path) {
 		return nil
 	}
-	want := w.said.manifest
+	want := w.written.manifest
 	file, err := w.files.Open(path)
 	if err != nil {
 		return err
@@ -152,15 +152,15 @@ func (w *witness) checkManifest(path string) error {
 }
 
 // checkRevision compares the last revision found with what was acknowledged.
-func (w *witness) checkRevision(last uint64) error {
-	if last < w.said.revision {
-		return journal.Damaged(last+1, "record is missing, and so are all up to revision %d, which was acknowledged", w.said.revision)
+func (w *watermark) checkRevision(last uint64) error {
+	if last < w.written.revision {
+		return journal.Damaged(last+1, "record is missing, and so are all up to revision %d, which was acknowledged", w.written.revision)
 	}
 	return nil
 }
 
-// promiseRevision notes that all records up to revision are durable.
-func (w *witness) promiseRevision(revision uint64) error {
+// recordRevision notes that all records up to revision are durable.
+func (w *watermark) recordRevision(revision uint64) error {
 	for {
 		highest := w.acknowledged.Load()
 		if revision <= highest || w.acknowledged.CompareAndSwap(highest, revision) {
@@ -169,25 +169,25 @@ func (w *witness) promiseRevision(revision uint64) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if revision <= w.said.revision {
+	if revision <= w.written.revision {
 		return nil
 	}
 	// One write speaks for all who wait at the lock.
-	next := w.said
+	next := w.written
 	next.revision = w.acknowledged.Load()
-	return w.sayLocked(next)
+	return w.writeLocked(next)
 }
 
-// promiseManifest notes a synced state of a MANIFEST.
-func (w *witness) promiseManifest(state manifestState) error {
+// recordManifest notes a synced state of a MANIFEST.
+func (w *watermark) recordManifest(state manifestState) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	next := w.said
+	next := w.written
 	next.manifest = state
-	return w.sayLocked(next)
+	return w.writeLocked(next)
 }
 
-func (w *witness) sayLocked(next testimony) error {
+func (w *watermark) writeLocked(next slot) error {
 	if err := w.verify(); err != nil {
 		return fmt.Errorf("write %s: %w", w.path, err)
 	}
@@ -202,22 +202,22 @@ func (w *witness) sayLocked(next testimony) error {
 	if _, err := w.file.WriteAt(encodeSlot(sequence, next), int64(sequence%2)*slotDistance); err != nil {
 		return fmt.Errorf("write %s: %w", w.path, err)
 	}
-	w.sequence, w.said = sequence, next
+	w.sequence, w.written = sequence, next
 	return nil
 }
 
-// forgetManifest takes back, durably, what was said of a MANIFEST that is not the
+// dropManifest takes back, durably, what was said of a MANIFEST that is not the
 // current one: the number of a MANIFEST that a power cut took away is given out
 // again.
-func (w *witness) forgetManifest() error {
-	if err := w.promiseManifest(manifestState{}); err != nil {
+func (w *watermark) dropManifest() error {
+	if err := w.recordManifest(manifestState{}); err != nil {
 		return journal.Refused(err)
 	}
 	return w.file.Sync()
 }
 
 // close makes the last promise durable if sync is set.
-func (w *witness) close(sync bool) error {
+func (w *watermark) close(sync bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.file == nil {
