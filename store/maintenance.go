@@ -53,7 +53,7 @@ type Snapshot interface {
 // Status is what a backend knows about itself. What it does not know is left out.
 type Status struct {
 	// Revision is the newest revision, Compacted the oldest that can still be read
-	// exactly; 0 if nothing has been compacted, or nobody knows.
+	// exactly; 0 if nothing has been compacted, or that is unknown.
 	Revision  uint64 `json:"revision"`
 	Compacted uint64 `json:"compacted,omitempty"`
 	// HistoryEvents and HistoryBytes say how much of the past is kept.

@@ -19,7 +19,7 @@ type Value struct {
 	// never.
 	Expires time.Time
 	// Data is what the resource's Transformer made of what its Codec wrote; without
-	// a transformer, what the codec wrote. Nobody may change it.
+	// a transformer, what the codec wrote. It must not be changed.
 	Data []byte
 	// Context is what the transformer is given with Data. Providers that authenticate
 	// refuse Data under any other, so that a value cannot be copied as it is to
@@ -29,7 +29,7 @@ type Value struct {
 }
 
 // ValueReader is a Backend that gives what is stored as it is stored, also of
-// objects that nobody can decrypt or decode.
+// objects that cannot be decrypted or decoded.
 type ValueReader interface {
 	Backend
 

@@ -331,9 +331,9 @@ func (c *copying) verify(ctx context.Context) error {
 	}
 	switch {
 	case len(wrong) > 0:
-		return fmt.Errorf("%s: read again, %s: was somebody else writing?", c.name, some(wrong, "is not as it was copied", "are not as they were copied"))
+		return fmt.Errorf("%s: read again, %s: was another program writing?", c.name, some(wrong, "is not as it was copied", "are not as they were copied"))
 	case count != c.done.Objects:
-		return fmt.Errorf("%s has %d objects, and had %d before: was somebody writing?", c.source.Name, count, c.done.Objects)
+		return fmt.Errorf("%s has %d objects, and had %d before: was another program writing?", c.source.Name, count, c.done.Objects)
 	}
 	return nil
 }

@@ -24,13 +24,13 @@ type OpenJournal func(dir string) (journal.Journal, error)
 // The names that a storage's directory has, with something behind its own, before it
 // is one.
 const (
-	// unfinished is being written, or was when somebody was interrupted.
+	// unfinished is being written, or was when a restore was interrupted.
 	unfinished = ".restoring"
 	// finished is complete and about to get its name.
 	finished = ".restored"
 )
 
-// FinishRestore gives a directory its name that was about to get it when somebody was
+// FinishRestore gives a directory its name that was about to get it when a restore was
 // interrupted.
 func FinishRestore(dir string) error {
 	dir, err := named(dir)
@@ -70,7 +70,7 @@ func IsEmpty(dir string) (bool, error) {
 
 // FillDirectory makes a journal of values in a directory, as objects created above a
 // revision, and reads it again. It is built beside, and moved there when it is
-// complete and durable: whoever is interrupted leaves what was there before. That is
+// complete and durable: an interrupted restore leaves what was there before. That is
 // moved aside, to a name with the time, if replace is set; else the directory must
 // be empty, or not there.
 func FillDirectory(ctx context.Context, open OpenJournal, dir string, base uint64, values iter.Seq2[store.Value, error], replace bool) (Copied, error) {
@@ -108,7 +108,7 @@ func FillDirectory(ctx context.Context, open OpenJournal, dir string, base uint6
 		return Copied{}, err
 	}
 	if done.Aside, err = makeWay(dir, empty); err != nil {
-		// Or it would appear some day, when somebody removes the directory.
+		// Or it would appear some day, when the directory is removed.
 		return Copied{}, errors.Join(err, os.RemoveAll(dir+finished))
 	}
 	if err := FinishRestore(dir); err != nil {

@@ -3,5 +3,5 @@
 //
 // What can be done to a stopped server's storage and to a running server alike is
 // a method of Tools. Local does it; Handlers let a running server do it for
-// whoever asks it through Remote, which is another Tools.
+// clients that ask it through Remote, which is another Tools.
 package maintenance

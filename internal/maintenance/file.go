@@ -25,7 +25,7 @@ func BackupTo(ctx context.Context, tools Tools, out io.Writer) (Contents, error)
 	checked := make(chan result, 1)
 	go func() {
 		contents, err := Check(read)
-		_ = read.CloseWithError(err) // nobody writes to what is broken
+		_ = read.CloseWithError(err) // ends the writer, too
 		checked <- result{contents, err}
 	}()
 	err := tools.Backup(ctx, io.MultiWriter(out, write))
@@ -90,7 +90,7 @@ func writeFile(path string, replace bool, write func(io.Writer) error) (err erro
 func Place(file, path string) error {
 	err := os.Link(file, path)
 	if err != nil && !errors.Is(err, fs.ErrExist) {
-		// Not every file system has links. Whoever makes the file has the name.
+		// Not every file system has links. The process that creates the file owns the name.
 		var mine *os.File
 		if mine, err = os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600); err == nil {
 			if err := errors.Join(mine.Close(), os.Rename(file, path)); err != nil {

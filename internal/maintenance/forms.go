@@ -52,7 +52,7 @@ type Forms struct {
 
 // forms counts the objects of one resource. What an object is stored as stands at the
 // front of it, so that it need not be decoded; a hundred thousand take about 0.1 s. Counting
-// when somebody asks costs writers nothing, and holds for every backend and for what
+// on demand costs writers nothing, and holds for every backend and for what
 // other replicas write. What is encrypted is decrypted.
 type forms struct {
 	resource Resource

@@ -148,7 +148,7 @@ func (p *patient) FlushError() error {
 
 // limit gives the client sendTimeout to receive what is sent before lift is called.
 func (p *patient) limit() (lift func()) {
-	// Somebody else's connection may know no deadlines.
+	// A connection of another HTTP server may know no deadlines.
 	connection := http.NewResponseController(p.ResponseWriter)
 	_ = connection.SetWriteDeadline(time.Now().Add(sendTimeout))
 	return func() { _ = connection.SetWriteDeadline(time.Time{}) }

@@ -253,7 +253,7 @@ func (v *verifier) value(ctx context.Context, stored store.Value) *Finding {
 
 var encryptedPrefix = []byte("k8s:enc:")
 
-// ErrEncrypted marks a value that is encrypted, when nobody knows with what.
+// ErrEncrypted marks a value that is encrypted, when there is no configuration that says with what.
 var ErrEncrypted = errors.New("the value is encrypted, and no encryption configuration is given")
 
 // check decodes a value and compares it with where it is stored.

@@ -13,9 +13,9 @@
 // revisions, bookmarks and watches are then those of the core.
 //
 // The mirror begins empty, at a revision made of the time, and is filled when
-// somebody first asks for anything; that of a kind that cannot be watched, when
-// somebody first lists. A revision of an earlier process is thus older
-// than all of its history: whoever resumes from it is told that it has expired, and
+// a client first asks for anything; that of a kind that cannot be watched, when
+// a client first lists. A revision of an earlier process is thus older
+// than all of its history: a client that resumes from it is told that it has expired, and
 // lists anew. One that is newer than all of its history, from a clock that was set
 // back or from another server with a mirror of its own, has expired too, rather than
 // being waited for as elsewhere. So no event is ever missed silently.
@@ -28,8 +28,8 @@
 // older, at resource version 0 say, is answered by the mirror alone. If the source
 // fails, a read that has to ask it is a 503 that says why; watches stay.
 //
-// While somebody watches, the source is asked every now and then, or whenever its
-// change feed says so. Nobody asks it otherwise.
+// While there are watches, the source is asked every now and then, or whenever its
+// change feed says so. Otherwise it is not asked.
 //
 // # Writes
 //

@@ -20,7 +20,7 @@ const (
 	manyChanges = 500
 )
 
-// follow keeps the mirror current while somebody watches.
+// follow keeps the mirror current while there are watches.
 func (m *Mirror) follow(ctx context.Context) {
 	for {
 		if m.isWatched() {
@@ -34,7 +34,7 @@ func (m *Mirror) follow(ctx context.Context) {
 	}
 }
 
-// followWatched returns when nobody watches any more, or the context ends.
+// followWatched returns when there are no watches any more, or the context ends.
 func (m *Mirror) followWatched(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	var listening sync.WaitGroup

@@ -54,7 +54,7 @@ func (m *Mirror) begin(t *turn) (now uint64) {
 }
 
 // show puts what the source said about a key into the mirror, r being nil for
-// nothing. It is false if a list has told something else meanwhile, and nobody knows
+// nothing. It is false if a list has told something else meanwhile, and it is unknown
 // which of the two is newer.
 func (m *Mirror) show(key string, r *row, t *turn) (shown bool, err error) {
 	m.mu.Lock()
@@ -115,7 +115,7 @@ func (m *Mirror) mirror(key string, object, out runtime.Object) (err error) {
 // refreshAll is refresh for all objects.
 func (m *Mirror) refreshAll(ctx context.Context) error { return m.refreshSince(ctx, m.tick()) }
 
-// fill lists for the first time, if nobody has.
+// fill lists for the first time, if that has not been done.
 func (m *Mirror) fill(ctx context.Context) error {
 	if m.isFilled() {
 		return nil
@@ -124,7 +124,7 @@ func (m *Mirror) fill(ctx context.Context) error {
 }
 
 // fillOnce fills the mirror of a kind that can be watched before it gives out a first
-// resource version, or nobody could watch from there. If that fails, one object can
+// resource version, or no client could watch from there. If that fails, one object can
 // still be read.
 func (m *Mirror) fillOnce(ctx context.Context) {
 	if m.source.Watched() {
@@ -177,7 +177,7 @@ func (m *Mirror) endList() {
 }
 
 // nowFilled expires the revisions at which the mirror did not show everything:
-// whoever watched from there would take all the rest for new.
+// a client that watched from there would take all the rest for new.
 func (m *Mirror) nowFilled(ctx context.Context) error {
 	if m.isFilled() {
 		return nil

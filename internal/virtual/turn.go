@@ -9,7 +9,7 @@ import (
 
 // turn lets one caller at a time ask the source about an object, or for the list.
 type turn struct {
-	free    chan struct{} // holds a value while nobody has the turn
+	free    chan struct{} // holds a value while it is free
 	wanted  int           // callers that have it or wait for it
 	read    uint64        // when the source was last asked with success
 	changed bool          // a list has changed the object since the source was asked

@@ -120,7 +120,7 @@ type Guarded interface {
 	Journal
 	// Permit is asked right before Append, by the same goroutine, about the same
 	// record. An error means that the record must not be written now, because it
-	// would take away what somebody else wrote; it says what to do about it. If it
+	// would take away what another program wrote; it says what to do about it. If it
 	// matches ErrTransient, that could not be told. Nothing has happened then, and
 	// Append must not be called. The context is that of the writer.
 	Permit(ctx context.Context, record Record) error
