@@ -27,13 +27,15 @@
 // each, where decoding costs 20. Keys and the tree, about 180 bytes of each object,
 // are always in memory.
 //
-// Decoded objects are kept beside the bytes as far as another budget goes. They are
-// shared by all readers and never changed: readers get a copy of the struct, because
-// encoding sets its kind; writers' callbacks get a deep copy; unstructured objects are
-// always copied deeply, because a copy of the struct would share their map.
+// Decoded objects of the newest versions are kept beside the bytes as far as another
+// budget goes. When a version is replaced, its object goes to the event that replaced it
+// if there are watches, and is let go otherwise. Decoded objects are shared by all readers
+// and never changed: readers get a copy of the struct, because encoding sets its kind;
+// writers' callbacks get a deep copy; unstructured objects are always copied deeply,
+// because a copy of the struct would share their map.
 //
-// Values that are not decoded yet, after a restart say, are decoded by the first reader of
-// them, a list doing so on all processors.
+// Values that are not decoded yet, after a restart say, are decoded by their first
+// reader; a list does so on all processors.
 //
 // # Indexes
 //
