@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// indexes are what a view's Resource.Indexers declare. They are built by the first
+// indexes are what the Indexers of a resource declare. They are built by the first
 // list that can use one, and brought up to date from the resource's log of events
 // by each list that follows, and before the log is trimmed: writers never wait for
 // them, and no value that cannot be decoded stands in a write's way.

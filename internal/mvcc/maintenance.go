@@ -192,7 +192,7 @@ func Fill(ctx context.Context, j journal.Journal, base uint64, values iter.Seq2[
 	}
 	last = base
 	var waits []func() error
-	settle := func() error {
+	awaitAll := func() error {
 		for _, wait := range waits {
 			if err := wait(); err != nil {
 				return err
@@ -218,12 +218,12 @@ func Fill(ctx context.Context, j journal.Journal, base uint64, values iter.Seq2[
 			waits = append(waits, wait)
 		}
 		if len(waits) == maxInFlight {
-			if err := settle(); err != nil {
+			if err := awaitAll(); err != nil {
 				return 0, err
 			}
 		}
 	}
-	if err := settle(); err != nil {
+	if err := awaitAll(); err != nil {
 		return 0, err
 	}
 	return last, j.Trim(last, nil)

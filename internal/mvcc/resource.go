@@ -14,7 +14,7 @@ import (
 	"github.com/annexapi/annex/store"
 )
 
-// view is the storage.Interface of one resource.
+// resourceStore is the storage.Interface of one resource.
 type resourceStore struct {
 	core     *Core
 	keyspace *keyspace
