@@ -42,6 +42,8 @@ type Machinery struct {
 	shapes map[reflect.Type]*structural.Shape
 	// lists are the hub's lists of kinds whose objects this server stores.
 	lists map[reflect.Type]bool
+	// items are what lists remember, of all groups together.
+	items *rememberedItems
 }
 
 // Of returns the machinery for serving a group. Where kinds of several groups share
@@ -62,14 +64,18 @@ func New(server *define.Server, extra ...func(scheme *runtime.Scheme, aliases bo
 	if err != nil {
 		return nil, err
 	}
+	m.items = &rememberedItems{budget: rememberedBytes}
 	m.groups = map[string]*Machinery{}
 	for _, k := range server.Kinds() {
 		if k.SharedWith == nil || m.groups[k.Group] != nil {
 			continue
 		}
-		if m.groups[k.Group], err = newMachinery(server, k.Group, extra); err != nil {
+		group, err := newMachinery(server, k.Group, extra)
+		if err != nil {
 			return nil, err
 		}
+		group.items = m.items
+		m.groups[k.Group] = group
 	}
 	return m, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"reflect"
 	"testing"
 
@@ -18,7 +19,7 @@ import (
 )
 
 // lists returns the machinery of widgets, of which this version cannot say some.
-func lists(t *testing.T) *Machinery {
+func lists(t testing.TB) *Machinery {
 	t.Helper()
 	k := &define.Kind{Resource: "widgets", Versions: []*define.Version{
 		{Facts: v1.API, Type: reflect.TypeFor[v1.Widget](), ListType: reflect.TypeFor[v1.WidgetList]()},
@@ -213,5 +214,34 @@ func TestRememberedItemsAreBounded(t *testing.T) {
 	none := &rememberedItems{}
 	if got, err := none.encode(listKey{}, items.Slice(0, 2), func(int) ([]byte, error) { return []byte("x"), nil }); err != nil || len(got) != 2 || len(none.young) != 0 {
 		t.Errorf("without room: %q, %v", got, err)
+	}
+}
+
+// What lists remember is bounded for a server, not for each of its groups.
+func TestGroupsShareWhatListsRemember(t *testing.T) {
+	m := lists(t)
+	one, other := m.Serializer().(listSerializer), m.Serializer().(listSerializer)
+	if one.items == nil || one.items != other.items {
+		t.Error("each serializer remembers items of its own")
+	}
+}
+
+// A list that is as the last one was is copied from memory.
+func BenchmarkLists(b *testing.B) {
+	for _, c := range []struct {
+		name   string
+		budget int
+	}{{"remembered", rememberedBytes}, {"encoded", 0}} {
+		b.Run(c.name, func(b *testing.B) {
+			m := lists(b)
+			m.items.budget = c.budget
+			list := widgets(10_000, "1")
+			encoder := m.Serializer().EncoderForVersion(plainJSON(m), hubVersion)
+			for b.Loop() {
+				if err := encoder.Encode(list, io.Discard); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
