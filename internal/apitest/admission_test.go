@@ -308,7 +308,9 @@ func TestListersReadWhatIsStored(t *testing.T) {
 	if labelled, err := shelves.ListLatest(t.Context(), "", labels.SelectorFromSet(labels.Set{"no": "such"})); err != nil || len(labelled) != 0 {
 		t.Errorf("by a label that none has: %d shelves, %v", len(labelled), err)
 	}
-	widgetsOf := func(namespace string) int { return len(c.get(strings.Replace(widgetsPath, "default", namespace, 1)).names()) }
+	widgetsOf := func(namespace string) int {
+		return len(c.get(strings.Replace(widgetsPath, "default", namespace, 1)).names())
+	}
 	if widgetsOf("default") != 20 {
 		t.Errorf("%d widgets", widgetsOf("default"))
 	}

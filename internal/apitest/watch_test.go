@@ -71,7 +71,7 @@ func TestWatchRefuses(t *testing.T) {
 		"a match without initial events": {[]string{"resourceVersionMatch", "NotOlderThan"}, 422, metav1.StatusReasonInvalid, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"},
 		"initial events without a match": {[]string{"sendInitialEvents", "true"}, 422, metav1.StatusReasonInvalid, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"},
 		"initial events at exactly":      {[]string{"sendInitialEvents", "true", "resourceVersion", "1", "resourceVersionMatch", "Exact"}, 422, metav1.StatusReasonInvalid, "NotOlderThan"},
-		"a revision that is none":        {[]string{"resourceVersion", "nonsense"}, 500, "", `resourceVersion: Invalid value: "nonsense"`},
+		"a revision that is none":        {[]string{"resourceVersion", "nonsense"}, 400, metav1.StatusReasonBadRequest, `resourceVersion: Invalid value: "nonsense"`},
 		"a time that is none":            {[]string{"timeoutSeconds", "soon"}, 400, metav1.StatusReasonBadRequest, ""},
 		"initial events of the future":   {[]string{"sendInitialEvents", "true", "resourceVersion", "9000000000000000", "resourceVersionMatch", "NotOlderThan"}, 0, "", "Too large resource version: 9000000000000000"},
 	} {
@@ -305,4 +305,24 @@ func TestWatchOverWebSocket(t *testing.T) {
 			c.create("b")
 		}
 	}
+}
+
+func TestRequestsThatNoStorageCanAnswerAreTheClientsMistake(t *testing.T) {
+	t.Parallel()
+	c := start(t, shop())
+	c.get(widgetsPath+query("watch", "1", "resourceVersion", "abc")).refused(400, metav1.StatusReasonBadRequest, "resourceVersion")
+	for _, namespace := range []string{"%2e%2e", "%2e", "a%25b"} {
+		path := strings.Replace(widgetsPath, "default", namespace, 1)
+		c.get(path).refused(400, metav1.StatusReasonBadRequest, "namespace")
+		c.get(path+"/a").refused(400, metav1.StatusReasonBadRequest, "namespace")
+		c.post(path, widget("a")).refused(400, metav1.StatusReasonBadRequest, "namespace")
+	}
+}
+
+func TestWebSocketsOfOtherSitesAreRefused(t *testing.T) {
+	t.Parallel()
+	c := start(t, shop())
+	a := c.http1().get(widgetsPath+"?watch=1", "Connection", "Upgrade", "Upgrade", "websocket", "Origin", "https://elsewhere.example.com",
+		"Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==")
+	a.refused(403, metav1.StatusReasonForbidden, "elsewhere.example.com")
 }

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -183,6 +184,28 @@ func TestAuthorize(t *testing.T) {
 
 	if _, err := NewAuthorizer(union.NamedAuthorizer{AuthorizerName: "open-paths", Authorizer: standalone}); err == nil {
 		t.Error("a policy with a name that is taken was accepted")
+	}
+}
+
+func TestTokenFilesOfEverybodyAreRefused(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("there are no modes")
+	}
+	path := filepath.Join(t.TempDir(), "tokens.csv")
+	if err := os.WriteFile(path, []byte("secret,alice,1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for mode, allowed := range map[os.FileMode]bool{0o600: true, 0o640: true, 0o400: true, 0o644: false, 0o604: false, 0o602: false} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		_, err := OpenTokenFile(path)
+		if allowed && err != nil {
+			t.Errorf("mode %04o: %v", mode, err)
+		}
+		if !allowed && (err == nil || !strings.Contains(err.Error(), "chmod 600") || !strings.Contains(err.Error(), path)) {
+			t.Errorf("mode %04o: got %v", mode, err)
+		}
 	}
 }
 

@@ -3,6 +3,8 @@ package cluster
 import (
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -122,7 +124,7 @@ func (h *Cluster) openRequestHeaders() (*authenticatorfactory.RequestHeaderConfi
 		}, nil
 	}
 	settings := headerrequest.NewRequestHeaderAuthRequestController(configName, configNamespace, h.authentication,
-		"requestheader-username-headers", "requestheader-uid-headers", "requestheader-group-headers",
+		usernameHeadersKey, "requestheader-uid-headers", "requestheader-group-headers",
 		"requestheader-extra-headers-prefix", "requestheader-allowed-names")
 	h.runners = append(h.runners, settings)
 	return &authenticatorfactory.RequestHeaderConfig{
@@ -138,6 +140,9 @@ func (h *Cluster) openRequestHeaders() (*authenticatorfactory.RequestHeaderConfi
 // requestHeaderCAKey is where the cluster says whose certificate its own requests carry.
 const requestHeaderCAKey = "requestheader-client-ca-file"
 
+// usernameHeadersKey is where the cluster says in which headers callers' names are.
+const usernameHeadersKey = "requestheader-username-headers"
+
 func headers(given []string, usual string) headerrequest.StaticStringSlice {
 	if len(given) > 0 {
 		return given
@@ -151,10 +156,19 @@ func (h *Cluster) headersProblem() error {
 		return nil
 	}
 	_, read := h.requestHeaders.CAContentProvider.VerifyOptions()
-	if read && len(h.requestHeaders.UsernameHeaders.Value()) > 0 {
-		return nil
+	lacks := requestHeaderCAKey
+	if read {
+		if named(h.requestHeaders.UsernameHeaders.Value()) {
+			return nil
+		}
+		lacks = usernameHeadersKey
 	}
-	return &unwell{fmt.Sprintf("the ConfigMap %s in %s of the cluster has no %s: the cluster does not aggregate servers", configName, configNamespace, requestHeaderCAKey)}
+	return &unwell{fmt.Sprintf("the ConfigMap %s in %s of the cluster has no %s: the cluster does not aggregate servers", configName, configNamespace, lacks)}
+}
+
+// named says whether there is a header with a name. An empty one matches none.
+func named(headers []string) bool {
+	return slices.ContainsFunc(headers, func(name string) bool { return strings.TrimSpace(name) != "" })
 }
 
 // AuthenticateRequest tells who sends a request.

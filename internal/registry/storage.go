@@ -7,11 +7,14 @@ import (
 	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -172,6 +175,15 @@ var (
 func (r *mainREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, allowCreate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
 	obj, created, err := r.Store.Update(ctx, name, info, r.rehearsed(create, options.DryRun), update, allowCreate, options)
 	return obj, created, convert.BadRequest(err)
+}
+
+// Watch answers a resource version that is none as a list does: it is the client's mistake.
+func (r *mainREST) Watch(ctx context.Context, options *metainternalversion.ListOptions) (watch.Interface, error) {
+	w, err := r.Store.Watch(ctx, options)
+	if err != nil && storage.IsInvalidError(err) {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return w, err
 }
 
 // NewList tells upstream by its type what lists are called in the kind's group. The

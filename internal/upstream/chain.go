@@ -35,6 +35,10 @@ func chain(config Config, text textOnly) func(http.Handler, *server.Config) http
 			handler = withSent(handler, marked)
 		}
 		handler = withUserAgent(handler)
+		handler = withNamespaces(handler, c)
+		if config.Cluster == nil {
+			handler = withOrigins(handler, c)
+		}
 		handler = withReasons(handler, config.Ready)
 		connected := connectedOf(config.Definition)
 		handler = withMemory(handler, config.Memory, connected, c)
