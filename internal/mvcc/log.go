@@ -46,8 +46,17 @@ func (s *keyspace) add(v, replaced *version, object *decoded) {
 		s.created = v.revision
 	}
 	s.log.append(v)
-	if object != nil && s.watches.count.Load() > 0 {
-		s.log.sharedAt(s.log.snapshot.Load().end()-1, object.store).before.Store(object)
+	if s.watches.count.Load() == 0 {
+		return
+	}
+	// A watch that lags finds both objects here, when they are attached to no version
+	// any more.
+	position := s.log.snapshot.Load().end() - 1
+	if current := v.decoded.Load(); current != nil {
+		s.log.sharedAt(position, current.store).now.Store(current)
+	}
+	if object != nil {
+		s.log.sharedAt(position, object.store).before.Store(object)
 	}
 }
 
