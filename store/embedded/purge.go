@@ -51,13 +51,13 @@ func (j *Journal) purge(ctx context.Context) error {
 	return j.awaitRemoval(ctx)
 }
 
-// compact compacts all records. A compaction of a disk that has failed ends only when
+// compact compacts all records and notes. A compaction of a disk that has failed ends only when
 // the journal is closed, so that is not waited for.
 func (j *Journal) compact(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- j.db.Compact(ctx, recordPrefix, recordLimit, false) }()
+	go func() { done <- j.db.Compact(ctx, recordPrefix, noteLimit, false) }()
 	tick := time.NewTicker(purgePoll)
 	defer tick.Stop()
 	var failure error
