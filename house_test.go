@@ -66,7 +66,7 @@ var rooms = map[string][]string{
 	"store/journal":                {},
 	"store/memory":                 {"store/journal"}, // journals do not know each other
 	"store/embedded":               {"store/journal"},
-	"store/files":                  {"internal/yamlsize", "store/journal"},
+	"store/files":                  {"internal/yamlsize", "store/embedded", "store/journal"}, // its truth is an embedded journal, which the files follow
 	"store/etcd":                   {"store"},
 	"store/storetest":              {"internal/mvcc", "internal/testwait", "store", "store/journal"},
 	"internal/serve": {

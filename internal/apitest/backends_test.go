@@ -346,9 +346,7 @@ func TestFilesOfOneKindBesideAnotherStorage(t *testing.T) {
 	// The files of objects that have moved are where they were; what people write
 	// there may be of either group, in a namespace that is in the other storage.
 	dir := filepath.Join(options.DataDir, "objects", "legacy.example.com", "gizmos")
-	if _, err := os.Stat(filepath.Join(dir, "default", "a.yaml")); err != nil {
-		t.Error(err)
-	}
+	testwait.Until(t, "the file of a", func() bool { _, err := os.Stat(filepath.Join(dir, "default", "a.yaml")); return err == nil })
 	for name, content := range map[string]string{
 		"g": "apiVersion: legacy.example.com/v1\nkind: Gizmo\nmetadata: {name: g, namespace: extra}\nspec: {pieces: [leg=4]}\n",
 		"w": "apiVersion: shop.example.com/v1\nkind: Widget\nmetadata: {name: w, namespace: extra}\nspec: {size: small}\n",
@@ -372,9 +370,10 @@ func TestFilesOfOneKindBesideAnotherStorage(t *testing.T) {
 	}
 	c.delete("/api/v1/namespaces/extra", nil).want(http.StatusOK)
 	testwait.Until(t, "the namespace to go", func() bool { return c.get("/api/v1/namespaces/extra").code == http.StatusNotFound })
-	if left, err := filepath.Glob(filepath.Join(dir, "extra", "*.yaml")); err != nil || len(left) > 0 {
-		t.Errorf("left: %v, %v", left, err)
-	}
+	testwait.Until(t, "the files to go", func() bool {
+		left, err := filepath.Glob(filepath.Join(dir, "extra", "*.yaml"))
+		return err == nil && len(left) == 0
+	})
 }
 
 func TestHooksReadKindsOfOtherStorages(t *testing.T) {

@@ -92,11 +92,19 @@ func (f *tree) remove(path string) {
 	}
 }
 
+// gone waits until there is no file.
 func (f *tree) gone(path string) {
 	f.t.Helper()
-	if _, err := os.Lstat(path); !os.IsNotExist(err) {
-		f.t.Errorf("%s is there (%v)", path, err)
-	}
+	testwait.Until(f.t, path+" is gone", func() bool { _, err := os.Lstat(path); return os.IsNotExist(err) })
+}
+
+// shows waits until a file is there and contains something: the API has answered before.
+func (f *tree) shows(path, part string) {
+	f.t.Helper()
+	testwait.Until(f.t, fmt.Sprintf("%s contains %q", path, part), func() bool {
+		content, err := os.ReadFile(path)
+		return err == nil && strings.Contains(string(content), part)
+	})
 }
 
 // handWidget is what a person writes.
@@ -144,23 +152,17 @@ spec:
     - name: wheel
       count: 4
 `
-	if got := f.read(f.widget("a")); got != want {
-		t.Errorf("got:\n%s\nwant:\n%s", got, want)
-	}
+	f.shows(f.widget("a"), want)
 	// A status is not for people, and the file has nothing to do with it.
 	c.patch(mergePatch, widgetsPath+"/a/status", status(fields{"phase": "Fine"})).want(http.StatusOK)
 	if got := f.read(f.widget("a")); got != want {
 		t.Errorf("after a change of the status:\n%s", got)
 	}
 	c.patch(mergePatch, widgetsPath+"/a", spec(fields{"size": "large"})).want(http.StatusOK)
-	if got := f.read(f.widget("a")); got != strings.Replace(want, "small", "large", 1) {
-		t.Errorf("after a change of the spec:\n%s", got)
-	}
+	f.shows(f.widget("a"), strings.Replace(want, "small", "large", 1))
 	c.post(shelvesPath, shelf("s")).want(http.StatusCreated)
-	if got, want := f.read(f.path("shop.example.com/shelves/_cluster/s.yaml")), "apiVersion: shop.example.com/v1\nkind: Shelf\nmetadata:\n  name: s\n"; got != want {
-		t.Errorf("got:\n%s\nwant:\n%s", got, want)
-	}
-	for _, path := range []string{f.widget("a"), f.path(".annex/state"), f.path(".annex/records/shop.example.com/widgets/default/a.record")} {
+	f.shows(f.path("shop.example.com/shelves/_cluster/s.yaml"), "apiVersion: shop.example.com/v1\nkind: Shelf\nmetadata:\n  name: s\n")
+	for _, path := range []string{f.widget("a"), f.path(".annex/state")} {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v, %v; want mode 0600", path, info.Mode(), err)
 		}
@@ -289,8 +291,9 @@ func TestAFileAndTheAPIChangeOneObject(t *testing.T) {
 	w.want("ADDED a")
 	c.patch(mergePatch, widgetsPath+"/a", spec(fields{"replicas": 2})).want(http.StatusOK)
 	w.want("MODIFIED a")
-	if content := f.read(f.widget("a")); !strings.Contains(content, "replicas: 2") {
-		t.Errorf("the file does not have it:\n%s", content)
+	f.shows(f.widget("a"), "replicas: 2")
+	if content := f.read(f.widget("a")); !strings.HasPrefix(content, "# what a is for\n") || !strings.Contains(content, "size: small # a good size\n") {
+		t.Errorf("the comments are lost:\n%s", content)
 	}
 	f.edit(f.widget("a"), "replicas: 2", "replicas: 5")
 	w.want("MODIFIED a")
@@ -324,6 +327,7 @@ func TestDeletingTheFileOfAnObjectWithFinalizers(t *testing.T) {
 	w := c.watch(widgetsPath + "?watch=1")
 	c.create("a", metadata(fields{"finalizers": []any{"example.com/hold"}}))
 	w.want("ADDED a")
+	f.shows(f.widget("a"), "example.com/hold")
 	f.remove(f.widget("a"))
 	if deleting := w.want("MODIFIED a"); text(deleting.Object, "metadata", "deletionTimestamp") == "" {
 		t.Error("no deletion timestamp")
@@ -343,6 +347,7 @@ func TestDeletingTheFileOfAnObjectWithFinalizers(t *testing.T) {
 	// With a grace period, the file stays as long as the object.
 	shelves := c.watch(shelvesPath + "?watch=1")
 	c.post(shelvesPath, shelf("s")).want(http.StatusCreated)
+	f.shows(f.path("shop.example.com/shelves/_cluster/s.yaml"), "name: s")
 	f.remove(f.path("shop.example.com/shelves/_cluster/s.yaml"))
 	shelves.want("ADDED s", "MODIFIED s")
 	c.delete(shelvesPath+"/s", fields{"gracePeriodSeconds": 0}).want(http.StatusOK)
@@ -367,7 +372,8 @@ func TestNamespacesAndTheirDirectories(t *testing.T) {
 	testwait.Until(t, "the namespace comes", func() bool { return c.get("/api/v1/namespaces/other").code == http.StatusOK })
 	f.remove(f.path("core/namespaces/_cluster/other.yaml"))
 	testwait.Until(t, "the namespace goes", func() bool { return c.get("/api/v1/namespaces/other").code == http.StatusNotFound })
-	// Nobody may delete this one.
+	// The API does not let this one be deleted either.
+	f.shows(f.path("core/namespaces/_cluster/default.yaml"), "name: default")
 	f.remove(f.path("core/namespaces/_cluster/default.yaml"))
 	testwait.Until(t, "the file comes back", func() bool { _, err := os.Stat(f.path("core/namespaces/_cluster/default.yaml")); return err == nil })
 	c.get("/api/v1/namespaces/default").want(http.StatusOK)
@@ -378,7 +384,7 @@ func TestBrokenFilesAreReportedAndLeftAlone(t *testing.T) {
 	good := handWidget("a", "small")
 	for name, test := range map[string]struct {
 		path, content string
-		want          string // in the refusal of a write, empty if none is refused
+		want          string // in the log, empty if the file stands for no object
 	}{
 		"no YAML":           {"a.yaml", "a: [", "not YAML"},
 		"a tab":             {"a.yaml", "a:\n\tb: c", "not YAML"},
@@ -415,6 +421,7 @@ func TestBrokenFilesAreReportedAndLeftAlone(t *testing.T) {
 			f := newTree(t)
 			c := f.serve()
 			c.create("a", spec(fields{"size": "medium"}))
+			f.shows(f.widget("a"), "size: medium")
 			path := filepath.Join(filepath.Dir(f.widget("a")), filepath.FromSlash(test.path))
 			f.write(path, test.content)
 			c.broken(1)
@@ -423,13 +430,9 @@ func TestBrokenFilesAreReportedAndLeftAlone(t *testing.T) {
 			if got := c.widget("a").Spec.Size; got != "medium" {
 				t.Errorf("served with size %s", got)
 			}
-			answer := c.patch(mergePatch, widgetsPath+"/a", spec(fields{"size": "large"}))
-			if test.want == "" {
-				answer.want(http.StatusOK)
-			} else {
-				answer.refused(http.StatusConflict, metav1.StatusReasonConflict, path, test.want, "mend or remove it")
-				c.delete(widgetsPath+"/a", nil).want(http.StatusConflict)
-			}
+			// Clients can write all the same; the file follows when it has been mended.
+			c.patch(mergePatch, widgetsPath+"/a", spec(fields{"replicas": 7})).want(http.StatusOK)
+			c.broken(1)
 			if got := f.read(path); got != test.content {
 				t.Errorf("the file has been changed:\n%s", got)
 			}
@@ -437,6 +440,10 @@ func TestBrokenFilesAreReportedAndLeftAlone(t *testing.T) {
 				f.write(path, handWidget("a", "large"))
 				c.broken(0)
 				testwait.Until(t, "the mended file is served", func() bool { return c.widget("a").Spec.Size == "large" })
+				if got := c.widget("a").Spec.Replicas; got == nil || *got != 7 {
+					t.Error("what a client wrote meanwhile is lost")
+				}
+				f.shows(path, "replicas: 7")
 				return
 			}
 			if strings.Contains(test.path, "/") && !strings.HasPrefix(test.path, "..") {
@@ -450,20 +457,24 @@ func TestBrokenFilesAreReportedAndLeftAlone(t *testing.T) {
 	}
 }
 
-func TestAnObjectIsNotCreatedOverABrokenFile(t *testing.T) {
+func TestAFileThatIsBrokenIsNotOverwritten(t *testing.T) {
 	t.Parallel()
 	f := newTree(t)
 	c := f.serve()
 	f.write(f.widget("a"), "not yet")
 	c.broken(1)
-	c.post(widgetsPath, widget("a")).refused(http.StatusConflict, metav1.StatusReasonConflict, f.widget("a"), "mend or remove it")
-	c.get(widgetsPath + "/a").want(http.StatusNotFound)
+	c.create("a", spec(fields{"size": "small"}))
+	c.patch(mergePatch, widgetsPath+"/a", spec(fields{"size": "large"})).want(http.StatusOK)
+	c.create("b")
+	f.shows(f.widget("b"), "name: b") // files are written
 	if got := f.read(f.widget("a")); got != "not yet" {
 		t.Errorf("the file is now %q", got)
 	}
+	c.broken(1)
+	// The file was never that of the object, and so this deletes nothing.
 	f.remove(f.widget("a"))
+	f.shows(f.widget("a"), "size: large")
 	c.broken(0)
-	c.create("a")
 }
 
 func TestALinkIsNoObject(t *testing.T) {
@@ -471,6 +482,7 @@ func TestALinkIsNoObject(t *testing.T) {
 	f := newTree(t)
 	c := f.serve()
 	c.create("b")
+	f.shows(f.widget("b"), "name: b")
 	secret := f.path(".secret")
 	f.write(secret, handWidget("a", "small"))
 	if err := os.Symlink(secret, f.widget("a")); err != nil {
@@ -478,7 +490,10 @@ func TestALinkIsNoObject(t *testing.T) {
 	}
 	c.broken(1)
 	c.get(widgetsPath + "/a").want(http.StatusNotFound)
-	c.post(widgetsPath, widget("a")).refused(http.StatusConflict, metav1.StatusReasonConflict, "a symbolic link")
+	c.create("a")
+	c.create("c")
+	f.shows(f.widget("c"), "name: c")
+	c.broken(1)
 	if got := f.read(secret); got != handWidget("a", "small") {
 		t.Errorf("what is behind the link has been changed:\n%s", got)
 	}
@@ -550,6 +565,9 @@ func TestGitChangesManyFilesAtOnce(t *testing.T) {
 	for i := range 20 {
 		c.create(fmt.Sprintf("w-%d", i), spec(fields{"size": "small"}))
 	}
+	for i := range 20 {
+		f.shows(f.widget(fmt.Sprintf("w-%d", i)), "size: small")
+	}
 	f.write(f.path(".gitignore"), ".annex/\n")
 	command("init", "-q")
 	command("add", ".")
@@ -564,6 +582,14 @@ func TestGitChangesManyFilesAtOnce(t *testing.T) {
 		}
 	}
 	c.create("later")
+	f.shows(f.widget("later"), "name: later")
+	for i := range 15 {
+		if path := f.widget(fmt.Sprintf("w-%d", i)); i < 10 {
+			f.shows(path, "size: large")
+		} else {
+			f.gone(path)
+		}
+	}
 	command("add", ".")
 	command("commit", "-qm", "two")
 	command("checkout", "-q", "HEAD~1")
@@ -608,9 +634,7 @@ func TestEditsAndWritesRace(t *testing.T) {
 					return
 				default:
 				}
-				switch answer := c.patch(mergePatch, widgetsPath+"/a", spec(fields{"replicas": (client*1000 + n) % 100})); answer.code {
-				case http.StatusOK, http.StatusConflict:
-				default:
+				if answer := c.patch(mergePatch, widgetsPath+"/a", spec(fields{"replicas": (client*1000 + n) % 100})); answer.code != http.StatusOK {
 					t.Errorf("patch: %d %s", answer.code, answer.raw)
 					return
 				}
@@ -627,28 +651,45 @@ func TestEditsAndWritesRace(t *testing.T) {
 	clients.Wait()
 	// What was written last is in the file, and stays.
 	want := c.widget("a")
-	if content := f.read(f.widget("a")); want.Spec.Replicas != nil && !strings.Contains(content, fmt.Sprintf("replicas: %d", *want.Spec.Replicas)) {
-		t.Errorf("the file does not say %d replicas:\n%s", *want.Spec.Replicas, content)
+	if want.Spec.Replicas != nil {
+		f.shows(f.widget("a"), fmt.Sprintf("replicas: %d", *want.Spec.Replicas))
 	}
 	c.broken(0)
 	c.patch(mergePatch, widgetsPath+"/a", spec(fields{"replicas": 42})).want(http.StatusOK)
 }
 
-func TestEncryptedObjectsAreInBinaryFiles(t *testing.T) {
+func TestEncryptedObjectsHaveNoFiles(t *testing.T) {
 	t.Parallel()
 	f := newTree(t)
+	// One object is in the tree before there are keys.
+	c, stop := f.serveUntil()
+	c.create("before", spec(fields{"size": "small"}))
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	f.shows(f.widget("before"), "size: small")
+
 	options := f.options()
-	options.EncryptionConfigFile = encryptionConfig(t, keyed("aescbc", "key1", secret1))
+	options.EncryptionConfigFile = encryptionConfig(t, keyed("aescbc", "key1", secret1), unencrypted)
 	f.write(f.widget("hand"), handWidget("hand", "small"))
 	instance, stop := run(t, shop(), options)
-	c := clientOf(t, instance)
+	c = clientOf(t, instance)
 	c.create("a", spec(fields{"size": "small"}))
-	for _, name := range []string{"a", "hand"} {
+	c.patch(mergePatch, widgetsPath+"/before", spec(fields{"replicas": 2})).want(http.StatusOK)
+	f.gone(f.widget("hand"))
+	f.gone(f.widget("before"))
+	// What a person brings is taken in, and does not stay to be read.
+	f.write(f.widget("a"), handWidget("a", "large"))
+	f.gone(f.widget("a"))
+	if got := c.widget("a").Spec.Size; got != "large" {
+		t.Errorf("a has size %s", got)
+	}
+	c.broken(0)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "hand", "before"} {
 		f.gone(f.widget(name))
-		binary := strings.TrimSuffix(f.widget(name), ".yaml") + ".bin"
-		if content := f.read(binary); strings.Contains(content, "small") || !strings.HasPrefix(content, "k8s:enc:aescbc:") {
-			t.Errorf("%s is not encrypted: %q", binary, content)
-		}
 	}
 	err := filepath.WalkDir(f.root, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.Type().IsRegular() && strings.Contains(f.read(path), "a good size") {
@@ -659,46 +700,74 @@ func TestEncryptedObjectsAreInBinaryFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Nobody but the server writes these.
-	binary := strings.TrimSuffix(f.widget("a"), ".yaml") + ".bin"
-	f.write(binary, "k8s:enc:aescbc:v1:key1:nonsense")
-	c.broken(1)
-	c.patch(mergePatch, widgetsPath+"/a", spec(fields{"size": "large"})).refused(http.StatusConflict, metav1.StatusReasonConflict, binary, "only the server")
-	f.remove(binary)
-	testwait.Until(t, "it is written again", func() bool { _, err := os.Stat(binary); return err == nil })
-	c.broken(0)
-	c.patch(mergePatch, widgetsPath+"/a", spec(fields{"size": "large"})).want(http.StatusOK)
-	f.write(f.widget("a"), handWidget("a", "small"))
-	c.broken(1)
-	f.remove(f.widget("a"))
-	c.broken(0)
-	if err := stop(); err != nil {
-		t.Fatal(err)
-	}
 	instance, _ = run(t, shop(), options)
 	c = clientOf(t, instance)
-	if c.widget("a").Spec.Size != "large" || c.widget("hand").Spec.Size != "small" {
+	if c.widget("a").Spec.Size != "large" || c.widget("hand").Spec.Size != "small" || c.widget("before").Spec.Size != "small" {
 		t.Error("after a restart they are others")
 	}
 }
 
-func TestADamagedRecordIsNamed(t *testing.T) {
+// TestObjectsSurviveWhatIsDoneToTheirRecords removes what an object is known by. Before
+// there was a journal, it got a new UID then, and lost its status.
+func TestObjectsSurviveWhatIsDoneToTheirRecords(t *testing.T) {
 	t.Parallel()
 	f := newTree(t)
 	c, stop := f.serveUntil()
 	c.create("a", spec(fields{"size": "small"}))
+	c.patch(mergePatch, widgetsPath+"/a/status", status(fields{"phase": "Fine"})).want(http.StatusOK)
+	before := c.widget("a")
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
-	record := f.path(".annex/records/shop.example.com/widgets/default/a.record")
-	content := f.read(record)
-	f.write(record, strings.Replace(content, "small", "smell", 1))
-	_, err := annex.New(t.Context(), shop(), f.options())
-	if err == nil || !strings.Contains(err.Error(), record) || !strings.Contains(err.Error(), "damaged") {
-		t.Errorf("got %v", err)
+	f.remove(f.path(".annex/state"))
+	c, stop = f.serveUntil()
+	if after := c.widget("a"); after.UID != before.UID || after.Status.Phase != "Fine" || after.ResourceVersion != before.ResourceVersion {
+		t.Errorf("it was %v and is %v", before, after)
 	}
-	f.write(record, content)
-	f.serve().widget("a")
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	var parts []string
+	for _, pattern := range []string{"journal", "journal/*.sst"} {
+		found, err := filepath.Glob(f.path(".annex/" + pattern))
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: %v, %v", pattern, found, err)
+		}
+		parts = append(parts, found...)
+	}
+	for _, path := range parts {
+		aside := f.path(".aside")
+		if err := os.Rename(path, aside); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := annex.New(t.Context(), shop(), f.options()); err == nil || !strings.Contains(err.Error(), f.root) {
+			t.Errorf("without %s: got %v", path, err)
+		}
+		if err := os.RemoveAll(path); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(aside, path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c = f.serve()
+	if after := c.widget("a"); after.UID != before.UID {
+		t.Errorf("it was %v and is %v", before, after)
+	}
+}
+
+func TestTheHistoryOfFilesOutlivesARestart(t *testing.T) {
+	t.Parallel()
+	f := newTree(t)
+	c, stop := f.serveUntil()
+	begin := c.get(widgetsPath).str("metadata", "resourceVersion")
+	c.create("a", spec(fields{"size": "small"}))
+	c.patch(mergePatch, widgetsPath+"/a", spec(fields{"size": "large"})).want(http.StatusOK)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	c = f.serve()
+	c.watch(widgetsPath+"?watch=1&resourceVersion="+begin).want("ADDED a", "MODIFIED a")
 }
 
 func TestTheDirectoryOfFilesHasOneServer(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/annextest"
 	"github.com/annexapi/annex/internal/maintenance"
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 const leaseResource = "leases.zoo.example.com"
@@ -141,11 +142,11 @@ func TestBadMediaTypesOfStoredObjects(t *testing.T) {
 	data, to := t.TempDir(), t.TempDir()
 	serveZoo(t, "serve", zoo(), annex.Options{DataDir: data}, func(c *client) { c.createLease("a") })
 	mustZoo(t, "storage", "migrate", "--from", "embedded", "--data-dir", data, "--to", "files", "--to-data-dir", to)
-	content, err := os.ReadFile(filepath.Join(to, "objects/zoo.example.com/leases/default/a.yaml"))
-	if err != nil || !strings.Contains(string(content), "holderIdentity: me") {
-		t.Errorf("%v %s", err, content)
-	}
 	serveZoo(t, "serve files", zoo(), annex.Options{DataDir: to, Storage: annex.Files}, func(c *client) {
+		testwait.Until(t, "the object has its file", func() bool {
+			content, err := os.ReadFile(filepath.Join(to, "objects/zoo.example.com/leases/default/a.yaml"))
+			return err == nil && strings.Contains(string(content), "holderIdentity: me")
+		})
 		if got := c.get(leasesPath + "/a").want(200); got.str("spec", "holderIdentity") != "me" {
 			t.Errorf("got %s", got.raw)
 		}

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,9 +28,8 @@ type Edit struct {
 	// Document is the whole object, in JSON and in any served version. Nil deletes
 	// the object.
 	Document []byte
-	// Accept returns the context for the writes of the edit, given the bytes that
-	// would be stored if the document were taken as it is.
-	Accept func(ctx context.Context, says []byte) context.Context
+	// Onto returns the document to write over an object, given what is stored of that.
+	Onto func(stored []byte) []byte
 }
 
 // ErrMistaken marks the error of an edit that is wrong in itself. Any other one may
@@ -101,17 +101,17 @@ func EditorOf(editors []*Editor, document []byte) *Editor {
 	return editors[0]
 }
 
-// Do carries an edit out. It writes nothing, and returns nil, if the object is like
-// that already.
-func (e *Editor) Do(ctx context.Context, edit Edit) error {
+// Do carries an edit out; it writes nothing if the object is like that already. It
+// returns what would be stored if the document were taken as it is, nil if it deletes.
+func (e *Editor) Do(ctx context.Context, edit Edit) (says []byte, err error) {
 	ctx = withEdit(request.WithNamespace(ctx, edit.Namespace))
 	ctx = request.WithUser(ctx, &user.DefaultInfo{Name: "system:files"})
 	if edit.Document == nil {
-		return e.delete(ctx, edit)
+		return nil, e.delete(ctx, edit)
 	}
 	obj, version, err := e.decode(edit.Document)
 	if err != nil {
-		return mistakenError{err}
+		return nil, mistakenError{err}
 	}
 	ctx = request.WithRequestInfo(ctx, &request.RequestInfo{
 		IsResourceRequest: true,
@@ -121,36 +121,34 @@ func (e *Editor) Do(ctx context.Context, edit Edit) error {
 		Namespace:         edit.Namespace,
 		Name:              edit.Name,
 	})
-	says, err := runtime.Encode(e.Stored, obj.DeepCopyObject())
-	if err != nil {
-		return mistakenError{err}
+	if says, err = runtime.Encode(e.Stored, obj.DeepCopyObject()); err != nil {
+		return nil, mistakenError{err}
 	}
-	err = e.write(edit.Accept(ctx, says), ctx, edit, obj)
+	err = e.write(ctx, edit, obj)
 	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) {
-		return mistakenError{errors.New(strings.TrimPrefix(err.Error(), e.Kind+"."))}
+		return nil, mistakenError{errors.New(strings.TrimPrefix(err.Error(), e.Kind+"."))}
 	}
-	return err
+	return says, err
 }
 
-// write updates the object or, if there is none, creates it. The namespace, if that
-// has to be made, is made in a context without the edit.
-func (e *Editor) write(ctx, plain context.Context, edit Edit, obj runtime.Object) error {
+// write updates the object or, if there is none, creates it.
+func (e *Editor) write(ctx context.Context, edit Edit, obj runtime.Object) error {
 	_, err := e.Storage.Get(ctx, edit.Name, &metav1.GetOptions{})
 	if err == nil {
-		_, _, err = e.Storage.Update(ctx, edit.Name, replacement{obj}, rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
+		_, _, err = e.Storage.Update(ctx, edit.Name, replacement{e, edit, obj}, rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
 		return err
 	}
 	if !apierrors.IsNotFound(err) {
 		return err
 	}
 	if e.CheckNamespace != nil && edit.Namespace != "" {
-		if err := e.CheckNamespace(plain, edit.Namespace); err != nil {
+		if err := e.CheckNamespace(ctx, edit.Namespace); err != nil {
 			return err
 		}
 	}
 	_, err = e.Storage.Create(ctx, obj.DeepCopyObject(), rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
 	if apierrors.IsNotFound(err) && e.EnsureNamespace != nil {
-		if err := e.EnsureNamespace(plain, edit.Namespace); err != nil {
+		if err := e.EnsureNamespace(ctx, edit.Namespace); err != nil {
 			return fmt.Errorf("namespace %s: %w", edit.Namespace, err)
 		}
 		_, err = e.Storage.Create(ctx, obj.DeepCopyObject(), rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
@@ -162,7 +160,7 @@ func (e *Editor) delete(ctx context.Context, edit Edit) error {
 	if e.Keep != nil && e.Keep(edit.Name) {
 		return nil
 	}
-	_, _, err := e.Storage.Delete(edit.Accept(ctx, nil), edit.Name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{})
+	_, _, err := e.Storage.Delete(ctx, edit.Name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -218,14 +216,21 @@ func (e *Editor) kindOf(document []byte) (schema.GroupVersionKind, error) {
 
 // replacement makes an object what a document says, and leaves to it what the API
 // keeps.
-type replacement struct{ document runtime.Object }
+type replacement struct {
+	editor   *Editor
+	edit     Edit
+	document runtime.Object
+}
 
 var _ rest.UpdatedObjectInfo = replacement{}
 
 func (r replacement) Preconditions() *metav1.Preconditions { return nil }
 
 func (r replacement) UpdatedObject(_ context.Context, old runtime.Object) (runtime.Object, error) {
-	obj := r.document.DeepCopyObject()
+	obj, err := r.onto(old)
+	if err != nil {
+		return nil, err
+	}
 	m, before := accessor(obj), accessor(old)
 	m.SetUID(before.GetUID())
 	m.SetResourceVersion(before.GetResourceVersion())
@@ -236,5 +241,22 @@ func (r replacement) UpdatedObject(_ context.Context, old runtime.Object) (runti
 	m.SetDeletionTimestamp(before.GetDeletionTimestamp())
 	m.SetDeletionGracePeriodSeconds(before.GetDeletionGracePeriodSeconds())
 	m.SetManagedFields(before.GetManagedFields())
+	return obj, nil
+}
+
+// onto is the document as it is to be written over an object.
+func (r replacement) onto(old runtime.Object) (runtime.Object, error) {
+	stored, err := runtime.Encode(r.editor.Stored, old.DeepCopyObject())
+	if err != nil {
+		return nil, err
+	}
+	document := r.edit.Onto(stored)
+	if bytes.Equal(document, r.edit.Document) {
+		return r.document.DeepCopyObject(), nil
+	}
+	obj, _, err := r.editor.decode(document)
+	if err != nil {
+		return nil, mistakenError{err}
+	}
 	return obj, nil
 }

@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -52,70 +51,3 @@ func lockDir(dir string) (io.Closer, error) {
 	}
 	return lock, err
 }
-
-// rooted is a journal that accepts no more records once its directory has been
-// removed or replaced: they would go to files that nobody finds again.
-//
-// It recovers if that journal does.
-type rooted struct {
-	journal.Journal
-	dir  string
-	info fs.FileInfo
-}
-
-// root returns j, the open journal in dir, as a rooted one. It owns j.
-func root(j journal.Journal, dir string) (journal.Journal, error) {
-	info, err := os.Stat(dir)
-	if err != nil {
-		return nil, errors.Join(err, j.Close())
-	}
-	return &rooted{j, dir, info}, nil
-}
-
-func (r *rooted) Err() error {
-	if err := r.Journal.Err(); err != nil {
-		return err
-	}
-	if info, err := os.Stat(r.dir); err != nil || !os.SameFile(info, r.info) {
-		return fmt.Errorf("%s %w", r.dir, errRemoved)
-	}
-	return nil
-}
-
-// Recover implements journal.Recoverer.
-func (r *rooted) Recover() (journal.Journal, error) {
-	failed, ok := r.Journal.(journal.Recoverer)
-	if !ok {
-		return nil, r.Journal.Err()
-	}
-	if err := r.Err(); errors.Is(err, errRemoved) {
-		return nil, journal.Transient(err)
-	}
-	recovered, err := failed.Recover()
-	if err != nil {
-		return nil, err
-	}
-	if recovered == r.Journal {
-		return r, nil
-	}
-	return &rooted{recovered, r.dir, r.info}, nil
-}
-
-// DiskUsage is that of the journal, if it knows.
-func (r *rooted) DiskUsage() uint64 {
-	if sized, ok := r.Journal.(interface{ DiskUsage() uint64 }); ok {
-		return sized.DiskUsage()
-	}
-	return 0
-}
-
-// Permit implements journal.Guarded for a journal that does, and permits everything
-// to others.
-func (r *rooted) Permit(ctx context.Context, record journal.Record) error {
-	if guarded, ok := r.Journal.(journal.Guarded); ok {
-		return guarded.Permit(ctx, record)
-	}
-	return nil
-}
-
-var errRemoved = errors.New("was removed while the server was using it")

@@ -42,7 +42,7 @@ func (o *Options) openStorage(ctx context.Context, name string, layout []files.R
 		return nil, err
 	}
 	core, err := mvcc.Open(ctx, j, o.core())
-	return &Storage{Name: name, Backend: core, files: j.(*rooted).Journal.(*files.Journal)}, err
+	return &Storage{Name: name, Backend: core, files: j.(*files.Journal)}, err
 }
 
 // filesLayout says where the files of resources are.
@@ -126,7 +126,7 @@ func (s *Server) runFiles(ctx context.Context) error {
 		return nil
 	}
 	editors := s.editors()
-	return storage.files.Run(ctx, func(ctx context.Context, p *files.Proposal) error {
+	decide := func(ctx context.Context, p *files.Proposal) ([]byte, error) {
 		for prefix, all := range editors {
 			rest, ok := strings.CutPrefix(p.Key, prefix+"/")
 			if !ok {
@@ -136,14 +136,15 @@ func (s *Server) runFiles(ctx context.Context) error {
 			if !namespaced {
 				namespace, name = "", namespace
 			}
-			err := registry.EditorOf(all, p.Document).Do(ctx, registry.Edit{Namespace: namespace, Name: name, Document: p.Document, Accept: p.Accept})
+			says, err := registry.EditorOf(all, p.Document).Do(ctx, registry.Edit{Namespace: namespace, Name: name, Document: p.Document, Onto: p.Onto})
 			if errors.Is(err, registry.ErrMistaken) {
-				return files.Broken(err)
+				return nil, files.Broken(err)
 			}
-			return err
+			return says, err
 		}
-		return fmt.Errorf("no kind has the key %s", p.Key)
-	})
+		return nil, fmt.Errorf("no kind has the key %s", p.Key)
+	}
+	return storage.files.Run(ctx, files.Hooks{Decide: decide})
 }
 
 // awaitFiles returns when the files have been looked at once, so that what was done
@@ -161,8 +162,9 @@ func (s *Server) awaitFiles(ctx context.Context) error {
 	}
 }
 
-// filesCheck shows at /readyz?verbose that files are not served. The server is
-// ready all the same: what was served before still is.
+// filesCheck shows at /readyz?verbose that files are not served, or cannot be written.
+// The server is ready all the same: what was served before still is, and what was
+// written is in the journal.
 type filesCheck struct {
 	files *files.Journal
 }
@@ -174,10 +176,14 @@ const filesCheckName = "files"
 func (c filesCheck) GroupName() string { return filesCheckName }
 
 func (c filesCheck) Name() string {
+	name := filesCheckName
 	if len(c.files.Problems()) > 0 {
-		return filesCheckName + " (some are not served, the log names them)"
+		name += " (some are not served, the log names them)"
 	}
-	return filesCheckName
+	if len(c.files.Overdue()) > 0 {
+		name += " (some cannot be written, the log says why)"
+	}
+	return name
 }
 
 func (c filesCheck) Check(*http.Request) error { return nil }
@@ -193,24 +199,32 @@ func (s *Server) filesChecks() []healthz.HealthChecker {
 // filesMetrics are the figures of the files.
 type filesMetrics struct{ files *files.Journal }
 
-var brokenFiles = prometheus.NewDesc("annex_storage_broken_files",
-	"Files in the tree of the storage files that are not served; the log names them.", nil, nil)
+var (
+	brokenFiles = prometheus.NewDesc("annex_storage_broken_files",
+		"Files in the tree of the storage files that are not served; the log names them.", nil, nil)
+	overdueFiles = prometheus.NewDesc("annex_storage_overdue_files",
+		"Files in the tree of the storage files that could not be written yet; the log says why.", nil, nil)
+)
 
-func (m filesMetrics) Describe(out chan<- *prometheus.Desc) { out <- brokenFiles }
+func (m filesMetrics) Describe(out chan<- *prometheus.Desc) {
+	out <- brokenFiles
+	out <- overdueFiles
+}
 
 func (m filesMetrics) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(brokenFiles, prometheus.GaugeValue, float64(len(m.files.Problems())))
+	out <- prometheus.MustNewConstMetric(overdueFiles, prometheus.GaugeValue, float64(len(m.files.Overdue())))
 }
 
-// logBinary says which kinds people cannot read in their files.
-func (s *Server) logBinary(ctx context.Context) {
+// logHidden says which kinds have no files.
+func (s *Server) logHidden(ctx context.Context) {
 	storage := s.storages.files()
 	if storage == nil {
 		return
 	}
 	for _, r := range storage.Resources {
 		if key := s.encryption.Key(r); key.Provider != "" && key.Provider != "identity" {
-			klog.FromContext(ctx).Error(nil, "Encrypted objects are in files that only the server can read", "resource", r, "files", "*.bin")
+			klog.FromContext(ctx).Error(nil, "Encrypted objects have no files", "resource", r)
 		}
 	}
 }

@@ -237,14 +237,7 @@ func (o *Options) journal(logger klog.Logger, name string, layout []files.Resour
 	if err := maintenance.FinishRestore(dir); err != nil {
 		return nil, err
 	}
-	j, err := o.openJournal(logger, name, dir, layout)
-	if err != nil {
-		return nil, err
-	}
-	if name == "files" {
-		return root(j, dir)
-	}
-	return j, nil
+	return o.openJournal(logger, name, dir, layout)
 }
 
 // dir is the directory of a storage that has one.

@@ -331,7 +331,7 @@ func (c *copier) intoDirectory(ctx context.Context, source maintenance.Source, n
 // lastRevision reads the newest revision of a storage in a directory.
 func lastRevision(ctx context.Context, name, dir string) (uint64, error) {
 	if name == "files" {
-		return files.LastRevision(dir)
+		return files.LastRevision(ctx, dir)
 	}
 	return embedded.LastRevision(ctx, dir)
 }

@@ -143,7 +143,7 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 		return err
 	}
 	s.machinery = machinery
-	s.logBinary(ctx)
+	s.logHidden(ctx)
 	s.loopback = loopback.New()
 	s.onClose(s.loopback.Close)
 	s.informers = informer.NewSet(s.loopback.Config(), machinery.Codecs)
@@ -455,6 +455,12 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	var running sync.WaitGroup
 	s.startBackground(background, &running)
 	s.startControllers(controllers, &running, cancel)
+	running.Go(func() {
+		// Files follow to the last request.
+		if err := s.runFiles(background); err != nil {
+			cancel(err)
+		}
+	})
 	s.loopback.Serve(s.upstream.Handler)
 	s.upstream.Start(background)
 	stop, err := s.serve()
@@ -543,7 +549,6 @@ func (s *Server) startControllers(ctx context.Context, running *sync.WaitGroup, 
 		}
 	}
 	must(s.informers.Run)
-	must(s.runFiles)
 	must(s.runSelfCertify)
 	if s.namespaces == nil {
 		return

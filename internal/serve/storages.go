@@ -78,7 +78,7 @@ func (s *Storage) health() error {
 		return nil
 	case s.Name == "etcd":
 		return errors.New("etcd does not answer as it should: the server's log says why")
-	case errors.Is(err, errRemoved), errors.Is(err, journal.ErrDirectoryGone):
+	case errors.Is(err, journal.ErrDirectoryGone):
 		return errors.New("read-only, its directory was removed: put it back")
 	case errors.Is(err, journal.ErrLockLost):
 		return errors.New("read-only, its lock file was removed and another server may be using its directory: stop all of them and start one")

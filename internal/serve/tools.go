@@ -226,7 +226,7 @@ func (o *Options) existing(name string) (string, error) {
 func scanner(name, dir string) maintenance.Records {
 	return func(ctx context.Context, yield func(journal.Record) error, damaged func(*journal.Damage)) (uint64, error) {
 		if name == "files" {
-			return files.Scan(ctx, dir, yield, damaged)
+			return files.Scan(ctx, dir, embedded.Options{Logger: slog.New(slog.DiscardHandler)}, yield, damaged)
 		}
 		return embedded.Scan(ctx, dir, embedded.Options{Logger: slog.New(slog.DiscardHandler)}, yield, damaged)
 	}

@@ -1,7 +1,6 @@
 package files_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -21,13 +20,16 @@ func podOf(i uint64) journal.Record {
 	}
 }
 
-// BenchmarkCreate is durable creates of objects of 1 KB, each with its two files, on
+// BenchmarkCreate is durable creates of objects of 1 KB, with the files that follow, on
 // the disk of the test's directory.
 func BenchmarkCreate(b *testing.B) {
 	for _, writers := range []int{1, 16, 64} {
 		b.Run(fmt.Sprintf("writers=%d", writers), func(b *testing.B) {
 			j := openNew(b)
 			defer j.Close()
+			if _, err := j.Replay(b.Context(), func(journal.Record) error { return nil }); err != nil {
+				b.Fatal(err)
+			}
 			var mu sync.Mutex
 			var next uint64
 			create := func() (func() error, error) {
@@ -66,49 +68,55 @@ func BenchmarkCreate(b *testing.B) {
 func BenchmarkOpen(b *testing.B) {
 	const objects = 10_000
 	dir := b.TempDir()
-	j, err := openAt(b, dir)
-	if err != nil {
+	f := follow(b, must(files.Open(dir, files.Options{Resources: layout})))
+	if _, err := f.Replay(b.Context(), func(journal.Record) error { return nil }); err != nil {
 		b.Fatal(err)
 	}
 	var wait func() error
+	var waits []func() error
 	for i := range uint64(objects) {
-		if wait, err = j.Append(podOf(i)); err != nil {
+		var err error
+		if wait, err = f.Append(podOf(i)); err != nil {
+			b.Fatal(err)
+		}
+		waits = append(waits, wait)
+	}
+	for _, wait := range waits {
+		if err := wait(); err != nil {
 			b.Fatal(err)
 		}
 	}
-	if err := wait(); err != nil {
-		b.Fatal(err)
-	}
-	if err := j.Close(); err != nil {
+	await(b, "all files are written", func() bool { return len(contentOf(b, podFile(dir, "ns9", "pod-9999"))) > 0 })
+	if err := f.Close(); err != nil {
 		b.Fatal(err)
 	}
 	for _, observed := range []bool{false, true} {
 		b.Run(fmt.Sprintf("observed=%v", observed), func(b *testing.B) {
 			for b.Loop() {
-				j, err := files.Open(dir, files.Options{Resources: layout})
-				if err != nil {
-					b.Fatal(err)
+				j := must(files.Open(dir, files.Options{Resources: layout}))
+				opened := follow(b, j)
+				replay := opened.Replay
+				if !observed {
+					replay = j.Replay
 				}
-				if _, err := j.Replay(b.Context(), func(journal.Record) error { return nil }); err != nil {
+				if _, err := replay(b.Context(), func(journal.Record) error { return nil }); err != nil {
 					b.Fatal(err)
 				}
 				if observed {
-					ctx, cancel := context.WithCancel(b.Context())
-					done := make(chan error)
-					go func() {
-						done <- j.Run(ctx, func(context.Context, *files.Proposal) error { b.Error("an edit"); return nil })
-					}()
 					<-j.Observed()
-					cancel()
-					if err := <-done; err != nil {
-						b.Fatal(err)
-					}
 				}
-				if err := j.Close(); err != nil {
+				if err := opened.Close(); err != nil {
 					b.Fatal(err)
 				}
 			}
 			b.ReportMetric(objects*float64(b.N)/b.Elapsed().Seconds(), "objects/s")
 		})
 	}
+}
+
+func must(j *files.Journal, err error) *files.Journal {
+	if err != nil {
+		panic(err)
+	}
+	return j
 }

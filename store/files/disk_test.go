@@ -52,17 +52,3 @@ func TestTheDiskMovesFilesWithoutOverwriting(t *testing.T) {
 	}
 	want("c", "second")
 }
-
-func TestNamesOfDisplacedFiles(t *testing.T) {
-	for _, suffix := range []string{yamlSuffix, binarySuffix} {
-		name := filepath.Base(displacedPath(4711, suffix))
-		if revision, got, ok := parseDisplaced(name); !ok || revision != 4711 || got != suffix {
-			t.Errorf("%s is of %d, %q, %v", name, revision, got, ok)
-		}
-	}
-	for _, name := range []string{"0.yaml", "12.record", "state", "x.displaced.yaml", "1x.displaced.yaml", "01.displaced.yaml", "1.displaced.txt", ".displaced.yaml", "1.displaced.yaml.displaced.yaml"} {
-		if _, _, ok := parseDisplaced(name); ok {
-			t.Errorf("%s is taken for a displaced file", name)
-		}
-	}
-}

@@ -12,6 +12,8 @@ import (
 
 	yamlv3 "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
+
+	"github.com/annexapi/annex/internal/yamlsize"
 )
 
 // metadataFields are what people write of an object's metadata, in their order.
@@ -111,27 +113,30 @@ func jsonObject(list []member) json.RawMessage {
 	return b.Bytes()
 }
 
-// render returns the object file for a stored value. ok is false if the value is
-// none that people can read: not an object in JSON.
-func render(value []byte, r *Resource) (content []byte, ok bool) {
-	shown, _, ok := visible(value, r.Status)
-	if !ok {
-		return nil, false
-	}
-	node, err := nodeOf(json.NewDecoder(bytes.NewReader(jsonObject(shown))))
+// encodeYAML returns the object file of what people see.
+func encodeYAML(shown []member) ([]byte, error) {
+	node, err := yamlOf(shown)
 	if err != nil {
-		return nil, false
+		return nil, err
 	}
+	return encodeNode(node)
+}
+
+func yamlOf(shown []member) (*yamlv3.Node, error) {
+	return nodeOf(json.NewDecoder(bytes.NewReader(jsonObject(shown))))
+}
+
+func encodeNode(node *yamlv3.Node) ([]byte, error) {
 	var b bytes.Buffer
 	encoder := yamlv3.NewEncoder(&b)
 	encoder.SetIndent(2)
 	if err := encoder.Encode(node); err != nil {
-		return nil, false
+		return nil, err
 	}
 	if err := encoder.Close(); err != nil {
-		return nil, false
+		return nil, err
 	}
-	return b.Bytes(), true
+	return b.Bytes(), nil
 }
 
 // nodeOf reads the next JSON value as YAML, in its order.
@@ -231,6 +236,9 @@ func parse(data []byte) ([]byte, error) {
 	}
 	if !utf8.Valid(data) {
 		return nil, errors.New("not UTF-8")
+	}
+	if tooLarge := (*yamlsize.TooLargeError)(nil); errors.As(yamlsize.Check(data, maxFile), &tooLarge) {
+		return nil, fmt.Errorf("larger than %d MiB when its aliases are replaced by what they stand for", maxFile>>20)
 	}
 	if err := checkDocuments(data); err != nil {
 		return nil, err

@@ -31,9 +31,7 @@ const (
 	// has that name.
 	clusterDir = "_cluster"
 
-	yamlSuffix   = ".yaml"
-	binarySuffix = ".bin"
-	recordSuffix = ".record"
+	yamlSuffix = ".yaml"
 )
 
 // place is where the object file of a key is.
@@ -131,20 +129,6 @@ func (r *Resource) holds(name string) bool {
 	return name == fileName(name)
 }
 
-// sidePath is where the record of a key is.
-func sidePath(key string) string {
-	segments := strings.Split(strings.TrimPrefix(key, "/"), "/")
-	odd := !strings.HasPrefix(key, "/") || len(segments) > 8 || slices.Contains(segments, "")
-	if odd {
-		sum := sha256.Sum256([]byte(key))
-		return path.Join(private, "records", "_other", hex.EncodeToString(sum[:])+recordSuffix)
-	}
-	for i, s := range segments {
-		segments[i] = fileName(s)
-	}
-	return path.Join(private, "records", path.Join(segments...)+recordSuffix)
-}
-
 // Windows does not tell these from devices, whatever follows the first dot.
 var devices = []string{"con", "prn", "aux", "nul"}
 
@@ -159,7 +143,7 @@ func fileName(name string) string {
 	stem, _, _ := strings.Cut(name, ".")
 	device := slices.Contains(devices, stem) ||
 		len(stem) == 4 && (strings.HasPrefix(stem, "com") || strings.HasPrefix(stem, "lpt")) && stem[3] >= '0' && stem[3] <= '9'
-	suffixed := strings.HasSuffix(name, recordSuffix)
+	suffixed := strings.HasSuffix(name, recordSuffix) // the first format told records from directories by it
 	var b strings.Builder
 	for i := range len(name) {
 		c := name[i]

@@ -3,6 +3,7 @@ package files_test
 import (
 	"testing"
 
+	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/files"
 	"github.com/annexapi/annex/store/journal"
 	"github.com/annexapi/annex/store/storetest"
@@ -15,11 +16,20 @@ var layout = []files.Resource{
 }
 
 func openAt(_ testing.TB, dir string) (journal.Journal, error) {
-	return files.Open(dir, files.Options{Resources: layout})
+	return files.Open(dir, files.Options{Resources: layout, Embedded: embedded.Options{MemTableSize: 1 << 20}})
+}
+
+// openFollowed opens a tree whose files are written while it is used.
+func openFollowed(t testing.TB, dir string) (journal.Journal, error) {
+	j, err := openAt(t, dir)
+	if err != nil {
+		return nil, err
+	}
+	return follow(t, j.(*files.Journal)), nil
 }
 
 func openNew(t testing.TB) journal.Journal {
-	j, err := openAt(t, t.TempDir())
+	j, err := openFollowed(t, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,22 +40,24 @@ func TestStorage(t *testing.T) {
 	storetest.RunStorage(t, "files", storetest.AboveJournal(openNew))
 }
 
-var traits = storetest.JournalTraits{
-	NoHistory: "superseded records are kept in memory only, and clients list again after a restart",
+func TestEncryptedStorage(t *testing.T) {
+	storetest.RunStorageWith(t, "files with aesgcm",
+		storetest.Encrypted(storetest.AboveJournal(openNew), storetest.Ciphers(t)["aesgcm"]), storetest.Traits{NotRun: storetest.WithoutSizes})
 }
 
-func TestJournal(t *testing.T) { storetest.RunJournalWith(t, openAt, true, traits) }
+func TestJournal(t *testing.T) { storetest.RunJournal(t, openFollowed, true) }
 
-func TestRestart(t *testing.T) { storetest.RunRestartWith(t, "files", openAt, traits) }
+func TestRestart(t *testing.T) { storetest.RunRestart(t, openFollowed) }
 
-func TestAKilledProcessLosesNothing(t *testing.T) { storetest.RunCrashWith(t, "files", openAt, traits) }
+func TestAKilledProcessLosesNothing(t *testing.T) { storetest.RunCrash(t, "files", openFollowed) }
 
-// Histories with crashes need the events of what happened just before: these are gone
-// with the history, so those are not checked here. TestAKilledProcessLosesNothing and
-// TestAPowerCutLosesNothingAcknowledged are about crashes.
 func TestLinearizable(t *testing.T) {
 	storetest.RunLinearizable(t, "files", storetest.Subject{
 		Histories: 20,
-		Start:     storetest.StartAboveJournal(func() (journal.Journal, error) { return openAt(t, t.TempDir()) }),
+		Start:     storetest.StartAboveJournal(func() (journal.Journal, error) { return openFollowed(t, t.TempDir()) }),
 	})
+}
+
+func TestLinearizableWhenKilled(t *testing.T) {
+	storetest.RunLinearizableKilled(t, "files, kills", openFollowed)
 }

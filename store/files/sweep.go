@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"path"
-	"strings"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -65,7 +64,7 @@ func (j *Journal) sweep(ctx context.Context, notifier *fsnotify.Watcher) sweep {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, e := range j.entries {
-		if name := e.path(); name != "" && !s.seen[name] {
+		if name := e.name(); e.known.file != (digest{}) && !s.seen[name] {
 			s.found[name] = true
 		}
 	}
@@ -163,6 +162,6 @@ func (j *Journal) looksKnown(name string, item fs.DirEntry) bool {
 	if p := j.problems[name]; p != nil {
 		return p.final && s.same(p.stamp)
 	}
-	e := j.stems[strings.TrimSuffix(stemOf(name), "/")]
-	return e != nil && e.path() == name && e.settled && (s.same(e.stamp) || j.queued[e.key] > 0)
+	e := j.entryAt(name)
+	return e != nil && e.stamp != (stamp{}) && s.same(e.stamp)
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
-	"github.com/annexapi/annex/store/journal"
+	"github.com/annexapi/annex/store/embedded"
 )
 
 const (
@@ -22,14 +22,8 @@ const (
 	// if it seems to be gone or broken, since it first seemed so.
 	quiet    = 50 * time.Millisecond
 	patience = 300 * time.Millisecond
-	// A proposal that could not be carried out is made again after so long, and then
-	// after twice as long each time.
-	firstRetry = 200 * time.Millisecond
-	lastRetry  = 10 * time.Second
-	// One that only came too early is made again at once so many times, and then
-	// after quiet, and twice as long each time.
-	eagerRetries  = 3
-	lastBusyRetry = time.Second
+	// Files are looked at in steps of so long, all that are due at once.
+	step = 10 * time.Millisecond
 	// Without anybody to tell of changes, the tree is looked through so often.
 	blindRescan = 500 * time.Millisecond
 
@@ -57,6 +51,10 @@ func (j *Journal) Problems() []Problem {
 	for name, p := range j.problems {
 		list = append(list, Problem{j.path(name), p.reason})
 	}
+	return sorted(list)
+}
+
+func sorted(list []Problem) []Problem {
 	slices.SortFunc(list, func(a, b Problem) int { return strings.Compare(a.Path, b.Path) })
 	return list
 }
@@ -65,26 +63,50 @@ func (j *Journal) Problems() []Problem {
 // differed.
 func (j *Journal) Observed() <-chan struct{} { return j.observed }
 
-// look asks Run to look at a file. If there are too many to name, it looks at all.
-func (j *Journal) look(name string) {
-	select {
-	case j.edited <- name:
-	default:
-	}
+// Hooks are what a tree needs of the server of its objects.
+type Hooks struct {
+	// Decide carries a proposal out, or says why not: an error that matches ErrBroken
+	// stands until the file changes; after any other one the proposal is made again. It
+	// returns what would be stored if the document were taken as it is, with defaults
+	// filled in; nil if that is not known. The file stays as it is if the object says
+	// the same. Decide is called from several goroutines, for one key at a time.
+	Decide func(ctx context.Context, p *Proposal) (says []byte, err error)
+	// JSON returns a stored value as JSON. An error means that it is not for people to
+	// see: the object has no file. Nil takes values as they are; those that are not JSON
+	// have no file then.
+	JSON func(value []byte) ([]byte, error)
 }
 
-// Run watches the tree until the context ends, and has every edit decided upon. It
-// calls decide from several goroutines, for one key at a time, and waits for them
-// before it returns. It is called once, before Close.
-func (j *Journal) Run(ctx context.Context, decide Decide) error {
+func (h Hooks) toJSON(value []byte) ([]byte, error) {
+	if h.JSON == nil {
+		return value, nil
+	}
+	return h.JSON(value)
+}
+
+// Run writes object files and watches the tree until the context ends; then it writes
+// what is left, for at most a few seconds. It is called once, after Replay and before
+// Close.
+func (j *Journal) Run(ctx context.Context, hooks Hooks) error {
+	if !j.replayed.Load() {
+		return fmt.Errorf("watch files %s: the records have not been replayed", j.root)
+	}
 	w := &watcher{
 		journal: j,
-		decide:  decide,
+		hooks:   hooks,
 		looks:   map[string]*look{},
 		busy:    map[string]*look{},
 		results: make(chan result),
 		swept:   make(chan sweep, 1),
+		pending: map[*entry]time.Time{},
 	}
+	j.mu.Lock()
+	for _, e := range j.entries {
+		if e.known.revision != e.newest || e.known.next != (digest{}) || !e.exists() {
+			j.soil(e)
+		}
+	}
+	j.mu.Unlock()
 	for i := range j.layout.resources {
 		r := &j.layout.resources[i]
 		dir := r.Dir
@@ -92,8 +114,8 @@ func (j *Journal) Run(ctx context.Context, decide Decide) error {
 			dir = r.dirOf("")
 		}
 		// People should find where to write.
-		if err := j.do(func() error { return j.offer(dir) }); err != nil {
-			return fmt.Errorf("watch files %s: %w", j.root, err)
+		if err := j.mkdir(dir); err != nil && !obstructed(err) {
+			j.logger.Warn("files: a directory cannot be made", "dir", j.path(dir), "err", err)
 		}
 	}
 	var events chan fsnotify.Event
@@ -111,25 +133,25 @@ func (j *Journal) Run(ctx context.Context, decide Decide) error {
 	return nil
 }
 
-// offer makes a directory, unless people have put something else there.
-func (j *Journal) offer(dir string) error {
-	if err := j.mkdir(dir); err != nil && !obstructed(err) {
-		return err
-	}
-	return nil
-}
-
 // watcher is the state of Run, which is one goroutine's.
 type watcher struct {
 	journal  *Journal
-	decide   Decide
+	hooks    Hooks
 	notifier *fsnotify.Watcher // nil if changes cannot be watched
 
-	looks   map[string]*look // files to look at
-	busy    map[string]*look // files whose proposal is being decided on
-	waiting []*Proposal
-	results chan result
-	swept   chan sweep
+	pending   map[*entry]time.Time // files to write, and when
+	projectAt time.Time            // zero if there is none
+	pause     time.Time            // no file is written before
+	failures  int                  // projections that came to nothing, in a row
+	unsaved   []embedded.Note
+	saveAt    time.Time // zero if there is nothing to save
+
+	looks    map[string]*look // files to look at
+	lookNext time.Time        // when the first is due
+	busy     map[string]*look // files whose proposal is being decided on
+	waiting  []*Proposal
+	results  chan result
+	swept    chan sweep
 
 	sweeping bool
 	first    bool // the first sweep has been taken in
@@ -146,12 +168,12 @@ type look struct {
 	since time.Time
 	// tries counts proposals that came to nothing.
 	tries   int
-	busy    int // those among them that only came too early, in a row
 	initial bool
 }
 
 type result struct {
 	proposal *Proposal
+	says     []byte
 	err      error
 }
 
@@ -165,7 +187,7 @@ func (w *watcher) run(ctx context.Context, events <-chan fsnotify.Event, failure
 			w.startSweep(ctx)
 		}
 		if ctx.Err() == nil {
-			w.lookAt(ctx, now)
+			w.work(ctx, now)
 		}
 		timer.Reset(w.untilNext(time.Now(), nextSweep))
 		select {
@@ -180,11 +202,8 @@ func (w *watcher) run(ctx context.Context, events <-chan fsnotify.Event, failure
 				w.journal.logger.Warn("files: changes may have been missed, looking at all files", "dir", w.journal.root, "err", err)
 			}
 			nextSweep = time.Now()
-		case name := <-w.journal.edited:
-			w.lookSoon(name, 0)
-			if len(w.journal.edited) >= cap(w.journal.edited)-1 {
-				nextSweep = time.Now()
-			}
+		case <-w.journal.wake:
+			w.projectSoon()
 		case r := <-w.results:
 			w.take(ctx, r)
 		case s := <-w.swept:
@@ -199,7 +218,20 @@ func (w *watcher) run(ctx context.Context, events <-chan fsnotify.Event, failure
 	}
 }
 
-// end waits for the decisions in progress.
+// work does what is due.
+func (w *watcher) work(ctx context.Context, now time.Time) {
+	if !w.lookNext.IsZero() && !w.lookNext.After(now) {
+		w.lookAt(ctx, now)
+	}
+	if !w.projectAt.IsZero() && !w.projectAt.After(now) {
+		w.project(now)
+	}
+	if !w.saveAt.IsZero() && !w.saveAt.After(now) {
+		w.save()
+	}
+}
+
+// end waits for the decisions in progress, and writes what they have made.
 func (w *watcher) end() {
 	for _, p := range w.waiting {
 		delete(w.busy, p.name)
@@ -208,10 +240,14 @@ func (w *watcher) end() {
 	for len(w.busy) > 0 {
 		r := <-w.results
 		delete(w.busy, r.proposal.name)
+		if r.err == nil {
+			w.accept(r.proposal, r.says)
+		}
 	}
 	if w.sweeping {
 		<-w.swept
 	}
+	w.flush()
 }
 
 // untilNext is how long there is nothing to do.
@@ -220,9 +256,9 @@ func (w *watcher) untilNext(now, nextSweep time.Time) time.Duration {
 	if w.sweeping {
 		next = now.Add(time.Hour)
 	}
-	for _, l := range w.looks {
-		if l.at.Before(next) {
-			next = l.at
+	for _, at := range []time.Time{w.lookNext, w.projectAt, w.saveAt} {
+		if !at.IsZero() && at.Before(next) {
+			next = at
 		}
 	}
 	return max(next.Sub(now), 0)
@@ -266,8 +302,8 @@ func (j *Journal) below(dir string) []string {
 	defer j.mu.Unlock()
 	var names []string
 	for stem, e := range j.stems {
-		if within(stem, dir) && e.path() != "" {
-			names = append(names, e.path())
+		if within(stem, dir) && e.known.file != (digest{}) {
+			names = append(names, e.name())
 		}
 	}
 	return names
@@ -277,7 +313,7 @@ func (j *Journal) below(dir string) []string {
 func (j *Journal) doubt(name string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if e := j.stems[stemOf(name)]; e != nil && e.path() == name {
+	if e := j.entryAt(name); e != nil {
 		e.stamp = stamp{}
 	}
 	if p := j.problems[name]; p != nil {
@@ -285,8 +321,12 @@ func (j *Journal) doubt(name string) {
 	}
 }
 
-func stemOf(name string) string {
-	return strings.TrimSuffix(strings.TrimSuffix(name, yamlSuffix), binarySuffix)
+// entryAt returns the entry of an object file, nil if there is none. It needs mu.
+func (j *Journal) entryAt(name string) *entry {
+	if stem, ok := strings.CutSuffix(name, yamlSuffix); ok {
+		return j.stems[stem]
+	}
+	return nil
 }
 
 // isDir reports whether objects' files can be below this.
@@ -311,36 +351,50 @@ func (w *watcher) lookSoon(name string, after time.Duration) *look {
 		l = &look{}
 		w.looks[name] = l
 	}
-	l.at = time.Now().Add(after)
+	l.at = time.Now()
+	if after > 0 {
+		l.at = l.at.Add(after).Truncate(step).Add(step)
+	}
+	if w.lookNext.IsZero() || l.at.Before(w.lookNext) {
+		w.lookNext = l.at
+	}
 	return l
 }
 
 // lookAt looks at all files whose time has come.
 func (w *watcher) lookAt(ctx context.Context, now time.Time) {
+	w.lookNext = time.Time{}
 	for name, l := range w.looks {
 		if ctx.Err() != nil {
 			return
 		}
-		if l.at.After(now) || w.busy[name] != nil {
-			if w.busy[name] != nil {
-				l.at = now.Add(quiet)
-			}
-			continue
-		}
-		p, wait := w.journal.examine(name, l)
 		switch {
-		case wait > 0:
-			l.at = time.Now().Add(wait)
-		case p != nil:
-			delete(w.looks, name)
-			w.busy[name] = l
-			w.waiting = append(w.waiting, p)
+		case l.at.After(now):
+		case w.busy[name] != nil:
+			l.at = now.Add(quiet)
 		default:
-			delete(w.looks, name)
-			w.dealtWith(l)
+			w.lookNow(name, l)
+		}
+		if w.looks[name] == l && (w.lookNext.IsZero() || l.at.Before(w.lookNext)) {
+			w.lookNext = l.at
 		}
 	}
 	w.next(ctx)
+}
+
+func (w *watcher) lookNow(name string, l *look) {
+	p, wait := w.journal.examine(name, l)
+	switch {
+	case wait > 0:
+		l.at = time.Now().Add(wait)
+	case p != nil:
+		delete(w.looks, name)
+		w.busy[name] = l
+		w.waiting = append(w.waiting, p)
+	default:
+		delete(w.looks, name)
+		w.dealtWith(l)
+	}
 }
 
 // next starts decisions, if there are not too many under way.
@@ -348,19 +402,11 @@ func (w *watcher) next(ctx context.Context) {
 	for len(w.waiting) > 0 && len(w.busy)-len(w.waiting) < proposalLimit {
 		p := w.waiting[0]
 		w.waiting = w.waiting[1:]
-		go func() { w.results <- result{p, w.journal.propose(ctx, p, w.decide)} }()
+		go func() {
+			says, err := w.hooks.Decide(ctx, p)
+			w.results <- result{p, says, err}
+		}()
 	}
-}
-
-// propose has a proposal decided upon.
-func (j *Journal) propose(ctx context.Context, p *Proposal, decide Decide) error {
-	if err := decide(ctx, p); err != nil {
-		return err
-	}
-	if p.used.Load() {
-		return nil
-	}
-	return j.conform(p.Key, p)
 }
 
 // take takes in what has become of a proposal.
@@ -369,32 +415,80 @@ func (w *watcher) take(ctx context.Context, r result) {
 	l := w.busy[name]
 	delete(w.busy, name)
 	defer w.next(ctx)
+	if r.err == nil {
+		w.accept(r.proposal, r.says)
+		w.dealtWith(l)
+		return
+	}
 	if ctx.Err() != nil {
 		return
 	}
-	switch {
-	case r.err == nil:
-		w.journal.mended(name)
-		w.lookSoon(name, 0)
-	case errors.Is(r.err, ErrBroken):
+	if errors.Is(r.err, ErrBroken) {
 		w.journal.broken(name, problem{reason: oneLine(r.err), stamp: r.proposal.stamp, final: true})
-	case r.proposal.busy.Load():
-		// It is its turn as soon as what is being written has been.
-		after := time.Duration(0)
-		if l.busy++; l.busy > eagerRetries {
-			after = min(quiet<<min(l.busy-eagerRetries-1, 10), lastBusyRetry)
-		}
-		again := w.lookSoon(name, after)
-		again.tries, again.busy = l.tries, l.busy
-	default:
+	} else {
 		// A conflict with another write is gone the next time.
 		if l.tries++; l.tries > 2 {
 			w.journal.broken(name, problem{reason: oneLine(r.err), stamp: r.proposal.stamp})
 		}
-		again := w.lookSoon(name, min(firstRetry<<min(l.tries-1, 10), lastRetry))
+		again := w.lookSoon(name, backoff(l.tries))
 		again.tries = l.tries
 	}
+	w.projectSoon() // it waited for the decision
 	w.dealtWith(l)
+}
+
+// accept makes the file of a proposal what is known of its object, and has it compared
+// with that.
+func (w *watcher) accept(p *Proposal, says []byte) {
+	j := w.journal
+	j.mended(p.name)
+	j.mu.Lock()
+	e := j.entries[p.Key]
+	j.mu.Unlock()
+	if e == nil {
+		return // there is no object, and never was
+	}
+	now := known{file: p.hash}
+	if !p.Deleted() {
+		now.says = w.saidBy(p, says)
+		// What people cannot read is nothing that may be kept for them.
+		shown, err := j.shown(&operation{entry: e, revision: e.newest, deleted: !e.exists()}, w.hooks.toJSON)
+		now.written = err == nil && shown != nil
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if now.written {
+		w.unsaved = append(w.unsaved, embedded.Note{Name: documentNotes + e.key, Value: p.Document})
+	} else if e.known.written {
+		w.unsaved = append(w.unsaved, embedded.Note{Name: documentNotes + e.key})
+	}
+	e.known, e.stamp, e.base = now, p.stamp, nil
+	w.unsaved = append(w.unsaved, e.note(now))
+	if w.saveAt.IsZero() {
+		w.saveAt = time.Now().Add(saveDelay)
+	}
+	j.soil(e)
+}
+
+// saidBy is the hash of what the server would have written instead of a person's file;
+// zero if the two do not say the same.
+func (w *watcher) saidBy(p *Proposal, says []byte) digest {
+	if p.more || says == nil {
+		return digest{}
+	}
+	data, err := w.hooks.toJSON(says)
+	if err != nil {
+		return digest{}
+	}
+	shown, _, ok := visible(data, p.resource.Status)
+	if !ok {
+		return digest{}
+	}
+	text, err := encodeYAML(shown)
+	if err != nil {
+		return digest{}
+	}
+	return digestOf(text)
 }
 
 func (w *watcher) dealtWith(l *look) {
@@ -453,10 +547,6 @@ func (j *Journal) examine(name string, l *look) (p *Proposal, wait time.Duration
 	if !j.isHere() {
 		return nil, 0
 	}
-	if errors.Is(j.Err(), journal.ErrTransient) {
-		// What is there may be half of a commit, and nothing can be taken in now.
-		return nil, patience
-	}
 	dir := path.Dir(name)
 	r := j.layout.resourceAt(dir)
 	info, err := j.files.Stat(name)
@@ -480,36 +570,72 @@ func (j *Journal) examine(name string, l *look) (p *Proposal, wait time.Duration
 	}
 
 	j.mu.Lock()
-	e := j.stems[stemOf(name)]
-	queued := e != nil && j.queued[e.key] > 0
-	known := j.problems[name]
+	e, refused := j.entryAt(name), j.problems[name]
 	j.mu.Unlock()
-	if queued {
-		return nil, quiet // the server is writing it
-	}
-	if err == nil && known != nil && known.final && stampOf(info).same(known.stamp) {
+	if err == nil && refused != nil && refused.final && stampOf(info).same(refused.stamp) {
 		return nil, 0
 	}
-	if own := j.pathOf(e); e != nil && own != name {
-		return j.examineOther(e, name, info, err == nil, wrong)
-	}
-	verdict, err := j.compare(e, name, false)
+	verdict, err := j.compare(e, name)
 	if err != nil {
 		return wrong(stamp{}, "%v", err)
 	}
 	switch verdict {
 	case absent, asKnown:
 		j.mended(name)
-		return nil, 0
-	case behind:
-		if j.adopt(e, name) == nil {
-			_ = j.conform(e.key, nil)
+		if e != nil {
+			j.mu.Lock()
+			defer j.mu.Unlock()
+			if e.known.revision != e.newest || e.known.next != (digest{}) {
+				j.soil(e)
+			}
 		}
-		return nil, 0 // if the journal has failed, that is for Recover
+		return nil, 0
 	case removed:
 		return j.examineRemoved(e, name, seems, wrong)
 	}
-	return j.examineEdited(r, e, name, seems, wrong)
+	return j.examineEdited(r, e, name, wrong)
+}
+
+// verdict is how a file compares with what is known.
+type verdict int
+
+const (
+	absent  verdict = iota // it is not there and should not be
+	asKnown                // it is as the server, or an accepted edit, left it
+	removed                // it should be there and is not
+	edited                 // it is something else
+)
+
+// compare looks at the file of an entry, which is nil if there is none.
+func (j *Journal) compare(e *entry, name string) (verdict, error) {
+	var k known
+	var s stamp
+	if e != nil {
+		k, s = e.known, e.stamp
+	}
+	info, err := j.files.Stat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if k.file == (digest{}) {
+			return absent, nil
+		}
+		return removed, nil
+	case err != nil:
+		return edited, err
+	case s != (stamp{}) && stampOf(info).same(s):
+		return asKnown, nil
+	}
+	there, err := j.load(name)
+	if err != nil || !k.has(there.hash) {
+		return edited, err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	e.stamp = there.stamp
+	if there.hash == k.next {
+		e.known = known{revision: k.revision, file: k.next, next: k.next}
+	}
+	return asKnown, nil
 }
 
 type complaint = func(s stamp, format string, args ...any) (*Proposal, time.Duration)
@@ -524,30 +650,16 @@ func (j *Journal) examineRemoved(e *entry, name string, seems func(string) bool,
 	if seems("removed") {
 		return nil, patience
 	}
-	if strings.HasSuffix(name, binarySuffix) {
-		// That is damage, and the side file has all of it.
-		j.logger.Warn("files: this file was removed and is written again: only the server can write and remove it", "file", j.path(name))
-		if err := j.conform(e.key, &Proposal{Key: e.key, name: name, Path: j.path(name)}); err != nil {
-			return nil, 0
-		}
-		return nil, 0
-	}
 	return &Proposal{Key: e.key, Path: j.path(name), name: name}, 0
 }
 
 // examineEdited looks at a file that is new, or not as it was.
-func (j *Journal) examineEdited(r *Resource, e *entry, name string, seems func(string) bool, wrong complaint) (*Proposal, time.Duration) {
+func (j *Journal) examineEdited(r *Resource, e *entry, name string, wrong complaint) (*Proposal, time.Duration) {
 	info, err := j.files.Stat(name)
 	if err != nil {
 		return nil, quiet
 	}
-	s := stampOf(info)
-	if strings.HasSuffix(name, binarySuffix) {
-		if e == nil {
-			return wrong(s, "only the server writes files that end in %s", binarySuffix)
-		}
-		return wrong(s, "it is not as the server wrote it, and only the server can: remove it, and it is written again")
-	}
+	s, at := stampOf(info), time.Now()
 	data, err := j.read(name, maxFile)
 	switch {
 	case errors.Is(err, errTooLarge):
@@ -559,37 +671,19 @@ func (j *Journal) examineEdited(r *Resource, e *entry, name string, seems func(s
 	if err != nil {
 		return wrong(s, "%v", err)
 	}
-	key, document, err := identify(document, r, path.Base(path.Dir(name)), path.Base(stemOf(name)))
+	key, document, err := identify(document, r, path.Base(path.Dir(name)), strings.TrimSuffix(path.Base(name), yamlSuffix))
 	if err != nil {
 		return wrong(s, "%v", err)
 	}
-	p := &Proposal{Key: key, Path: j.path(name), Document: document, name: name, hash: digestOf(data), stamp: s}
+	p := &Proposal{Key: key, Path: j.path(name), Document: document, name: name, resource: r, hash: digestOf(data)}
+	if !s.racy(at) {
+		p.stamp = s
+	}
 	_, p.more, _ = visible(document, r.Status)
+	if e != nil {
+		p.base = j.base(e, e.known)
+	}
 	return p, 0
-}
-
-// examineOther looks at a file of an object that has another one.
-func (j *Journal) examineOther(e *entry, name string, info fs.FileInfo, exists bool, wrong complaint) (*Proposal, time.Duration) {
-	if !exists {
-		j.mended(name)
-		return nil, 0
-	}
-	j.mu.Lock()
-	replaced, revision := e.object.Replaces, e.revision
-	j.mu.Unlock()
-	if _, hash, err := j.hash(name); err == nil && hash == replaced {
-		// A crash left it behind when the object's file got another ending.
-		if err := j.do(func() error { return j.removeObject(name, revision, hash) }); err != nil {
-			return nil, 0
-		}
-		j.mended(name)
-		return nil, 0
-	}
-	own := j.pathOf(e)
-	if own == "" {
-		own = "no file"
-	}
-	return wrong(stampOf(info), "the object is in %s already: remove one of the two", j.path(own))
 }
 
 // isHere reports whether the root is still the directory that was opened. One that
@@ -616,7 +710,7 @@ func unfit(name string, info fs.FileInfo) string {
 		return "a symbolic link: objects are files"
 	case !info.Mode().IsRegular():
 		return "no ordinary file"
-	case strings.HasSuffix(base, binarySuffix), strings.HasSuffix(base, yamlSuffix) && base != yamlSuffix:
+	case strings.HasSuffix(base, yamlSuffix) && base != yamlSuffix:
 		return ""
 	case strings.HasSuffix(base, ".yml"), strings.HasSuffix(base, ".json"):
 		return fmt.Sprintf("files of objects end in %s: rename it", yamlSuffix)

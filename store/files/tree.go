@@ -1,0 +1,344 @@
+package files
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// What is in the place of an object file may be changed between the last look at it
+// and its replacement. So it is not overwritten, but taken out of its place into
+// tempDir, and looked at there once more: there it goes, or from there it comes back.
+
+const (
+	// A file has the first suffix while it is being written, and the second from when it
+	// is complete and about to change places.
+	unfinished = ".new"
+	swapped    = ".swap"
+	// syncLimit is how many files are written at once.
+	syncLimit = 64
+)
+
+// tempName is where the content of an object file is until it gets its place, and where
+// what it displaces is after that.
+func tempName(name, suffix string) string {
+	sum := digestOf([]byte(name))
+	return path.Join(tempDir, hex.EncodeToString(sum[:16])+suffix)
+}
+
+// errTouched says that a file is not what it was thought to be, and was left alone.
+var errTouched = errors.New("it was changed meanwhile")
+
+// install gives a complete temporary file with the hash put its place, in which there is
+// a file with the hash was, or none if that is zero. If there is anything else, the
+// error matches errTouched.
+func (j *Journal) install(temp, name string, was, put digest) error {
+	if was == (digest{}) {
+		err := j.moveNew(temp, name)
+		if errors.Is(err, fs.ErrExist) {
+			return errTouched
+		}
+		return err
+	}
+	// A name that says that the content is complete, and whose place it has.
+	swap := tempName(name, swapped)
+	if err := j.files.Rename(temp, swap); err != nil {
+		return err
+	}
+	switch err := j.files.Exchange(swap, name); {
+	case errors.Is(err, errors.ErrUnsupported):
+		return j.files.Rename(swap, name)
+	case errors.Is(err, fs.ErrNotExist):
+		return errors.Join(errTouched, j.files.Remove(swap))
+	case err != nil:
+		return err
+	}
+	if hash, err := j.hash(swap); err == nil && hash == was {
+		return j.files.Remove(swap)
+	}
+	// An edit: it goes back.
+	if err := j.files.Exchange(swap, name); err != nil {
+		return errors.Join(errTouched, j.restore(swap, name, known{file: put}))
+	}
+	if hash, err := j.hash(swap); err == nil && hash == put {
+		return errors.Join(errTouched, j.files.Remove(swap))
+	}
+	// Of two edits in a row, the first has the place again.
+	return errors.Join(errTouched, j.keepBeside(swap, name))
+}
+
+// takeAway removes a file with the hash was. If it is another one, it stays, and the
+// error matches errTouched.
+func (j *Journal) takeAway(name string, was digest) error {
+	swap := tempName(name, swapped)
+	if err := j.files.Rename(name, swap); err != nil {
+		return err
+	}
+	if hash, err := j.hash(swap); err == nil && hash == was {
+		return j.files.Remove(swap)
+	}
+	return errors.Join(errTouched, j.restore(swap, name, known{}))
+}
+
+// restore puts an edit back in its place. If there is another file by then which is
+// not as known says, it is kept beside that. A file that is as known says is no edit:
+// it goes.
+func (j *Journal) restore(temp, name string, k known) error {
+	if hash, err := j.hash(temp); err == nil && k.has(hash) {
+		return j.files.Remove(temp)
+	}
+	hash, err := j.hash(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err = j.moveNew(temp, name)
+		if errors.Is(err, fs.ErrExist) {
+			return j.keepBeside(temp, name)
+		}
+	case err == nil && k.has(hash):
+		err = j.files.Rename(temp, name)
+	default:
+		return j.keepBeside(temp, name)
+	}
+	if err != nil {
+		return err
+	}
+	j.logger.Info("files: this file was edited while the server was writing it, the edit is back in its place", "file", j.path(name))
+	return j.files.SyncDir(path.Dir(name))
+}
+
+// keepBeside gives an edit that has lost its place a name that is no object's.
+func (j *Journal) keepBeside(temp, name string) error {
+	hash, _ := j.hash(temp) // or it is none that can be read
+	beside := fmt.Sprintf("%s.%s.orig", name, hex.EncodeToString(hash[:4]))
+	if err := j.move(temp, beside, j.files.Rename); err != nil {
+		return err
+	}
+	j.logger.Warn("files: this file was written twice at once, what was there first is kept beside it", "file", j.path(name), "kept", j.path(beside))
+	return j.files.SyncDir(path.Dir(name))
+}
+
+// clean removes what a crash left behind, and puts edits back that it caught outside of
+// their places.
+func (j *Journal) clean() error {
+	list, err := j.files.List(tempDir)
+	if err != nil {
+		return err
+	}
+	var names map[string]*entry // by what they displace
+	for _, item := range list {
+		temp := path.Join(tempDir, item.Name())
+		if !strings.HasSuffix(temp, swapped) {
+			if err := j.files.Remove(temp); err != nil {
+				return err
+			}
+			continue
+		}
+		if names == nil {
+			names = make(map[string]*entry, len(j.entries))
+			for _, e := range j.entries {
+				names[tempName(e.name(), swapped)] = e
+			}
+		}
+		e := names[temp]
+		if e == nil {
+			j.logger.Warn("files: this file is left behind, and it is not known of what", "file", j.path(temp))
+			continue
+		}
+		if err := j.restore(temp, e.name(), e.known); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// obstructed reports errors that are due to what people made of the tree, not to a
+// disk that fails.
+func obstructed(err error) bool {
+	for _, cause := range []error{fs.ErrNotExist, fs.ErrExist, syscall.ENOTDIR, syscall.EISDIR, syscall.ENOTEMPTY, syscall.ELOOP, syscall.EXDEV} {
+		if errors.Is(err, cause) {
+			return true
+		}
+	}
+	return false
+}
+
+// moveNew moves a file into a directory, which is made if need be. If there is one
+// already, the error matches fs.ErrExist.
+func (j *Journal) moveNew(from, to string) error {
+	return j.move(from, to, func(from, to string) error {
+		err := j.files.RenameNew(from, to)
+		if errors.Is(err, errors.ErrUnsupported) {
+			if _, err := j.files.Stat(to); err == nil {
+				return &fs.PathError{Op: "rename", Path: to, Err: fs.ErrExist}
+			}
+			return j.files.Rename(from, to)
+		}
+		return err
+	})
+}
+
+func (j *Journal) move(from, to string, rename func(from, to string) error) error {
+	dir := path.Dir(to)
+	if err := j.mkdir(dir); err != nil {
+		return err
+	}
+	err := rename(from, to)
+	if errors.Is(err, fs.ErrNotExist) {
+		// A person has removed the directory.
+		j.dirs.forget()
+		if err := j.mkdir(dir); err != nil {
+			return err
+		}
+		err = rename(from, to)
+	}
+	return err
+}
+
+// dirs are the directories that exist.
+type dirs struct {
+	mu   sync.Mutex
+	made map[string]bool
+}
+
+func (d *dirs) forget() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	clear(d.made)
+}
+
+// mkdir makes a directory and those that it is in, durably.
+func (j *Journal) mkdir(dir string) error {
+	j.dirs.mu.Lock()
+	defer j.dirs.mu.Unlock()
+	return j.mkdirLocked(dir)
+}
+
+func (j *Journal) mkdirLocked(dir string) error {
+	if dir == "." || j.dirs.made[dir] {
+		return nil
+	}
+	parent := path.Dir(dir)
+	if err := j.mkdirLocked(parent); err != nil {
+		return err
+	}
+	if err := j.files.Mkdir(dir); err != nil {
+		return err
+	}
+	if err := j.files.SyncDir(parent); err != nil {
+		return err
+	}
+	if j.dirs.made == nil {
+		j.dirs.made = map[string]bool{}
+	}
+	j.dirs.made[dir] = true
+	return nil
+}
+
+// write writes and syncs a file.
+func (j *Journal) write(name string, data []byte) (info fs.FileInfo, err error) {
+	file, err := j.files.Create(name)
+	if err != nil {
+		return nil, err
+	}
+	n, err := file.Write(data)
+	if err == nil && n < len(data) {
+		err = io.ErrShortWrite
+	}
+	if err == nil {
+		err = file.Sync()
+	}
+	if err == nil {
+		info, err = file.Stat()
+	}
+	if closed := file.Close(); err == nil {
+		err = closed
+	}
+	if err == nil && info.Size() != int64(len(data)) {
+		err = fmt.Errorf("write %s: %d bytes have arrived of %d", name, info.Size(), len(data))
+	}
+	return info, err
+}
+
+// read reads a file of at most so many bytes.
+func (j *Journal) read(name string, limit int64) ([]byte, error) {
+	file, err := j.files.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		err = errTooLarge
+	}
+	return data, err
+}
+
+var errTooLarge = errors.New("too large")
+
+// content is what an object file is at one moment.
+type content struct {
+	data  []byte
+	hash  digest
+	stamp stamp
+}
+
+// load reads an object file. It follows no links.
+func (j *Journal) load(name string) (c content, err error) {
+	info, err := j.files.Stat(name)
+	if err != nil {
+		return content{}, err
+	}
+	if !info.Mode().IsRegular() {
+		return content{}, fmt.Errorf("%s is no ordinary file: %w", name, syscall.EISDIR)
+	}
+	c.stamp = stampOf(info)
+	// One that the server wrote may be larger than one that it takes.
+	if c.data, err = j.read(name, 64<<20); err != nil {
+		return content{}, err
+	}
+	c.hash = digestOf(c.data)
+	return c, nil
+}
+
+// hash is load for those who want to know the hash only.
+func (j *Journal) hash(name string) (digest, error) {
+	c, err := j.load(name)
+	return c.hash, err
+}
+
+// parallel calls do for 0 to n-1, several at once, and returns the first error.
+func parallel(n int, do func(i int) error) error {
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	var first error
+	next := 0
+	for range min(n, syncLimit) {
+		group.Go(func() {
+			for {
+				mu.Lock()
+				i := next
+				next++
+				failed := first != nil
+				mu.Unlock()
+				if i >= n || failed {
+					return
+				}
+				if err := do(i); err != nil {
+					mu.Lock()
+					if first == nil {
+						first = err
+					}
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	group.Wait()
+	return first
+}
