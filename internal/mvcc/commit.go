@@ -53,12 +53,6 @@ func (w *write) finished() <-chan struct{} {
 // is returned, the object that is there instead is visible.
 var errConflict = errors.New("object has changed since it was read")
 
-// refusedError is the journal's reason not to take a record: the object would
-// conflict with what is there, and not because of another writer.
-type refusedError struct{ error }
-
-func (e *refusedError) Unwrap() error { return e.error }
-
 // append gives a change its revision and hands it to the journal. It must be
 // followed by awaitCommit.
 func (c *Core) append(ctx context.Context, ch change) (*write, error) {
@@ -66,7 +60,7 @@ func (c *Core) append(ctx context.Context, ch change) (*write, error) {
 		return nil, tooLate(err)
 	}
 	for {
-		w, conflicting, err := c.tryAppend(ctx, ch)
+		w, conflicting, err := c.tryAppend(ch)
 		if conflicting == nil {
 			return w, err
 		}
@@ -81,7 +75,7 @@ func (c *Core) append(ctx context.Context, ch change) (*write, error) {
 
 // tryAppend is append, but in a conflict with an unpublished write it returns a
 // channel that is closed when that has been settled.
-func (c *Core) tryAppend(ctx context.Context, ch change) (_ *write, conflicting <-chan struct{}, _ error) {
+func (c *Core) tryAppend(ch change) (_ *write, conflicting <-chan struct{}, _ error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	if err := c.Health(); err != nil {
@@ -102,14 +96,6 @@ func (c *Core) tryAppend(ctx context.Context, ch change) (_ *write, conflicting 
 	}
 
 	record := c.record(ch, c.assigned+1, latest)
-	if guarded, ok := c.journal().(journal.Guarded); ok {
-		switch err := guarded.Permit(ctx, record); {
-		case errors.Is(err, journal.ErrTransient):
-			return nil, nil, readOnly(err)
-		case err != nil:
-			return nil, nil, &refusedError{err}
-		}
-	}
 	c.assigned++
 	wait, err := c.journal().Append(record)
 	if err != nil {

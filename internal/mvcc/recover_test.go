@@ -176,25 +176,6 @@ func TestAJournalThatRecoversToItselfMustHoldWhatWasPublished(t *testing.T) {
 	}
 }
 
-// A journal that cannot tell whether it may write does not call that a conflict.
-func TestAWriteThatCannotBePermittedIsTriedAgain(t *testing.T) {
-	j := guarded{newLedger(), func() error { return errFull }}
-	_, pods := open(t, j, mvcc.Options{})
-	err := pods.Create(t.Context(), key("a"), samplePod("a"), nil, 0)
-	checkStatus(t, err, http.StatusServiceUnavailable, errDisk.Error())
-	if seconds, ok := apierrors.SuggestsClientDelay(err); !ok || seconds != 1 {
-		t.Errorf("try again after %d s, %v", seconds, ok)
-	}
-}
-
-// guarded is a ledger as a journal.Guarded.
-type guarded struct {
-	*ledger
-	permit func() error
-}
-
-func (g guarded) Permit(context.Context, journal.Record) error { return g.permit() }
-
 func TestClientsAreToldWhenToTryAgainIfThereIsHope(t *testing.T) {
 	for _, hope := range []bool{true, false} {
 		j := newLedger()

@@ -5,11 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"reflect"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
@@ -60,7 +58,7 @@ func (s *resourceStore) put(ctx context.Context, ch change, data []byte, out run
 	if ch.value, err = s.stored(ctx, ch.key, data); err != nil {
 		return err
 	}
-	w, err := s.append(ctx, ch)
+	w, err := s.core.append(ctx, ch)
 	if err != nil {
 		return err
 	}
@@ -78,15 +76,6 @@ func (s *resourceStore) put(ctx context.Context, ch change, data []byte, out run
 		return decodeErr
 	}
 	return assignTo(out, object.DeepCopyObject())
-}
-
-// append is the core's, and tells clients of a refusal as of a conflict.
-func (s *resourceStore) append(ctx context.Context, ch change) (*write, error) {
-	w, err := s.core.append(ctx, ch)
-	if refused := (*refusedError)(nil); errors.As(err, &refused) {
-		return nil, apierrors.NewConflict(s.resource.Resource, path.Base(ch.key), refused)
-	}
-	return w, err
 }
 
 // state is an object as a writer sees it before it decides.
@@ -274,7 +263,7 @@ func (s *resourceStore) remove(ctx context.Context, key string, seen uint64) (ui
 	if seen == 0 {
 		return 0, errConflict
 	}
-	w, err := s.append(ctx, change{key: key, seen: seen, delete: true})
+	w, err := s.core.append(ctx, change{key: key, seen: seen, delete: true})
 	if err != nil {
 		return 0, err
 	}

@@ -114,18 +114,6 @@ type Purger interface {
 	Purge(ctx context.Context) error
 }
 
-// Guarded is implemented by a journal whose content others may change, too: people
-// who edit its files, say.
-type Guarded interface {
-	Journal
-	// Permit is asked right before Append, by the same goroutine, about the same
-	// record. An error means that the record must not be written now, because it
-	// would take away what another program wrote; it says what to do about it. If it
-	// matches ErrTransient, that could not be told. Nothing has happened then, and
-	// Append must not be called. The context is that of the writer.
-	Permit(ctx context.Context, record Record) error
-}
-
 var (
 	// ErrTransient marks a failure that leaves nothing in doubt but what a killed
 	// process leaves in doubt, the records not known to be durable, and whose cause
