@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -81,7 +83,7 @@ func ExampleKindBuilder_ServedBy() {
 	// 405 the server does not allow this method on the requested resource
 }
 
-// ask serves a kind and prints what it answers to requests.
+// ask serves a kind and prints what it answers to requests: the code, and what is of interest.
 func ask(kind annex.Kind, requests ...string) {
 	server := annex.Server{Name: "example", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{kind}}}}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -95,25 +97,36 @@ func ask(kind annex.Kind, requests ...string) {
 	client, err := clientrest.HTTPClientFor(config)
 	must(err)
 	for _, r := range requests {
-		method, path, _ := strings.Cut(r, " ")
-		request, err := http.NewRequest(method, config.Host+path, nil)
+		method, rest, _ := strings.Cut(r, " ")
+		path, body, _ := strings.Cut(rest, " ")
+		request, err := http.NewRequest(method, config.Host+path, strings.NewReader(body))
 		must(err)
+		request.Header.Set("Content-Type", "application/json")
 		response, err := client.Do(request)
 		must(err)
-		var body struct {
-			Message string
-			Widgets []string
-		}
-		must(json.NewDecoder(response.Body).Decode(&body))
+		answer, err := io.ReadAll(response.Body)
+		must(err)
 		must(response.Body.Close())
-		if body.Message != "" {
-			fmt.Println(response.StatusCode, body.Message)
-		} else {
-			fmt.Println(response.StatusCode, body.Widgets)
-		}
+		fmt.Println(strings.TrimSpace(fmt.Sprint(response.StatusCode, " ", ofInterest(answer))))
 	}
 	cancel()
 	must(<-done)
+}
+
+// ofInterest is the message of an error, what is on a shelf, the phase of a widget, or a text.
+func ofInterest(answer []byte) string {
+	object := unstructured.Unstructured{}
+	if json.Unmarshal(answer, &object.Object) != nil {
+		return string(answer)
+	}
+	if message, ok, _ := unstructured.NestedString(object.Object, "message"); ok {
+		return message
+	}
+	if widgets, ok, _ := unstructured.NestedStringSlice(object.Object, "widgets"); ok {
+		return fmt.Sprint(widgets)
+	}
+	phase, _, _ := unstructured.NestedString(object.Object, "status", "phase")
+	return phase
 }
 
 func must(err error) {
