@@ -72,6 +72,7 @@ type Options struct {
 	// those of the server's own authority, or instead of those that its cluster names.
 	ClientCAFile string
 	// TokenAuthFile is a CSV file of bearer tokens: token,user,uid,"group1,group2".
+	// It is refused if every user of the machine may read it.
 	TokenAuthFile string
 
 	// EncryptionConfigFile is an EncryptionConfiguration of
