@@ -85,7 +85,7 @@ storage: ## the storage suites on every backend, with their summary lines
 
 .PHONY: crash
 crash: ## kill -9 under 64 writers, 500 times over each durable journal
-	ANNEX_CRASH_KILLS=$(or $(ANNEX_CRASH_KILLS),500) go test -p 1 ./store/... -run KilledProcess -count=1 -v -timeout 60m | $(SUMMARY)
+	ANNEX_CRASH_KILLS=$(or $(ANNEX_CRASH_KILLS),500) go test -p 1 ./store/... -run 'KilledProcess|AfterKills' -count=1 -v -timeout 60m | $(SUMMARY)
 
 .PHONY: etcd-faults
 etcd-faults: ## three replicas over three etcd members, one of which is lost, 60 times
