@@ -12,14 +12,13 @@ package annex
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
+	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/budget"
+	"github.com/annexapi/annex/internal/cli"
 )
 
 // Main runs the server as a program with the verbs serve, controllers, manifests, storage,
@@ -38,44 +37,10 @@ func Main(server Server) {
 		<-signals
 		os.Exit(1)
 	}()
-	os.Exit(run(ctx, server, os.Args[1:], os.Stdout, os.Stderr))
+	program := cli.Program{Name: server.Name, Define: server.define, Env: newEnv}
+	os.Exit(cli.Run(ctx, program, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// UsageError is an error in what the user asked for, not in doing it: a wrong
-// definition, flag or file. It is one line unless it lists several mistakes.
-type UsageError struct {
-	err error
-}
-
-func (e *UsageError) Error() string { return e.err.Error() }
-func (e *UsageError) Unwrap() error { return e.err }
-
-func usage(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &UsageError{err}
-}
-
-func exitCode(err error) int {
-	if errors.As(err, new(*UsageError)) {
-		return 2
-	}
-	return 1
-}
-
-// oneError is the text of an error for a person: one line, but each of several
-// mistakes of the user's on a line of its own.
-func oneError(err error) string {
-	if mistaken := (*UsageError)(nil); errors.As(err, &mistaken) {
-		// Of the errors that hold several, those joined have a line for each.
-		if mistakes, ok := mistaken.err.(interface{ Unwrap() []error }); ok && strings.Contains(err.Error(), "\n") {
-			text := fmt.Sprintf("%d mistakes:", len(mistakes.Unwrap()))
-			for _, e := range mistakes.Unwrap() {
-				text += "\n  " + e.Error()
-			}
-			return text
-		}
-	}
-	return strings.ReplaceAll(err.Error(), "\n", "; ")
-}
+// ConfigError is an error in what was asked for, not in doing it: a wrong definition, option
+// or file. It is one line unless it lists several mistakes.
+type ConfigError = config.Error

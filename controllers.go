@@ -1,19 +1,6 @@
 package annex
 
-import (
-	"context"
-	"errors"
-	"fmt"
-	"time"
-
-	"github.com/spf13/cobra"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-
-	"github.com/annexapi/annex/internal/controllers"
-	"github.com/annexapi/annex/internal/informer"
-	"github.com/annexapi/annex/internal/serve"
-)
+import "context"
 
 // Controller is a client that works for a server: it watches objects and does what
 // they ask for.
@@ -30,85 +17,4 @@ type Controller struct {
 	// The environment is the server that the controller works for, be it this process or not:
 	// its ClientConfig is for clients and informers of the controller's own.
 	Run func(ctx context.Context, env *Env) error
-}
-
-func controllersCommand(server Server) *cobra.Command {
-	var kubeconfig, kubeContext string
-	var selection []string
-	verbosity := 0
-	election := serve.LeaderElection{}
-	cmd := &cobra.Command{
-		Use:   "controllers",
-		Short: "Run the controllers for a server that runs elsewhere",
-		Long: `Run the server's controllers in a process of their own, until interrupted.
-
-The server is the one of the kubeconfig; tell it to run none of them itself, with
-serve --controllers=''. Of several such processes one works at a time: they elect a
-leader by a Lease in the server. A server that stands alone serves no Leases yet;
-then run one process, with --leader-elect=false.`,
-		Example: fmt.Sprintf(`  # the server without controllers, and the controllers beside it
-  %[1]s serve --controllers=''
-  %[1]s controllers --kubeconfig data/kubeconfig --leader-elect=false
-
-  # all but one
-  %[1]s controllers --kubeconfig data/kubeconfig --leader-elect=false --controllers='*,-janitor'`, server.Name),
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			definition, err := server.define()
-			if err != nil {
-				return err
-			}
-			selected, err := controllers.Select(definition.Controllers, selection)
-			if err != nil {
-				return usage(fmt.Errorf("--controllers: %w", err))
-			}
-			if len(selected) == 0 {
-				return usage(errors.New("there is no controller to run"))
-			}
-			config, err := clientConfig(kubeconfig, kubeContext)
-			if err != nil {
-				return usage(err)
-			}
-			if err := election.Complete(server.Name); err != nil {
-				return usage(err)
-			}
-			logTo(cmd.ErrOrStderr(), verbosity)
-			return usageOf(serve.RunControllers(cmd.Context(), definition, selected, config, election, func(client *rest.Config, informers *informer.Set) any {
-				return &Env{definition: definition, informers: informers, client: client}
-			}, func() { fmt.Fprintf(cmd.OutOrStdout(), "%s runs controllers for %s\n", server.Name, config.Host) }))
-		},
-	}
-	flags := cmd.Flags()
-	flags.StringVar(&kubeconfig, "kubeconfig", "", "the server to work for (default: $KUBECONFIG, or ~/.kube/config)")
-	flags.StringVar(&kubeContext, "context", "", "context in the kubeconfig (default: its current one)")
-	flags.StringSliceVar(&selection, "controllers", []string{controllers.All}, controllersUsage)
-	flags.BoolVar(&election.Enabled, "leader-elect", true, "work only while holding a Lease in the server")
-	flags.StringVar(&election.Namespace, "leader-elect-resource-namespace", "default", "namespace of the Lease")
-	flags.StringVar(&election.Name, "leader-elect-resource-name", "", "name of the Lease (default: the server's name and -controllers)")
-	flags.DurationVar(&election.LeaseDuration, "leader-elect-lease-duration", 15*time.Second, "how long others wait for a leader that is gone")
-	flags.DurationVar(&election.RenewDeadline, "leader-elect-renew-deadline", 10*time.Second, "how long the leader tries to renew before it gives up")
-	flags.DurationVar(&election.RetryPeriod, "leader-elect-retry-period", 2*time.Second, "how long to wait between tries")
-	flags.IntVarP(&verbosity, "verbosity", "v", 0, "log level; 0 logs warnings and errors only")
-	return cmd
-}
-
-const controllersUsage = "controllers to run: * is all, name is that one, -name is all but that one"
-
-// clientConfig reads a kubeconfig as kubectl does.
-func clientConfig(path, kubeContext string) (*rest.Config, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = path
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: kubeContext}).ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("kubeconfig: %w", err)
-	}
-	return config, nil
-}
-
-// usageOf marks an error that the user can do something about as such.
-func usageOf(err error) error {
-	if errors.Is(err, serve.ErrNoLeases) {
-		return usage(err)
-	}
-	return err
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/annexapi/annex"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
 	"github.com/annexapi/annex/internal/shop/v1beta1"
+	"github.com/annexapi/annex/store/memory"
 )
 
 // A kind with a rule and a column.
@@ -120,7 +121,7 @@ func ExampleNew() {
 			Name:  "shop.example.com",
 			Kinds: []annex.Kind{annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API)},
 		}},
-	}, annex.Options{Storage: annex.Memory, SecurePort: annex.PortOff})
+	}, annex.Options{Storage: memory.Storage()})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/annexapi/annex"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
+	"github.com/annexapi/annex/store/memory"
 )
 
 // The shelves of a shop that knows them itself.
@@ -87,7 +88,7 @@ func ExampleKindBuilder_ServedBy() {
 func ask(kind annex.Kind, requests ...string) {
 	server := annex.Server{Name: "example", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{kind}}}}
 	ctx, cancel := context.WithCancel(context.Background())
-	instance, err := annex.New(ctx, server, annex.Options{Storage: annex.Memory, SecurePort: annex.PortOff})
+	instance, err := annex.New(ctx, server, annex.Options{Storage: memory.Storage()})
 	must(err)
 	ready, done := make(chan struct{}), make(chan error)
 	go func() { done <- instance.Run(ctx, func() { close(ready) }) }()

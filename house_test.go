@@ -20,21 +20,21 @@ const module = "github.com/annexapi/annex"
 // follow a request from the façade to the disk; the reason stands where it is not
 // plain.
 var rooms = map[string][]string{
-	// The options of etcd are part of ours.
-	"": {
-		"api", "internal/budget", "internal/controllers", "internal/define", "internal/informer", "internal/maintenance", "internal/manifests", "internal/serve", "internal/upstream",
-		"store/etcd", "store/journal",
-	},
-	"annextest":                    {"", "internal/convert", "internal/define", "store/etcd"}, // etcd's options are part of the façade's
-	"api":                          {},                                                        // clients link it
-	"docs":                         {},                                                        // tests of the pages
-	"internal/apitest":             {},                                                        // the tests of the server as a whole
-	"internal/define":              {"api", "internal/structural"},
+	"":                             {"api", "config", "internal/budget", "internal/cli", "internal/define", "internal/informer", "internal/plan", "internal/serve", "store/driver"},
+	"annextest":                    {"", "internal/convert", "internal/define", "store/memory"},
+	"config":                       {"store/driver"},
+	"internal/plan":                {"config", "internal/cluster", "internal/controllers", "internal/coreapi", "internal/define", "internal/maintenance", "internal/mvcc", "internal/registry", "store", "store/driver", "store/embedded", "store/journal"},
+	"internal/cli":                 {"config", "internal/cluster", "internal/controllers", "internal/define", "internal/maintenance", "internal/manifests", "internal/plan", "internal/registry", "internal/serve", "internal/upstream", "store/driver", "store/embedded", "store/etcd", "store/files", "store/journal", "store/memory"},
+	"store/driver":                 {"store/journal"},
+	"api":                          {}, // clients link it
+	"docs":                         {}, // tests of the pages
+	"internal/apitest":             {}, // the tests of the server as a whole
+	"internal/define":              {"api", "internal/structural", "store/driver"},
 	"internal/structural":          {"internal/yamlsize"},
 	"internal/yamlsize":            {},
 	"internal/budget":              {},
 	"internal/controllers":         {"internal/define"},
-	"internal/manifests":           {"internal/define", "internal/cluster"},
+	"internal/manifests":           {"internal/cluster", "internal/define"},
 	"internal/convert":             {"internal/define", "internal/structural"},
 	"internal/admit":               {"internal/define"},
 	"internal/encryption":          {"store"},
@@ -43,7 +43,7 @@ var rooms = map[string][]string{
 	"internal/registry":            {"internal/admit", "internal/convert", "internal/define", "store"},
 	"internal/upstream":            {"internal/budget", "internal/convert", "internal/define", "internal/registry", "internal/structural", "internal/yamlsize"},
 	"internal/auth":                {"internal/clientcert"},
-	"internal/cluster":             {"internal/clientcert"},
+	"internal/cluster":             {"config", "internal/clientcert"},
 	"internal/clientcert":          {},
 	"internal/cluster/clustertest": {}, // for tests
 	"internal/certs":               {},
@@ -62,18 +62,14 @@ var rooms = map[string][]string{
 	"internal/shop/legacy/v1":      {"api", "internal/shop/v1"},
 	"internal/shop/rules/v1":       {"api"}, // rules that are tags
 	"internal/shop/rules/v1beta1":  {"api", "internal/shop/rules/v1"},
-	"store":                        {},
+	"store":                        {"store/driver"},
 	"store/journal":                {},
-	"store/memory":                 {"store/journal"}, // journals do not know each other
-	"store/embedded":               {"store/journal"},
-	"store/files":                  {"internal/yamlsize", "store/embedded", "store/journal"}, // its truth is an embedded journal, which the files follow
-	"store/etcd":                   {"store"},
+	"store/memory":                 {"store/driver", "store/journal"}, // journals do not know each other
+	"store/embedded":               {"store/driver", "store/journal"},
+	"store/files":                  {"internal/yamlsize", "store/driver", "store/embedded", "store/journal"}, // its truth is an embedded journal, which the files follow
+	"store/etcd":                   {"store", "store/driver"},
 	"store/storetest":              {"internal/mvcc", "internal/testwait", "store", "store/journal"},
-	"internal/serve": {
-		"internal/admit", "internal/auth", "internal/budget", "internal/certs", "internal/controllers", "internal/convert", "internal/coreapi",
-		"internal/define", "internal/encryption", "internal/cluster", "internal/servingcert", "internal/informer", "internal/loopback", "internal/maintenance", "internal/mvcc", "internal/registry", "internal/upstream", "internal/virtual",
-		"store", "store/embedded", "store/etcd", "store/files", "store/journal", "store/memory",
-	},
+	"internal/serve":               {"config", "internal/admit", "internal/auth", "internal/budget", "internal/certs", "internal/cluster", "internal/controllers", "internal/convert", "internal/coreapi", "internal/define", "internal/encryption", "internal/informer", "internal/loopback", "internal/maintenance", "internal/mvcc", "internal/plan", "internal/registry", "internal/servingcert", "internal/upstream", "internal/virtual", "store", "store/driver", "store/files", "store/journal"},
 }
 
 // forbidden are packages that must not be linked, with the reason.

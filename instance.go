@@ -6,7 +6,10 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/annexapi/annex/config"
+	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/informer"
+	"github.com/annexapi/annex/internal/plan"
 	"github.com/annexapi/annex/internal/serve"
 )
 
@@ -17,22 +20,20 @@ type Instance struct {
 
 // New makes a server: it checks the definition as a whole, opens the storage, and
 // binds the ports, so that whatever can fail fails here. A mistake in the
-// definition or the options is a *UsageError. Nothing is answered before Run. An
+// definition or the options is a *ConfigError. Nothing is answered before Run. An
 // instance that is not run must be closed. The context bounds New only.
 func New(ctx context.Context, server Server, options Options) (*Instance, error) {
 	definition, err := server.define()
 	if err != nil {
 		return nil, err
 	}
-	o := serve.Options(options)
-	if err := o.Complete(definition); err != nil {
-		return nil, usage(err)
-	}
-	s, err := serve.New(ctx, definition, o, func(client *rest.Config, informers *informer.Set) any {
-		return &Env{definition: definition, informers: informers, client: client}
-	})
+	p, err := plan.Resolve(definition, options)
 	if err != nil {
-		return nil, usage(err)
+		return nil, config.Mistake(err)
+	}
+	s, err := serve.New(ctx, p, newEnv(definition))
+	if err != nil {
+		return nil, config.Mistake(err)
 	}
 	return &Instance{server: s}, nil
 }
@@ -76,3 +77,10 @@ func (i *Instance) Kubeconfig() string { return i.server.Kubeconfig() }
 // rights: over HTTPS, or within the process if the instance does not listen, or is
 // aggregated and has no administrator.
 func (i *Instance) ClientConfig() (*rest.Config, error) { return i.server.ClientConfig() }
+
+// newEnv makes the environments of servers of a definition.
+func newEnv(definition *define.Server) serve.EnvFunc {
+	return func(client *rest.Config, informers *informer.Set) any {
+		return &Env{definition: definition, informers: informers, client: client}
+	}
+}

@@ -158,11 +158,11 @@ func (k *KindBuilder[T]) StoredAs(version string) *KindBuilder[T] {
 	return k
 }
 
-// StoredIn keeps the kind's objects in a storage of their own choice, such as Memory
-// for what is written often and may be lost, instead of Options.Storage. The
-// operator may say otherwise with Options.StorageOf. Each storage counts its own
-// resource versions.
-func (k *KindBuilder[T]) StoredIn(storage string) *KindBuilder[T] {
+// StoredIn keeps the kind's objects in a storage of their own, such as memory.Storage()
+// for what is written often and may be lost, instead of Options.Storage. A driver of the
+// same name in the options takes its place, and Options.StorageOf wins over it. Each
+// storage counts its own resource versions.
+func (k *KindBuilder[T]) StoredIn(storage Storage) *KindBuilder[T] {
 	k.kind.Storage = storage
 	return k
 }
@@ -170,8 +170,8 @@ func (k *KindBuilder[T]) StoredIn(storage string) *KindBuilder[T] {
 // StoredMediaType says what the kind's objects are encoded in when they are stored:
 // application/json, or application/vnd.kubernetes.protobuf, for which the Go type of
 // the version that they are stored in must have protobuf methods. The default is
-// protobuf in Embedded and Memory where it has them, else JSON; Files hold nothing
-// but JSON, as YAML. The operator may say otherwise with
+// protobuf in embedded storages and memory where it has them, else JSON; files hold
+// nothing but JSON, as YAML. The operator may say otherwise with
 // Options.StorageMediaTypeOf. Objects that are stored in another media type stay
 // readable and change over when they are next written, or when storage rewrite does
 // it.

@@ -3,6 +3,7 @@ package annex
 import (
 	"context"
 
+	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/define"
 )
 
@@ -60,7 +61,7 @@ func (s Server) define() (*define.Server, error) {
 			compiled.Add(also)
 		}
 	}
-	return compiled, usage(define.Check(compiled))
+	return compiled, config.Mistake(define.Check(compiled))
 }
 
 // Definition compiles and checks the definition, as New does, for the other packages

@@ -12,6 +12,7 @@ import (
 	"github.com/annexapi/annex"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
 	"github.com/annexapi/annex/internal/shop/v1beta1"
+	"github.com/annexapi/annex/store/memory"
 )
 
 func TestNewNamesEveryMistakeOfADefinition(t *testing.T) {
@@ -98,12 +99,12 @@ func TestNewNamesEveryMistakeOfADefinition(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := annex.New(t.Context(), test.server, annex.Options{Storage: annex.Memory})
+			_, err := annex.New(t.Context(), test.server, annex.Options{Storage: memory.Storage()})
 			if err == nil {
 				t.Fatal("no error")
 			}
-			if !errors.As(err, new(*annex.UsageError)) {
-				t.Errorf("error is no UsageError: %v", err)
+			if !errors.As(err, new(*annex.ConfigError)) {
+				t.Errorf("error is no ConfigError: %v", err)
 			}
 			for _, want := range test.want {
 				if !strings.Contains(err.Error(), want) {

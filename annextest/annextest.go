@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/annexapi/annex"
-	"github.com/annexapi/annex/store/etcd"
+	"github.com/annexapi/annex/store/memory"
 )
 
 // Start runs the server until the test and its subtests are done, and returns the
@@ -20,15 +20,16 @@ import (
 // start or does not end in order.
 func Start(t testing.TB, server annex.Server) *rest.Config {
 	t.Helper()
-	return StartWith(t, server, annex.Options{Storage: annex.Memory})
+	return StartWith(t, server, annex.Options{Storage: memory.Storage()})
 }
 
 // StartWith is Start with options of one's own: a data directory, say, to start a
-// server on again in the same test.
+// server on again in the same test. Without an address to listen on, it is a free port of
+// this machine.
 func StartWith(t testing.TB, server annex.Server, options annex.Options) *rest.Config {
 	t.Helper()
-	if options.Etcd.StartTimeout == 0 {
-		options.Etcd.StartTimeout = etcd.DefaultStartTimeout // a test does not wait for ever
+	if options.Listen == "" {
+		options.Listen = "127.0.0.1:0"
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	instance, err := annex.New(ctx, server, options)

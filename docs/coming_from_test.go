@@ -16,6 +16,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	registryrest "k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/client-go/rest"
@@ -24,6 +25,8 @@ import (
 	"github.com/annexapi/annex/annextest"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
 	"github.com/annexapi/annex/internal/shop/v1beta1"
+	"github.com/annexapi/annex/store/files"
+	"github.com/annexapi/annex/store/memory"
 )
 
 // The examples of coming-from.md, which TestComingFromIsItsExamples compares with
@@ -58,7 +61,7 @@ func Example_withResourceAndStrategy() {
 
 func Example_withResourceAndStorage() {
 	annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).
-		StoredIn(annex.Memory)
+		StoredIn(memory.Storage())
 	annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).
 		Virtual(annex.Source[v1.Widget]{Get: machines.Get, List: machines.List, Poll: 5 * time.Second})
 }
@@ -82,8 +85,8 @@ func Example_withSubResource() {
 func Example_withOptionsFns() {
 	ctx := context.Background()
 	instance, err := annex.New(ctx, server, annex.Options{
-		Storage:        annex.Memory,
-		SecurePort:     6443,
+		Storage:        memory.Storage(),
+		Listen:         "127.0.0.1:6443",
 		TokenAuthFile:  "tokens.csv",
 		RequestTimeout: 30 * time.Second,
 	})
@@ -97,7 +100,7 @@ func Example_withOptionsFns() {
 
 func Example_withServerFns() {
 	ctx := context.Background()
-	instance, err := annex.New(ctx, server, annex.Options{DataDir: "data", SecurePort: annex.PortOff})
+	instance, err := annex.New(ctx, server, annex.Options{DataDir: "data"})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -173,10 +176,9 @@ func Example_envtest() {
 func Example_tilt() {
 	instance, err := annex.New(context.Background(), server, annex.Options{
 		DataDir:       "data",
-		Storage:       annex.Files,
-		FilesDir:      "objects",
-		StorageOf:     map[string]string{"widgets.shop.example.com": annex.Memory},
-		SecurePort:    annex.PortAny,
+		Storage:       files.Dir("objects"),
+		StorageOf:     map[schema.GroupResource]annex.Storage{{Group: "shop.example.com", Resource: "widgets"}: memory.Storage()},
+		Listen:        "127.0.0.1:0",
 		TokenAuthFile: "tokens.csv",
 	})
 	if err != nil {

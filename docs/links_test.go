@@ -22,7 +22,7 @@ var (
 
 // files calls check with the path and the text of each file of the repository whose
 // name ends with suffix.
-func files(t *testing.T, suffix string, check func(path, text string)) {
+func treeFiles(t *testing.T, suffix string, check func(path, text string)) {
 	t.Helper()
 	found := 0
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -66,8 +66,8 @@ func anchors(page string) map[string]bool {
 func TestLinksLeadSomewhere(t *testing.T) {
 	t.Parallel()
 	pages := map[string]map[string]bool{}
-	files(t, ".md", func(path, text string) { pages[filepath.Clean(path)] = anchors(text) })
-	files(t, ".md", func(path, text string) {
+	treeFiles(t, ".md", func(path, text string) { pages[filepath.Clean(path)] = anchors(text) })
+	treeFiles(t, ".md", func(path, text string) {
 		text = code.ReplaceAllString(fence.ReplaceAllString(text, ""), "code")
 		for _, match := range link.FindAllStringSubmatch(text, -1) {
 			if strings.Contains(match[1], "://") || strings.HasPrefix(match[1], "mailto:") {
@@ -92,7 +92,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 // Comments and messages name pages, too.
 func TestPagesThatSourceFilesNameExist(t *testing.T) {
 	t.Parallel()
-	files(t, ".go", func(path, text string) {
+	treeFiles(t, ".go", func(path, text string) {
 		for _, name := range mention.FindAllString(text, -1) {
 			if _, err := os.Stat(filepath.Join(root, name)); err == nil {
 				continue

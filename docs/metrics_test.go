@@ -16,8 +16,8 @@ func TestTheGuideNamesEveryMetric(t *testing.T) {
 	}
 	named := regexp.MustCompile(`"(annex_[a-z_]+[a-z])"|newFigure\("([a-z_]+)"`)
 	metrics := map[string]bool{}
-	files(t, ".go", func(path, text string) {
-		if strings.HasSuffix(path, "_test.go") || !strings.Contains(text, "prometheus.NewDesc(") {
+	treeFiles(t, ".go", func(path, text string) {
+		if strings.HasSuffix(path, "_test.go") || !strings.Contains(text, "prometheus.New") {
 			return
 		}
 		for _, match := range named.FindAllStringSubmatch(text, -1) {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/store/memory"
 )
 
 // stranger returns a client without the administrator's certificate, and with a
@@ -31,7 +32,7 @@ func withTokens(t *testing.T) *client {
 	if err := os.WriteFile(file, []byte("secret,jane,42,\"staff,nobody\"\nroot,joe,43,system:masters\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return startWith(t, shop(), annex.Options{Storage: annex.Memory, TokenAuthFile: file})
+	return startWith(t, shop(), annex.Options{Storage: memory.Storage(), TokenAuthFile: file})
 }
 
 var (
@@ -150,7 +151,7 @@ func TestPlainHTTPPassesTheFullChain(t *testing.T) {
 	if err := os.WriteFile(file, []byte("root,joe,43,system:masters\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	instance, _ := run(t, shop(), annex.Options{Storage: annex.Memory, InsecurePort: annex.PortAny, TokenAuthFile: file})
+	instance, _ := run(t, shop(), annex.Options{Storage: memory.Storage(), ListenInsecure: anyPort, TokenAuthFile: file})
 	plain := connect(t, &rest.Config{Host: instance.InsecureURL()})
 	plain.get("/readyz").want(200)
 	plain.get(widgetsPath).refused(401, metav1.StatusReasonUnauthorized)

@@ -18,6 +18,8 @@ import (
 
 	"github.com/annexapi/annex"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
+	"github.com/annexapi/annex/store/etcd"
+	"github.com/annexapi/annex/store/memory"
 )
 
 // hookLog is what hooks were asked.
@@ -68,7 +70,7 @@ func (j *hookLog) want(t *testing.T, want ...string) {
 
 func TestHooksSeeEveryWriteOfTheirKind(t *testing.T) {
 	t.Parallel()
-	notOn(t, againOnEtcd, annex.Etcd)
+	notOn(t, againOnEtcd, etcd.Name)
 	var j hookLog
 	c := startKind(t, widgets().Mutate(j.hook("mutate")).Admit(j.hook("admit")),
 		annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped())
@@ -323,7 +325,7 @@ func TestAdmitCreateHooksThatCannotBeMade(t *testing.T) {
 		"made no hook": func(*annex.Env) (annex.AdmitCreateFunc[v1.Widget], error) { return nil, nil },
 	} {
 		server := annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{widgets().AdmitCreateWith(construct)}}}}
-		_, err := annex.New(t.Context(), server, annex.Options{Storage: annex.Memory})
+		_, err := annex.New(t.Context(), server, annex.Options{Storage: memory.Storage()})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
@@ -355,7 +357,7 @@ func TestHooksThatCannotBeMade(t *testing.T) {
 	cannot := func(*annex.Env) (annex.AdmitFunc[v1.Widget], error) { return nil, errors.New("no luck") }
 	_, err := annex.New(t.Context(), annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
 		widgets().AdmitWith(cannot).MutateWith(cannot),
-	}}}}, annex.Options{Storage: annex.Memory})
+	}}}}, annex.Options{Storage: memory.Storage()})
 	if err == nil || !strings.Contains(err.Error(), "admission hook 1 of kind Widget.shop.example.com: no luck") || !strings.Contains(err.Error(), "hook 2") {
 		t.Errorf("got %v", err)
 	}
@@ -363,7 +365,7 @@ func TestHooksThatCannotBeMade(t *testing.T) {
 
 func TestWarnings(t *testing.T) {
 	t.Parallel()
-	notOn(t, againOnEtcd, annex.Etcd)
+	notOn(t, againOnEtcd, etcd.Name)
 	c := start(t, shop())
 	const large = "spec.size: large widgets are hard to carry"
 	const bare = `metadata.finalizers: "bare": prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other finalizer writers`

@@ -25,10 +25,13 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/internal/cluster/clustertest"
 	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/store/embedded"
+	"github.com/annexapi/annex/store/memory"
 )
 
 // joined is an aggregated server and its cluster.
@@ -43,8 +46,11 @@ type joined struct {
 func join(t *testing.T, cluster *clustertest.Cluster, server annex.Server, options annex.Options) *joined {
 	t.Helper()
 	options.Aggregated = true
-	if options.Storage == "" {
-		options.Storage = annex.Memory
+	if options.Storage == nil {
+		options.Storage = memory.Storage()
+	}
+	if options.Listen == "" {
+		options.Listen = anyPort
 	}
 	if options.Cluster.Kubeconfig == "" {
 		options.Cluster.Kubeconfig = cluster.Kubeconfig()
@@ -611,13 +617,15 @@ func TestWhatAggregatedServersRefuse(t *testing.T) {
 			}, "lacks X-Remote-Uid",
 		},
 		"client authorities that are none": {func(o *annex.Options) { o.ClientCAFile = clustertest.File(t, "ca", []byte("nothing")) }, "--client-ca-file: "},
-		"a token file":                     {func(o *annex.Options) { o.TokenAuthFile = "tokens.csv" }, "--token-auth-file is for a server that stands alone"},
-		"a place for namespaces":           {func(o *annex.Options) { o.StorageOf = map[string]string{"namespaces": "memory"} }, "namespaces are the cluster's"},
-		"a namespace that is none":         {func(o *annex.Options) { o.Cluster.LeaseNamespace = "No!" }, `--leader-elect-resource-namespace "No!": a lowercase RFC 1123 label`},
-		"a path that is no pattern":        {func(o *annex.Options) { o.Cluster.AlwaysAllowPaths = []string{"/a*b"} }, "--authorization-always-allow-paths"},
-		"no cluster at all":                {func(o *annex.Options) { o.Aggregated = false }, "--kubeconfig is for a server in a cluster: add --aggregated"},
+		"a token file":                     {func(o *annex.Options) { o.TokenAuthFile = "tokens.csv" }, "Options.TokenAuthFile is for a server that stands alone"},
+		"a place for namespaces": {func(o *annex.Options) {
+			o.StorageOf = map[schema.GroupResource]annex.Storage{{Resource: "namespaces"}: memory.Storage()}
+		}, "namespaces are the cluster's"},
+		"a namespace that is none":  {func(o *annex.Options) { o.Cluster.LeaseNamespace = "No!" }, `Options.Cluster.LeaseNamespace "No!": a lowercase RFC 1123 label`},
+		"a path that is no pattern": {func(o *annex.Options) { o.Cluster.AlwaysAllowPaths = []string{"/a*b"} }, "--authorization-always-allow-paths"},
+		"no cluster at all":         {func(o *annex.Options) { o.Aggregated = false }, "Options.Cluster.Kubeconfig is for a server in a cluster: add Options.Aggregated"},
 	} {
-		options := annex.Options{Storage: annex.Memory, Aggregated: true}
+		options := annex.Options{Storage: memory.Storage(), Aggregated: true}
 		options.Cluster.Kubeconfig = kubeconfig
 		test.change(&options)
 		instance, err := annex.New(t.Context(), shop(), options)
@@ -626,7 +634,7 @@ func TestWhatAggregatedServersRefuse(t *testing.T) {
 			t.Errorf("%s: not refused", name)
 			continue
 		}
-		if !errors.As(err, new(*annex.UsageError)) || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") {
+		if !errors.As(err, new(*annex.ConfigError)) || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %T: %v", name, err, err)
 		}
 	}
@@ -696,7 +704,7 @@ func TestAggregatedServersNeedNoStorageForVirtualKinds(t *testing.T) {
 func TestAggregatedServersHaveNoAdministrator(t *testing.T) {
 	cluster := clustertest.Start(t)
 	data := t.TempDir()
-	j := join(t, cluster, shop(), annex.Options{Storage: annex.Embedded, DataDir: data}).ready()
+	j := join(t, cluster, shop(), annex.Options{Storage: embedded.Dir(""), DataDir: data}).ready()
 	for _, name := range []string{"kubeconfig", "cert/admin.crt", "cert/admin.key"} {
 		if _, err := os.Stat(filepath.Join(data, name)); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s is there: %v", name, err)

@@ -27,6 +27,11 @@ import (
 	"github.com/annexapi/annex"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
 	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/store/driver"
+	"github.com/annexapi/annex/store/embedded"
+	"github.com/annexapi/annex/store/etcd"
+	"github.com/annexapi/annex/store/files"
+	"github.com/annexapi/annex/store/memory"
 )
 
 // place is a URL at which one server after the other answers.
@@ -52,7 +57,6 @@ func newPlace(t *testing.T) *place {
 // run runs a server at the place until the function returned is called.
 func (p *place) run(t *testing.T, server annex.Server, options annex.Options) (stop func()) {
 	t.Helper()
-	options.SecurePort = annex.PortOff
 	options.TokenAuthFile = tokenFile(t)
 	instance, err := annex.New(t.Context(), server, placed(t, options))
 	if err != nil {
@@ -150,9 +154,9 @@ func hears(t *testing.T, heard <-chan string, want ...string) {
 
 func TestAnInformerOutlivesAMemoryThatWasLost(t *testing.T) {
 	t.Parallel()
-	about(t, annex.Memory)
+	about(t, memory.Name)
 	at := newPlace(t)
-	stop := at.run(t, shop(), annex.Options{Storage: annex.Memory})
+	stop := at.run(t, shop(), annex.Options{Storage: memory.Storage()})
 	c := connect(t, at.config())
 	c.create("a")
 	before := c.create("b")
@@ -161,7 +165,7 @@ func TestAnInformerOutlivesAMemoryThatWasLost(t *testing.T) {
 
 	// The next server knows nothing of the first one's objects, and writes less.
 	stop()
-	stop = at.run(t, shop(), annex.Options{Storage: annex.Memory})
+	stop = at.run(t, shop(), annex.Options{Storage: memory.Storage()})
 	defer func() { stop() }()
 	after := c.create("b")
 	hears(t, heard, "deleted default/a", "updated default/b")
@@ -187,14 +191,14 @@ func TestAnInformerOutlivesAMemoryThatWasLost(t *testing.T) {
 // apart keeps namespaces and shelves in the data directory and widgets in memory.
 func apart() annex.Server {
 	return only(
-		widgets().StoredIn(annex.Memory),
+		widgets().StoredIn(memory.Storage()),
 		annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped(),
 	)
 }
 
 func TestKindsHaveStoragesOfTheirOwn(t *testing.T) {
 	t.Parallel()
-	about(t, annex.Embedded)
+	about(t, embedded.Name)
 	at := newPlace(t)
 	options := annex.Options{DataDir: t.TempDir()}
 	stop := at.run(t, apart(), options)
@@ -229,10 +233,10 @@ func TestKindsHaveStoragesOfTheirOwn(t *testing.T) {
 
 func TestTheOperatorHasTheLastWordOnStorages(t *testing.T) {
 	t.Parallel()
-	about(t, annex.Embedded)
-	options := annex.Options{DataDir: t.TempDir(), StorageOf: map[string]string{
-		"widgets.shop.example.com": annex.Embedded,
-		"shelves.shop.example.com": annex.Memory,
+	about(t, embedded.Name)
+	options := annex.Options{DataDir: t.TempDir(), StorageOf: map[schema.GroupResource]annex.Storage{
+		{Group: "shop.example.com", Resource: "widgets"}: embedded.Dir(""),
+		{Group: "shop.example.com", Resource: "shelves"}: memory.Storage(),
 	}}
 	instance, stop := run(t, apart(), options)
 	c := clientOf(t, instance)
@@ -247,7 +251,7 @@ func TestTheOperatorHasTheLastWordOnStorages(t *testing.T) {
 
 func TestAStorageThatFailsIsNamedAndOthersGoOn(t *testing.T) {
 	t.Parallel()
-	about(t, annex.Embedded)
+	about(t, embedded.Name)
 	options := annex.Options{DataDir: t.TempDir()}
 	instance, _ := run(t, apart(), options)
 	c := clientOf(t, instance)
@@ -270,29 +274,29 @@ func TestStoragesThatCannotBe(t *testing.T) {
 		options annex.Options
 		want    string
 	}{
-		"unknown in code": {
-			only(widgets().StoredIn("tape")), annex.Options{Storage: annex.Memory},
-			`StoredIn of kind Widget: storage "tape": choose embedded, files, memory`,
+		"one that cannot be opened": {
+			only(widgets().StoredIn(tape{})), annex.Options{DataDir: t.TempDir()},
+			`storage tape: apitest_test.tape cannot be opened: it is neither a driver of a backend nor one of a journal`,
 		},
-		"unknown in options": {
-			only(widgets()), annex.Options{Storage: annex.Memory, StorageOf: map[string]string{"widgets.shop.example.com": "tape"}},
-			`--storage-of widgets.shop.example.com=tape: storage "tape": choose embedded, files, memory`,
+		"two of a name": {
+			only(widgets()), annex.Options{DataDir: t.TempDir(), StorageOf: map[schema.GroupResource]annex.Storage{{Group: "shop.example.com", Resource: "widgets"}: embedded.Dir("elsewhere")}},
+			"Options.StorageOf widgets.shop.example.com=embedded: there is another storage embedded, at ",
 		},
 		"of a resource that is not served": {
-			only(widgets()), annex.Options{Storage: annex.Memory, StorageOf: map[string]string{"widgets": annex.Memory}},
-			"--storage-of widgets: this server has no such resource; it has namespaces, widgets.shop.example.com",
+			only(widgets()), annex.Options{Storage: memory.Storage(), StorageOf: map[schema.GroupResource]annex.Storage{{Resource: "widgets"}: memory.Storage()}},
+			"Options.StorageOf widgets: this server has no such resource; it has namespaces, widgets.shop.example.com",
 		},
 		"without a data directory": {
-			only(widgets(), shelves().StoredIn(annex.Embedded)), annex.Options{Storage: annex.Memory},
+			only(widgets(), shelves().StoredIn(embedded.Dir(""))), annex.Options{Storage: memory.Storage()},
 			"StoredIn of kind Shelf: storage embedded needs a data directory",
 		},
 		"without etcd": {
-			only(widgets().StoredIn(annex.Etcd)), annex.Options{DataDir: t.TempDir()},
+			only(widgets().StoredIn(etcd.Cluster(etcd.Options{}))), annex.Options{DataDir: t.TempDir()},
 			"StoredIn of kind Widget: no etcd endpoints: name the members' URLs",
 		},
 		"objects that outlive their namespaces": {
-			only(widgets().StoredIn(annex.Embedded)), annex.Options{Storage: annex.Memory, DataDir: t.TempDir()},
-			"widgets.shop.example.com are kept in embedded, but their namespaces in memory, which a restart forgets: add --storage-of namespaces=embedded",
+			only(widgets().StoredIn(embedded.Dir(""))), annex.Options{Storage: memory.Storage(), DataDir: t.TempDir()},
+			"widgets.shop.example.com are kept in embedded, but their namespaces in memory, which a restart forgets: add Options.StorageOf namespaces=embedded",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -301,7 +305,7 @@ func TestStoragesThatCannotBe(t *testing.T) {
 				instance.Close()
 				t.Fatal("no error")
 			}
-			if !strings.Contains(err.Error(), test.want) || !errors.As(err, new(*annex.UsageError)) {
+			if !strings.Contains(err.Error(), test.want) || !errors.As(err, new(*annex.ConfigError)) {
 				t.Errorf("got %v, want a usage error with %q", err, test.want)
 			}
 		})
@@ -337,9 +341,9 @@ func TestNothingIsLeftInANamespaceDeletedInAnotherStorage(t *testing.T) {
 func TestFilesOfOneKindBesideAnotherStorage(t *testing.T) {
 	inPlainText(t)
 	t.Parallel()
-	about(t, annex.Embedded)
+	about(t, embedded.Name)
 	options := annex.Options{DataDir: t.TempDir()}
-	server := func() annex.Server { return only(movedWidgets().StoredIn(annex.Files)) }
+	server := func() annex.Server { return only(movedWidgets().StoredIn(files.Dir(""))) }
 	instance, stop := run(t, server(), options)
 	c := clientOf(t, instance)
 	made := c.create("a")
@@ -379,7 +383,7 @@ func TestFilesOfOneKindBesideAnotherStorage(t *testing.T) {
 func TestHooksReadKindsOfOtherStorages(t *testing.T) {
 	t.Parallel()
 	instance, _ := run(t, only(
-		widgets().StoredIn(annex.Memory).AdmitWith(func(env *annex.Env) (annex.AdmitFunc[v1.Widget], error) {
+		widgets().StoredIn(memory.Storage()).AdmitWith(func(env *annex.Env) (annex.AdmitFunc[v1.Widget], error) {
 			shelves, err := annex.ListerFor[v1.Shelf](env)
 			return func(ctx context.Context, r annex.Request[v1.Widget]) error {
 				_, err := shelves.Get(ctx, "", "s")
@@ -393,3 +397,11 @@ func TestHooksReadKindsOfOtherStorages(t *testing.T) {
 	c.post(shelvesPath, shelf("s")).want(http.StatusCreated)
 	testwait.Until(t, "the hook to see the shelf", func() bool { return c.post(widgetsPath, widget("w")).code == http.StatusCreated })
 }
+
+// tape is a driver that says what it is, and no more.
+type tape struct{}
+
+func (tape) Name() string           { return "tape" }
+func (tape) Traits() driver.Traits  { return driver.Traits{} }
+func (tape) Validate(string) error  { return nil }
+func (tape) Location(string) string { return "" }

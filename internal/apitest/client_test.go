@@ -19,6 +19,7 @@ import (
 	"github.com/annexapi/annex/annextest"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
 	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/store/memory"
 )
 
 // The tests of this package say what a client sees, over HTTP as far as it goes
@@ -50,7 +51,7 @@ type client struct {
 
 func start(t *testing.T, server annex.Server) *client {
 	t.Helper()
-	return startWith(t, server, annex.Options{Storage: annex.Memory})
+	return startWith(t, server, annex.Options{Storage: memory.Storage()})
 }
 
 func startKind(t *testing.T, kinds ...annex.Kind) *client {

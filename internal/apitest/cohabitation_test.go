@@ -23,6 +23,9 @@ import (
 	v1 "github.com/annexapi/annex/internal/shop/v1"
 	"github.com/annexapi/annex/internal/shop/v1beta1"
 	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/store/embedded"
+	"github.com/annexapi/annex/store/files"
+	"github.com/annexapi/annex/store/memory"
 )
 
 const (
@@ -518,7 +521,7 @@ func TestSharedObjectsGoWhenTheirGraceIsOver(t *testing.T) {
 
 func TestSharedObjectsStayEncryptedOrTheServerDoesNotStart(t *testing.T) {
 	t.Parallel()
-	about(t, annex.Embedded)
+	about(t, embedded.Name)
 	rule := func(resources string) string {
 		file := filepath.Join(t.TempDir(), "encryption.yaml")
 		writeFile(t, file, strings.Replace(encryptionRule(resources, keyed("aescbc", "key1", secret1)), "'", "", 2))
@@ -600,7 +603,7 @@ func TestVirtualObjectsInTwoGroups(t *testing.T) {
 func TestStorageToolsKnowSharedObjectsByAllTheirNames(t *testing.T) {
 	inPlainText(t)
 	t.Parallel()
-	about(t, annex.Embedded)
+	about(t, embedded.Name)
 	options := annex.Options{DataDir: t.TempDir()}
 	instance, stop := run(t, only(movedWidgets().StoredAs("v1")), options)
 	clientOf(t, instance).create("a", spec(fields{"parts": []fields{{"name": "leg", "count": 4}}}))
@@ -640,8 +643,8 @@ func TestStorageToolsKnowSharedObjectsByAllTheirNames(t *testing.T) {
 func TestAKindIsNotMovedWithoutItsObjects(t *testing.T) {
 	t.Parallel()
 	options := placed(t, annex.Options{DataDir: t.TempDir()})
-	notOn(t, "files that are no kind's are strangers there", annex.Files)
-	notOn(t, "it is empty", annex.Memory)
+	notOn(t, "files that are no kind's are strangers there", files.Name)
+	notOn(t, "it is empty", memory.Name)
 	instance, stop := run(t, legacy(), options)
 	clientOf(t, instance).post(gizmosPath, gizmo("a")).want(http.StatusCreated)
 	stop()
@@ -703,7 +706,7 @@ func TestNewNamesEveryMistakeOfSharedObjects(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			instance, err := annex.New(t.Context(), test.server, annex.Options{Storage: annex.Memory})
+			instance, err := annex.New(t.Context(), test.server, annex.Options{Storage: memory.Storage()})
 			if err == nil {
 				instance.Close()
 				t.Fatal("no error")

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/store/memory"
 )
 
 // factory is the shop with controllers: maker makes a widget and is done, waiter waits.
@@ -71,7 +72,7 @@ func TestControllersRunBesideTheRequestsAndEndBeforeThem(t *testing.T) {
 			return nil
 		}},
 	}
-	instance, stop := run(t, s, annex.Options{Storage: annex.Memory, Controllers: []string{"*", "-unwanted"}})
+	instance, stop := run(t, s, annex.Options{Storage: memory.Storage(), Controllers: []string{"*", "-unwanted"}})
 	c = clientOf(t, instance)
 	c.get("/readyz").want(200)
 	<-began // one that failed runs again
@@ -88,21 +89,21 @@ func TestNewNamesEveryMistakeOfControllers(t *testing.T) {
 	s := shop()
 	work := func(context.Context, *annex.Env) error { return nil }
 	s.Controllers = []annex.Controller{{Run: work}, {Name: "A b", Run: work}, {Name: "c", Run: work}, {Name: "c"}}
-	_, err := annex.New(t.Context(), s, annex.Options{Storage: annex.Memory})
+	_, err := annex.New(t.Context(), s, annex.Options{Storage: memory.Storage()})
 	for _, want := range []string{"controller 0: name: ", `controller "A b": name: a lowercase RFC 1123 label`, `controller "c": declared twice`, `controller "c": no Run`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q in %v", want, err)
 		}
 	}
-	_, err = annex.New(t.Context(), factory(), annex.Options{Storage: annex.Memory, Controllers: []string{"baker"}})
-	if !errors.As(err, new(*annex.UsageError)) || err.Error() != `--controllers: there is no controller "baker"; there are maker, waiter` {
+	_, err = annex.New(t.Context(), factory(), annex.Options{Storage: memory.Storage(), Controllers: []string{"baker"}})
+	if !errors.As(err, new(*annex.ConfigError)) || err.Error() != `Options.Controllers: there is no controller "baker"; there are maker, waiter` {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestControllersRunInAProcessOfTheirOwn(t *testing.T) {
 	t.Parallel()
-	instance, _ := run(t, factory(), annex.Options{Storage: annex.Memory, DataDir: t.TempDir(), Controllers: []string{}})
+	instance, _ := run(t, factory(), annex.Options{Storage: memory.Storage(), DataDir: t.TempDir(), Controllers: []string{}})
 	c := clientOf(t, instance)
 	c.get(widgetsPath + "/made").want(404)
 	watch := c.watch(widgetsPath + "?watch=1")

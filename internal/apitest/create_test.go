@@ -15,6 +15,7 @@ import (
 
 	"github.com/annexapi/annex"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
+	"github.com/annexapi/annex/store/memory"
 )
 
 // atMost admits a widget if there are fewer than n others.
@@ -173,7 +174,7 @@ func TestAdmitCreateIsRefusedWhereItCannotBeExact(t *testing.T) {
 		"virtual": {annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).AdmitCreate(admit).Virtual(annex.Source[v1.Widget]{}), "AdmitCreate: the server does not store the objects"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := annex.New(t.Context(), only(test.kind), annex.Options{Storage: annex.Memory, SecurePort: annex.PortOff})
+			_, err := annex.New(t.Context(), only(test.kind), annex.Options{Storage: memory.Storage()})
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/store/embedded"
 )
 
 func TestDelete(t *testing.T) {
@@ -173,7 +174,7 @@ func TestServerDeletesAtTheEndOfTheGracePeriod(t *testing.T) {
 			widgets().GracePeriod(time.Hour).DeleteWhenGraceIsOver(),
 		}}}}
 	}
-	options := annex.Options{Storage: annex.Embedded, DataDir: filepath.Join(t.TempDir(), "data")}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: filepath.Join(t.TempDir(), "data")}
 	second := fields{"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 1}
 	var rv string
 	t.Run("while it runs", func(t *testing.T) {

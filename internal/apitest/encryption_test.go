@@ -22,7 +22,10 @@ import (
 	v1 "github.com/annexapi/annex/internal/shop/v1"
 	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store/embedded"
+	"github.com/annexapi/annex/store/etcd"
+	"github.com/annexapi/annex/store/files"
 	"github.com/annexapi/annex/store/journal"
+	"github.com/annexapi/annex/store/memory"
 )
 
 // Secrets of the tests' keys.
@@ -89,7 +92,7 @@ func storedWidgets(t *testing.T, options annex.Options) map[string]string {
 		current[stored.Revision] = true
 		all[strings.TrimPrefix(stored.Key, prefix)] = string(stored.Value) + string(stored.Base64)
 	}
-	if options = placed(t, options); options.Storage != annex.Embedded {
+	if options = placed(t, options); storageName(options) != embedded.Name {
 		return all
 	}
 	j, err := embedded.Open(filepath.Join(options.DataDir, "storage"), embedded.Options{})
@@ -136,11 +139,11 @@ func TestEveryProviderEncryptsWhatIsStored(t *testing.T) {
 		"kms":       fmt.Sprintf("{kms: {apiVersion: v2, name: key1, endpoint: %q}}", plugin.Endpoint()),
 		"identity":  unencrypted,
 	} {
-		for _, storage := range []string{annex.Memory, annex.Embedded} {
-			t.Run(name+" "+storage, func(t *testing.T) {
+		for _, storage := range []annex.Storage{memory.Storage(), embedded.Dir("")} {
+			t.Run(name+" "+storage.Name(), func(t *testing.T) {
 				options := annex.Options{DataDir: t.TempDir(), Storage: storage, EncryptionConfigFile: encryptionConfig(t, provider)}
 				t.Run("serve", func(t *testing.T) { checkLife(t, startWith(t, shop(), options)) })
-				if placed(t, options).Storage == annex.Memory {
+				if storageName(placed(t, options)) == memory.Name {
 					return
 				}
 				t.Run("serve again", func(t *testing.T) {
@@ -196,7 +199,7 @@ func checkLife(t *testing.T, c *client) {
 
 func TestAServerRefusesWhatDoesNotFitItsObjects(t *testing.T) {
 	inPlainText(t)
-	options := annex.Options{DataDir: t.TempDir(), Storage: annex.Embedded, EncryptionConfigFile: encryptionConfig(t, keyed("aescbc", "key1", secret1))}
+	options := annex.Options{DataDir: t.TempDir(), Storage: embedded.Dir(""), EncryptionConfigFile: encryptionConfig(t, keyed("aescbc", "key1", secret1))}
 	t.Run("serve", func(t *testing.T) { startWith(t, shop(), options).create("kept", spec(fields{"size": "small"})) })
 	stored := func() string { return fmt.Sprint(storedWidgets(t, options)) }
 	before := stored()
@@ -216,7 +219,7 @@ func TestAServerRefusesWhatDoesNotFitItsObjects(t *testing.T) {
 				refused.EncryptionConfigFile = encryptionConfig(t, test.providers...)
 			}
 			_, err := annex.New(t.Context(), shop(), placed(t, refused))
-			usage := (*annex.UsageError)(nil)
+			usage := (*annex.ConfigError)(nil)
 			if !errors.As(err, &usage) || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("got %v", err)
 			}
@@ -237,7 +240,7 @@ func TestAServerRefusesWhatDoesNotFitItsObjects(t *testing.T) {
 func TestUnreadableObjectsCanBeDeleted(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "encryption.yaml")
 	writeFile(t, file, encryptionRule("widgets.shop.example.com", keyed("aesgcm", "lost", secret1)))
-	options := annex.Options{DataDir: t.TempDir(), Storage: annex.Embedded, EncryptionConfigFile: file}
+	options := annex.Options{DataDir: t.TempDir(), Storage: embedded.Dir(""), EncryptionConfigFile: file}
 	t.Run("serve", func(t *testing.T) {
 		startWith(t, shop(), options).create("lost", spec(fields{"size": "small"}))
 	})
@@ -267,9 +270,10 @@ func storageVerb(t *testing.T, options annex.Options, args ...string) (string, e
 	options = placed(t, options)
 	p := prepare(t)
 	args = append([]string{p.Path, "storage"}, args...)
-	p.Args = append(args, "--data-dir", options.DataDir, "--storage", options.Storage, "--encryption-provider-config", options.EncryptionConfigFile)
-	if len(options.Etcd.Endpoints) > 0 {
-		p.Args = append(p.Args, "--etcd-servers", strings.Join(options.Etcd.Endpoints, ","), "--etcd-prefix", options.Etcd.Prefix)
+	p.Args = append(args, "--data-dir", options.DataDir, "--storage", storageName(options), "--encryption-provider-config", options.EncryptionConfigFile)
+	if storageName(options) == etcd.Name {
+		endpoints, prefix := etcdOf(options)
+		p.Args = append(p.Args, "--etcd-servers", endpoints, "--etcd-prefix", prefix)
 	}
 	out, err := p.Output()
 	if err != nil {
@@ -284,7 +288,7 @@ func TestAKeyIsRotated(t *testing.T) {
 	for _, how := range []string{"with the server stopped", "while it runs", "by automatic reload"} {
 		t.Run(how, func(t *testing.T) {
 			file := encryptionConfig(t, first)
-			options := annex.Options{DataDir: t.TempDir(), Storage: annex.Embedded, EncryptionConfigFile: file, EncryptionConfigReload: how == "by automatic reload"}
+			options := annex.Options{DataDir: t.TempDir(), Storage: embedded.Dir(""), EncryptionConfigFile: file, EncryptionConfigReload: how == "by automatic reload"}
 			before := map[string]*v1.Widget{}
 			begin := ""
 			fill := func(c *client) {
@@ -332,7 +336,7 @@ func TestAKeyIsRotated(t *testing.T) {
 				}
 			}
 
-			if placed(t, options).Storage == annex.Files && inFiles(t, options.DataDir, "k8s:enc:aescbc:v1:key1:") {
+			if storageName(placed(t, options)) == files.Name && inFiles(t, options.DataDir, "k8s:enc:aescbc:v1:key1:") {
 				t.Error("there are files left that are encrypted with the old key")
 			}
 
@@ -370,10 +374,10 @@ func TestAKeyIsRotated(t *testing.T) {
 // checkLostHistory looks at what was before a rewrite, when the key of that is gone.
 func checkLostHistory(t *testing.T, c *client, begin string) {
 	t.Helper()
-	switch placed(t, annex.Options{}).Storage {
-	case annex.Etcd: // the watch cache begins after the rewrite
+	switch storageName(placed(t, annex.Options{})) {
+	case etcd.Name: // the watch cache begins after the rewrite
 		return
-	case annex.Files: // there is no history from before the restart
+	case files.Name: // there is no history from before the restart
 		return
 	}
 	old := c.watch(widgetsPath + "?watch=1&resourceVersion=" + begin).next()
@@ -398,7 +402,7 @@ func untilEncryptedWith(t *testing.T, c *client, key string) {
 func TestAnUpdateThatChangesNothingTakesUpANewKey(t *testing.T) {
 	first, second := keyed("secretbox", "key1", secret1), keyed("secretbox", "key2", secret2)
 	file := encryptionConfig(t, first)
-	options := annex.Options{DataDir: t.TempDir(), Storage: annex.Embedded, EncryptionConfigFile: file}
+	options := annex.Options{DataDir: t.TempDir(), Storage: embedded.Dir(""), EncryptionConfigFile: file}
 	t.Run("before", func(t *testing.T) { startWith(t, shop(), options).create("w", spec(fields{"size": "small"})) })
 	writeEncryptionConfig(t, file, second, first)
 	t.Run("after", func(t *testing.T) {
@@ -424,7 +428,7 @@ func TestObjectsAreRewrittenInANewStoredVersion(t *testing.T) {
 			widgets().StoredAs(version),
 		}}}}
 	}
-	options := annex.Options{DataDir: t.TempDir(), Storage: annex.Embedded}
+	options := annex.Options{DataDir: t.TempDir(), Storage: embedded.Dir("")}
 	before := []*v1.Widget{}
 	t.Run("before", func(t *testing.T) {
 		c := startWith(t, stored("v1beta1"), options)
@@ -464,7 +468,7 @@ func TestAPluginsKeyIsRotated(t *testing.T) {
 	plugin := kmstest.New(t, "one")
 	plugin.Start(t)
 	options := annex.Options{
-		DataDir: t.TempDir(), Storage: annex.Embedded,
+		DataDir: t.TempDir(), Storage: embedded.Dir(""),
 		EncryptionConfigFile: encryptionConfig(t, fmt.Sprintf("{kms: {apiVersion: v2, name: vault, endpoint: %q}}", plugin.Endpoint())),
 	}
 	t.Run("before", func(t *testing.T) {

@@ -22,22 +22,24 @@ import (
 	"github.com/annexapi/annex"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
 	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/store/embedded"
+	"github.com/annexapi/annex/store/files"
 )
 
 // TestInformersAndWritersOutliveAFullDisk fills the disk under clients of client-go
 // and makes space again. Writers are refused meanwhile, and try again by themselves;
 // the informer learns of every object without listing again.
 func TestInformersAndWritersOutliveAFullDisk(t *testing.T) {
-	for _, storage := range []string{annex.Embedded, annex.Files} {
-		t.Run(storage, func(t *testing.T) {
+	for _, storage := range []annex.Storage{embedded.Dir(""), files.Dir("")} {
+		t.Run(storage.Name(), func(t *testing.T) {
 			t.Parallel()
-			about(t, storage)
+			about(t, storage.Name())
 			testFullDisk(t, storage)
 		})
 	}
 }
 
-func testFullDisk(t *testing.T, storage string) {
+func testFullDisk(t *testing.T, storage annex.Storage) {
 	disk := smallDisk(t, 16<<20)
 	full := filepath.Join(disk, "full")
 	instance, _ := run(t, shop(), annex.Options{Storage: storage, DataDir: filepath.Join(disk, "data")})

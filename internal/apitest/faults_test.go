@@ -39,6 +39,8 @@ import (
 	v1 "github.com/annexapi/annex/internal/shop/v1"
 	"github.com/annexapi/annex/internal/shop/v1beta1"
 	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/store/embedded"
+	"github.com/annexapi/annex/store/memory"
 )
 
 // The tests in this file do to a server what the world does: clients that stall,
@@ -124,7 +126,7 @@ func TestShutdownCutsOffWhatDoesNotEnd(t *testing.T) {
 		}
 		return nil
 	}))
-	instance, stop := run(t, server, annex.Options{Storage: annex.Memory, ShutdownTimeout: 100 * time.Millisecond})
+	instance, stop := run(t, server, annex.Options{Storage: memory.Storage(), ShutdownTimeout: 100 * time.Millisecond})
 	c := clientOf(t, instance)
 
 	// A watch that is not read, with more to tell than the network takes. It holds up
@@ -167,7 +169,7 @@ func TestTheDrainIsAnnounced(t *testing.T) {
 		<-release
 		return nil
 	}))
-	instance, stop := run(t, server, annex.Options{Storage: annex.Memory})
+	instance, stop := run(t, server, annex.Options{Storage: memory.Storage()})
 	c := clientOf(t, instance)
 	answered, ended := make(chan *answer), make(chan error)
 	go func() { answered <- c.post(widgetsPath, widget("slow")) }()
@@ -199,7 +201,7 @@ func TestTheDrainIsAnnounced(t *testing.T) {
 func TestManyWatchesEndInOrder(t *testing.T) {
 	t.Parallel()
 	const many = 300
-	instance, stop := run(t, shop(), annex.Options{Storage: annex.Memory})
+	instance, stop := run(t, shop(), annex.Options{Storage: memory.Storage()})
 	c := clientOf(t, instance)
 	begun, seen, ended := make(chan struct{}, many), make(chan struct{}, many), make(chan error, many)
 	watch := func() error {
@@ -336,8 +338,8 @@ func TestAServerLivesOnce(t *testing.T) {
 
 func TestADataDirectoryHasOneServer(t *testing.T) {
 	t.Parallel()
-	for _, storage := range []string{annex.Memory, annex.Embedded} {
-		t.Run(storage, func(t *testing.T) {
+	for _, storage := range []annex.Storage{memory.Storage(), embedded.Dir("")} {
+		t.Run(storage.Name(), func(t *testing.T) {
 			options := annex.Options{Storage: storage, DataDir: filepath.Join(t.TempDir(), "data")}
 			instance, _ := run(t, shop(), options)
 			c := clientOf(t, instance)
@@ -345,10 +347,10 @@ func TestADataDirectoryHasOneServer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, other := range []string{annex.Memory, annex.Embedded} {
+			for _, other := range []annex.Storage{memory.Storage(), embedded.Dir("")} {
 				_, err := annex.New(t.Context(), shop(), annex.Options{Storage: other, DataDir: options.DataDir})
 				if err == nil || !strings.Contains(err.Error(), "in use by another") {
-					t.Errorf("another one on %s: %v", other, err)
+					t.Errorf("another one on %s: %v", other.Name(), err)
 				}
 			}
 			c.create("w")
@@ -372,7 +374,7 @@ func TestAFailedNewLeavesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	options := annex.Options{DataDir: filepath.Join(dir, "data")}
+	options := annex.Options{DataDir: filepath.Join(dir, "data"), Listen: anyPort}
 	first, err := annex.New(t.Context(), shop(), options)
 	if err != nil {
 		t.Fatal(err)
@@ -381,7 +383,7 @@ func TestAFailedNewLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	kubeconfig := first.Kubeconfig()
-	before, files := goroutines(), openFiles(t)
+	before, opened := goroutines(), openFiles(t)
 	for name, fault := range map[string]func(*annex.Server, *annex.Options){
 		"a hook that cannot be made": func(s *annex.Server, _ *annex.Options) {
 			*s = only(widgets().AdmitWith(func(env *annex.Env) (annex.AdmitFunc[v1.Widget], error) {
@@ -389,9 +391,9 @@ func TestAFailedNewLeavesNothing(t *testing.T) {
 				return nil, err
 			}))
 		},
-		"a port that is taken":          func(_ *annex.Server, o *annex.Options) { o.SecurePort = taken.Addr().(*net.TCPAddr).Port },
-		"another port that is taken":    func(_ *annex.Server, o *annex.Options) { o.InsecurePort = taken.Addr().(*net.TCPAddr).Port },
-		"an address of somebody else's": func(_ *annex.Server, o *annex.Options) { o.BindAddress = "192.0.2.1" },
+		"a port that is taken":          func(_ *annex.Server, o *annex.Options) { o.Listen = taken.Addr().String() },
+		"another port that is taken":    func(_ *annex.Server, o *annex.Options) { o.ListenInsecure = taken.Addr().String() },
+		"an address of somebody else's": func(_ *annex.Server, o *annex.Options) { o.Listen = "192.0.2.1:0" },
 		"a certificate without a key":   func(_ *annex.Server, o *annex.Options) { o.TLSCertFile = filepath.Join(dir, "empty") },
 		"an empty certificate": func(_ *annex.Server, o *annex.Options) {
 			o.TLSCertFile, o.TLSPrivateKeyFile = filepath.Join(dir, "empty"), filepath.Join(dir, "empty")
@@ -413,7 +415,7 @@ func TestAFailedNewLeavesNothing(t *testing.T) {
 		server, faulty := shop(), options
 		fault(&server, &faulty)
 		_, err := annex.New(t.Context(), server, faulty)
-		if usage := (*annex.UsageError)(nil); !errors.As(err, &usage) || strings.Contains(err.Error(), "\n") {
+		if usage := (*annex.ConfigError)(nil); !errors.As(err, &usage) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -430,7 +432,7 @@ func TestAFailedNewLeavesNothing(t *testing.T) {
 	var left []string
 	testwait.Until(t, "everything to end", func() bool {
 		left = more(goroutines(), before)
-		return len(left) == 0 && openFiles(t) <= files
+		return len(left) == 0 && openFiles(t) <= opened
 	})
 }
 
@@ -449,7 +451,7 @@ func TestServersLeaveNothing(t *testing.T) {
 	lives := func(n int) {
 		for range n {
 			ctx, cancel := context.WithCancel(t.Context())
-			instance, err := annex.New(ctx, shop(), annex.Options{Storage: annex.Memory, InsecurePort: annex.PortAny})
+			instance, err := annex.New(ctx, shop(), annex.Options{Storage: memory.Storage(), ListenInsecure: anyPort})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -477,7 +479,7 @@ func TestServersLeaveNothing(t *testing.T) {
 
 func TestAServerInsideAnother(t *testing.T) {
 	t.Parallel()
-	instance, err := annex.New(t.Context(), shop(), annex.Options{Storage: annex.Memory, SecurePort: annex.PortOff, TokenAuthFile: tokenFile(t)})
+	instance, err := annex.New(t.Context(), shop(), annex.Options{Storage: memory.Storage(), TokenAuthFile: tokenFile(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -547,7 +549,7 @@ func TestHooksThatReadACacheFailClosedBeforeItIsFilled(t *testing.T) {
 			}, nil
 		}),
 		annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped(),
-	), annex.Options{Storage: annex.Memory, SecurePort: annex.PortOff, TokenAuthFile: tokenFile(t)})
+	), annex.Options{Storage: memory.Storage(), TokenAuthFile: tokenFile(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -581,7 +583,7 @@ func readOnly(t *testing.T, c *client, reason string) {
 
 func TestAServerWhoseStorageIsRemovedIsReadOnly(t *testing.T) {
 	t.Parallel()
-	about(t, annex.Embedded)
+	about(t, embedded.Name)
 	options := annex.Options{DataDir: filepath.Join(t.TempDir(), "data")}
 	instance, _ := run(t, shop(), options)
 	c := clientOf(t, instance)
@@ -604,7 +606,7 @@ func TestAServerWhoseStorageIsRemovedIsReadOnly(t *testing.T) {
 
 func TestAServerWhoseLockFilesAreRemovedIsReadOnly(t *testing.T) {
 	t.Parallel()
-	about(t, annex.Embedded)
+	about(t, embedded.Name)
 	options := annex.Options{DataDir: filepath.Join(t.TempDir(), "data")}
 	instance, _ := run(t, shop(), options)
 	c := clientOf(t, instance)
@@ -620,7 +622,7 @@ func TestAServerWhoseLockFilesAreRemovedIsReadOnly(t *testing.T) {
 // mount.
 func TestAFullDiskLosesNothing(t *testing.T) {
 	t.Parallel()
-	about(t, annex.Embedded)
+	about(t, embedded.Name)
 	disk := smallDisk(t, 16<<20)
 	options := annex.Options{DataDir: filepath.Join(disk, "data")}
 	full := filepath.Join(disk, "full")
@@ -740,7 +742,7 @@ func fill(t *testing.T, path string) {
 
 func TestWhatOnlyLooksOpenIsClosed(t *testing.T) {
 	t.Parallel()
-	c := startWith(t, shop(), annex.Options{Storage: annex.Memory, TokenAuthFile: tokenFile(t)})
+	c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), TokenAuthFile: tokenFile(t)})
 	nobody := c.stranger("")
 	for _, path := range []string{"/healthz/../apis", "/healthz/%2e%2e/apis", "/livez%2f..%2fmetrics", "/readyz/..;/metrics", "//healthz", "/HEALTHZ", "/version/x", "/apis;/healthz", "/flagz", "/statusz", "/logs/", "/debug/pprof/"} {
 		if a := nobody.get(path); a.code != http.StatusUnauthorized {
@@ -785,7 +787,7 @@ func (c *client) http1() *client {
 
 func TestCertificatesThatAreNotValidNowAreRefused(t *testing.T) {
 	t.Parallel()
-	options := annex.Options{Storage: annex.Memory, DataDir: filepath.Join(t.TempDir(), "data")}
+	options := annex.Options{Storage: memory.Storage(), DataDir: filepath.Join(t.TempDir(), "data")}
 	c := startWith(t, shop(), options)
 	authority, err := tls.LoadX509KeyPair(filepath.Join(options.DataDir, "cert", "ca.crt"), filepath.Join(options.DataDir, "cert", "ca.key"))
 	if err != nil {
@@ -834,7 +836,7 @@ func TestURLsCanBeUsed(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"127.0.0.1", "0.0.0.0", "::1", "::"} {
 		t.Run(address, func(t *testing.T) {
-			options := annex.Options{Storage: annex.Memory, BindAddress: address, InsecurePort: annex.PortAny, DataDir: filepath.Join(t.TempDir(), "data")}
+			options := annex.Options{Storage: memory.Storage(), Listen: net.JoinHostPort(address, "0"), ListenInsecure: net.JoinHostPort(address, "0"), DataDir: filepath.Join(t.TempDir(), "data")}
 			if l, err := net.Listen("tcp", net.JoinHostPort(address, "0")); err != nil {
 				t.Skip(err)
 			} else {

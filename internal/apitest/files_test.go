@@ -18,6 +18,7 @@ import (
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/store/files"
 )
 
 // tree is the directory of a server that keeps its objects in files, as a person
@@ -28,12 +29,12 @@ type tree struct {
 }
 
 func newTree(t *testing.T) *tree {
-	about(t, annex.Files)
+	about(t, files.Name)
 	return &tree{t, filepath.Join(t.TempDir(), "objects")}
 }
 
 func (f *tree) options() annex.Options {
-	return annex.Options{Storage: annex.Files, FilesDir: f.root, DataDir: filepath.Join(filepath.Dir(f.root), "data")}
+	return annex.Options{Storage: files.Dir(f.root), DataDir: filepath.Join(filepath.Dir(f.root), "data")}
 }
 
 // serve runs a server on the tree.

@@ -14,6 +14,8 @@ import (
 	"github.com/annexapi/annex"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
 	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/store/embedded"
+	"github.com/annexapi/annex/store/memory"
 )
 
 // run runs a server until stop is called, which returns what Run returned, or the
@@ -21,6 +23,9 @@ import (
 func run(t *testing.T, server annex.Server, options annex.Options) (instance *annex.Instance, stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
+	if options.Listen == "" {
+		options.Listen = anyPort
+	}
 	instance, err := annex.New(ctx, server, placed(t, options))
 	if err != nil {
 		cancel()
@@ -59,7 +64,7 @@ func clientOf(t *testing.T, instance *annex.Instance) *client {
 
 func TestTwoServersKnowNothingOfEachOther(t *testing.T) {
 	t.Parallel()
-	memory := annex.Options{Storage: annex.Memory}
+	memory := annex.Options{Storage: memory.Storage()}
 	oneInstance, stopOne := run(t, shop(), memory)
 	otherInstance, _ := run(t, annex.Server{Name: "other", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
 		annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).ClusterScoped().WithoutStatus().Default(func(w *v1.Widget) { w.Spec.Size = "other" }),
@@ -104,7 +109,7 @@ func TestShutdownAnswersWhatIsInProgress(t *testing.T) {
 			return nil
 		}),
 	}}}}
-	options := annex.Options{Storage: annex.Embedded, DataDir: filepath.Join(t.TempDir(), "data")}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: filepath.Join(t.TempDir(), "data")}
 	instance, stop := run(t, server, options)
 	c := clientOf(t, instance)
 	fast := c.create("fast")
@@ -154,9 +159,9 @@ func TestShutdownLeavesNothingRunning(t *testing.T) {
 			return func(context.Context, annex.Request[v1.Widget]) error { return nil }, err
 		}),
 	}}}}
-	live := func(t *testing.T, storage string) {
-		options := annex.Options{Storage: storage, InsecurePort: annex.PortAny}
-		if storage == annex.Embedded {
+	live := func(t *testing.T, storage annex.Storage) {
+		options := annex.Options{Storage: storage, ListenInsecure: anyPort}
+		if storage.Name() == embedded.Name {
 			options.DataDir = filepath.Join(t.TempDir(), "data")
 		}
 		instance, stop := run(t, timed, options)
@@ -172,16 +177,16 @@ func TestShutdownLeavesNothingRunning(t *testing.T) {
 		watch.ends()
 		c.http.CloseIdleConnections()
 	}
-	for _, storage := range []string{annex.Memory, annex.Embedded} {
+	for _, storage := range []annex.Storage{memory.Storage(), embedded.Dir("")} {
 		// What is started once for a process is started now.
-		t.Run("first on "+storage, func(t *testing.T) { live(t, storage) })
+		t.Run("first on "+storage.Name(), func(t *testing.T) { live(t, storage) })
 		before := goroutines()
-		t.Run("again on "+storage, func(t *testing.T) {
+		t.Run("again on "+storage.Name(), func(t *testing.T) {
 			for range 3 {
 				live(t, storage)
 			}
 		})
-		testwait.NoError(t, string(storage), func(context.Context) error {
+		testwait.NoError(t, string(storage.Name()), func(context.Context) error {
 			if left := more(goroutines(), before); len(left) > 0 {
 				return fmt.Errorf("still running:\n%s", strings.Join(left, "\n\n"))
 			}
@@ -217,7 +222,7 @@ func TestAKindWithoutGenerationLeavesItToItsClients(t *testing.T) {
 	t.Parallel()
 	instance, _ := run(t, annex.Server{Name: "plain", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
 		annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).WithoutGeneration(),
-	}}}}, annex.Options{Storage: annex.Memory})
+	}}}}, annex.Options{Storage: memory.Storage()})
 	c := clientOf(t, instance)
 	const path = "/apis/shop.example.com/v1/namespaces/default/widgets"
 	if w := c.post(path, widget("w")).want(201).widget(); w.Generation != 0 {

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/store/etcd"
+	"github.com/annexapi/annex/store/memory"
 )
 
 // query builds a query of names and values in turn.
@@ -161,9 +163,9 @@ func TestListInPages(t *testing.T) {
 
 func TestContinueAfterCompaction(t *testing.T) {
 	t.Parallel()
-	notOn(t, "its history is not bounded by the server's options", annex.Etcd)
+	notOn(t, "its history is not bounded by the server's options", etcd.Name)
 	// A history of two revisions.
-	c := startWith(t, shop(), annex.Options{Storage: annex.Memory, HistoryAge: 1, HistoryRevisions: 2})
+	c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), HistoryAge: 1, HistoryRevisions: 2})
 	for i := range 5 {
 		c.create(fmt.Sprintf("w%d", i))
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/annexapi/annex/api"
 	markedv1 "github.com/annexapi/annex/internal/shop/marked/v1"
 	markedv1beta1 "github.com/annexapi/annex/internal/shop/marked/v1beta1"
+	"github.com/annexapi/annex/store/memory"
 )
 
 const (
@@ -372,7 +373,7 @@ func TestADeclarationThatContradictsItsMarkersIsRefused(t *testing.T) {
 		`Scale: the markers say other paths with +kubebuilder:subresource:scale`:                             markedCrates().Scale(".spec.boxes", ".status.boxes", ""),
 		`StoredAs("v1beta1"): version v1 is marked +kubebuilder:storageversion`:                              markedCrates().StoredAs("v1beta1"),
 	} {
-		_, err := annex.New(t.Context(), annex.Server{Name: "marked", Groups: []annex.Group{{Name: "marked.shop.example.com", Kinds: []annex.Kind{k}}}}, annex.Options{Storage: annex.Memory})
+		_, err := annex.New(t.Context(), annex.Server{Name: "marked", Groups: []annex.Group{{Name: "marked.shop.example.com", Kinds: []annex.Kind{k}}}}, annex.Options{Storage: memory.Storage()})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}

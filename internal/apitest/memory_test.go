@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/store/memory"
 )
 
 // aliases is YAML that is a gigabyte when its aliases are replaced.
@@ -67,7 +68,7 @@ func TestYAMLWithAliasesIsRead(t *testing.T) {
 // Lists that are larger than the memory for all of them come one after the other, whole.
 func TestListsLargerThanTheBudgetAreAnswered(t *testing.T) {
 	t.Parallel()
-	c := startWith(t, shop(), annex.Options{Storage: annex.Memory, MemoryBudget: 1})
+	c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), MemoryBudget: 1})
 	for i := range 6 {
 		c.create(fmt.Sprintf("w%d", i), spec(fields{"options": fields{"fill": strings.Repeat("x", 2<<20)}}))
 	}
@@ -99,7 +100,7 @@ func TestListsLargerThanTheBudgetAreAnswered(t *testing.T) {
 
 func TestWithoutABudgetNothingIsCounted(t *testing.T) {
 	t.Parallel()
-	c := startWith(t, shop(), annex.Options{Storage: annex.Memory, MemoryBudget: -1})
+	c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), MemoryBudget: -1})
 	c.create("w")
 	if got := c.get(widgetsPath).names(); len(got) != 1 {
 		t.Errorf("listed: %v", got)

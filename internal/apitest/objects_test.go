@@ -11,6 +11,7 @@ import (
 
 	"github.com/annexapi/annex"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
+	"github.com/annexapi/annex/store/memory"
 )
 
 func TestCreateFillsInWhatTheServerDecides(t *testing.T) {
@@ -160,7 +161,7 @@ func TestUpdate(t *testing.T) {
 
 func TestUnrestrictedUpdateNeedsNoResourceVersion(t *testing.T) {
 	t.Parallel()
-	c := startWith(t, shop(), annex.Options{Storage: annex.Memory, UnrestrictedUpdate: true})
+	c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), UnrestrictedUpdate: true})
 	c.create("w")
 	if w := c.put(widgetsPath+"/w", widget("w", spec(fields{"replicas": 3}))).want(200).widget(); *w.Spec.Replicas != 3 {
 		t.Errorf("got %+v", w.Spec)

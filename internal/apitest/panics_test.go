@@ -10,12 +10,13 @@ import (
 	"github.com/annexapi/annex"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
 	"github.com/annexapi/annex/internal/shop/v1beta1"
+	"github.com/annexapi/annex/store/etcd"
 )
 
 // Watches run users' functions outside of any request.
 func TestPanicsInAWatchEndItAlone(t *testing.T) {
 	t.Parallel()
-	notOn(t, "the watch cache is read for all watches at once; etcdtest says what happens there", annex.Etcd)
+	notOn(t, "the watch cache is read for all watches at once; etcdtest says what happens there", etcd.Name)
 	marked := metadata(fields{"annotations": fields{"panic": "please"}})
 	panics := func(w metav1.Object) {
 		if w.GetAnnotations()["panic"] != "" {

@@ -11,11 +11,15 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/annextest"
 	"github.com/annexapi/annex/internal/maintenance"
 	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/store/embedded"
+	"github.com/annexapi/annex/store/files"
+	"github.com/annexapi/annex/store/memory"
 )
 
 const leaseResource = "leases.zoo.example.com"
@@ -80,11 +84,11 @@ func TestObjectsAreStoredInWhatSuitsTheStorage(t *testing.T) {
 		want    string // the media type that a dump names
 	}{
 		{"embedded", leases(), annex.Options{}, protobufType},
-		{"memory", leases(), annex.Options{Storage: annex.Memory}, protobufType},
-		{"files", leases(), annex.Options{Storage: annex.Files}, ""},
+		{"memory", leases(), annex.Options{Storage: memory.Storage()}, protobufType},
+		{"files", leases(), annex.Options{Storage: files.Dir("")}, ""},
 		{"a developer's choice", leases().StoredMediaType(jsonType), annex.Options{}, ""},
-		{"an operator's choice", leases().StoredMediaType(protobufType), annex.Options{StorageMediaTypeOf: map[string]string{leaseResource: jsonType}}, ""},
-		{"an operator's other choice", leases().StoredMediaType(jsonType), annex.Options{StorageMediaTypeOf: map[string]string{leaseResource: protobufType}}, protobufType},
+		{"an operator's choice", leases().StoredMediaType(protobufType), annex.Options{StorageMediaTypeOf: map[schema.GroupResource]string{schema.ParseGroupResource(leaseResource): jsonType}}, ""},
+		{"an operator's other choice", leases().StoredMediaType(jsonType), annex.Options{StorageMediaTypeOf: map[schema.GroupResource]string{schema.ParseGroupResource(leaseResource): protobufType}}, protobufType},
 		{"a version without protobuf", leases().StoredAs("v1alpha1"), annex.Options{}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -108,23 +112,23 @@ func TestObjectsAreStoredInWhatSuitsTheStorage(t *testing.T) {
 func TestBadMediaTypesOfStoredObjects(t *testing.T) {
 	t.Parallel()
 	of := func(resource, mediaType string) annex.Options {
-		return annex.Options{Storage: annex.Memory, StorageMediaTypeOf: map[string]string{resource: mediaType}}
+		return annex.Options{Storage: memory.Storage(), StorageMediaTypeOf: map[schema.GroupResource]string{schema.ParseGroupResource(resource): mediaType}}
 	}
-	files := of(leaseResource, protobufType)
-	files.Storage, files.DataDir = annex.Files, t.TempDir()
-	plainFiles := annex.Options{Storage: annex.Files, DataDir: t.TempDir()}
+	inFiles := of(leaseResource, protobufType)
+	inFiles.Storage, inFiles.DataDir = files.Dir(""), t.TempDir()
+	plainFiles := annex.Options{Storage: files.Dir(""), DataDir: t.TempDir()}
 	for name, test := range map[string]struct {
 		server  annex.Server
 		options annex.Options
 		want    string
 	}{
-		"no media type":         {zoo(leases().StoredMediaType("protobuf"), crates()), annex.Options{Storage: annex.Memory}, `kind Lease (leases.zoo.example.com): StoredMediaType("protobuf"): choose application/json or application/vnd.kubernetes.protobuf`},
-		"YAML":                  {zoo(), of(leaseResource, yamlType), "--storage-media-type-of leases.zoo.example.com=application/yaml: choose application/json or application/vnd.kubernetes.protobuf"},
-		"a kind without":        {zoo(leases(), crates().StoredMediaType(protobufType)), annex.Options{Storage: annex.Memory}, "Go type apitest_test.Crate, which is stored, has no protobuf methods: have annex generate write them"},
-		"an operator's":         {zoo(), of("crates.zoo.example.com", protobufType), "--storage-media-type-of crates.zoo.example.com=application/vnd.kubernetes.protobuf: the Go type apitest_test.Crate, which is stored, has no protobuf methods: have annex generate write them"},
+		"no media type":         {zoo(leases().StoredMediaType("protobuf"), crates()), annex.Options{Storage: memory.Storage()}, `kind Lease (leases.zoo.example.com): StoredMediaType("protobuf"): choose application/json or application/vnd.kubernetes.protobuf`},
+		"YAML":                  {zoo(), of(leaseResource, yamlType), "Options.StorageMediaTypeOf leases.zoo.example.com=application/yaml: choose application/json or application/vnd.kubernetes.protobuf"},
+		"a kind without":        {zoo(leases(), crates().StoredMediaType(protobufType)), annex.Options{Storage: memory.Storage()}, "Go type apitest_test.Crate, which is stored, has no protobuf methods: have annex generate write them"},
+		"an operator's":         {zoo(), of("crates.zoo.example.com", protobufType), "Options.StorageMediaTypeOf crates.zoo.example.com=application/vnd.kubernetes.protobuf: the Go type apitest_test.Crate, which is stored, has no protobuf methods: have annex generate write them"},
 		"a version without":     {zoo(leases().StoredAs("v1alpha1"), crates()), of(leaseResource, protobufType), "Go type apitest_test.Lease, which is stored, has no protobuf"},
-		"no such resource":      {zoo(), of("lions.zoo.example.com", jsonType), "--storage-media-type-of lions.zoo.example.com=application/json: this server stores no such resource; it has crates.zoo.example.com, leases.zoo.example.com, namespaces"},
-		"in files":              {zoo(), files, "--storage-media-type-of leases.zoo.example.com=application/vnd.kubernetes.protobuf: leases.zoo.example.com are kept in files, which people read and edit as YAML, and so hold nothing but application/json: add --storage-media-type-of leases.zoo.example.com=application/json"},
+		"no such resource":      {zoo(), of("lions.zoo.example.com", jsonType), "Options.StorageMediaTypeOf lions.zoo.example.com=application/json: this server stores no such resource; it has crates.zoo.example.com, leases.zoo.example.com, namespaces"},
+		"in files":              {zoo(), inFiles, "Options.StorageMediaTypeOf leases.zoo.example.com=application/vnd.kubernetes.protobuf: leases.zoo.example.com are kept in files, which people read and edit as YAML, and so hold nothing but application/json: add Options.StorageMediaTypeOf leases.zoo.example.com=application/json"},
 		"in files, a developer": {zoo(leases().StoredMediaType(protobufType), crates()), plainFiles, `StoredMediaType("application/vnd.kubernetes.protobuf") of kind Lease: leases.zoo.example.com are kept in files`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -142,7 +146,7 @@ func TestBadMediaTypesOfStoredObjects(t *testing.T) {
 	data, to := t.TempDir(), t.TempDir()
 	serveZoo(t, "serve", zoo(), annex.Options{DataDir: data}, func(c *client) { c.createLease("a") })
 	mustZoo(t, "storage", "migrate", "--from", "embedded", "--data-dir", data, "--to", "files", "--to-data-dir", to)
-	serveZoo(t, "serve files", zoo(), annex.Options{DataDir: to, Storage: annex.Files}, func(c *client) {
+	serveZoo(t, "serve files", zoo(), annex.Options{DataDir: to, Storage: files.Dir("")}, func(c *client) {
 		testwait.Until(t, "the object has its file", func() bool {
 			content, err := os.ReadFile(filepath.Join(to, "objects/zoo.example.com/leases/default/a.yaml"))
 			return err == nil && strings.Contains(string(content), "holderIdentity: me")
@@ -167,7 +171,7 @@ func TestAMediaTypeIsChanged(t *testing.T) {
 			const count = 20
 			data, key := t.TempDir(), "identity"
 			flags := []string{"--data-dir", data}
-			options := annex.Options{DataDir: data, StorageMediaTypeOf: map[string]string{leaseResource: jsonType}}
+			options := annex.Options{DataDir: data, StorageMediaTypeOf: map[schema.GroupResource]string{schema.ParseGroupResource(leaseResource): jsonType}}
 			if encrypt {
 				options.EncryptionConfigFile = filepath.Join(t.TempDir(), "encryption.yaml")
 				writeFile(t, options.EncryptionConfigFile, encryptionRule(leaseResource, keyed("aesgcm", "key1", secret1)))
@@ -238,12 +242,12 @@ func TestAStoredVersionIsNotLost(t *testing.T) {
 	only := func() *annex.KindBuilder[coordinationv1.Lease] {
 		return annex.KindOf[coordinationv1.Lease, coordinationv1.LeaseList]("leases", zooV1)
 	}
-	for _, storage := range []string{annex.Embedded, annex.Files} {
-		t.Run(storage, func(t *testing.T) {
+	for _, storage := range []annex.Storage{embedded.Dir(""), files.Dir("")} {
+		t.Run(storage.Name(), func(t *testing.T) {
 			t.Parallel()
 			options := annex.Options{DataDir: t.TempDir(), Storage: storage}
 			old := "3 leases.zoo.example.com as v1beta1, application/vnd.kubernetes.protobuf"
-			if storage == annex.Files {
+			if storage.Name() == files.Name {
 				old = "3 leases.zoo.example.com as v1beta1, application/json"
 			}
 			serveZoo(t, "old", zoo(leases().StoredAs("v1beta1"), crates()), options, func(c *client) {
@@ -270,10 +274,10 @@ func TestAStoredVersionIsNotLost(t *testing.T) {
 			})
 			options.AllowUnreadable = false
 
-			if out := mustZoo(t, "storage", "stats", "--storage", storage, "--data-dir", options.DataDir); !strings.Contains(out, "(until storage rewrite)") {
+			if out := mustZoo(t, "storage", "stats", "--storage", storage.Name(), "--data-dir", options.DataDir); !strings.Contains(out, "(until storage rewrite)") {
 				t.Errorf("stats: %s", out)
 			}
-			mustZoo(t, "storage", "rewrite", "--storage", storage, "--data-dir", options.DataDir)
+			mustZoo(t, "storage", "rewrite", "--storage", storage.Name(), "--data-dir", options.DataDir)
 			serveZoo(t, "new", zoo(only(), crates()), options, func(c *client) {
 				if got := fmt.Sprint(c.get(leasesPath).want(200).names()); got != "[old1 old2]" {
 					t.Errorf("listed %s", got)

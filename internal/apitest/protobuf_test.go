@@ -23,6 +23,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/store/embedded"
+	"github.com/annexapi/annex/store/memory"
 )
 
 const (
@@ -83,8 +85,8 @@ func lease(name, holder string) *coordinationv1.Lease {
 
 func TestAKindWithProtobufIsServedAsProtobuf(t *testing.T) {
 	t.Parallel()
-	for _, storage := range []string{annex.Memory, annex.Embedded} {
-		t.Run(storage, func(t *testing.T) {
+	for _, storage := range []annex.Storage{memory.Storage(), embedded.Dir("")} {
+		t.Run(storage.Name(), func(t *testing.T) {
 			t.Parallel()
 			c := startWith(t, zoo(), annex.Options{Storage: storage, DataDir: t.TempDir()})
 			var got coordinationv1.Lease

@@ -21,6 +21,7 @@ import (
 
 	"github.com/annexapi/annex"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
+	"github.com/annexapi/annex/store/memory"
 )
 
 // greeter is a storage of one's own that gets and lists what it makes up.
@@ -197,7 +198,7 @@ func TestAStorageOfItsOwnIsDestroyed(t *testing.T) {
 		return g, nil
 	})
 	server := annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{kind}}}}
-	instance, err := annex.New(t.Context(), server, annex.Options{Storage: annex.Memory, SecurePort: annex.PortOff})
+	instance, err := annex.New(t.Context(), server, annex.Options{Storage: memory.Storage()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,7 +296,7 @@ type nameless struct {
 func refusedByNew(t *testing.T, kind annex.Kind, want string) {
 	t.Helper()
 	server := annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{kind}}}}
-	_, err := annex.New(t.Context(), server, annex.Options{Storage: annex.Memory, SecurePort: annex.PortOff})
+	_, err := annex.New(t.Context(), server, annex.Options{Storage: memory.Storage()})
 	if err == nil {
 		t.Fatal("accepted")
 	}

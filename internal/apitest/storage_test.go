@@ -8,6 +8,10 @@ import (
 	"testing"
 
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/store/embedded"
+	"github.com/annexapi/annex/store/etcd"
+	"github.com/annexapi/annex/store/files"
+	"github.com/annexapi/annex/store/memory"
 )
 
 // testStorage names the storage that the tests' servers keep their objects in,
@@ -22,42 +26,66 @@ const (
 	testEncryption = "ANNEX_TEST_ENCRYPTION"
 )
 
+// anyPort listens on a free port.
+const anyPort = "127.0.0.1:0"
+
 // placed moves a server into the storage that testStorage names. A data directory
 // stands for the objects that are in it: servers that share one find each other's
 // objects in any storage, one after the other.
 func placed(t *testing.T, options annex.Options) annex.Options {
 	t.Helper()
-	if options.EncryptionConfigFile == "" && options.Storage != annex.Files { // tests of files read them
+	if options.EncryptionConfigFile == "" && (options.Storage == nil || options.Storage.Name() != files.Name) { // tests of files read them
 		options.EncryptionConfigFile = os.Getenv(testEncryption)
 	}
 	name := os.Getenv(testStorage)
 	if name == "" {
 		return options
 	}
-	options.Storage = name
-	switch {
-	case name == annex.Etcd:
-		options.Etcd.Endpoints = strings.Split(os.Getenv(testEtcd), ",")
+	switch name {
+	case etcd.Name:
 		directory := options.DataDir
 		if directory == "" {
 			directory = t.TempDir()
 		}
 		digest := fnv.New64a()
 		digest.Write([]byte(directory))
-		options.Etcd.Prefix = fmt.Sprintf("/test/%x", digest.Sum64())
-	case name != annex.Memory && options.DataDir == "":
+		options.Storage = etcd.Cluster(etcd.Options{Endpoints: strings.Split(os.Getenv(testEtcd), ","), Prefix: fmt.Sprintf("/test/%x", digest.Sum64())})
+	case memory.Name:
+		options.Storage = memory.Storage()
+	case embedded.Name:
+		options.Storage = embedded.Dir("")
+	case files.Name:
+		options.Storage = files.Dir("")
+	default:
+		t.Fatalf("%s=%s: no such storage", testStorage, name)
+	}
+	if name != memory.Name && name != etcd.Name && options.DataDir == "" {
 		options.DataDir = t.TempDir()
 	}
 	t.Logf("objects are stored in %s", name)
 	return options
 }
 
+// storageName is that of a server's storage.
+func storageName(options annex.Options) string {
+	if options.Storage == nil {
+		return embedded.Name
+	}
+	return options.Storage.Name()
+}
+
+// etcdOf are the endpoints and the prefix of a storage in etcd, as flags have them.
+func etcdOf(options annex.Options) (endpoints, prefix string) {
+	endpoints, prefix, _ = strings.Cut(options.Storage.Location(""), "/test/")
+	return endpoints, "/test/" + prefix
+}
+
 // shared says whether others write to the storage, too, and raise its revision.
-func shared() bool { return os.Getenv(testStorage) == annex.Etcd }
+func shared() bool { return os.Getenv(testStorage) == etcd.Name }
 
 // largest is how many bytes an object may well have.
 func largest() int {
-	if os.Getenv(testStorage) == annex.Etcd {
+	if os.Getenv(testStorage) == etcd.Name {
 		return 1 << 20 // etcd itself refuses what has more than 1.5 MiB
 	}
 	return 2 << 20
@@ -70,7 +98,7 @@ func largest() int {
 func (c *client) resume(path, revision string) (s *stream, whole bool) {
 	c.t.Helper()
 	whole = true
-	if os.Getenv(testStorage) == annex.Etcd || os.Getenv(testStorage) == annex.Files {
+	if os.Getenv(testStorage) == etcd.Name || os.Getenv(testStorage) == files.Name {
 		refused := c.watch(path + "&timeoutSeconds=1&resourceVersion=" + revision)
 		var first event
 		if err := refused.decoder.Decode(&first); err == nil && first.Type == "ERROR" {

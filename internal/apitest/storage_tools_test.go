@@ -30,6 +30,7 @@ import (
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/maintenance"
 	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/journal"
 )
 
@@ -500,8 +501,8 @@ func exitCode(err error) int {
 // TestVerbsSayWhoElseIsThere lets a verb find the data directory in use.
 func TestVerbsSayWhoElseIsThere(t *testing.T) {
 	t.Parallel()
-	about(t, annex.Embedded)
-	options := annex.Options{DataDir: t.TempDir(), Storage: annex.Embedded}
+	about(t, embedded.Name)
+	options := annex.Options{DataDir: t.TempDir(), Storage: embedded.Dir("")}
 	t.Run("a server", func(t *testing.T) {
 		startWith(t, shop(), options)
 		if _, err := storageVerb(t, options, "stats"); err != nil {

@@ -32,7 +32,7 @@ func putStored(t *testing.T, options annex.Options, key, data string) {
 
 func TestAServerNamesTheObjectsWhoseFieldsHaveAnotherTypeNow(t *testing.T) {
 	t.Parallel()
-	about(t, annex.Embedded)
+	about(t, embedded.Name)
 	options := annex.Options{DataDir: t.TempDir()}
 	_, stop := run(t, shop(), options)
 	stop()
@@ -54,7 +54,7 @@ func TestAServerNamesTheObjectsWhoseFieldsHaveAnotherTypeNow(t *testing.T) {
 // encrypted, while the server goes on.
 func TestPlainTextIsGoneFromTheDiskAfterARewrite(t *testing.T) {
 	t.Parallel()
-	about(t, annex.Embedded)
+	about(t, embedded.Name)
 	const secret = "plain-text-on-the-disk"
 	options := annex.Options{DataDir: t.TempDir()}
 	instance, stop := run(t, shop(), options)

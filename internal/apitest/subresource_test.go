@@ -13,6 +13,7 @@ import (
 	"github.com/annexapi/annex"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
 	"github.com/annexapi/annex/internal/shop/v1beta1"
+	"github.com/annexapi/annex/store/memory"
 )
 
 // badOptions cannot be read from a query.
@@ -85,7 +86,7 @@ func TestNewNamesEveryMistakeOfASubresource(t *testing.T) {
 			kind := annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).
 				Versions(annex.Version(v1beta1.API, v1beta1.WidgetToHub, v1beta1.WidgetFromHub)).
 				Subresources(test.subresources...)
-			_, err := annex.New(t.Context(), annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{kind}}}}, annex.Options{Storage: annex.Memory})
+			_, err := annex.New(t.Context(), annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{kind}}}}, annex.Options{Storage: memory.Storage()})
 			if err == nil {
 				t.Fatal("no error")
 			}
@@ -106,7 +107,7 @@ func TestAStorageOfOnesOwnHasItsOwnSubresources(t *testing.T) {
 	kind := annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).
 		ServedBy(func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) { return base, nil }).
 		Subresources(annex.Subresource("inspection", inspect))
-	_, err := annex.New(t.Context(), annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{kind}}}}, annex.Options{Storage: annex.Memory})
+	_, err := annex.New(t.Context(), annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{kind}}}}, annex.Options{Storage: memory.Storage()})
 	if err == nil || !strings.Contains(err.Error(), `subresource "inspection": has no effect: the storage of ServedBy has its own subresources, see Subresourcer`) {
 		t.Errorf("got %v", err)
 	}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/annexapi/annex"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
+	"github.com/annexapi/annex/store/memory"
 )
 
 // workshop is the shop with subresources of every sort.
@@ -368,7 +369,7 @@ func TestAConnectionHasTypedOptions(t *testing.T) {
 
 func TestAConnectionThatFollowsHasNoDeadlineAndEndsWithTheServer(t *testing.T) {
 	t.Parallel()
-	instance, stop := run(t, workshop(), annex.Options{Storage: annex.Memory})
+	instance, stop := run(t, workshop(), annex.Options{Storage: memory.Storage()})
 	c := clientOf(t, instance)
 	c.create("w")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -396,7 +397,7 @@ func TestSubresourcesNeedPermissionsOfTheirOwn(t *testing.T) {
 	if err := os.WriteFile(file, []byte("secret,jane,42,staff\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := startWith(t, workshop(), annex.Options{Storage: annex.Memory, TokenAuthFile: file})
+	c := startWith(t, workshop(), annex.Options{Storage: memory.Storage(), TokenAuthFile: file})
 	c.create("w")
 	jane := c.stranger("secret")
 	for _, test := range []struct{ method, sub, verb string }{
@@ -543,7 +544,7 @@ func TestAConnectionCanBeTakenOver(t *testing.T) {
 	t.Parallel()
 	s := shop()
 	s.Groups[0].Kinds[0] = widgets().Subresources(annex.Connect("exec", echo))
-	instance, stop := run(t, s, annex.Options{Storage: annex.Memory})
+	instance, stop := run(t, s, annex.Options{Storage: memory.Storage()})
 	c := clientOf(t, instance)
 	c.create("w")
 	config := rest.CopyConfig(c.config)

@@ -14,6 +14,7 @@ import (
 	"github.com/annexapi/annex"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
 	"github.com/annexapi/annex/internal/shop/v1beta1"
+	"github.com/annexapi/annex/store/embedded"
 )
 
 // strictBeta is the version v1beta1 with a validation of its own.
@@ -197,7 +198,7 @@ func TestDeprecatedVersionWarns(t *testing.T) {
 
 func TestUnservedVersionIsOnlyRead(t *testing.T) {
 	t.Parallel()
-	options := annex.Options{Storage: annex.Embedded, DataDir: filepath.Join(t.TempDir(), "data")}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: filepath.Join(t.TempDir(), "data")}
 	kind := func(k *annex.KindBuilder[v1.Widget]) annex.Server {
 		return annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{k}}}}
 	}

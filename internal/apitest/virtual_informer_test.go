@@ -23,6 +23,7 @@ import (
 	"github.com/annexapi/annex"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
 	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/store/memory"
 )
 
 var widgetsResource = schema.GroupVersionResource{Group: "shop.example.com", Version: "v1", Resource: "widgets"}
@@ -69,7 +70,7 @@ func (s *switching) did(part string) bool {
 // runServer starts a server until stop.
 func runServer(t *testing.T, server annex.Server) (config *rest.Config, stop func()) {
 	t.Helper()
-	instance, err := annex.New(t.Context(), server, annex.Options{Storage: annex.Memory})
+	instance, err := annex.New(t.Context(), server, annex.Options{Storage: memory.Storage()})
 	if err != nil {
 		t.Fatal(err)
 	}

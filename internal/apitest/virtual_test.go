@@ -19,6 +19,7 @@ import (
 	v1 "github.com/annexapi/annex/internal/shop/v1"
 	"github.com/annexapi/annex/internal/shop/v1beta1"
 	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/store/memory"
 )
 
 // system is another system that has widgets: it numbers their versions, and keeps
@@ -783,14 +784,14 @@ func TestVirtualRefuses(t *testing.T) {
 		"a negative poll":   {bare(annex.Source[v1.Widget]{Get: s.get, List: s.list, Poll: -1}), "Poll must be at least a millisecond, not -1ns"},
 		"a poll of nothing": {bare(annex.Source[v1.Widget]{Get: s.get, List: s.list, Poll: 5}), "Poll must be at least a millisecond, not 5ns"},
 		"a grace period":    {bare(s.source()).GracePeriod(time.Second), "GracePeriod: the objects of a virtual kind are deleted at once"},
-		"a storage":         {bare(reads).StoredIn("memory"), `StoredIn("memory"): the objects of a virtual kind are not stored`},
+		"a storage":         {bare(reads).StoredIn(memory.Storage()), `StoredIn(memory): the objects of a virtual kind are not stored`},
 		"a stored version":  {bare(reads).StoredAs("v1"), `StoredAs("v1"): the objects of a virtual kind are not stored`},
 		"a place":           {bare(reads).StoredUnder("old.example.com", "widgets"), `StoredUnder("old.example.com", "widgets"): the objects of a virtual kind are not stored`},
 		"a scale":           {bare(reads).Scale(".spec.replicas", ".status.replicas", ""), "Scale: the source has no Update"},
 		"a hook":            {bare(reads).Validate(validateWidget), "Validate never runs: the source has no Create or Update"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := annex.New(t.Context(), annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{test.kind}}}}, annex.Options{Storage: annex.Memory})
+			_, err := annex.New(t.Context(), annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{test.kind}}}}, annex.Options{Storage: memory.Storage()})
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}
@@ -819,7 +820,7 @@ func TestListersOfVirtualKinds(t *testing.T) {
 	c.post(shelvesPath, shelf("b")).refused(404, metav1.StatusReasonNotFound)
 
 	_, err := annex.New(t.Context(), annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
-		virtualWidgets(s.source()), shelves()}}}}, annex.Options{Storage: annex.Memory})
+		virtualWidgets(s.source()), shelves()}}}}, annex.Options{Storage: memory.Storage()})
 	if err == nil || !strings.Contains(err.Error(), "cannot be watched; give its source Poll or Changes") {
 		t.Errorf("got %v", err)
 	}

@@ -17,6 +17,8 @@ import (
 	"github.com/annexapi/annex/annextest"
 	markedv1 "github.com/annexapi/annex/internal/shop/marked/v1"
 	markedv1beta1 "github.com/annexapi/annex/internal/shop/marked/v1beta1"
+	"github.com/annexapi/annex/store/files"
+	"github.com/annexapi/annex/store/memory"
 )
 
 const (
@@ -79,9 +81,9 @@ func TestExplicitZerosAreKeptAsByAServerOfCustomResourceDefinitions(t *testing.T
 	t.Parallel()
 	server := newReference(t, markedv1.API().CustomResources()["Stack"])
 	for name, options := range map[string]annex.Options{
-		"memory":   {Storage: annex.Memory},
+		"memory":   {Storage: memory.Storage()},
 		"embedded": {},
-		"files":    {Storage: annex.Files},
+		"files":    {Storage: files.Dir("")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -122,7 +124,7 @@ func TestExplicitZerosAreKeptAsByAServerOfCustomResourceDefinitions(t *testing.T
 				}
 			})
 			t.Run("read by another process", func(t *testing.T) {
-				if options.Storage == annex.Memory {
+				if storageName(options) == memory.Name {
 					t.Skip("it keeps nothing")
 				}
 				c := connect(t, annextest.StartWith(t, stackServer(stacks()), options))

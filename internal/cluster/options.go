@@ -15,33 +15,12 @@ import (
 	validatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/annexapi/annex/config"
 )
 
-// Options are the façade's HostOptions, which document them. The type has no name,
-// so that the façade need not import this package.
-type Options = struct {
-	Kubeconfig               string
-	AuthenticationKubeconfig string
-	AuthorizationKubeconfig  string
-
-	SkipLookup            bool
-	TolerateLookupFailure bool
-
-	RequestHeaderClientCAFile       string
-	RequestHeaderAllowedNames       []string
-	RequestHeaderUsernameHeaders    []string
-	RequestHeaderUIDHeaders         []string
-	RequestHeaderGroupHeaders       []string
-	RequestHeaderExtraHeadersPrefix []string
-	TokenCacheTTL                   time.Duration
-	AuthorizedCacheTTL              time.Duration
-	UnauthorizedCacheTTL            time.Duration
-	AlwaysAllowPaths                []string
-	EnableAdmissionPlugins          []string
-	DisableAdmissionPlugins         []string
-	DisablePriorityAndFairness      bool
-	LeaseNamespace                  string
-}
+// Options are those of the configuration, where they are documented.
+type Options = config.ClusterOptions
 
 // Plugins are the admission plugins that take the cluster's objects, in the order in which
 // upstream's aggregated servers run them.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/annexapi/annex"
 	shopv1 "github.com/annexapi/annex/internal/shop/v1"
+	"github.com/annexapi/annex/store/embedded"
 )
 
 // startWhole runs a server as a user makes it, on a data directory and over TLS,
@@ -22,7 +23,7 @@ func startWhole(t *testing.T, dir string) (s *server, stop func()) {
 	instance, err := annex.New(ctx, annex.Server{Name: "shop", Groups: []annex.Group{{
 		Name:  "shop.example.com",
 		Kinds: []annex.Kind{annex.KindOf[shopv1.Widget, shopv1.WidgetList]("widgets", shopv1.API)},
-	}}}, annex.Options{Storage: annex.Embedded, DataDir: dir, SecurePort: annex.PortAny})
+	}}}, annex.Options{Storage: embedded.Dir(""), DataDir: dir, Listen: "127.0.0.1:0"})
 	if err != nil {
 		cancel()
 		t.Fatal(err)

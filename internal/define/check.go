@@ -300,8 +300,8 @@ func (c *checker) source(where string, k *Kind) {
 	if k.Grace != nil {
 		c.errorf(where, "GracePeriod: the objects of a virtual kind are deleted at once")
 	}
-	if k.Storage != "" {
-		c.errorf(where, "StoredIn(%q): the objects of a virtual kind are not stored", k.Storage)
+	if k.Storage != nil {
+		c.errorf(where, "StoredIn(%s): the objects of a virtual kind are not stored", k.Storage.Name())
 	}
 	if k.StoredMediaType != "" {
 		c.errorf(where, "StoredMediaType(%q): the objects of a virtual kind are not stored", k.StoredMediaType)
@@ -348,7 +348,7 @@ func (c *checker) ownStorage(where string, k *Kind) {
 		{"Warn", k.Warn != nil},
 		{"Scale", k.Scale != nil},
 		{"GracePeriod", k.Grace != nil},
-		{"StoredIn", k.Storage != ""},
+		{"StoredIn", k.Storage != nil},
 		{"StoredMediaType", k.StoredMediaType != ""},
 		{"StoredUnder", k.StoredUnder != k.GroupResource()},
 		{"AlsoServedAs", len(k.Also) > 0},

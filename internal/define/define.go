@@ -16,6 +16,7 @@ import (
 
 	"github.com/annexapi/annex/api"
 	"github.com/annexapi/annex/internal/structural"
+	"github.com/annexapi/annex/store/driver"
 )
 
 // Server is a whole API server.
@@ -57,8 +58,8 @@ type Kind struct {
 	Versions []*Version
 	// StoredAs names the version that objects are stored in.
 	StoredAs string
-	// Storage names the storage that they are kept in; empty is the server's.
-	Storage string
+	// Storage is the storage that they are kept in; nil is the server's.
+	Storage driver.Driver
 	// StoredMediaType is what they are encoded in there; empty is what suits the
 	// storage.
 	StoredMediaType string

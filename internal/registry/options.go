@@ -32,9 +32,9 @@ type Stores struct {
 	// Transformers encrypt what is stored. They give nil for what is stored as it is,
 	// and nil are none at all. They are set before a resource is opened.
 	Transformers value.ResourceTransformers
-	// MediaTypes are what objects are encoded in, JSON for resources that it does not
+	// MediaType says what objects of a resource are encoded in, JSON where it is nil or does not
 	// name. They are set before a resource is opened, too.
-	MediaTypes map[schema.GroupResource]string
+	MediaType func(schema.GroupResource) string
 	// Hooks are the admission hooks of all kinds. They are set before a kind with hooks of
 	// AdmitCreate is opened.
 	Hooks *admit.Hooks
@@ -97,7 +97,7 @@ func (s *Stores) GetRESTOptions(resource schema.GroupResource, _ runtime.Object)
 	}
 	version := kind.GroupVersion()
 	config := storagebackend.Config{
-		Codec:           s.machinery.StorageCodec(version, s.MediaTypes[resource]),
+		Codec:           s.machinery.StorageCodec(version, s.mediaType(resource)),
 		EncodeVersioner: runtime.NewMultiGroupVersioner(version, schema.GroupKind{Group: version.Group}),
 	}
 	if s.Transformers != nil {
@@ -126,7 +126,7 @@ func KeyPrefix(resource schema.GroupResource) string {
 
 // Form is how objects of a resource are stored when they are written.
 func (s *Stores) Form(resource schema.GroupResource) convert.Form {
-	form := convert.Form{GroupVersionKind: s.stored[resource], MediaType: s.MediaTypes[resource]}
+	form := convert.Form{GroupVersionKind: s.stored[resource], MediaType: s.mediaType(resource)}
 	if form.MediaType == "" {
 		form.MediaType = runtime.ContentTypeJSON
 	}
@@ -222,4 +222,11 @@ func (s *Stores) Opened(resource schema.GroupResource) (storage.Interface, error
 		return nil, fmt.Errorf("the storage of %s is not open", resource)
 	}
 	return opened, nil
+}
+
+func (s *Stores) mediaType(resource schema.GroupResource) string {
+	if s.MediaType == nil {
+		return ""
+	}
+	return s.MediaType(resource)
 }

@@ -25,14 +25,15 @@ import (
 	"github.com/annexapi/annex/internal/controllers"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/informer"
+	"github.com/annexapi/annex/internal/plan"
 )
 
 // startUsers starts the controllers that the user has declared and the options select.
 // What is returned waits for them, as long as a shutdown waits for requests.
 func (s *Server) startUsers(ctx context.Context) (wait func()) {
-	selected, err := controllers.Select(s.definition.Controllers, s.options.Controllers)
-	if err != nil || len(selected) == 0 {
-		return func() {} // Complete has seen the error
+	selected := s.plan.Controllers
+	if len(selected) == 0 {
+		return func() {}
 	}
 	done := make(chan struct{})
 	go func() {
@@ -40,12 +41,12 @@ func (s *Server) startUsers(ctx context.Context) (wait func()) {
 		s.runUsers(ctx, selected)
 	}()
 	return func() {
-		timer := time.NewTimer(s.options.ShutdownTimeout)
+		timer := time.NewTimer(s.plan.Options.ShutdownTimeout)
 		defer timer.Stop()
 		select {
 		case <-done:
 		case <-timer.C:
-			klog.FromContext(ctx).Error(nil, "Controllers have not returned at the end of their context", "timeout", s.options.ShutdownTimeout)
+			klog.FromContext(ctx).Error(nil, "Controllers have not returned at the end of their context", "timeout", s.plan.Options.ShutdownTimeout)
 		}
 	}
 }
@@ -53,12 +54,12 @@ func (s *Server) startUsers(ctx context.Context) (wait func()) {
 // runUsers runs controllers until the context ends. Replicas of an aggregated server agree
 // by a Lease of their cluster which of them does.
 func (s *Server) runUsers(ctx context.Context, selected []define.Controller) {
-	if s.cluster == nil || s.options.Cluster.LeaseNamespace == "" {
+	if s.cluster == nil || s.plan.Options.Cluster.LeaseNamespace == "" {
 		controllers.Run(ctx, selected, s.env, clock.RealClock{})
 		return
 	}
 	election := LeaderElection{
-		Enabled: true, Namespace: s.options.Cluster.LeaseNamespace, Name: leaseName(s.definition.Name),
+		Enabled: true, Namespace: s.plan.Options.Cluster.LeaseNamespace, Name: plan.ControllersLease(s.definition.Name),
 		LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
 	}
 	for {
@@ -81,9 +82,6 @@ func (s *Server) runUsers(ctx context.Context, selected []define.Controller) {
 	}
 }
 
-// leaseName is that of the Lease by which a server's controllers elect a leader.
-func leaseName(server string) string { return server + "-controllers" }
-
 // LeaderElection says by which Lease processes agree on one of them.
 type LeaderElection struct {
 	Enabled                                   bool
@@ -94,7 +92,7 @@ type LeaderElection struct {
 // Complete fills in the name and finds mistakes.
 func (e *LeaderElection) Complete(server string) error {
 	if e.Name == "" {
-		e.Name = leaseName(server)
+		e.Name = plan.ControllersLease(server)
 	}
 	switch {
 	case !e.Enabled:

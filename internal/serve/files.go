@@ -5,71 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"path"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	registryrest "k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/klog/v2"
 
 	"github.com/annexapi/annex/internal/coreapi"
-	"github.com/annexapi/annex/internal/define"
-	"github.com/annexapi/annex/internal/mvcc"
 	"github.com/annexapi/annex/internal/registry"
 	"github.com/annexapi/annex/store/files"
 )
-
-func (o *Options) filesDir() string {
-	if o.FilesDir != "" {
-		return o.FilesDir
-	}
-	return o.path("objects")
-}
-
-// openStorage is open, and keeps a journal of files at hand.
-func (o *Options) openStorage(ctx context.Context, name string, layout []files.Resource) (*Storage, error) {
-	if name != "files" {
-		backend, err := o.open(ctx, name)
-		return &Storage{Name: name, Backend: backend}, err
-	}
-	j, err := o.journal(klog.FromContext(ctx), name, layout)
-	if err != nil {
-		return nil, err
-	}
-	core, err := mvcc.Open(ctx, j, o.core())
-	return &Storage{Name: name, Backend: core, files: j.(*files.Journal)}, err
-}
-
-// filesLayout says where the files of resources are.
-func filesLayout(definition *define.Server, at placement) []files.Resource {
-	var layout []files.Resource
-	add := func(resource, under schema.GroupResource, namespaced, status bool) {
-		group := under.Group
-		if group == "" {
-			group = "core"
-		}
-		if at[resource] == "files" {
-			layout = append(layout, files.Resource{
-				Prefix:     registry.KeyPrefix(under),
-				Dir:        path.Join(group, under.Resource),
-				Namespaced: namespaced,
-				Status:     status,
-			})
-		}
-	}
-	add(coreapi.Resource, coreapi.Resource, false, true)
-	for _, k := range definition.Kinds() {
-		if k.SharedWith == nil && k.IsStored() {
-			add(k.GroupResource(), k.StoredUnder, !k.ClusterScoped, k.Status)
-		}
-	}
-	return layout
-}
 
 // editors carry edits out. There are several for objects that are of several groups,
 // by the beginning of the keys.

@@ -50,7 +50,7 @@ func (s *Server) checkForms(ctx context.Context) error {
 		return nil
 	}
 	err = fmt.Errorf("objects are stored that this server cannot decode: %s; %s%s--allow-unreadable-objects serves the others; nothing was changed", strings.Join(undecodable, ", "), missing, changed)
-	if s.options.AllowUnreadable {
+	if s.plan.Options.AllowUnreadable {
 		klog.FromContext(ctx).Error(err, "Stored objects cannot be read")
 		return nil
 	}

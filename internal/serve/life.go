@@ -4,27 +4,24 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 
+	"github.com/annexapi/annex/store/driver"
+
 	"github.com/prometheus/client_golang/prometheus"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/apiserver/pkg/server/healthz"
 
+	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/admit"
 	"github.com/annexapi/annex/internal/auth"
 	"github.com/annexapi/annex/internal/cluster"
-	"github.com/annexapi/annex/internal/controllers"
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/coreapi"
-	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/upstream"
 )
 
@@ -32,103 +29,24 @@ import (
 // token file, decides what they may do, and keeps namespaces. Aggregated, it asks its cluster
 // for all of that. What is different is in this file.
 
-// completeLife returns the first mistake in what one of the two lives does not have.
-func (o *Options) completeLife() error {
-	if o.TLSCertFile == "" && o.TLSPrivateKeyFile == "" && o.CertDir != "" {
-		// The names that upstream's servers give them.
-		cert, key := filepath.Join(o.CertDir, "apiserver.crt"), filepath.Join(o.CertDir, "apiserver.key")
-		if isFile(cert) && isFile(key) {
-			o.TLSCertFile, o.TLSPrivateKeyFile = cert, key
-		}
-	}
-	if !o.Aggregated {
-		for _, given := range []struct {
-			flag string
-			is   bool
-		}{
-			{"--kubeconfig", o.Cluster.Kubeconfig != ""},
-			{"--authentication-kubeconfig", o.Cluster.AuthenticationKubeconfig != ""},
-			{"--authorization-kubeconfig", o.Cluster.AuthorizationKubeconfig != ""},
-			{"--authentication-skip-lookup", o.Cluster.SkipLookup},
-			{"--authentication-tolerate-lookup-failure", o.Cluster.TolerateLookupFailure},
-			{"--requestheader-client-ca-file", o.Cluster.RequestHeaderClientCAFile != ""},
-			{"--enable-admission-plugins", len(o.Cluster.EnableAdmissionPlugins) > 0},
-			{"--disable-admission-plugins", len(o.Cluster.DisableAdmissionPlugins) > 0},
-			{"--leader-elect-resource-namespace", o.Cluster.LeaseNamespace != ""},
-		} {
-			if given.is {
-				return fmt.Errorf("%s is for a server in a cluster: add --aggregated", given.flag)
-			}
-		}
-		return nil
-	}
-	if o.TokenAuthFile != "" {
-		return errors.New("--token-auth-file is for a server that stands alone: an aggregated one asks its cluster about tokens")
-	}
-	if o.Cluster.LeaseNamespace == "" && cluster.InPod() {
-		o.Cluster.LeaseNamespace = cluster.PodNamespace()
-	}
-	if namespace := o.Cluster.LeaseNamespace; namespace != "" && len(validation.IsDNS1123Label(namespace)) > 0 {
-		return fmt.Errorf("--leader-elect-resource-namespace %q: %s", namespace, validation.IsDNS1123Label(namespace)[0])
-	}
-	return cluster.Check(o.Cluster)
-}
-
-func isFile(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && !info.IsDir()
-}
-
-// certDir is where certificates that the server makes are kept; nowhere if it is empty.
-func (o *Options) certDir() string {
-	if o.CertDir != "" {
-		return o.CertDir
-	}
-	return o.path("cert")
-}
-
 // ownClientCAFile is the file whose authorities are believed besides the server's own.
-func (o *Options) ownClientCAFile() string {
-	if o.Aggregated {
+func (s *Server) ownClientCAFile() string {
+	if s.plan.Options.Aggregated {
 		return "" // it replaces the cluster's
 	}
-	return o.ClientCAFile
-}
-
-// AsksOfCluster says, line by line, what an aggregated server with these options asks of its
-// cluster, and what is left out.
-func (o *Options) AsksOfCluster(definition *define.Server) (asks []cluster.Requirement, leftOut []string) {
-	if !o.Aggregated {
-		return nil, nil
-	}
-	_, leftOut = cluster.Enabled(o.Cluster)
-	if o.Cluster.DisablePriorityAndFairness {
-		leftOut = append(leftOut, "priority and fairness")
-	}
-	asks = append(cluster.Requirements(o.Cluster, o.ClientCAFile), o.selfCertifyNeeds(definition)...)
-	selection := o.Controllers
-	if selection == nil {
-		selection = []string{controllers.All}
-	}
-	if selected, err := controllers.Select(definition.Controllers, selection); err == nil && len(selected) > 0 && o.Cluster.LeaseNamespace != "" {
-		asks = append(asks, cluster.Requirement{
-			GroupVersionResource: coordinationv1.SchemeGroupVersion.WithResource("leases"), Namespace: o.Cluster.LeaseNamespace, Name: leaseName(definition.Name),
-			Verbs: []string{"get", "update"}, For: "controllers",
-		})
-	}
-	return asks, leftOut
+	return s.plan.Options.ClientCAFile
 }
 
 // openCluster prepares to ask the cluster of an aggregated server.
 func (s *Server) openCluster() error {
-	if !s.options.Aggregated {
+	if !s.plan.Options.Aggregated {
 		return nil
 	}
 	var err error
 	s.cluster, err = cluster.Open(cluster.Config{
-		Options:      s.options.Cluster,
+		Options:      s.plan.Options.Cluster,
 		Server:       s.definition.Name,
-		ClientCAFile: s.options.ClientCAFile,
+		ClientCAFile: s.plan.Options.ClientCAFile,
 		Version:      upstream.EffectiveVersion(),
 		Own:          authenticator.RequestFunc(s.authenticateOwn),
 		InFlight:     upstream.MaxInFlight,
@@ -147,7 +65,7 @@ func (s *Server) authenticateOwn(r *http.Request) (*authenticator.Response, bool
 
 // ownTypes registers the kinds that the server has by itself.
 func (s *Server) ownTypes() []func(scheme *runtime.Scheme, aliases bool) error {
-	if s.options.Aggregated {
+	if s.plan.Options.Aggregated {
 		return nil
 	}
 	return []func(*runtime.Scheme, bool) error{coreapi.AddToScheme}
@@ -273,19 +191,14 @@ func (s *Server) ClusterOf() string {
 		return ""
 	}
 	line := s.cluster.URL()
-	if _, leftOut := s.options.AsksOfCluster(s.definition); len(leftOut) > 0 {
+	if _, leftOut := s.plan.Requirements(); len(leftOut) > 0 {
 		line += ", without " + strings.Join(leftOut, ", ")
 	}
 	return line
 }
 
-// OpenPaths, ClusterPlugins and InPod are what flags have to know of a cluster.
-func OpenPaths() []string      { return cluster.OpenPaths() }
-func ClusterPlugins() []string { return cluster.Plugins() }
-func InPod() bool              { return cluster.InPod() }
-
 // KeepsNothing says whether an aggregated server with these options needs no data
 // directory: its objects are elsewhere, and so is its certificate.
-func KeepsNothing(o Options) bool {
-	return o.Aggregated && (o.Storage == "etcd" || o.Storage == "memory") && (o.CertDir != "" || o.TLSCertFile != "" || o.SelfCertify.Enabled)
+func KeepsNothing(o config.Options, storage driver.Driver) bool {
+	return o.Aggregated && (storage.Traits().Remote || storage.Traits().Ephemeral) && (o.CertDir != "" || o.TLSCertFile != "" || o.SelfCertify.Enabled)
 }

@@ -5,7 +5,6 @@ import (
 
 	"github.com/annexapi/annex/internal/budget"
 	"github.com/annexapi/annex/internal/mvcc"
-	"github.com/annexapi/annex/store/etcd"
 )
 
 // metrics collects the figures of one storage. Upstream's metrics are shared by all
@@ -73,38 +72,6 @@ func (m metrics) Collect(out chan<- prometheus.Metric) {
 	for _, f := range m.figures {
 		out <- prometheus.MustNewConstMetric(f.desc, f.kind, f.value(stats))
 	}
-}
-
-// etcdMetrics collects what a probe knows of an etcd.
-type etcdMetrics struct {
-	backend                  *etcd.Backend
-	revision, size, readOnly *prometheus.Desc
-}
-
-func newEtcdMetrics(storage string, backend *etcd.Backend) etcdMetrics {
-	labels := prometheus.Labels{"storage": storage}
-	return etcdMetrics{
-		backend:  backend,
-		revision: prometheus.NewDesc("annex_storage_revision", "Newest revision that readers see.", nil, labels),
-		size:     prometheus.NewDesc("annex_storage_database_bytes", "Size of etcd's database; 0 if not known.", nil, labels),
-		readOnly: prometheus.NewDesc("annex_storage_read_only", "1 while the storage takes no writes, else 0.", nil, labels),
-	}
-}
-
-func (m etcdMetrics) Describe(out chan<- *prometheus.Desc) {
-	out <- m.revision
-	out <- m.size
-	out <- m.readOnly
-}
-
-func (m etcdMetrics) Collect(out chan<- prometheus.Metric) {
-	readOnly := 0.0
-	if m.backend.Health() != nil {
-		readOnly = 1
-	}
-	out <- prometheus.MustNewConstMetric(m.revision, prometheus.CounterValue, float64(m.backend.Revision()))
-	out <- prometheus.MustNewConstMetric(m.size, prometheus.GaugeValue, float64(m.backend.DatabaseSize()))
-	out <- prometheus.MustNewConstMetric(m.readOnly, prometheus.GaugeValue, readOnly)
 }
 
 // newBudget returns what requests draw on, nil for no bounds.

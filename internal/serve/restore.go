@@ -14,13 +14,15 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/klog/v2"
 
+	"github.com/annexapi/annex/config"
+	"github.com/annexapi/annex/internal/convert"
+	"github.com/annexapi/annex/internal/coreapi"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/encryption"
 	"github.com/annexapi/annex/internal/maintenance"
+	"github.com/annexapi/annex/internal/plan"
 	"github.com/annexapi/annex/store"
-	"github.com/annexapi/annex/store/embedded"
-	"github.com/annexapi/annex/store/etcd"
-	"github.com/annexapi/annex/store/files"
+	"github.com/annexapi/annex/store/driver"
 	"github.com/annexapi/annex/store/journal"
 )
 
@@ -29,9 +31,10 @@ type CopyOptions struct {
 	// Bump is by how much revisions are raised above those that clients may know.
 	// It does not apply to an etcd that runs.
 	Bump uint64
-	// EtcdSnapshot is a file to write for etcdutl snapshot restore, instead of
-	// writing into a storage. EtcdPrefix begins its keys.
-	EtcdSnapshot, EtcdPrefix string
+	// SnapshotFile is a file to write for the tools of the storage SnapshotOf, instead of
+	// writing into a storage.
+	SnapshotFile string
+	SnapshotOf   store.SnapshotWriter
 	// Replace moves a storage aside that is there already.
 	Replace bool
 	maintenance.CopyOptions
@@ -48,26 +51,16 @@ type Copied struct {
 // Restore puts what is in a backup where a server with these options stores it. The
 // backup is read to the end before anything is changed, and no server may use the
 // data directory.
-func Restore(ctx context.Context, definition *define.Server, options Options, file string, how CopyOptions) (maintenance.Contents, []Copied, error) {
+func Restore(ctx context.Context, p *plan.Plan, file string, how CopyOptions) (maintenance.Contents, []Copied, error) {
 	contents, err := checkFile(file)
 	if err != nil {
 		return contents, nil, err
 	}
-	if err := options.Complete(definition); err != nil {
-		return contents, nil, err
-	}
-	at, err := options.place(definition)
-	if err != nil {
-		return contents, nil, err
-	}
-	if how.EtcdSnapshot != "" {
-		how.EtcdPrefix = options.Etcd.Prefix
-	}
-	names := slices.DeleteFunc(at.names(), func(name string) bool { return name == "memory" })
-	if len(names) == 0 && how.EtcdSnapshot == "" {
+	durable := slices.DeleteFunc(slices.Clone(p.Storages), func(s *plan.Storage) bool { return s.Traits().Ephemeral })
+	if len(durable) == 0 && how.SnapshotOf == nil {
 		return contents, nil, errors.New("nothing can be restored to the storage memory, which lives as long as its server")
 	}
-	c, err := newCopier(ctx, definition, options, at, how)
+	c, err := newCopier(ctx, p, how)
 	if err != nil {
 		return contents, nil, err
 	}
@@ -76,34 +69,34 @@ func Restore(ctx context.Context, definition *define.Server, options Options, fi
 	for _, s := range contents.Storages {
 		source.Revision = max(source.Revision, s.Revision)
 	}
-	if how.EtcdSnapshot != "" {
+	if how.SnapshotOf != nil {
 		done, err := c.snapshot(ctx, source)
 		return contents, []Copied{done}, err
 	}
 
-	if err := c.lock(options.DataDir, slices.ContainsFunc(names, func(name string) bool { return name != "etcd" })); err != nil {
+	if err := c.lock(p.Options.DataDir, slices.ContainsFunc(durable, inDirectory)); err != nil {
 		return contents, nil, err
 	}
-	for _, name := range names {
-		if err := c.mayFill(name, options); err != nil {
+	for _, s := range durable {
+		if err := c.mayFill(s); err != nil {
 			return contents, nil, err
 		}
 	}
 	var all []Copied
-	for _, name := range at.names() {
-		if name == "memory" {
-			all = append(all, Copied{Storage: name, Skipped: true})
+	for _, s := range p.Storages {
+		if s.Traits().Ephemeral {
+			all = append(all, Copied{Storage: s.Name(), Skipped: true})
 			continue
 		}
 		part := source
 		part.Values = func(ctx context.Context) iter.Seq2[store.Value, error] {
-			return c.local.In(name, source.Values(ctx))
+			return c.local.In(s.Name(), source.Values(ctx))
 		}
 		var done Copied
-		if name == "etcd" {
-			done, err = c.intoOpen(ctx, part, name, options)
+		if inDirectory(s) {
+			done, err = c.intoDirectory(ctx, part, s)
 		} else {
-			done, err = c.intoDirectory(ctx, part, name, options)
+			done, err = c.intoOpen(ctx, part, s)
 		}
 		if err != nil {
 			return contents, all, err
@@ -111,6 +104,12 @@ func Restore(ctx context.Context, definition *define.Server, options Options, fi
 		all = append(all, done)
 	}
 	return contents, all, nil
+}
+
+// inDirectory says whether a storage's tools work on a directory.
+func inDirectory(s *plan.Storage) bool {
+	_, ok := s.Driver.(driver.Directory)
+	return ok
 }
 
 func checkFile(file string) (maintenance.Contents, error) {
@@ -150,25 +149,32 @@ func fileValues(file string) func(context.Context) iter.Seq2[store.Value, error]
 	}
 }
 
-// Migrate copies all objects of one storage of a stopped server to another one. to
-// says where that is. The source is not changed.
-func Migrate(ctx context.Context, definition *define.Server, from, to Options, how CopyOptions) (_ Copied, err error) {
-	for _, side := range []*Options{&from, &to} {
-		if side == &to && how.EtcdSnapshot != "" {
-			continue
+// Migrate copies all objects of one storage, whose server is stopped, to another one: from
+// the Storage of some options to that of others. The source is not changed.
+func Migrate(ctx context.Context, definition *define.Server, from, to config.Options, how CopyOptions) (_ Copied, err error) {
+	if how.SnapshotOf != nil {
+		to.Storage = how.SnapshotOf
+	}
+	var sides [2]*plan.Plan
+	for i, side := range []config.Options{from, to} {
+		d := side.Storage
+		if d.Traits().Ephemeral {
+			return Copied{}, fmt.Errorf("the storage %s lives as long as its server: nothing can be migrated from it or to it", d.Name())
 		}
-		side.StorageOf = nil
-		if side.Storage == "memory" {
-			return Copied{}, errors.New("the storage memory lives as long as its server: nothing can be migrated from it or to it")
+		if i == 0 || how.SnapshotOf == nil {
+			if err := d.Validate(side.DataDir); err != nil {
+				return Copied{}, err
+			}
 		}
-		if err := side.checkStorage(side.Storage); err != nil {
+		if sides[i], err = plan.Everything(definition, side); err != nil {
 			return Copied{}, err
 		}
 	}
-	if how.EtcdSnapshot == "" && same(from, to) {
+	source, into := sides[0].Storages[0], sides[1].Storages[0]
+	if how.SnapshotOf == nil && source.Name() == into.Name() && filepath.Clean(source.Where()) == filepath.Clean(into.Where()) {
 		return Copied{}, errors.New("the storage to migrate to is the one to migrate from")
 	}
-	c, err := newCopier(ctx, definition, from, everything(definition, to.Storage), how)
+	c, err := newCopier(ctx, sides[1], how)
 	if err != nil {
 		return Copied{}, err
 	}
@@ -176,7 +182,7 @@ func Migrate(ctx context.Context, definition *define.Server, from, to Options, h
 	if err := c.lock(from.DataDir, false); err != nil {
 		return Copied{}, err
 	}
-	opened, err := from.openIdle(ctx, from.Storage, filesLayout(definition, everything(definition, from.Storage)), false)
+	opened, err := openIdle(ctx, sides[0], source, false)
 	if err != nil {
 		return Copied{}, err
 	}
@@ -186,79 +192,73 @@ func Migrate(ctx context.Context, definition *define.Server, from, to Options, h
 		return Copied{}, err
 	}
 	defer snapshot.Close()
-	source := maintenance.Source{Name: from.where(), Revision: snapshot.Revision(), Values: snapshot.Values}
-	if how.EtcdSnapshot != "" {
-		return c.snapshot(ctx, source)
+	values := maintenance.Source{Name: where(source), Revision: snapshot.Revision(), Values: snapshot.Values}
+	if how.SnapshotOf != nil {
+		return c.snapshot(ctx, values)
 	}
 
-	if err := c.lock(to.DataDir, to.Storage != "etcd"); err != nil {
+	if err := c.lock(to.DataDir, inDirectory(into)); err != nil {
 		return Copied{}, err
 	}
-	if to.Storage == "etcd" {
-		return c.intoOpen(ctx, source, to.Storage, to)
+	if !inDirectory(into) {
+		return c.intoOpen(ctx, values, into)
 	}
-	if err := maintenance.FinishRestore(to.dir(to.Storage)); err != nil {
+	if err := maintenance.FinishRestore(into.Where()); err != nil {
 		return Copied{}, err
 	}
-	empty, err := maintenance.IsEmpty(to.dir(to.Storage))
+	empty, err := maintenance.IsEmpty(into.Where())
 	if err != nil {
 		return Copied{}, err
 	}
 	if empty || how.Replace {
-		return c.intoDirectory(ctx, source, to.Storage, to)
+		return c.intoDirectory(ctx, values, into)
 	}
-	return c.intoOpen(ctx, source, to.Storage, to)
+	return c.intoOpen(ctx, values, into)
 }
 
-// where says which storage the options mean.
-func (o *Options) where() string {
-	if o.Storage == "etcd" {
-		return "etcd"
+// where says which storage is meant.
+func where(s *plan.Storage) string {
+	if inDirectory(s) {
+		return s.Name() + " in " + s.Where()
 	}
-	return o.Storage + " in " + o.DataDir
+	return s.Name()
 }
 
-// same says whether two options mean the same storage.
-func same(a, b Options) bool {
-	if a.Storage != b.Storage {
-		return false
-	}
-	if a.Storage == "etcd" {
-		return slices.Equal(a.Etcd.Endpoints, b.Etcd.Endpoints) && string(etcd.ValueContext(a.Etcd.Prefix, "")) == string(etcd.ValueContext(b.Etcd.Prefix, ""))
-	}
-	return filepath.Clean(a.dir(a.Storage)) == filepath.Clean(b.dir(b.Storage))
-}
-
-// copier gets objects into storages.
+// copier gets objects into the storages of a plan.
 type copier struct {
+	plan   *plan.Plan
 	local  *maintenance.Local
-	layout []files.Resource
 	keys   *encryption.Encryption
 	how    CopyOptions
 	locks  []io.Closer
 	locked []string // their directories
 }
 
-func newCopier(ctx context.Context, definition *define.Server, options Options, at placement, how CopyOptions) (*copier, error) {
-	keys, err := encryption.Open(ctx, encryption.Options{File: options.EncryptionConfigFile, Server: definition.Name})
+func newCopier(ctx context.Context, p *plan.Plan, how CopyOptions) (*copier, error) {
+	keys, err := encryption.Open(ctx, encryption.Options{File: p.Options.EncryptionConfigFile, Server: p.Definition.Name})
 	if err != nil {
 		return nil, err
 	}
-	to := at
-	if how.EtcdSnapshot != "" {
-		to = everything(definition, "etcd")
+	encoded := p
+	if how.SnapshotOf != nil {
+		options := p.Options
+		options.Storage = how.SnapshotOf
+		if encoded, err = plan.Everything(p.Definition, options); err != nil {
+			keys.Close()
+			return nil, err
+		}
 	}
-	media, err := options.mediaTypes(definition, to)
+	machinery, err := convert.New(p.Definition, coreapi.AddToScheme)
 	if err != nil {
 		keys.Close()
 		return nil, err
 	}
-	local, err := newLocal(definition, at, media, keys)
+	local, err := newLocal(encoded, machinery, keys)
 	if err != nil {
 		keys.Close()
 		return nil, err
 	}
-	return &copier{local: local, layout: filesLayout(definition, at), keys: keys, how: how}, nil
+	return &copier{plan: p, local: local, keys: keys, how: how}, nil
 }
 
 func (c *copier) close() {
@@ -291,28 +291,27 @@ func (c *copier) lock(dir string, create bool) error {
 
 // mayFill refuses a directory that is not empty, unless it is to be replaced, and one
 // that cannot be: of several storages, none is touched then.
-func (c *copier) mayFill(name string, options Options) error {
-	if name == "etcd" {
+func (c *copier) mayFill(s *plan.Storage) error {
+	if !inDirectory(s) {
 		return nil
 	}
-	dir := options.dir(name)
-	if err := maintenance.FinishRestore(dir); err != nil {
+	if err := maintenance.FinishRestore(s.Where()); err != nil {
 		return err
 	}
-	empty, err := maintenance.IsEmpty(dir)
+	empty, err := maintenance.IsEmpty(s.Where())
 	if err == nil && !empty && !c.how.Replace {
-		err = fmt.Errorf("%s: %w: --replace moves it aside", dir, maintenance.ErrNotEmpty)
+		err = fmt.Errorf("%s: %w: --replace moves it aside", s.Where(), maintenance.ErrNotEmpty)
 	}
 	return err
 }
 
-func (c *copier) intoDirectory(ctx context.Context, source maintenance.Source, name string, options Options) (Copied, error) {
-	dir := options.dir(name)
+func (c *copier) intoDirectory(ctx context.Context, source maintenance.Source, s *plan.Storage) (Copied, error) {
+	d, dir := s.Driver.(driver.Directory), s.Where()
 	before := uint64(0)
 	if empty, err := maintenance.IsEmpty(dir); err != nil {
 		return Copied{}, err
 	} else if !empty {
-		if before, err = lastRevision(ctx, name, dir); err != nil {
+		if before, err = d.LastRevision(ctx, dir); err != nil {
 			klog.FromContext(ctx).Error(err, "The storage that is replaced does not tell its revision; that of the source is raised", "by", c.how.Bump)
 		}
 	}
@@ -320,49 +319,34 @@ func (c *copier) intoDirectory(ctx context.Context, source maintenance.Source, n
 	if err != nil {
 		return Copied{}, err
 	}
-	open := func(dir string) (journal.Journal, error) {
-		return options.openJournal(klog.FromContext(ctx), name, dir, c.layout)
-	}
+	open := func(dir string) (journal.Journal, error) { return d.OpenIn(ctx, dir, s.Env(ctx, true)) }
 	values := c.local.Recoded(ctx, source.Values(ctx), func(key string) value.DefaultContext { return value.DefaultContext(key) })
 	done, err := maintenance.FillDirectory(ctx, open, dir, base, values, c.how.Replace)
-	return Copied{Storage: name, Copied: done}, err
+	return Copied{Storage: s.Name(), Copied: done}, err
 }
 
-// lastRevision reads the newest revision of a storage in a directory.
-func lastRevision(ctx context.Context, name, dir string) (uint64, error) {
-	if name == "files" {
-		return files.LastRevision(ctx, dir)
-	}
-	return embedded.LastRevision(ctx, dir)
-}
-
-func (c *copier) intoOpen(ctx context.Context, source maintenance.Source, name string, options Options) (_ Copied, err error) {
-	opened, err := options.openIdle(ctx, name, c.layout, false)
+func (c *copier) intoOpen(ctx context.Context, source maintenance.Source, s *plan.Storage) (_ Copied, err error) {
+	opened, err := openIdle(ctx, c.plan, s, false)
 	if err != nil {
 		return Copied{}, err
 	}
 	defer func() { err = errors.Join(err, opened.Backend.Close()) }()
-	done, err := c.local.Copy(ctx, source, options.whereIs(name), opened.Backend, c.how.CopyOptions)
+	done, err := c.local.Copy(ctx, source, where(s), opened.Backend, c.how.CopyOptions)
+	_, snapshots := s.Driver.(store.SnapshotWriter)
 	switch {
-	case errors.Is(err, maintenance.ErrBehind) && name == "etcd":
-		err = fmt.Errorf("%w: write a snapshot for a new etcd with --to etcd-snapshot=FILE, or accept that with --reset-watches", err)
+	case errors.Is(err, maintenance.ErrBehind) && snapshots:
+		err = fmt.Errorf("%w: write a snapshot for a new %[2]s with --to %[2]s-snapshot=FILE, or accept that with --reset-watches", err, s.Name())
 	case errors.Is(err, maintenance.ErrBehind):
 		err = fmt.Errorf("%w: --replace begins anew above them", err)
 	case errors.Is(err, maintenance.ErrNotEmpty):
 		err = fmt.Errorf("%w; nothing was changed: --overwrite takes the source's objects, and leaves others there", err)
 	}
-	return Copied{Storage: name, Copied: done}, err
+	return Copied{Storage: s.Name(), Copied: done}, err
 }
 
-func (o *Options) whereIs(name string) string {
-	other := *o
-	other.Storage = name
-	return other.where()
-}
-
-// snapshot writes a snapshot for etcd.
+// snapshot writes a snapshot for the tools of a storage.
 func (c *copier) snapshot(ctx context.Context, source maintenance.Source) (_ Copied, err error) {
-	file := c.how.EtcdSnapshot
+	file := c.how.SnapshotFile
 	if _, err := os.Lstat(file); err == nil {
 		return Copied{}, fmt.Errorf("%s %w", file, maintenance.ErrExists)
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -384,14 +368,14 @@ func (c *copier) snapshot(ctx context.Context, source maintenance.Source) (_ Cop
 	count := int64(0)
 	values := c.local.Recoded(ctx, source.Values(ctx), func(key string) value.DefaultContext {
 		count++
-		return etcd.ValueContext(c.how.EtcdPrefix, key)
+		return c.how.SnapshotOf.ValueContext(key)
 	})
-	last, err := etcd.WriteSnapshot(ctx, temporary, c.how.EtcdPrefix, base, values)
+	last, err := c.how.SnapshotOf.WriteSnapshot(ctx, temporary, base, values)
 	if err != nil {
 		return Copied{}, err
 	}
 	if err := maintenance.Place(temporary, file); err != nil {
 		return Copied{}, err
 	}
-	return Copied{Storage: "etcd-snapshot", Copied: maintenance.Copied{Objects: count, Written: count, Revision: last}}, nil
+	return Copied{Storage: c.how.SnapshotOf.Name() + "-snapshot", Copied: maintenance.Copied{Objects: count, Written: count, Revision: last}}, nil
 }

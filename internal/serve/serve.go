@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,11 +38,12 @@ import (
 	"github.com/annexapi/annex/internal/loopback"
 	"github.com/annexapi/annex/internal/maintenance"
 	"github.com/annexapi/annex/internal/mvcc"
+	"github.com/annexapi/annex/internal/plan"
 	"github.com/annexapi/annex/internal/registry"
 	"github.com/annexapi/annex/internal/servingcert"
 	"github.com/annexapi/annex/internal/upstream"
 	"github.com/annexapi/annex/internal/virtual"
-	"github.com/annexapi/annex/store/etcd"
+	"github.com/annexapi/annex/store"
 )
 
 // EnvFunc makes the handle that admission hooks get.
@@ -52,13 +52,12 @@ type EnvFunc func(client *rest.Config, informers *informer.Set) any
 // Server is a server that is built and listens, but answers nothing yet.
 type Server struct {
 	definition *define.Server
-	options    Options
+	plan       *plan.Plan
 
 	storages   Storages
 	encryption *encryption.Encryption
 	stores     *registry.Stores
 	memory     *budget.Budget // nil if requests have no bounds
-	media      mediaTypes
 	tools      *maintenance.Local
 	forms      *storedForms
 	checked    bool // whether what is stored can be read
@@ -89,16 +88,10 @@ type Server struct {
 	ended atomic.Bool
 }
 
-// New builds a server. It fails before anything is answered, and leaves nothing
-// open if it does.
-func New(ctx context.Context, definition *define.Server, options Options, newEnv EnvFunc) (*Server, error) {
-	if err := options.Complete(definition); err != nil {
-		return nil, err
-	}
-	if options.Etcd.StartTimeout == 0 {
-		options.Etcd.StartTimeout = -1 // the server starts, and is not ready
-	}
-	s := &Server{definition: definition, options: options, memory: newBudget(options.MemoryBudget), forms: newStoredForms(), settled: make(chan struct{}), stopping: make(chan struct{}), leaving: make(chan struct{})}
+// New builds the server of a plan. It fails before anything is answered, and leaves
+// nothing open if it does.
+func New(ctx context.Context, p *plan.Plan, newEnv EnvFunc) (*Server, error) {
+	s := &Server{definition: p.Definition, plan: p, memory: newBudget(p.Options.MemoryBudget), forms: newStoredForms(), settled: make(chan struct{}), stopping: make(chan struct{}), leaving: make(chan struct{})}
 	if err := s.build(ctx, newEnv); err != nil {
 		if closing := s.close(); closing != nil {
 			err = fmt.Errorf("%w (and closing: %w)", err, closing)
@@ -111,8 +104,8 @@ func New(ctx context.Context, definition *define.Server, options Options, newEnv
 func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 	var err error
 	s.encryption, err = encryption.Open(ctx, encryption.Options{
-		File:   s.options.EncryptionConfigFile,
-		Reload: s.options.EncryptionConfigReload,
+		File:   s.plan.Options.EncryptionConfigFile,
+		Reload: s.plan.Options.EncryptionConfigReload,
 		Server: s.definition.Name,
 	})
 	if err != nil {
@@ -123,13 +116,6 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 		return err
 	}
 	if err := s.listen(); err != nil {
-		return err
-	}
-	at, err := s.options.place(s.definition)
-	if err != nil {
-		return err
-	}
-	if s.media, err = s.options.mediaTypes(s.definition, at); err != nil {
 		return err
 	}
 	if err := s.openCluster(); err != nil {
@@ -149,7 +135,7 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 	s.informers = informer.NewSet(s.loopback.Config(), machinery.Codecs)
 
 	stores := newStores(s.storages.Of, machinery, s.definition)
-	stores.Transformers, stores.MediaTypes = s.encryption, s.media
+	stores.Transformers, stores.MediaType = s.encryption, s.plan.MediaType
 	s.stores = stores
 	if s.tools, err = s.maintenance(stores); err != nil {
 		return err
@@ -185,7 +171,7 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 				Convertor:           scheme,
 				Validator:           scheme,
 				RESTOptions:         s.guard(storage),
-				UnconditionalUpdate: s.options.UnrestrictedUpdate,
+				UnconditionalUpdate: s.plan.Options.UnrestrictedUpdate,
 				Env:                 env,
 				Hooks:               hooks,
 				GarbageCollected:    s.cluster != nil,
@@ -212,7 +198,7 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 		Metrics:        s.metrics(),
 		LongRunning:    maintenance.Handlers(s.tools),
 		Memory:         s.memory,
-		RequestTimeout: s.options.RequestTimeout,
+		RequestTimeout: s.plan.Options.RequestTimeout,
 		Stopping:       s.stopping,
 	}
 	if err := s.configureLife(&config, hooks); err != nil {
@@ -234,7 +220,7 @@ func (s *Server) storageOf(ctx context.Context, k *define.Kind, stores generic.R
 	if k.Source == nil {
 		return stores, nil
 	}
-	mirror, err := virtual.Open(ctx, k, mvcc.Options{History: s.options.history(), ObjectCacheBytes: s.options.ObjectCacheSize, ValueBytes: s.options.ValueCacheSize})
+	mirror, err := virtual.Open(ctx, k, coreOptions(&s.plan.Options))
 	if err != nil {
 		return nil, err
 	}
@@ -255,62 +241,35 @@ func (s *Server) Served(resource schema.GroupResource) (verbs, subresources []st
 // openFiles opens what the server keeps on disk, the locked storage first.
 func (s *Server) openFiles(ctx context.Context) error {
 	var err error
-	if s.storages, err = OpenStorages(ctx, s.definition, s.options); err != nil {
+	if s.storages, err = openStorages(ctx, s.plan); err != nil {
 		return err
 	}
 	s.onClose(s.storages.Close)
-	if s.options.DataDir != "" {
-		lock, err := lockDataDir(s.options.DataDir)
+	if s.plan.Options.DataDir != "" {
+		lock, err := lockDataDir(s.plan.Options.DataDir)
 		if err != nil {
 			return err
 		}
 		s.onClose(lock.Close)
 	}
 	s.certs, err = certs.Open(ctx, certs.Options{
-		Dir:          s.options.certDir(),
-		Hosts:        []string{s.options.BindAddress},
-		CertFile:     s.options.TLSCertFile,
-		KeyFile:      s.options.TLSPrivateKeyFile,
-		ClientCAFile: s.options.ownClientCAFile(),
-		ServingOnly:  s.options.Aggregated,
+		Dir:          s.plan.CertDir(),
+		Hosts:        []string{bindIP(&s.plan.Options).String()},
+		CertFile:     s.plan.Options.TLSCertFile,
+		KeyFile:      s.plan.Options.TLSPrivateKeyFile,
+		ClientCAFile: s.ownClientCAFile(),
+		ServingOnly:  s.plan.Options.Aggregated,
 	})
 	if err != nil {
 		return err
 	}
 	s.onClose(func() error { s.certs.Close(); return nil })
-	if s.options.TokenAuthFile != "" {
-		if s.tokens, err = auth.OpenTokenFile(s.options.TokenAuthFile); err != nil {
+	if s.plan.Options.TokenAuthFile != "" {
+		if s.tokens, err = auth.OpenTokenFile(s.plan.Options.TokenAuthFile); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func (s *Server) listen() error {
-	var err error
-	if s.secure, err = s.options.listen(securePort, s.options.SecurePort); err != nil {
-		return err
-	}
-	if s.secure != nil {
-		s.onClose(closeListener(s.secure))
-	}
-	if s.insecure, err = s.options.listen(insecurePort, s.options.InsecurePort); err != nil {
-		return err
-	}
-	if s.insecure != nil {
-		s.onClose(closeListener(s.insecure))
-	}
-	return nil
-}
-
-// closeListener closes a listener that an HTTP server may have closed already.
-func closeListener(l net.Listener) func() error {
-	return func() error {
-		if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
-			return err
-		}
-		return nil
-	}
 }
 
 func (s *Server) onClose(f func() error) { s.closers = append(s.closers, f) }
@@ -346,7 +305,7 @@ func (s *Server) readyChecks() []healthz.HealthChecker {
 	for _, storage := range s.storages {
 		name := "storage"
 		if len(s.storages) > 1 {
-			name += "-" + storage.Name
+			name += "-" + storage.Name()
 		}
 		checks = append(checks, healthz.NamedCheck(name, func(*http.Request) error { return storage.health() }))
 	}
@@ -370,10 +329,10 @@ func (s *Server) metrics() []prometheus.Collector {
 	}
 	for _, storage := range s.storages {
 		if core, ok := storage.Backend.(*mvcc.Core); ok {
-			all = append(all, newMetrics(storage.Name, core))
+			all = append(all, newMetrics(storage.Name(), core))
 		}
-		if remote, ok := storage.Backend.(*etcd.Backend); ok {
-			all = append(all, newEtcdMetrics(storage.Name, remote))
+		if metered, ok := storage.Backend.(store.Metered); ok {
+			all = append(all, metered.Collectors(prometheus.Labels{"storage": storage.Name()})...)
 		}
 		if storage.files != nil {
 			all = append(all, filesMetrics{storage.files})
@@ -385,39 +344,6 @@ func (s *Server) metrics() []prometheus.Collector {
 // Handler is the server's whole HTTP interface, with authentication and
 // authorization. It answers usefully while Run runs.
 func (s *Server) Handler() http.Handler { return s.upstream.Handler }
-
-// URL is where clients on this machine reach the server by HTTPS, empty if it
-// does not listen.
-func (s *Server) URL() string {
-	if s.secure == nil {
-		return ""
-	}
-	return s.url(s.secure)
-}
-
-// url is where clients on this machine reach a listener by HTTPS.
-func (s *Server) url(l net.Listener) string {
-	return certs.ServerURL(net.ParseIP(s.options.BindAddress), l.Addr().(*net.TCPAddr).Port)
-}
-
-// InsecureURL is where clients on this machine reach the server by plain HTTP,
-// empty if it does not listen.
-func (s *Server) InsecureURL() string {
-	if s.insecure == nil {
-		return ""
-	}
-	return "http" + strings.TrimPrefix(s.url(s.insecure), "https")
-}
-
-// address is what discovery tells clients.
-func (s *Server) address() string {
-	for _, l := range []net.Listener{s.secure, s.insecure} {
-		if l != nil {
-			return strings.TrimPrefix(s.url(l), "https://")
-		}
-	}
-	return "localhost:443"
-}
 
 // ClientConfig is the administrator's configuration over HTTPS, or over the
 // loopback if the server does not listen.
@@ -431,12 +357,12 @@ func (s *Server) ClientConfig() (*rest.Config, error) {
 // Kubeconfig is the path of the administrator's kubeconfig, empty if the server
 // writes none.
 func (s *Server) Kubeconfig() string {
-	if s.options.DataDir == "" || s.secure == nil || s.cluster != nil {
+	if s.plan.Options.DataDir == "" || s.secure == nil || s.cluster != nil {
 		return ""
 	}
-	path, err := filepath.Abs(s.options.path("kubeconfig"))
+	path, err := filepath.Abs(s.plan.Path("kubeconfig"))
 	if err != nil {
-		return s.options.path("kubeconfig")
+		return s.plan.Path("kubeconfig")
 	}
 	return path
 }
@@ -493,22 +419,22 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 // leave tells those who send requests to send them elsewhere, and answers what still comes
 // until they know.
 func (s *Server) leave(ctx context.Context) {
-	delay := time.NewTimer(s.options.ShutdownDelay)
+	delay := time.NewTimer(s.plan.Options.ShutdownDelay)
 	defer delay.Stop()
 	close(s.leaving)
 	s.leaveCluster(ctx)
-	if s.options.ShutdownDelay > 0 {
+	if s.plan.Options.ShutdownDelay > 0 {
 		<-delay.C
 	}
 }
 
 // shutDown ends the answering of requests within the shutdown timeout.
 func (s *Server) shutDown(ctx context.Context, stop func(context.Context)) {
-	ctx, cancel := context.WithTimeout(ctx, s.options.ShutdownTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.plan.Options.ShutdownTimeout)
 	defer cancel()
 	close(s.stopping)
 	if err := s.upstream.Drain(ctx); err != nil {
-		klog.FromContext(ctx).Error(nil, "Requests in progress were cut off by the shutdown", "timeout", s.options.ShutdownTimeout)
+		klog.FromContext(ctx).Error(nil, "Requests in progress were cut off by the shutdown", "timeout", s.plan.Options.ShutdownTimeout)
 	}
 	idle, cancel := context.WithTimeout(ctx, idleTimeout)
 	defer cancel()
@@ -653,7 +579,7 @@ func (s *Server) serve() (stop func(context.Context), err error) {
 		}
 		all.Wait()
 	}
-	grace := s.options.ShutdownTimeout
+	grace := s.plan.Options.ShutdownTimeout
 	if s.secure != nil {
 		l, err := upstream.ServeTLS(s.secure, s.upstream.Handler, s.serving(), s.clientCA(), grace)
 		if err != nil {

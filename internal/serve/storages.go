@@ -4,16 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"syscall"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
-	"github.com/annexapi/annex/internal/coreapi"
-	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/plan"
 	"github.com/annexapi/annex/store"
 	"github.com/annexapi/annex/store/files"
 	"github.com/annexapi/annex/store/journal"
@@ -21,10 +18,7 @@ import (
 
 // Storage is an open backend and what it keeps.
 type Storage struct {
-	// Name is what options call it, such as embedded. Each is opened once.
-	Name string
-	// Resources are those kept in it, the namespaces among them.
-	Resources []schema.GroupResource
+	*plan.Storage
 	store.Backend
 	files *files.Journal // nil if it is not in files
 }
@@ -32,20 +26,12 @@ type Storage struct {
 // Storages are the backends of a server, the one of its namespaces first.
 type Storages []*Storage
 
-// OpenStorages opens the backends that the options name for the resources of a
-// definition. It completes the options, and leaves nothing open if it fails. The
+// openStorages opens the storages of a plan, and leaves nothing open if it fails. The
 // context bounds the opening only.
-func OpenStorages(ctx context.Context, definition *define.Server, options Options) (Storages, error) {
-	if err := options.Complete(definition); err != nil {
-		return nil, err
-	}
-	at, err := options.place(definition)
-	if err != nil {
-		return nil, err
-	}
+func openStorages(ctx context.Context, p *plan.Plan) (Storages, error) {
 	var all Storages
-	for _, name := range at.names() {
-		storage, err := options.openStorage(ctx, name, filesLayout(definition, at))
+	for _, planned := range p.Storages {
+		backend, j, err := planned.Open(ctx, coreOptions(&p.Options))
 		if err != nil {
 			if errors.Is(err, journal.ErrDamaged) {
 				err = fmt.Errorf("%w; nothing was changed: restore the directory from a copy", err)
@@ -55,8 +41,8 @@ func OpenStorages(ctx context.Context, definition *define.Server, options Option
 			}
 			return nil, err
 		}
-		storage.Resources = at.resources(name)
-		all = append(all, storage)
+		tree, _ := j.(*files.Journal)
+		all = append(all, &Storage{planned, backend, tree})
 	}
 	return all, nil
 }
@@ -76,8 +62,8 @@ func (s *Storage) health() error {
 	switch err := s.Health(); {
 	case err == nil:
 		return nil
-	case s.Name == "etcd":
-		return errors.New("etcd does not answer as it should: the server's log says why")
+	case s.Traits().Remote:
+		return fmt.Errorf("%s does not answer as it should: the server's log says why", s.Name())
 	case errors.Is(err, journal.ErrDirectoryGone):
 		return errors.New("read-only, its directory was removed: put it back")
 	case errors.Is(err, journal.ErrLockLost):
@@ -111,7 +97,7 @@ func (s Storages) health() error {
 // etcd's does. They log what they wait for.
 func (s Storages) awaitConnected(ctx context.Context) error {
 	for _, storage := range s {
-		remote, ok := storage.Backend.(interface{ Connected() <-chan struct{} })
+		remote, ok := storage.Backend.(store.Connecter)
 		if !ok {
 			continue
 		}
@@ -137,7 +123,7 @@ func (s Storages) files() *Storage {
 // connected tells whether awaitConnected would not wait.
 func (s Storages) connected() bool {
 	return !slices.ContainsFunc(s, func(storage *Storage) bool {
-		remote, ok := storage.Backend.(interface{ Connected() <-chan struct{} })
+		remote, ok := storage.Backend.(store.Connecter)
 		if !ok {
 			return false
 		}
@@ -177,106 +163,4 @@ func (s *Server) checkPlaces(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// placement says in which storage each resource is kept.
-type placement map[schema.GroupResource]string
-
-// place finds where the resources of a definition are kept: where the operator says,
-// else where the developer says, else in the server's storage. The error names every
-// mistake in that.
-func (o *Options) place(definition *define.Server) (placement, error) {
-	at := placement{}
-	if !o.Aggregated {
-		at[coreapi.Resource] = o.Storage
-	}
-	because := map[schema.GroupResource]string{}
-	for _, k := range definition.Kinds() {
-		if k.SharedWith != nil || !k.IsStored() {
-			continue
-		}
-		at[k.GroupResource()] = o.Storage
-		if k.Storage != "" {
-			at[k.GroupResource()] = k.Storage
-			because[k.GroupResource()] = "StoredIn of kind " + k.Name
-		}
-	}
-	var errs []error
-	for _, name := range slices.Sorted(maps.Keys(o.StorageOf)) {
-		resource := schema.ParseGroupResource(name)
-		if owner := definition.Owner(resource); owner != resource {
-			errs = append(errs, fmt.Errorf("--storage-of %s: its objects are those of %s: name that", name, owner))
-			continue
-		}
-		if resource == coreapi.Resource && o.Aggregated {
-			errs = append(errs, fmt.Errorf("--storage-of %s: namespaces are the cluster's when the server is aggregated", name))
-			continue
-		}
-		if _, ok := at[resource]; !ok {
-			errs = append(errs, fmt.Errorf("--storage-of %s: this server has no such resource; it has %s", name, at.list()))
-			continue
-		}
-		at[resource] = o.StorageOf[name]
-		because[resource] = fmt.Sprintf("--storage-of %s=%s", name, o.StorageOf[name])
-	}
-	for _, resource := range at.sorted() {
-		if because[resource] == "" {
-			continue // the server's storage has been checked
-		}
-		if err := o.checkStorage(at[resource]); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", because[resource], err))
-		}
-	}
-	errs = append(errs, at.checkNamespaces(definition))
-	if len(o.Etcd.Endpoints) > 0 && !slices.Contains(at.names(), "etcd") {
-		errs = append(errs, fmt.Errorf("--etcd-servers is given, but nothing is kept in etcd: the storage is %s", o.Storage))
-	}
-	return at, errors.Join(errs...)
-}
-
-// checkNamespaces refuses objects that outlive their namespaces: nobody could list
-// or delete them by those any more.
-func (p placement) checkNamespaces(definition *define.Server) error {
-	if p[coreapi.Resource] != "memory" {
-		return nil
-	}
-	for _, k := range definition.Kinds() {
-		if !k.IsStored() {
-			continue
-		}
-		if kept := p[k.Owner().GroupResource()]; kept != "memory" && !k.ClusterScoped {
-			return fmt.Errorf("%s are kept in %s, but their namespaces in memory, which a restart forgets: add --storage-of namespaces=%s", k.GroupResource(), kept, kept)
-		}
-	}
-	return nil
-}
-
-func (p placement) sorted() []schema.GroupResource {
-	return slices.SortedFunc(maps.Keys(p), func(a, b schema.GroupResource) int { return strings.Compare(a.String(), b.String()) })
-}
-
-func (p placement) list() string {
-	var all []string
-	for _, resource := range p.sorted() {
-		all = append(all, resource.String())
-	}
-	return strings.Join(all, ", ")
-}
-
-// names are the storages in use, that of the namespaces first.
-func (p placement) names() []string {
-	var all []string
-	if first, ok := p[coreapi.Resource]; ok {
-		all = []string{first}
-	}
-	for _, resource := range p.sorted() {
-		if !slices.Contains(all, p[resource]) {
-			all = append(all, p[resource])
-		}
-	}
-	return all
-}
-
-func (p placement) resources(name string) []schema.GroupResource {
-	return slices.DeleteFunc(p.sorted(), func(resource schema.GroupResource) bool { return p[resource] != name })
 }

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"os"
-	"path/filepath"
 	"syscall"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,7 +15,6 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/klog/v2"
 
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/coreapi"
@@ -25,11 +22,10 @@ import (
 	"github.com/annexapi/annex/internal/encryption"
 	"github.com/annexapi/annex/internal/maintenance"
 	"github.com/annexapi/annex/internal/mvcc"
+	"github.com/annexapi/annex/internal/plan"
 	"github.com/annexapi/annex/internal/registry"
 	"github.com/annexapi/annex/internal/upstream"
 	"github.com/annexapi/annex/store"
-	"github.com/annexapi/annex/store/embedded"
-	"github.com/annexapi/annex/store/files"
 	"github.com/annexapi/annex/store/journal"
 )
 
@@ -47,7 +43,7 @@ type ToolOptions struct {
 // OpenTools returns the storage tools for a server: for one that runs, if there is
 // one, else for what it has stored. While they are open, no server can start in the
 // data directory. Nothing is created.
-func OpenTools(ctx context.Context, definition *define.Server, options Options, tools ToolOptions) (maintenance.Tools, error) {
+func OpenTools(ctx context.Context, p *plan.Plan, tools ToolOptions) (maintenance.Tools, error) {
 	if tools.Kubeconfig != "" {
 		remote, err := dial(tools.Kubeconfig, "", tools.Only)
 		if err != nil {
@@ -55,21 +51,14 @@ func OpenTools(ctx context.Context, definition *define.Server, options Options, 
 		}
 		return remote, nil
 	}
-	if err := options.Complete(definition); err != nil {
-		return nil, err
-	}
+	options := &p.Options
 	lock, err := lockExisting(options.DataDir)
 	if errors.Is(err, journal.ErrLocked) {
-		if len(options.Etcd.Endpoints) > 0 {
-			if _, err := options.place(definition); err != nil {
-				return nil, err
-			}
-		}
-		kubeconfig := options.path("kubeconfig")
+		kubeconfig := p.Path("kubeconfig")
 		if _, err := os.Stat(kubeconfig); err != nil {
 			return nil, fmt.Errorf("a server is using %s, but its kubeconfig is not there: name it with --kubeconfig: %w", options.DataDir, err)
 		}
-		remote, err := dial(kubeconfig, definition.Name, tools.Only)
+		remote, err := dial(kubeconfig, p.Definition.Name, tools.Only)
 		if err != nil {
 			return nil, err
 		}
@@ -81,11 +70,11 @@ func OpenTools(ctx context.Context, definition *define.Server, options Options, 
 	if err != nil {
 		return nil, err
 	}
-	keys, err := encryption.Open(ctx, encryption.Options{File: options.EncryptionConfigFile, Server: definition.Name})
+	keys, err := encryption.Open(ctx, encryption.Options{File: options.EncryptionConfigFile, Server: p.Definition.Name})
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	local, err := options.local(ctx, definition, keys, tools)
+	local, err := openLocal(ctx, p, keys, tools)
 	if err != nil {
 		keys.Close()
 		return nil, errors.Join(err, lock.Close())
@@ -124,17 +113,13 @@ func lockExisting(dir string) (io.Closer, error) {
 	return lockDataDir(dir)
 }
 
-// local opens what a stopped server has stored.
-func (o *Options) local(ctx context.Context, definition *define.Server, keys *encryption.Encryption, tools ToolOptions) (*maintenance.Local, error) {
-	at, err := o.place(definition)
+// openLocal opens what a stopped server has stored.
+func openLocal(ctx context.Context, p *plan.Plan, keys *encryption.Encryption, tools ToolOptions) (*maintenance.Local, error) {
+	machinery, err := convert.New(p.Definition, coreapi.AddToScheme)
 	if err != nil {
 		return nil, err
 	}
-	media, err := o.mediaTypes(definition, at)
-	if err != nil {
-		return nil, err
-	}
-	local, err := newLocal(definition, at, media, keys)
+	local, err := newLocal(p, machinery, keys)
 	if err != nil {
 		return nil, err
 	}
@@ -146,17 +131,17 @@ func (o *Options) local(ctx context.Context, definition *define.Server, keys *en
 		}
 		return errors.Join(errs...)
 	}
-	for _, name := range at.names() {
-		if tools.Only != "" && tools.Only != name {
-			local.Storages = append(local.Storages, maintenance.Storage{Name: name})
+	for _, planned := range p.Storages {
+		if tools.Only != "" && tools.Only != planned.Name() {
+			local.Storages = append(local.Storages, maintenance.Storage{Name: planned.Name()})
 			continue // it is there, but not opened
 		}
-		s, err := o.openIdle(ctx, name, filesLayout(definition, at), tools.Scan)
+		s, err := openIdle(ctx, p, planned, tools.Scan)
+		if errors.Is(err, plan.ErrEphemeral) {
+			continue
+		}
 		if err != nil {
 			return nil, errors.Join(err, local.Close())
-		}
-		if s == nil {
-			continue
 		}
 		if s.Backend != nil {
 			opened = append(opened, s.Backend)
@@ -166,7 +151,7 @@ func (o *Options) local(ctx context.Context, definition *define.Server, keys *en
 	if len(local.Storages) == 0 {
 		return nil, errors.New("what is stored in memory is there only while the server runs: name its --kubeconfig")
 	}
-	all := stopped{local, definition}
+	all := stopped{local, p.Definition}
 	local.Readable = func(ctx context.Context) error { return keys.Check(ctx, all) }
 	rewritable(local, keys, all.open)
 	only, err := local.Only(tools.Only)
@@ -176,60 +161,24 @@ func (o *Options) local(ctx context.Context, definition *define.Server, keys *en
 	return only, nil
 }
 
-// openIdle opens a storage in which nothing happens by itself; nil if it is one that
-// only a running server has.
-func (o *Options) openIdle(ctx context.Context, name string, layout []files.Resource, scan bool) (*maintenance.Storage, error) {
-	switch name {
-	case "memory":
-		return nil, nil
-	case "etcd":
-		backend, err := o.open(ctx, name)
+// openIdle opens a storage in which nothing happens by itself, or only what scans it.
+func openIdle(ctx context.Context, p *plan.Plan, planned *plan.Storage, scan bool) (*maintenance.Storage, error) {
+	if scan {
+		d, err := planned.Existing()
 		if err != nil {
 			return nil, err
 		}
-		return maintained(name, backend)
-	}
-	dir, err := o.existing(name)
-	if err != nil {
-		return nil, err
-	}
-	if scan {
-		return &maintenance.Storage{Name: name, Records: scanner(name, dir)}, nil
-	}
-	j, err := o.journal(klog.FromContext(ctx), name, layout)
-	if err != nil {
-		return nil, err
-	}
-	core, err := mvcc.Open(ctx, j, mvcc.Options{History: o.history(), Idle: true})
-	if err != nil {
-		return nil, err
-	}
-	return maintained(name, core)
-}
-
-// existing returns the directory of a storage, which must be there.
-func (o *Options) existing(name string) (string, error) {
-	dir := o.dir(name)
-	if err := maintenance.FinishRestore(dir); err != nil {
-		return "", err
-	}
-	marker := dir
-	if name == "files" {
-		marker = filepath.Join(dir, files.StateFile)
-	}
-	if _, err := os.Stat(marker); err != nil {
-		return "", fmt.Errorf("there is no storage %s in %s: %w", name, o.DataDir, err)
-	}
-	return dir, nil
-}
-
-func scanner(name, dir string) maintenance.Records {
-	return func(ctx context.Context, yield func(journal.Record) error, damaged func(*journal.Damage)) (uint64, error) {
-		if name == "files" {
-			return files.Scan(ctx, dir, embedded.Options{Logger: slog.New(slog.DiscardHandler)}, yield, damaged)
+		if d != nil {
+			return &maintenance.Storage{Name: planned.Name(), Records: func(ctx context.Context, yield func(journal.Record) error, damaged func(*journal.Damage)) (uint64, error) {
+				return d.Scan(ctx, planned.Where(), yield, damaged)
+			}}, nil
 		}
-		return embedded.Scan(ctx, dir, embedded.Options{Logger: slog.New(slog.DiscardHandler)}, yield, damaged)
 	}
+	backend, err := planned.OpenIdle(ctx, history(&p.Options))
+	if err != nil {
+		return nil, err
+	}
+	return maintained(planned.Name(), backend)
 }
 
 // maintained returns an open backend as the tools take it.
@@ -246,56 +195,41 @@ func maintained(name string, backend store.Backend) (*maintenance.Storage, error
 }
 
 // newLocal returns tools that know a server's resources, but no storage yet.
-func newLocal(definition *define.Server, at placement, media mediaTypes, keys value.ResourceTransformers) (*maintenance.Local, error) {
-	machinery, err := convert.New(definition, coreapi.AddToScheme)
-	if err != nil {
-		return nil, err
-	}
-	stores := newStores(nil, machinery, definition)
-	stores.Transformers, stores.MediaTypes = keys, media
+func newLocal(p *plan.Plan, machinery *convert.Machinery, keys value.ResourceTransformers) (*maintenance.Local, error) {
+	stores := newStores(nil, machinery, p.Definition)
+	stores.Transformers, stores.MediaType = keys, p.MediaType
+	return describeStores(p, machinery, stores)
+}
+
+// describeStores returns tools that know the resources of the stores, but no storage yet.
+func describeStores(p *plan.Plan, machinery *convert.Machinery, stores *registry.Stores) (*maintenance.Local, error) {
 	empty := map[schema.GroupResource]func() runtime.Object{
 		coreapi.Resource: func() runtime.Object { return &corev1.Namespace{} },
 	}
-	for _, k := range definition.Kinds() {
+	for _, k := range p.Definition.Kinds() {
 		empty[k.GroupResource()] = k.Hub().New
 	}
-	local := &maintenance.Local{Server: definition.Name, Version: upstream.Version(), Default: at.home(), JSON: machinery.StoredJSON}
-	for _, resource := range at.sorted() {
-		options, err := stores.GetRESTOptions(resource, nil)
+	local := &maintenance.Local{Server: p.Definition.Name, Version: upstream.Version(), JSON: machinery.StoredJSON}
+	if len(p.Storages) > 0 {
+		local.Default = p.Storages[0].Name()
+	}
+	for _, r := range p.Resources {
+		options, err := stores.GetRESTOptions(r.GroupResource, nil)
 		if err != nil {
 			return nil, err
 		}
 		local.Resources = append(local.Resources, maintenance.Resource{
-			Resource:    resource,
+			Resource:    r.GroupResource,
 			Prefix:      options.ResourcePrefix,
-			In:          at[resource],
+			In:          r.Storage.Name(),
 			Codec:       options.StorageConfig.Codec,
-			New:         empty[resource],
+			New:         empty[r.GroupResource],
 			Transformer: options.StorageConfig.Transformer,
-			Form:        stores.Form(resource),
-			Decodes:     func(form convert.Form) bool { return stores.Decodes(resource, form) },
+			Form:        stores.Form(r.GroupResource),
+			Decodes:     func(form convert.Form) bool { return stores.Decodes(r.GroupResource, form) },
 		})
 	}
 	return local, nil
-}
-
-// home is the storage of what belongs to no resource.
-func (p placement) home() string {
-	if names := p.names(); len(names) > 0 {
-		return names[0]
-	}
-	return ""
-}
-
-// everything says that all resources of a definition are kept in one storage.
-func everything(definition *define.Server, name string) placement {
-	at := placement{coreapi.Resource: name}
-	for _, k := range definition.Kinds() {
-		if k.IsStored() {
-			at[k.Owner().GroupResource()] = name
-		}
-	}
-	return at
 }
 
 // newStores describes the storage of a definition's resources and of namespaces.
@@ -307,17 +241,13 @@ func newStores(backend func(schema.GroupResource) store.Backend, machinery *conv
 
 // maintenance are the tools that the running server lets others use.
 func (s *Server) maintenance(stores *registry.Stores) (*maintenance.Local, error) {
-	at, err := s.options.place(s.definition)
-	if err != nil {
-		return nil, err
-	}
-	local, err := newLocal(s.definition, at, s.media, s.encryption)
+	local, err := describeStores(s.plan, s.machinery, stores)
 	if err != nil {
 		return nil, err
 	}
 	rewritable(local, s.encryption, func(r maintenance.Resource) (storage.Interface, error) { return stores.Opened(r.Resource) })
 	for _, storage := range s.storages {
-		m, err := maintained(storage.Name, storage.Backend)
+		m, err := maintained(storage.Name(), storage.Backend)
 		if err != nil {
 			return nil, err
 		}
@@ -334,20 +264,4 @@ func StoredJSON(definition *define.Server) (func([]byte) ([]byte, error), error)
 		return nil, err
 	}
 	return machinery.StoredJSON, nil
-}
-
-// PrefixOf returns what the keys of a resource begin with, empty if a definition has
-// no such resource, and the names of those that it has.
-func PrefixOf(definition *define.Server, resource schema.GroupResource) (prefix string, known []string, err error) {
-	local, err := newLocal(definition, everything(definition, ""), nil, nil)
-	if err != nil {
-		return "", nil, err
-	}
-	for _, r := range local.Resources {
-		if r.Resource == definition.Owner(resource) {
-			prefix = r.Prefix
-		}
-		known = append(known, r.Resource.String())
-	}
-	return prefix, known, nil
 }

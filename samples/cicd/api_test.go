@@ -17,6 +17,7 @@ import (
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/annextest"
+	"github.com/annexapi/annex/store/memory"
 
 	autobusiv1alpha "example.com/cicd/apis/autobusi/v1alpha"
 )
@@ -59,7 +60,7 @@ func newAPI(t *testing.T, config *rest.Config) *api {
 // start runs a server without the controller, which would change what a test looks at.
 func start(t *testing.T) *api {
 	t.Helper()
-	return newAPI(t, annextest.StartWith(t, server(), annex.Options{Storage: annex.Memory, Controllers: []string{}}))
+	return newAPI(t, annextest.StartWith(t, server(), annex.Options{Storage: memory.Storage(), Controllers: []string{}}))
 }
 
 func (a *api) namespaced(request *rest.Request) *rest.Request {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/annextest"
+	"github.com/annexapi/annex/store/memory"
 
 	autobusiv1alpha "example.com/cicd/apis/autobusi/v1alpha"
 )
@@ -122,7 +123,7 @@ func TestTheControllerInTheServer(t *testing.T) {
 func TestTheControllerInAProcessOfItsOwn(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
-	config := annextest.StartWith(t, server(), annex.Options{Storage: annex.Memory, DataDir: dir, Controllers: []string{}})
+	config := annextest.StartWith(t, server(), annex.Options{Storage: memory.Storage(), DataDir: dir, Controllers: []string{}})
 	p := startProgram(t, "controllers", "--kubeconfig", filepath.Join(dir, "kubeconfig"), "--leader-elect=false")
 	defer p.kill()
 	story(t, newAPI(t, config))

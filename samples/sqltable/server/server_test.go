@@ -16,6 +16,7 @@ import (
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/annextest"
+	"github.com/annexapi/annex/store/memory"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -341,7 +342,7 @@ func (w *way) RoundTrip(r *http.Request) (*http.Response, error) {
 // serve runs a server until it is stopped, and leads the way there.
 func (w *way) serve(t *testing.T, db *sql.DB) (stop func()) {
 	t.Helper()
-	instance, err := annex.New(t.Context(), server.New(db), annex.Options{Storage: annex.Memory})
+	instance, err := annex.New(t.Context(), server.New(db), annex.Options{Storage: memory.Storage()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ func limitedShop(looked func(existing int)) annex.Server {
 // limitedReplica starts a server of limitedShop.
 func limitedReplica(t *testing.T, members []*member, looked func(existing int)) dynamic.ResourceInterface {
 	t.Helper()
-	config := annextest.StartWith(t, limitedShop(looked), annex.Options{Storage: annex.Etcd, Etcd: etcd.Options{Endpoints: endpoints(members)}})
+	config := annextest.StartWith(t, limitedShop(looked), annex.Options{Storage: etcd.Cluster(etcd.Options{Endpoints: endpoints(members)})})
 	return dynamic.NewForConfigOrDie(config).Resource(widgets).Namespace("default")
 }
 

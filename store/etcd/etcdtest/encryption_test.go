@@ -30,8 +30,7 @@ resources:
 func TestAServerThatFindsUnreadableObjectsLateEnds(t *testing.T) {
 	members := startCluster(t, 1, nil)
 	options := annex.Options{
-		Storage:              annex.Etcd,
-		Etcd:                 etcd.Options{Endpoints: endpoints(members), HealthcheckTimeout: 200 * time.Millisecond},
+		Storage:              etcd.Cluster(etcd.Options{Endpoints: endpoints(members), HealthcheckTimeout: 200 * time.Millisecond}),
 		EncryptionConfigFile: encryptionConfig(t, "A"),
 	}
 	config, ready, stop := run(t, options)

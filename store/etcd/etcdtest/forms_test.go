@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/annexapi/annex"
@@ -55,7 +56,7 @@ func TestFormsOfWhatIsInEtcd(t *testing.T) {
 	})
 	t.Run("as protobuf", func(t *testing.T) {
 		other := options
-		other.StorageMediaTypeOf = map[string]string{"namespaces": "application/vnd.kubernetes.protobuf"}
+		other.StorageMediaTypeOf = map[schema.GroupResource]string{{Resource: "namespaces"}: "application/vnd.kubernetes.protobuf"}
 		c := dynamic.NewForConfigOrDie(annextest.StartWith(t, before, other))
 		namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "binary"}}}
 		if _, err := c.Resource(namespaces).Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {

@@ -35,10 +35,10 @@ func TestAKindInEtcdBesideNamespacesElsewhere(t *testing.T) {
 	members := startCluster(t, 1, nil)
 	server := annex.Server{Name: "shop", Groups: []annex.Group{{
 		Name:  "shop.example.com",
-		Kinds: []annex.Kind{annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).StoredIn(annex.Etcd)},
+		Kinds: []annex.Kind{annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).StoredIn(etcd.Cluster(etcd.Options{}))},
 	}}}
 	client := dynamic.NewForConfigOrDie(annextest.StartWith(t, server, annex.Options{
-		DataDir: t.TempDir(), Etcd: etcd.Options{Endpoints: endpoints(members)},
+		DataDir: t.TempDir(), Drivers: []annex.Storage{etcd.Cluster(etcd.Options{Endpoints: endpoints(members)})},
 	}))
 	ctx := t.Context()
 	for _, name := range []string{"one", "two", "three"} {
@@ -83,7 +83,7 @@ func TestAKindInEtcdBesideNamespacesElsewhere(t *testing.T) {
 func TestServersOfBeforeAndAfterAMoveShareEtcd(t *testing.T) {
 	members := startCluster(t, 1, nil)
 	client := func(server annex.Server) dynamic.Interface {
-		return dynamic.NewForConfigOrDie(annextest.StartWith(t, server, annex.Options{Storage: annex.Etcd, Etcd: etcd.Options{Endpoints: endpoints(members)}}))
+		return dynamic.NewForConfigOrDie(annextest.StartWith(t, server, annex.Options{Storage: etcd.Cluster(etcd.Options{Endpoints: endpoints(members)})}))
 	}
 	before := client(annex.Server{Name: "shop", Groups: []annex.Group{{
 		Name:  "legacy.example.com",

@@ -19,7 +19,7 @@ var widgets = schema.GroupVersionResource{Group: "shop.example.com", Version: "v
 // replica starts a whole server on the given etcd.
 func replica(t *testing.T, members []*member) dynamic.ResourceInterface {
 	t.Helper()
-	config := annextest.StartWith(t, shop(), annex.Options{Storage: annex.Etcd, Etcd: etcd.Options{Endpoints: endpoints(members)}})
+	config := annextest.StartWith(t, shop(), annex.Options{Storage: etcd.Cluster(etcd.Options{Endpoints: endpoints(members)})})
 	return dynamic.NewForConfigOrDie(config).Resource(widgets).Namespace("default")
 }
 

@@ -40,6 +40,9 @@ func shop() annex.Server {
 // run runs a server that need not become ready. It ends by stop, or with the test.
 func run(t *testing.T, options annex.Options) (config *rest.Config, ready <-chan struct{}, stop func() error) {
 	t.Helper()
+	if options.Listen == "" {
+		options.Listen = "127.0.0.1:0"
+	}
 	instance, err := annex.New(t.Context(), shop(), options)
 	if err != nil {
 		t.Fatal(err)
@@ -104,9 +107,9 @@ func wantAnswer(t *testing.T, config *rest.Config, path string, code int) {
 func TestAServerIsAliveButNotReadyUntilEtcdAnswers(t *testing.T) {
 	members := startCluster(t, 1, nil)
 	members[0].stop()
-	config, ready, stop := run(t, annex.Options{Storage: annex.Etcd, Etcd: etcd.Options{
+	config, ready, stop := run(t, annex.Options{Storage: etcd.Cluster(etcd.Options{
 		Endpoints: endpoints(members), HealthcheckTimeout: 200 * time.Millisecond,
-	}})
+	})})
 	const path = "/apis/shop.example.com/v1/namespaces/default/widgets"
 	wantAnswer(t, config, "/livez", http.StatusOK)
 	for range 5 { // the answer does not change with time
@@ -155,7 +158,7 @@ func TestAServerIsAliveButNotReadyUntilEtcdAnswers(t *testing.T) {
 
 func TestAServerThatWaitsForEtcdCanBeStopped(t *testing.T) {
 	nobody := "http://" + freePorts(t, 1)[0]
-	config, _, stop := run(t, annex.Options{Storage: annex.Etcd, Etcd: etcd.Options{Endpoints: []string{nobody}}})
+	config, _, stop := run(t, annex.Options{Storage: etcd.Cluster(etcd.Options{Endpoints: []string{nobody}})})
 	wantAnswer(t, config, "/livez", http.StatusOK)
 	if err := stop(); err != nil {
 		t.Error(err)
@@ -165,9 +168,9 @@ func TestAServerThatWaitsForEtcdCanBeStopped(t *testing.T) {
 
 func TestAServerToldToGiveUpDoes(t *testing.T) {
 	nobody := "http://" + freePorts(t, 1)[0]
-	_, err := annex.New(t.Context(), shop(), annex.Options{Storage: annex.Etcd, Etcd: etcd.Options{
+	_, err := annex.New(t.Context(), shop(), annex.Options{Storage: etcd.Cluster(etcd.Options{
 		Endpoints: []string{nobody}, StartTimeout: 100 * time.Millisecond,
-	}})
+	})})
 	if err == nil || !strings.Contains(err.Error(), nobody) || !strings.Contains(err.Error(), "gave up after") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("got %v", err)
 	}
@@ -247,7 +250,7 @@ func TestReplicasWithCertificatesOfOneAuthority(t *testing.T) {
 	var hosts []string
 	for range 2 {
 		config, ready, _ := run(t, annex.Options{
-			DataDir: t.TempDir(), Storage: annex.Etcd, Etcd: etcd.Options{Endpoints: endpoints(members)},
+			DataDir: t.TempDir(), Storage: etcd.Cluster(etcd.Options{Endpoints: endpoints(members)}),
 			TLSCertFile: serving, TLSPrivateKeyFile: servingKey, ClientCAFile: a.file, TokenAuthFile: tokens,
 		})
 		<-ready

@@ -121,7 +121,7 @@ func serveReady(t *testing.T, options annex.Options) (*rest.Config, func()) {
 }
 
 func onEtcd(members []*member) annex.Options {
-	return annex.Options{Storage: annex.Etcd, Etcd: etcd.Options{Endpoints: endpoints(members)}}
+	return annex.Options{Storage: etcd.Cluster(etcd.Options{Endpoints: endpoints(members)})}
 }
 
 // stocked makes a data directory with widgets in it, and returns them.
@@ -292,10 +292,6 @@ func TestResetWatches(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	port, err := strconv.Atoi(u.Port())
-	if err != nil {
-		t.Fatal(err)
-	}
 	started := startInformed(t, config)
 	want, _, highest := identities(t, config)
 	stop()
@@ -305,7 +301,7 @@ func TestResetWatches(t *testing.T) {
 	servers := strings.Join(endpoints(members), ",")
 	mustVerb(t, "migrate", "--from=embedded", "--data-dir", high, "--to=etcd", "--to-etcd-servers", servers, "--reset-watches")
 	options := onEtcd(members)
-	options.DataDir, options.SecurePort = high, port
+	options.DataDir, options.Listen = high, u.Host
 	config, stop = serveReady(t, options)
 	defer stop()
 	got, _, now := identities(t, config)

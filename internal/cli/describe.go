@@ -1,4 +1,4 @@
-package annex
+package cli
 
 import (
 	"context"
@@ -12,9 +12,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/plan"
 	"github.com/annexapi/annex/internal/serve"
 	"github.com/annexapi/annex/internal/upstream"
+	"github.com/annexapi/annex/store/memory"
 )
 
 // description is what describe prints about one kind.
@@ -87,9 +90,9 @@ func (c custom) String() string {
 	return text + "connects " + strings.Join(c.Methods, ", ")
 }
 
-func describeCommand(server Server) *cobra.Command {
+func describeCommand(program Program) *cobra.Command {
 	var output string
-	options := Options{}
+	options, storage := config.Options{}, storageOptions{}
 	cmd := &cobra.Command{
 		Use:   "describe",
 		Short: "Print what the server can do, kind by kind, and its controllers",
@@ -97,41 +100,41 @@ func describeCommand(server Server) *cobra.Command {
 and how its objects are stored by a server with the same flags. Last are its controllers,
 and with --aggregated what it asks of its cluster.`,
 		Example: fmt.Sprintf(`  %[1]s describe
-  %[1]s describe --output json | jq '.kinds[].resource'`, server.Name),
+  %[1]s describe --output json | jq '.kinds[].resource'`, program.Name),
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			definition, err := server.define()
+			definition, err := program.Define()
 			if err != nil {
 				return err
 			}
-			if err := clusterOptions(cmd.Flags(), &options); err != nil {
+			if err := clusterOptions(cmd.Flags(), &options, &storage); err != nil {
 				return err
 			}
 			encryptedWith, err := serve.EncryptionOf(options.EncryptionConfigFile)
 			if err != nil {
 				return usage(err)
 			}
-			mediaTypes, err := serve.StoredMediaTypes(definition, serve.Options(options))
+			p, err := storage.resolve(definition, options)
 			if err != nil {
-				return usage(err)
+				return err
 			}
 			var all []description
 			for _, k := range definition.Kinds() {
 				d := describe(k)
 				if d.StoredAs != "" {
-					d.MediaType = mediaTypes[k.Owner().GroupResource()]
+					d.MediaType = p.MediaType(k.Owner().GroupResource())
 					d.EncryptedWith = encryptedWith(k.Owner().GroupResource())
 				}
 				all = append(all, d)
 			}
-			if err := describeOwn(cmd.Context(), server, definition, all); err != nil {
+			if err := describeOwn(cmd.Context(), program, definition, all); err != nil {
 				return err
 			}
-			whole := wholeDescription{Name: server.Name, Kinds: all}
+			whole := wholeDescription{Name: program.Name, Kinds: all}
 			for _, c := range definition.Controllers {
 				whole.Controllers = append(whole.Controllers, c.Name)
 			}
-			whole.Aggregated = describeAggregated(options, definition)
+			whole.Aggregated = describeAggregated(p)
 			switch output {
 			case "":
 				return whole.print(cmd.OutOrStdout())
@@ -145,7 +148,7 @@ and with --aggregated what it asks of its cluster.`,
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "json prints for machines")
-	storageFlags(cmd.Flags(), &options)
+	storageFlags(cmd.Flags(), &storage, &options)
 	clusterFlags(cmd.Flags(), &options)
 	return cmd
 }
@@ -179,7 +182,10 @@ func describe(k *define.Kind) description {
 	case owner.Source != nil:
 		d.Source = "virtual" + following(owner.Source)
 	default:
-		d.StoredAs, d.StoredIn = owner.StoredAs, k.Storage
+		d.StoredAs = owner.StoredAs
+		if k.Storage != nil {
+			d.StoredIn = k.Storage.Name()
+		}
 	}
 	if k.SharedWith != nil {
 		d.Hub = k.Hub().GroupVersion.String()
@@ -242,19 +248,23 @@ func following(s *define.Source) string {
 
 // describeOwn completes the descriptions of kinds with storages of their own. What
 // those serve only they can tell, so it makes a server and closes it again.
-func describeOwn(ctx context.Context, server Server, definition *define.Server, all []description) (err error) {
+func describeOwn(ctx context.Context, program Program, definition *define.Server, all []description) (err error) {
 	kinds := definition.Kinds()
 	if !slices.ContainsFunc(kinds, func(k *define.Kind) bool { return k.Own != nil }) {
 		return nil
 	}
-	instance, err := New(ctx, server, Options{Storage: Memory, SecurePort: PortOff})
+	p, err := plan.Resolve(definition, config.Options{Storage: memory.Storage()})
 	if err != nil {
-		return err
+		return usage(err)
+	}
+	instance, err := serve.New(ctx, p, program.Env(definition))
+	if err != nil {
+		return usage(err)
 	}
 	defer func() { err = errors.Join(err, instance.Close()) }()
 	for i, k := range kinds {
 		if k.Own != nil {
-			all[i].Verbs, all[i].Subresources = instance.server.Served(k.GroupResource())
+			all[i].Verbs, all[i].Subresources = instance.Served(k.GroupResource())
 		}
 	}
 	return nil

@@ -1,4 +1,4 @@
-package annex
+package cli
 
 import (
 	"context"
@@ -17,21 +17,26 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/maintenance"
+	"github.com/annexapi/annex/internal/plan"
+	"github.com/annexapi/annex/internal/registry"
 	"github.com/annexapi/annex/internal/serve"
 	"github.com/annexapi/annex/store/etcd"
 	"github.com/annexapi/annex/store/journal"
+	"github.com/annexapi/annex/store/memory"
 )
 
 // storageVerbs are what the verbs below storage share.
 type storageVerbs struct {
-	server  Server
-	options Options
+	program Program
+	options config.Options
+	storage storageOptions
 	tools   serve.ToolOptions
 }
 
-func storageCommand(server Server) *cobra.Command {
-	v := &storageVerbs{server: server}
+func storageCommand(program Program) *cobra.Command {
+	v := &storageVerbs{program: program}
 	cmd := &cobra.Command{
 		Use:   "storage",
 		Short: "Back up, check and look into what is stored",
@@ -45,20 +50,34 @@ meanwhile.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags := cmd.PersistentFlags()
-	storageFlags(flags, &v.options)
+	storageFlags(flags, &v.storage, &v.options)
 	flags.StringVar(&v.tools.Kubeconfig, "kubeconfig", "", "a running server to ask, instead of the one that uses the data directory")
 	flags.StringVar(&v.tools.Only, "only", "", "the one storage to work on, such as embedded, of a server that has several")
 	cmd.AddCommand(v.dump(), v.backup(), v.restore(), v.migrate(), v.verify(), v.compact(), v.stats(), v.rewrite())
 	return cmd
 }
 
-// open returns the tools. They are closed by use.
-func (v *storageVerbs) open(ctx context.Context) (maintenance.Tools, error) {
-	definition, err := v.server.define()
+// plan is that of the server. Asked of a server elsewhere, the flags say nothing about its
+// storages.
+func (v *storageVerbs) plan() (*plan.Plan, error) {
+	definition, err := v.program.Define()
 	if err != nil {
 		return nil, err
 	}
-	tools, err := serve.OpenTools(ctx, definition, serve.Options(v.options), v.tools)
+	if v.tools.Kubeconfig != "" {
+		p, err := plan.Resolve(definition, config.Options{Storage: memory.Storage()})
+		return p, usage(err)
+	}
+	return v.storage.resolve(definition, v.options)
+}
+
+// open returns the tools. They are closed by use.
+func (v *storageVerbs) open(ctx context.Context) (maintenance.Tools, error) {
+	p, err := v.plan()
+	if err != nil {
+		return nil, err
+	}
+	tools, err := serve.OpenTools(ctx, p, v.tools)
 	return tools, usage(err)
 }
 
@@ -82,7 +101,7 @@ func (v *storageVerbs) stats() *cobra.Command {
 stored, the versions and media types that they are stored in, the newest revision and the
 oldest that can still be read exactly, the size of the history and of the files on disk,
 and the watches that are open.`,
-		Example: fmt.Sprintf("  %s storage stats --data-dir data", v.server.Name),
+		Example: fmt.Sprintf("  %s storage stats --data-dir data", v.program.Name),
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkOutput(output); err != nil {
@@ -172,7 +191,7 @@ All objects of a storage are as they were at one revision. With --records, the h
 a stopped server is printed as well: every record that is kept, by revision, with the
 revision that it replaced, and deletions.`,
 		Example: fmt.Sprintf(`  # the names of all flunders
-  %[1]s storage dump --resource flunders.wardle.example.com | jq -r .value.metadata.name`, v.server.Name),
+  %[1]s storage dump --resource flunders.wardle.example.com | jq -r .value.metadata.name`, v.program.Name),
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if resource != "" {
@@ -184,7 +203,7 @@ revision that it replaced, and deletions.`,
 					return err
 				}
 			}
-			definition, err := v.server.define()
+			definition, err := v.program.Define()
 			if err != nil {
 				return err
 			}
@@ -222,28 +241,38 @@ func (v *storageVerbs) dumpRecords(ctx context.Context, out io.Writer, tools mai
 
 // prefixOf returns what the keys of a resource begin with.
 func (v *storageVerbs) prefixOf(name string) (string, error) {
-	definition, err := v.server.define()
+	owner, err := v.ownerOf(name)
 	if err != nil {
 		return "", err
 	}
-	prefix, known, err := serve.PrefixOf(definition, schema.ParseGroupResource(name))
-	if err == nil && prefix == "" {
-		err = usage(fmt.Errorf("--resource %s: this server has no such resource; it has %s", name, strings.Join(known, ", ")))
+	definition, err := v.program.Define()
+	if err != nil {
+		return "", err
 	}
-	return prefix + "/", err
+	for _, k := range definition.Kinds() {
+		if k.GroupResource() == owner {
+			return registry.KeyPrefix(k.StoredUnder) + "/", nil
+		}
+	}
+	return registry.KeyPrefix(owner) + "/", nil
 }
 
 // ownerOf returns the resource that one of the given name shares the objects of; most
 // have their own.
-func (v *storageVerbs) ownerOf(name string) (string, error) {
-	if _, err := v.prefixOf(name); err != nil {
-		return "", err
-	}
-	definition, err := v.server.define()
+func (v *storageVerbs) ownerOf(name string) (schema.GroupResource, error) {
+	definition, err := v.program.Define()
 	if err != nil {
-		return "", err
+		return schema.GroupResource{}, err
 	}
-	return definition.Owner(schema.ParseGroupResource(name)).String(), nil
+	p, err := plan.Resolve(definition, config.Options{Storage: memory.Storage()})
+	if err != nil {
+		return schema.GroupResource{}, usage(err)
+	}
+	owner := definition.Owner(schema.ParseGroupResource(name))
+	if p.Resource(owner) == nil {
+		return owner, usage(fmt.Errorf("--resource %s: this server has no such resource; it has %s", name, p.Names()))
+	}
+	return owner, nil
 }
 
 func (v *storageVerbs) backup() *cobra.Command {
@@ -261,7 +290,7 @@ configuration.`,
 		Example: fmt.Sprintf(`  %[1]s storage backup --to monday.backup
 
   # to somewhere else; check with storage restore that it has arrived whole
-  %[1]s storage backup --to - | ssh elsewhere 'cat > monday.backup'`, v.server.Name),
+  %[1]s storage backup --to - | ssh elsewhere 'cat > monday.backup'`, v.program.Name),
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if to == "" {
@@ -401,7 +430,7 @@ restore takes.`,
 		Example: fmt.Sprintf(`  %[1]s storage restore --from monday.backup --data-dir new
 
   # replace what a server has stored, which stays beside as data/storage.TIME
-  %[1]s storage restore --from monday.backup --data-dir data --replace`, v.server.Name),
+  %[1]s storage restore --from monday.backup --data-dir data --replace`, v.program.Name),
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if from == "" {
@@ -415,17 +444,17 @@ restore takes.`,
 				if !ok || file == "" {
 					return usage(fmt.Errorf("--to %q: %sFILE is the only choice; --storage says which storage it is otherwise", to, etcdSnapshot))
 				}
-				how.EtcdSnapshot = file
+				how.SnapshotFile, how.SnapshotOf = file, etcd.Cluster(v.storage.etcd)
 			}
-			definition, err := v.server.define()
+			p, err := v.plan()
 			if err != nil {
 				return err
 			}
-			contents, done, err := serve.Restore(cmd.Context(), definition, serve.Options(v.options), from, how)
+			contents, done, err := serve.Restore(cmd.Context(), p, from, how)
 			if err != nil {
 				return copyError(err)
 			}
-			if contents.Server != v.server.Name {
+			if contents.Server != v.program.Name {
 				fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s is a backup of a server called %s\n", from, contents.Server)
 			}
 			return printCopied(cmd.OutOrStdout(), done, output)
@@ -440,7 +469,7 @@ restore takes.`,
 
 func (v *storageVerbs) migrate() *cobra.Command {
 	var from, to, output string
-	target := Options{}
+	target, targetDir := storageOptions{}, ""
 	how := serve.CopyOptions{}
 	cmd := &cobra.Command{
 		Use:   "migrate --from STORAGE --to STORAGE",
@@ -463,7 +492,7 @@ seen objects before must be restarted.`,
   etcdutl snapshot restore new.db --data-dir /var/lib/etcd
 
   # and back
-  %[1]s storage migrate --from etcd --etcd-servers https://etcd-1:2379 --etcd-cafile ca.pem --to embedded --to-data-dir data`, v.server.Name),
+  %[1]s storage migrate --from etcd --etcd-servers https://etcd-1:2379 --etcd-cafile ca.pem --to embedded --to-data-dir data`, v.program.Name),
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if from == "" || to == "" {
@@ -472,23 +501,27 @@ seen objects before must be restarted.`,
 			if err := v.prepareCopy(cmd, output); err != nil {
 				return err
 			}
-			source := serve.Options(v.options)
-			source.Storage = from
-			if !cmd.Flag("to-data-dir").Changed {
-				target.DataDir = v.options.DataDir
+			definition, err := v.program.Define()
+			if err != nil {
+				return err
 			}
-			target.Storage, target.EncryptionConfigFile = to, v.options.EncryptionConfigFile
+			sides := [2]config.Options{v.options, v.options}
+			if cmd.Flag("to-data-dir").Changed {
+				sides[1].DataDir = targetDir
+			}
+			v.storage.storage, v.storage.storageOf, target.storage, target.media = from, nil, to, v.storage.media
 			if file, ok := strings.CutPrefix(to, etcdSnapshot); ok {
 				if file == "" {
 					return usage(fmt.Errorf("--to %s: name the file, as in %snew.db", to, etcdSnapshot))
 				}
-				target.Storage, how.EtcdSnapshot, how.EtcdPrefix = Etcd, file, target.Etcd.Prefix
+				target.storage, how.SnapshotFile, how.SnapshotOf = etcd.Name, file, etcd.Cluster(target.etcd)
 			}
-			definition, err := v.server.define()
-			if err != nil {
-				return err
+			for i, s := range []*storageOptions{&v.storage, &target} {
+				if err := s.complete(&sides[i], definition); err != nil {
+					return usage(err)
+				}
 			}
-			done, err := serve.Migrate(cmd.Context(), definition, source, serve.Options(target), how)
+			done, err := serve.Migrate(cmd.Context(), definition, sides[0], sides[1], how)
 			if err != nil {
 				return copyError(err)
 			}
@@ -498,13 +531,9 @@ seen objects before must be restarted.`,
 	flags := cmd.Flags()
 	flags.StringVar(&from, "from", "", "the storage to copy from, which --data-dir or --etcd-servers tell more about")
 	flags.StringVar(&to, "to", "", "the storage to copy to, or "+etcdSnapshot+"FILE")
-	flags.StringVar(&target.DataDir, "to-data-dir", "", "data directory to copy to (default: --data-dir)")
-	flags.StringVar(&target.FilesDir, "to-files-dir", "", "directory of files to copy to (default: objects in the data directory to copy to)")
-	flags.StringSliceVar(&target.Etcd.Endpoints, "to-etcd-servers", nil, "URLs of the members of the etcd to copy to")
-	flags.StringVar(&target.Etcd.Prefix, "to-etcd-prefix", etcd.DefaultPrefix, "beginning of all keys there")
-	flags.StringVar(&target.Etcd.CAFile, "to-etcd-cafile", "", "authorities of its certificates (PEM; default: the system's)")
-	flags.StringVar(&target.Etcd.CertFile, "to-etcd-certfile", "", "client certificate for it (PEM)")
-	flags.StringVar(&target.Etcd.KeyFile, "to-etcd-keyfile", "", "key of --to-etcd-certfile (PEM)")
+	flags.StringVar(&targetDir, "to-data-dir", "", "data directory to copy to (default: --data-dir)")
+	flags.StringVar(&target.filesDir, "to-files-dir", "", "directory of files to copy to (default: objects in the data directory to copy to)")
+	etcdFlags(flags, &target.etcd, "to-")
 	copyFlags(cmd, &how)
 	outputFlag(cmd, &output)
 	return cmd
@@ -555,7 +584,7 @@ func (v *storageVerbs) verify() *cobra.Command {
 		Long: `Read everything that is stored, the history too, and report what is damaged: checksums
 that do not fit, revisions that are missing, and objects that this program cannot
 decrypt or decode. Nothing is changed. The exit code is 1 if there is damage.`,
-		Example: fmt.Sprintf("  %s storage verify --data-dir data", v.server.Name),
+		Example: fmt.Sprintf("  %s storage verify --data-dir data", v.program.Name),
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkOutput(output); err != nil {
@@ -605,7 +634,7 @@ func (v *storageVerbs) compact() *cobra.Command {
 		Long: `Forget the history up to a revision, by default all of it. Current objects stay. Watches
 and lists at older revisions are told that these have expired, after which clients list
 again. Servers compact by themselves as time goes by.`,
-		Example: fmt.Sprintf("  %s storage compact --revision 12345", v.server.Name),
+		Example: fmt.Sprintf("  %s storage compact --revision 12345", v.program.Name),
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkOutput(output); err != nil {

@@ -1,4 +1,4 @@
-package annex
+package cli
 
 import (
 	"context"
@@ -34,17 +34,18 @@ that is compacted: --compact does so at once.`,
   %[1]s storage rewrite --compact
 
   # one kind, of a server elsewhere
-  %[1]s storage rewrite --resource flunders.wardle.example.com --kubeconfig admin.kubeconfig`, v.server.Name),
+  %[1]s storage rewrite --resource flunders.wardle.example.com --kubeconfig admin.kubeconfig`, v.program.Name),
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkOutput(output); err != nil {
 				return err
 			}
 			for i, name := range resources {
-				var err error
-				if resources[i], err = v.ownerOf(name); err != nil {
+				owner, err := v.ownerOf(name)
+				if err != nil {
 					return err
 				}
+				resources[i] = owner.String()
 			}
 			return v.use(cmd, func(ctx context.Context, tools maintenance.Tools) error {
 				out := cmd.OutOrStdout()

@@ -1,4 +1,4 @@
-package annex
+package cli
 
 import (
 	"encoding/json"
@@ -11,9 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/annexapi/annex/internal/manifests"
+	"github.com/annexapi/annex/store/embedded"
 )
 
-func manifestsCommand(server Server) *cobra.Command {
+func manifestsCommand(program Program) *cobra.Command {
 	var format, dir, caFile string
 	var dryRun bool
 	config := manifests.Config{}
@@ -39,12 +40,12 @@ the way is an error. What follows -- are more flags for serve.`,
 
   # the lean profile: nothing of the cluster is read but who its callers are and what they may do
   %[1]s manifests --image registry.example.com/%[1]s:v1 --certificates secret=%[1]s-tls --enable-priority-and-fairness=false \
-      --disable-admission-plugins NamespaceLifecycle,MutatingAdmissionPolicy,MutatingAdmissionWebhook,ValidatingAdmissionPolicy,ValidatingAdmissionWebhook`, server.Name),
+      --disable-admission-plugins NamespaceLifecycle,MutatingAdmissionPolicy,MutatingAdmissionWebhook,ValidatingAdmissionPolicy,ValidatingAdmissionWebhook`, program.Name),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if at := cmd.ArgsLenAtDash(); len(args) > 0 && at != 0 {
 				return usage(fmt.Errorf("unknown argument %q; flags for serve come after --", args[0]))
 			}
-			definition, err := server.define()
+			definition, err := program.Define()
 			if err != nil {
 				return err
 			}
@@ -68,10 +69,10 @@ the way is an error. What follows -- are more flags for serve.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&config.Image, "image", "", "container image of the server")
-	flags.StringVar(&config.Name, "name", "", fmt.Sprintf("what the server is called in the cluster (default %s)", server.Name))
+	flags.StringVar(&config.Name, "name", "", fmt.Sprintf("what the server is called in the cluster (default %s)", program.Name))
 	flags.StringVar(&config.Namespace, "namespace", "", "namespace to run it in (default: its name)")
 	flags.IntVar(&config.Replicas, "replicas", 0, "how many of it run (default 2 above etcd, else 1)")
-	flags.StringVar(&config.Storage, "storage", Embedded, "where objects are kept: embedded or files (in a volume), memory or etcd")
+	flags.StringVar(&config.Storage, "storage", embedded.Name, "where objects are kept: embedded or files (in a volume), memory or etcd")
 	flags.Var(&size, "storage-size", "size of the volume")
 	flags.StringVar(&config.StorageClass, "storage-class", "", "class of the volume (default: the cluster's)")
 	flags.StringSliceVar(&config.EtcdServers, "etcd-servers", nil, "URLs of etcd's members")

@@ -1,4 +1,4 @@
-package annex
+package cli
 
 import (
 	"fmt"
@@ -12,8 +12,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/annexapi/annex/config"
+	"github.com/annexapi/annex/internal/cluster"
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/plan"
 	"github.com/annexapi/annex/internal/serve"
+	"github.com/annexapi/annex/store/etcd"
 )
 
 // aggregatedFlag is the switch between a server's two lives.
@@ -21,42 +25,42 @@ const aggregatedFlag = "aggregated"
 
 // clusterFlags say what an aggregated server has to do with its cluster. They have
 // upstream's names.
-func clusterFlags(flags *pflag.FlagSet, options *Options) {
-	cluster := &options.Cluster
+func clusterFlags(flags *pflag.FlagSet, options *config.Options) {
+	c := &options.Cluster
 	flags.BoolVar(&options.Aggregated, aggregatedFlag, false, "be a part of a cluster: kube-apiserver sends requests, and is asked about callers, namespaces and policies (default: true in a pod that has a service account)")
-	flags.StringVar(&cluster.Kubeconfig, "kubeconfig", "", "the cluster that the server is a part of (default: the pod's)")
-	flags.StringVar(&cluster.AuthenticationKubeconfig, "authentication-kubeconfig", "", "the cluster that is asked who callers are (default: that of --kubeconfig)")
-	flags.StringVar(&cluster.AuthorizationKubeconfig, "authorization-kubeconfig", "", "the cluster that is asked what callers may do (default: that of --kubeconfig)")
-	flags.BoolVar(&cluster.SkipLookup, "authentication-skip-lookup", false, "believe the certificates of files only, not those that the cluster's ConfigMap extension-apiserver-authentication names")
-	flags.BoolVar(&cluster.TolerateLookupFailure, "authentication-tolerate-lookup-failure", false, "be ready although that ConfigMap cannot be read; callers known by it only are anonymous or refused then")
-	flags.StringVar(&cluster.RequestHeaderClientCAFile, "requestheader-client-ca-file", "", "authorities of the certificate with which request headers name the caller (PEM; default: the cluster's)")
-	flags.StringSliceVar(&cluster.RequestHeaderAllowedNames, "requestheader-allowed-names", nil, "common names that this certificate may have (default: any)")
-	flags.StringSliceVar(&cluster.RequestHeaderUsernameHeaders, "requestheader-username-headers", nil, "headers that hold the caller's name (default: X-Remote-User)")
-	flags.StringSliceVar(&cluster.RequestHeaderUIDHeaders, "requestheader-uid-headers", nil, "headers that hold the caller's UID, such as X-Remote-Uid (default: none)")
-	flags.StringSliceVar(&cluster.RequestHeaderGroupHeaders, "requestheader-group-headers", nil, "headers that hold the caller's groups (default: X-Remote-Group)")
-	flags.StringSliceVar(&cluster.RequestHeaderExtraHeadersPrefix, "requestheader-extra-headers-prefix", nil, "beginning of headers with more about the caller (default: X-Remote-Extra-)")
-	flags.DurationVar(&cluster.TokenCacheTTL, "authentication-token-webhook-cache-ttl", 10*time.Second, "how long it is remembered whose a token is; 0 asks each time")
-	flags.DurationVar(&cluster.AuthorizedCacheTTL, "authorization-webhook-cache-authorized-ttl", 10*time.Second, "how long it is remembered that a caller may do something; 0 asks each time")
-	flags.DurationVar(&cluster.UnauthorizedCacheTTL, "authorization-webhook-cache-unauthorized-ttl", 10*time.Second, "how long it is remembered that a caller may not; 0 asks each time")
-	flags.StringSliceVar(&cluster.AlwaysAllowPaths, "authorization-always-allow-paths", serve.OpenPaths(), "paths that are open to everybody; * at the end stands for all that begin so")
-	flags.StringSliceVar(&cluster.EnableAdmissionPlugins, "enable-admission-plugins", nil, "admission plugins to run in addition to those that run anyway, which are all: "+strings.Join(serve.ClusterPlugins(), ", "))
-	flags.StringSliceVar(&cluster.DisableAdmissionPlugins, "disable-admission-plugins", nil, "admission plugins to leave out; what they read of the cluster need not be permitted then")
+	flags.StringVar(&c.Kubeconfig, "kubeconfig", "", "the cluster that the server is a part of (default: the pod's)")
+	flags.StringVar(&c.AuthenticationKubeconfig, "authentication-kubeconfig", "", "the cluster that is asked who callers are (default: that of --kubeconfig)")
+	flags.StringVar(&c.AuthorizationKubeconfig, "authorization-kubeconfig", "", "the cluster that is asked what callers may do (default: that of --kubeconfig)")
+	flags.BoolVar(&c.SkipLookup, "authentication-skip-lookup", false, "believe the certificates of files only, not those that the cluster's ConfigMap extension-apiserver-authentication names")
+	flags.BoolVar(&c.TolerateLookupFailure, "authentication-tolerate-lookup-failure", false, "be ready although that ConfigMap cannot be read; callers known by it only are anonymous or refused then")
+	flags.StringVar(&c.RequestHeaderClientCAFile, "requestheader-client-ca-file", "", "authorities of the certificate with which request headers name the caller (PEM; default: the cluster's)")
+	flags.StringSliceVar(&c.RequestHeaderAllowedNames, "requestheader-allowed-names", nil, "common names that this certificate may have (default: any)")
+	flags.StringSliceVar(&c.RequestHeaderUsernameHeaders, "requestheader-username-headers", nil, "headers that hold the caller's name (default: X-Remote-User)")
+	flags.StringSliceVar(&c.RequestHeaderUIDHeaders, "requestheader-uid-headers", nil, "headers that hold the caller's UID, such as X-Remote-Uid (default: none)")
+	flags.StringSliceVar(&c.RequestHeaderGroupHeaders, "requestheader-group-headers", nil, "headers that hold the caller's groups (default: X-Remote-Group)")
+	flags.StringSliceVar(&c.RequestHeaderExtraHeadersPrefix, "requestheader-extra-headers-prefix", nil, "beginning of headers with more about the caller (default: X-Remote-Extra-)")
+	flags.DurationVar(&c.TokenCacheTTL, "authentication-token-webhook-cache-ttl", 10*time.Second, "how long it is remembered whose a token is; 0 asks each time")
+	flags.DurationVar(&c.AuthorizedCacheTTL, "authorization-webhook-cache-authorized-ttl", 10*time.Second, "how long it is remembered that a caller may do something; 0 asks each time")
+	flags.DurationVar(&c.UnauthorizedCacheTTL, "authorization-webhook-cache-unauthorized-ttl", 10*time.Second, "how long it is remembered that a caller may not; 0 asks each time")
+	flags.StringSliceVar(&c.AlwaysAllowPaths, "authorization-always-allow-paths", cluster.OpenPaths(), "paths that are open to everybody; * at the end stands for all that begin so")
+	flags.StringSliceVar(&c.EnableAdmissionPlugins, "enable-admission-plugins", nil, "admission plugins to run in addition to those that run anyway, which are all: "+strings.Join(cluster.Plugins(), ", "))
+	flags.StringSliceVar(&c.DisableAdmissionPlugins, "disable-admission-plugins", nil, "admission plugins to leave out; what they read of the cluster need not be permitted then")
 	self := &options.SelfCertify
 	flags.BoolVar(&self.Enabled, "self-certify", false, "make the serving certificate, keep it in a Secret of the cluster, and the APIServices' caBundle up to date")
 	flags.StringVar(&self.ServiceName, "service-name", "", "service that the APIServices point to, for --self-certify (default: the server's name)")
 	flags.StringVar(&self.ServiceNamespace, "service-namespace", "", "its namespace (default: the pod's)")
 	flags.DurationVar(&self.Lifetime, "certificate-lifetime", 0, "how long a certificate of --self-certify lives; it is renewed when a third is left (default 720h)")
 	flags.StringVar(&self.Workload, "workload", "", "what runs the server, as in deployments/NAME: when it is scaled to nothing or deleted, the server leaves its APIServices")
-	flags.StringVar(&cluster.LeaseNamespace, "leader-elect-resource-namespace", "", "namespace of the cluster's Lease by which replicas agree which of them runs the controllers (default: the pod's; else each runs them)")
+	flags.StringVar(&c.LeaseNamespace, "leader-elect-resource-namespace", "", "namespace of the cluster's Lease by which replicas agree which of them runs the controllers (default: the pod's; else each runs them)")
 	flags.Bool(fairnessFlag, true, "queue requests by the cluster's flow schemas and priority levels, if they may be read; else they are only counted")
 }
 
 const fairnessFlag = "enable-priority-and-fairness"
 
 // clusterOptions completes the options of serve by what was given and where it runs.
-func clusterOptions(flags *pflag.FlagSet, options *Options) error {
+func clusterOptions(flags *pflag.FlagSet, options *config.Options, storage *storageOptions) error {
 	if !flags.Changed(aggregatedFlag) {
-		options.Aggregated = serve.InPod()
+		options.Aggregated = cluster.InPod()
 	}
 	fair, err := flags.GetBool(fairnessFlag)
 	if err != nil {
@@ -65,9 +69,9 @@ func clusterOptions(flags *pflag.FlagSet, options *Options) error {
 	options.Cluster.DisablePriorityAndFairness = !fair
 	// As with upstream's servers, etcd is where objects are as soon as it is named, unless it
 	// is named for single resources.
-	single := slices.Contains(slices.Collect(maps.Values(options.StorageOf)), Etcd) && !options.Aggregated
-	if len(options.Etcd.Endpoints) > 0 && !flags.Changed("storage") && !single {
-		options.Storage = Etcd
+	single := slices.Contains(slices.Collect(maps.Values(storage.storageOf)), etcd.Name) && !options.Aggregated
+	if len(storage.etcd.Endpoints) > 0 && !flags.Changed("storage") && !single {
+		storage.storage = etcd.Name
 	}
 	if !options.Aggregated {
 		for _, name := range clusterOnlyFlags {
@@ -92,7 +96,7 @@ func clusterOptions(flags *pflag.FlagSet, options *Options) error {
 	if options.Cluster.AlwaysAllowPaths == nil {
 		options.Cluster.AlwaysAllowPaths = []string{}
 	}
-	if !flags.Changed("data-dir") && serve.KeepsNothing(serve.Options(*options)) {
+	if main, err := storage.driver(storage.storage, &define.Server{}); err == nil && !flags.Changed("data-dir") && serve.KeepsNothing(*options, main) {
 		options.DataDir = ""
 	}
 	return nil
@@ -176,9 +180,8 @@ type asked struct {
 }
 
 // describeAggregated is nil for a server that stands alone.
-func describeAggregated(options Options, definition *define.Server) *aggregated {
-	o := serve.Options(options)
-	needs, leftOut := o.AsksOfCluster(definition)
+func describeAggregated(p *plan.Plan) *aggregated {
+	needs, leftOut := p.Requirements()
 	if needs == nil {
 		return nil
 	}

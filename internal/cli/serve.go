@@ -1,7 +1,8 @@
-package annex
+package cli
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -17,16 +18,31 @@ import (
 	"unicode"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/klog/v2"
 
+	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/controllers"
-	"github.com/annexapi/annex/store/etcd"
+	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/plan"
+	"github.com/annexapi/annex/internal/serve"
 )
 
-func run(ctx context.Context, server Server, args []string, out, errOut io.Writer) int {
-	root := rootCommand(server)
+// Program is a server as a program: what its command line works on.
+type Program struct {
+	// Name is the server's.
+	Name string
+	// Define compiles the definition, or returns every mistake in it.
+	Define func() (*define.Server, error)
+	// Env returns what makes the environment that hooks and controllers of the definition
+	// get.
+	Env func(*define.Server) serve.EnvFunc
+}
+
+// Run runs a verb and returns the exit code: 0 after a verb that did its work, 2 if the
+// command line, the definition or the configuration is wrong, 1 if the verb failed.
+func Run(ctx context.Context, program Program, args []string, out, errOut io.Writer) int {
+	root := rootCommand(program)
 	root.SetArgs(args)
 	root.SetOut(out)
 	root.SetErr(errOut)
@@ -34,13 +50,43 @@ func run(ctx context.Context, server Server, args []string, out, errOut io.Write
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintf(errOut, "%s: %s\n", server.Name, oneError(err))
+	fmt.Fprintf(errOut, "%s: %s\n", program.Name, flagNames(oneError(err)))
 	return exitCode(err)
 }
 
-func rootCommand(server Server) *cobra.Command {
+func usage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return config.Mistake(err)
+}
+
+func exitCode(err error) int {
+	if errors.As(err, new(*config.Error)) {
+		return 2
+	}
+	return 1
+}
+
+// oneError is the text of an error for a person: one line, but each of several
+// mistakes of the user's on a line of its own.
+func oneError(err error) string {
+	if mistaken := (*config.Error)(nil); errors.As(err, &mistaken) {
+		// Of the errors that hold several, those joined have a line for each.
+		if mistakes, ok := mistaken.Unwrap().(interface{ Unwrap() []error }); ok && strings.Contains(err.Error(), "\n") {
+			text := fmt.Sprintf("%d mistakes:", len(mistakes.Unwrap()))
+			for _, e := range mistakes.Unwrap() {
+				text += "\n  " + e.Error()
+			}
+			return text
+		}
+	}
+	return strings.ReplaceAll(err.Error(), "\n", "; ")
+}
+
+func rootCommand(program Program) *cobra.Command {
 	root := &cobra.Command{
-		Use:           server.Name,
+		Use:           program.Name,
 		Short:         "A Kubernetes-style API server",
 		Long:          "A Kubernetes-style API server. It needs no cluster and no database: serve starts it, kubectl talks to it.",
 		SilenceUsage:  true,
@@ -51,7 +97,7 @@ func rootCommand(server Server) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 	})
-	root.AddCommand(serveCommand(server), controllersCommand(server), manifestsCommand(server), storageCommand(server), describeCommand(server), versionCommand(server.Name))
+	root.AddCommand(serveCommand(program), controllersCommand(program), manifestsCommand(program), storageCommand(program), describeCommand(program), versionCommand(program.Name))
 	return root
 }
 
@@ -63,8 +109,8 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-func serveCommand(server Server) *cobra.Command {
-	options := Options{}
+func serveCommand(program Program) *cobra.Command {
+	options, storage, addresses := config.Options{}, storageOptions{}, addressOptions{}
 	verbosity := 0
 	memory := resource.QuantityValue{}
 	objectCache := resource.QuantityValue{Quantity: *resource.NewQuantity(512<<20, resource.BinarySI)}
@@ -89,16 +135,11 @@ which namespaces, webhooks and policies there are.`,
   %[1]s serve --storage memory --secure-port 0 --data-dir $(mktemp -d)
 
   # a part of a cluster, with its objects in etcd
-  %[1]s serve --aggregated --kubeconfig ~/.kube/config --etcd-servers https://etcd:2379`, server.Name),
+  %[1]s serve --aggregated --kubeconfig ~/.kube/config --etcd-servers https://etcd:2379`, program.Name),
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			for _, port := range []string{"secure-port", "insecure-port"} {
-				if value := cmd.Flag(port).Value.String(); strings.HasPrefix(value, "-") {
-					return usage(fmt.Errorf("--%s %s is not between 0 and 65535", port, value))
-				}
-			}
-			if options.Etcd.StartTimeout < 0 {
-				return usage(fmt.Errorf("--etcd-start-timeout %v is negative", options.Etcd.StartTimeout))
+			if storage.etcd.StartTimeout < 0 {
+				return usage(fmt.Errorf("--etcd-start-timeout %v is negative", storage.etcd.StartTimeout))
 			}
 			for _, cache := range []struct {
 				flag string
@@ -118,27 +159,36 @@ which namespaces, webhooks and policies there are.`,
 			if options.MemoryBudget = memory.Value(); options.MemoryBudget == 0 && cmd.Flag("memory-budget").Changed {
 				options.MemoryBudget = -1 // no bounds
 			}
-			if err := clusterOptions(cmd.Flags(), &options); err != nil {
+			if err := clusterOptions(cmd.Flags(), &options, &storage); err != nil {
 				return err
+			}
+			if err := addresses.complete(&options); err != nil {
+				return usage(err)
 			}
 			// A server outlives whoever reads what it prints.
 			signal.Ignore(syscall.SIGPIPE)
 			logTo(cmd.ErrOrStderr(), verbosity)
-			if options.Etcd.CompactionInterval == 0 { // off, as with kube-apiserver's flag
-				options.Etcd.CompactionInterval = -1
+			if storage.etcd.CompactionInterval == 0 { // off, as with kube-apiserver's flag
+				storage.etcd.CompactionInterval = -1
 			}
-			return runServer(cmd.Context(), server, options, cmd.OutOrStdout())
+			definition, err := program.Define()
+			if err != nil {
+				return err
+			}
+			p, err := storage.resolve(definition, options)
+			if err != nil {
+				return err
+			}
+			return runServer(cmd.Context(), program, p, cmd.OutOrStdout())
 		},
 	}
 	flags := cmd.Flags()
-	storageFlags(flags, &options)
+	storageFlags(flags, &storage, &options)
+	addresses.declare(flags)
 	clusterFlags(flags, &options)
-	flags.DurationVar(&options.Etcd.CompactionInterval, "etcd-compaction-interval", 5*time.Minute, "how much of etcd's history is kept at least; 0 leaves compaction to others")
-	flags.DurationVar(&options.Etcd.HealthcheckTimeout, "etcd-healthcheck-timeout", 2*time.Second, "how long etcd may take to answer before the server is not ready")
-	flags.DurationVar(&options.Etcd.StartTimeout, "etcd-start-timeout", 0, "exit if etcd does not answer for this long at start; 0 waits, not ready, as long as it takes")
-	flags.StringVar(&options.BindAddress, "bind-address", "", "IP address to listen on; 0.0.0.0 is all (default 127.0.0.1; all in a cluster's pod)")
-	flags.IntVar(&options.SecurePort, "secure-port", 8443, "HTTPS port; 0 picks a free one")
-	flags.IntVar(&options.InsecurePort, "insecure-port", 0, "plain HTTP port; 0 listens on none")
+	flags.DurationVar(&storage.etcd.CompactionInterval, "etcd-compaction-interval", 5*time.Minute, "how much of etcd's history is kept at least; 0 leaves compaction to others")
+	flags.DurationVar(&storage.etcd.HealthcheckTimeout, "etcd-healthcheck-timeout", 2*time.Second, "how long etcd may take to answer before the server is not ready")
+	flags.DurationVar(&storage.etcd.StartTimeout, "etcd-start-timeout", 0, "exit if etcd does not answer for this long at start; 0 waits, not ready, as long as it takes")
 	flags.StringVar(&options.TLSCertFile, "tls-cert-file", "", "serving certificate to use instead of the server's own (PEM)")
 	flags.StringVar(&options.TLSPrivateKeyFile, "tls-private-key-file", "", "key of --tls-cert-file (PEM)")
 	flags.StringVar(&options.CertDir, "cert-dir", "", "directory of the certificates that the server makes, or of apiserver.crt and apiserver.key (default: cert in the data directory)")
@@ -163,30 +213,15 @@ which namespaces, webhooks and policies there are.`,
 	return cmd
 }
 
-// storageFlags say where a server stores what.
-func storageFlags(flags *pflag.FlagSet, options *Options) {
-	flags.StringVar(&options.DataDir, "data-dir", "data", "directory of certificates, kubeconfig and stored objects")
-	flags.StringVar(&options.Storage, "storage", Embedded, "where objects are kept: embedded (in the data directory), files (YAML), memory or etcd")
-	flags.StringVar(&options.FilesDir, "files-dir", "", "directory of the storage files (default: objects in the data directory)")
-	flags.StringToStringVar(&options.StorageOf, "storage-of", nil, "other storages for single resources, as in leases.example.com=memory")
-	flags.StringToStringVar(&options.StorageMediaTypeOf, "storage-media-type-of", nil, "media types to store single resources in, as in leases.example.com=application/json (default: protobuf in embedded and memory for kinds that have it, else JSON)")
-	flags.StringSliceVar(&options.Etcd.Endpoints, "etcd-servers", nil, "URLs of etcd's members, for the storage etcd")
-	flags.StringVar(&options.Etcd.Prefix, "etcd-prefix", etcd.DefaultPrefix, "beginning of all keys in etcd")
-	flags.StringVar(&options.Etcd.CAFile, "etcd-cafile", "", "authorities of etcd's certificates (PEM; default: the system's)")
-	flags.StringVar(&options.Etcd.CertFile, "etcd-certfile", "", "client certificate for etcd (PEM)")
-	flags.StringVar(&options.Etcd.KeyFile, "etcd-keyfile", "", "key of --etcd-certfile (PEM)")
-	flags.StringVar(&options.EncryptionConfigFile, "encryption-provider-config", "", "file that says which resources are stored encrypted, and how (EncryptionConfiguration)")
-}
-
-// runServer runs a server and tells a person what to do with it.
-func runServer(ctx context.Context, server Server, options Options, out io.Writer) error {
-	instance, err := New(ctx, server, options)
+// runServer runs a server and says on out what to do with it.
+func runServer(ctx context.Context, program Program, p *plan.Plan, out io.Writer) error {
+	instance, err := serve.New(ctx, p, program.Env(p.Definition))
 	if err != nil {
-		return err
+		return usage(err)
 	}
-	cluster := instance.server.ClusterOf()
+	cluster := instance.ClusterOf()
 	if cluster != "" {
-		fmt.Fprintf(out, "%s is aggregated by %s\n", server.Name, cluster)
+		fmt.Fprintf(out, "%s is aggregated by %s\n", program.Name, cluster)
 	}
 	return instance.Run(ctx, func() {
 		urls := instance.URL()
@@ -194,11 +229,11 @@ func runServer(ctx context.Context, server Server, options Options, out io.Write
 			urls += " and " + plain
 		}
 		if cluster != "" {
-			fmt.Fprintf(out, "%s is ready at %s\n", server.Name, urls)
+			fmt.Fprintf(out, "%s is ready at %s\n", program.Name, urls)
 			return
 		}
 		kubeconfig := shortPath(instance.Kubeconfig())
-		fmt.Fprintf(out, "%s listens on %s\nkubeconfig: %s\ntry: %s --kubeconfig %s api-resources\n", server.Name, urls, kubeconfig, kubectl(), shellWord(kubeconfig))
+		fmt.Fprintf(out, "%s listens on %s\nkubeconfig: %s\ntry: %s --kubeconfig %s api-resources\n", program.Name, urls, kubeconfig, kubectl(), shellWord(kubeconfig))
 	})
 }
 

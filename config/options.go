@@ -1,0 +1,211 @@
+// Package config says how a server runs, as its operator decides. Package annex has these
+// types under the same names; they are here so that all rooms can read them.
+package config
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/annexapi/annex/store/driver"
+)
+
+// Options say how a server runs. In the zero value of a field lies its default; where a
+// limit can be lifted, a negative number does so. The zero Options listen on no port and need
+// a DataDir.
+type Options struct {
+	// DataDir keeps certificates, the administrator's kubeconfig and the objects of
+	// storages that are given no directory of their own. It is made if missing. Without
+	// one, which storages in memory and in etcd allow, certificates are kept in memory and
+	// no kubeconfig is written. One server at a time uses a data directory.
+	DataDir string
+	// Storage keeps the objects: embedded.Dir, files.Dir, memory.Storage, etcd.Cluster, or
+	// a driver of one's own. Nil is embedded.Dir("").
+	Storage driver.Driver
+	// StorageOf says of single resources, namespaces too, that another storage keeps
+	// them. It wins over what a kind says with StoredIn. Objects are not moved from one
+	// storage to another.
+	StorageOf map[schema.GroupResource]driver.Driver
+	// Drivers are used in place of drivers of the same name that kinds ask for with
+	// StoredIn. They say where such a storage is; on their own, they keep nothing.
+	Drivers []driver.Driver
+	// StorageMediaTypeOf names the media types that objects of single resources are
+	// stored in: application/json or application/vnd.kubernetes.protobuf. It wins over
+	// what a kind says with StoredMediaType, where the default is documented. Objects
+	// that are there already stay readable, and change over when they are next written.
+	StorageMediaTypeOf map[schema.GroupResource]string
+
+	// Listen is the address of HTTPS: an IP address and a port, such as 127.0.0.1:8443.
+	// Port 0 picks a free one, and no IP address listens on all. Empty is not listened on.
+	Listen string
+	// ListenInsecure is the address of plain HTTP, which passes the same authentication
+	// and authorization. Empty is not listened on.
+	ListenInsecure string
+
+	// TLSCertFile and TLSPrivateKeyFile replace the serving certificate that the
+	// server makes for itself. They are read again when they change.
+	TLSCertFile, TLSPrivateKeyFile string
+	// ClientCAFile holds authorities whose client certificates are accepted besides
+	// those of the server's own authority, or instead of those that its cluster names.
+	ClientCAFile string
+	// TokenAuthFile is a CSV file of bearer tokens: token,user,uid,"group1,group2".
+	// It is refused if every user of the machine may read it.
+	TokenAuthFile string
+
+	// EncryptionConfigFile is an EncryptionConfiguration of
+	// apiserver.config.k8s.io/v1, which says which resources are stored encrypted, by
+	// which providers and with which keys. A file that holds keys must not be open to
+	// others. Without one, objects are stored in plain text.
+	EncryptionConfigFile string
+	// EncryptionConfigReload has the file read again when it changes.
+	EncryptionConfigReload bool
+	// AllowUnreadable serves although stored objects cannot be decrypted with the file,
+	// or are stored in a version that the server does not have any more, which New
+	// refuses otherwise. They can be deleted then, unread.
+	AllowUnreadable bool
+
+	// HistoryAge and HistoryRevisions say which past stays readable, for watches
+	// that resume and lists at a revision: what is younger than HistoryAge (5
+	// minutes if 0) or among the last HistoryRevisions (10,000 if 0), but never more
+	// than HistoryBytes of encoded objects (256 MiB if 0).
+	HistoryAge       time.Duration
+	HistoryRevisions int64
+	HistoryBytes     int64
+
+	// ObjectCacheSize bounds the decoded objects that embedded storages and those in memory keep beside
+	// the encoded bytes of all objects, in bytes by an estimate and for each of them;
+	// 512 MiB if 0, none if negative. Others are decoded each time they are read.
+	ObjectCacheSize int64
+	// ValueCacheSize bounds the encoded bytes of objects that embedded storages and those in memory keep
+	// in memory; 1 GiB if 0, none if negative. Those of the objects that were written
+	// longest ago are then read from disk.
+	ValueCacheSize int64
+	// MemoryBudget is how many bytes requests may need at once, by an estimate from above,
+	// for bodies that are decoded and for lists that are read and encoded; nobody's are
+	// exempt. A request that does not fit beside others waits, and gets 429 with
+	// Retry-After when too many wait or it has waited for 15 seconds; one that needs more
+	// than there is is served alone. 0 is a quarter of what the process may use: of
+	// GOMEMLIMIT, its container's limit and the machine's memory the smallest. Negative
+	// has no bounds; there are 64 MiB at least.
+	MemoryBudget int64
+
+	// RequestTimeout bounds every request but watches, and with it how long a body
+	// may take to arrive and an answer to be read; one minute if 0. A write that takes
+	// longer, in a hook say, is answered with 504.
+	RequestTimeout time.Duration
+	// ShutdownTimeout bounds how long a shutdown waits for requests in progress,
+	// watches, and connections to become idle; 10 seconds if 0.
+	ShutdownTimeout time.Duration
+	// ShutdownDelay is how long a server that is told to stop still answers as before,
+	// while /readyz fails, so that nobody sends it requests any more when it does stop;
+	// not at all if 0. ShutdownTimeout begins after it.
+	ShutdownDelay time.Duration
+
+	// Controllers says which of Server.Controllers the server runs itself, as
+	// kube-controller-manager's flag does: * is all, name is that one, -name is all but
+	// that one, if * is there. Nil is all, an empty list is none.
+	Controllers []string
+
+	// UnrestrictedUpdate accepts updates without a resource version, which
+	// overwrite whatever is stored. It is meant for debugging.
+	UnrestrictedUpdate bool
+
+	// Aggregated makes the server a part of a cluster, whose kube-apiserver sends it the
+	// requests for its groups. The cluster is asked who callers are and
+	// what they may do, which namespaces there are, and which webhooks and policies writes
+	// have to pass. The server then keeps no namespaces of its own, and has no
+	// administrator: DataDir gets no kubeconfig, and ClientConfig is that of the process.
+	// TokenAuthFile cannot be used, and ClientCAFile replaces what the cluster says.
+	//
+	// A cluster that cannot be reached, or does not permit something, ends nothing: the
+	// server is alive but not ready, says at /readyz what is missing, and refuses writes
+	// with 503 until it is there.
+	Aggregated bool
+	// Cluster says how the cluster is reached and what is taken from it, if Aggregated.
+	Cluster ClusterOptions
+	// CertDir keeps the certificates that the server makes, instead of cert in DataDir. A
+	// pair apiserver.crt and apiserver.key in it is used as if TLSCertFile and
+	// TLSPrivateKeyFile named it.
+	CertDir string
+	// SelfCertify has an aggregated server make its serving certificate and keep it, and
+	// what its cluster knows of it, up to date.
+	SelfCertify SelfCertifyOptions
+}
+
+// SelfCertifyOptions say how an aggregated server keeps its serving certificate: in a
+// Secret SERVICE-serving of its namespace, which all replicas use and the one that holds a
+// Lease of the same name renews, and in the caBundle of its APIServices. All of them exist;
+// manifests writes them. The zero value keeps none.
+type SelfCertifyOptions struct {
+	Enabled bool
+	// ServiceName and ServiceNamespace are the service that the APIServices point to; by
+	// default the server's name, and the namespace of its pod. An APIService that points
+	// elsewhere is left alone.
+	ServiceName, ServiceNamespace string
+	// Lifetime is that of a serving certificate, 720 hours if 0, at least 30 seconds. It
+	// is renewed when a third is left; its authority lives four times as long.
+	Lifetime time.Duration
+	// Workload is what runs the server, as in deployments/NAME or statefulsets/NAME. When
+	// that is scaled to nothing or deleted, a server that stops takes itself out of its
+	// APIServices, so that they are in the way of no deletion of a namespace, and back in
+	// when it is ready again. Without it, that is left to whoever takes the server away.
+	Workload string
+}
+
+// ClusterOptions say how an aggregated server reaches its cluster and what it takes from
+// there. The zero value is for a pod with a service account. They are those of upstream's
+// aggregated servers.
+type ClusterOptions struct {
+	// Kubeconfig is the way to the cluster; in a pod, it is found if this is empty.
+	Kubeconfig string
+	// AuthenticationKubeconfig and AuthorizationKubeconfig are used instead for
+	// authentication, that is TokenReviews and the ConfigMap
+	// extension-apiserver-authentication, and for SubjectAccessReviews.
+	AuthenticationKubeconfig string
+	AuthorizationKubeconfig  string
+
+	// SkipLookup does not read that ConfigMap: client certificates are believed by
+	// Options.ClientCAFile alone, and request headers by RequestHeaderClientCAFile.
+	SkipLookup bool
+	// TolerateLookupFailure is ready, and takes writes, although the ConfigMap cannot be
+	// read: callers whom only it would make known are anonymous or refused meanwhile.
+	TolerateLookupFailure bool
+
+	// RequestHeaderClientCAFile holds the authorities of the certificate with which the
+	// cluster says, in headers, on whose behalf it sends a request. It replaces what the
+	// ConfigMap says about request headers, and the other fields are about it:
+	// certificates with other names than the allowed are not believed, if there are any,
+	// and the headers are X-Remote-User, X-Remote-Group and X-Remote-Extra- if not given.
+	// UIDs are believed only of headers that are given.
+	RequestHeaderClientCAFile       string
+	RequestHeaderAllowedNames       []string
+	RequestHeaderUsernameHeaders    []string
+	RequestHeaderUIDHeaders         []string
+	RequestHeaderGroupHeaders       []string
+	RequestHeaderExtraHeadersPrefix []string
+
+	// TokenCacheTTL, AuthorizedCacheTTL and UnauthorizedCacheTTL say how long answers of
+	// the cluster are used again: about a token, and about a caller's permission; 10
+	// seconds if 0, not at all if -1.
+	TokenCacheTTL        time.Duration
+	AuthorizedCacheTTL   time.Duration
+	UnauthorizedCacheTTL time.Duration
+	// AlwaysAllowPaths are open to everybody; one that ends in * stands for all that begin
+	// so. Nil is health and version, an empty list is none.
+	AlwaysAllowPaths []string
+
+	// EnableAdmissionPlugins and DisableAdmissionPlugins name plugins that take the
+	// cluster's objects: NamespaceLifecycle, MutatingAdmissionPolicy,
+	// MutatingAdmissionWebhook, ValidatingAdmissionPolicy and ValidatingAdmissionWebhook.
+	// All of them run unless disabled, and then the objects are not asked for.
+	EnableAdmissionPlugins  []string
+	DisableAdmissionPlugins []string
+	// DisablePriorityAndFairness counts requests in flight, instead of queueing them by
+	// the cluster's flow schemas and priority levels.
+	DisablePriorityAndFairness bool
+
+	// LeaseNamespace is where replicas agree which of them runs Server.Controllers: by the
+	// cluster's Lease NAME-controllers in that namespace, which is the pod's if this is
+	// empty. Without either, each replica runs them.
+	LeaseNamespace string
+}

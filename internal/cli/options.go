@@ -1,0 +1,208 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/annexapi/annex/config"
+	"github.com/annexapi/annex/internal/cluster"
+	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/plan"
+	"github.com/annexapi/annex/store/driver"
+	"github.com/annexapi/annex/store/embedded"
+	"github.com/annexapi/annex/store/etcd"
+	"github.com/annexapi/annex/store/files"
+	"github.com/annexapi/annex/store/memory"
+)
+
+// storageOptions are flags that say where a server stores what.
+type storageOptions struct {
+	storage, filesDir string
+	storageOf, media  map[string]string
+	etcd              etcd.Options
+}
+
+// drivers are those that --storage chooses from, by their names.
+func (s *storageOptions) drivers() []driver.Driver {
+	return []driver.Driver{embedded.Dir(""), files.Dir(s.filesDir), memory.Storage(), etcd.Cluster(s.etcd)}
+}
+
+// driver is the one of that name, of those that the definition brings as well.
+func (s *storageOptions) driver(name string, definition *define.Server) (driver.Driver, error) {
+	for _, d := range s.drivers() {
+		if d.Name() == name {
+			return d, nil
+		}
+	}
+	for _, k := range definition.Kinds() {
+		if k.Storage != nil && k.Storage.Name() == name {
+			return k.Storage, nil
+		}
+	}
+	return nil, fmt.Errorf("storage %q: choose %s, %s, %s or %s", name, embedded.Name, files.Name, memory.Name, etcd.Name)
+}
+
+// complete fills in what the flags say about storages. Mistakes in several of them are one
+// error.
+func (s *storageOptions) complete(o *config.Options, definition *define.Server) error {
+	var err error
+	if o.Storage, err = s.driver(s.storage, definition); err != nil {
+		return err
+	}
+	if s.filesDir != "" {
+		o.Drivers = append(o.Drivers, files.Dir(s.filesDir))
+	}
+	if len(s.etcd.Endpoints) > 0 {
+		o.Drivers = append(o.Drivers, etcd.Cluster(s.etcd))
+	}
+	var errs []error
+	for _, name := range sortedKeys(s.storageOf) {
+		d, err := s.driver(s.storageOf[name], definition)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--storage-of %s=%s: %w", name, s.storageOf[name], err))
+			continue
+		}
+		if o.StorageOf == nil {
+			o.StorageOf = map[schema.GroupResource]driver.Driver{}
+		}
+		o.StorageOf[schema.ParseGroupResource(name)] = d
+	}
+	for name, mediaType := range s.media {
+		if o.StorageMediaTypeOf == nil {
+			o.StorageMediaTypeOf = map[schema.GroupResource]string{}
+		}
+		o.StorageMediaTypeOf[schema.ParseGroupResource(name)] = mediaType
+	}
+	return errors.Join(errs...)
+}
+
+func sortedKeys(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// storageFlags declare them.
+func storageFlags(flags *pflag.FlagSet, s *storageOptions, options *config.Options) {
+	flags.StringVar(&options.DataDir, "data-dir", "data", "directory of certificates, kubeconfig and stored objects")
+	flags.StringVar(&s.storage, "storage", embedded.Name, "where objects are kept: embedded (in the data directory), files (YAML), memory or etcd")
+	flags.StringVar(&s.filesDir, "files-dir", "", "directory of the storage files (default: objects in the data directory)")
+	flags.StringToStringVar(&s.storageOf, "storage-of", nil, "other storages for single resources, as in leases.example.com=memory")
+	flags.StringToStringVar(&s.media, "storage-media-type-of", nil, "media types to store single resources in, as in leases.example.com=application/json (default: protobuf in embedded and memory for kinds that have it, else JSON)")
+	etcdFlags(flags, &s.etcd, "")
+	flags.StringVar(&options.EncryptionConfigFile, "encryption-provider-config", "", "file that says which resources are stored encrypted, and how (EncryptionConfiguration)")
+}
+
+// etcdFlags say which etcd is meant. The prefix is to tell two apart.
+func etcdFlags(flags *pflag.FlagSet, o *etcd.Options, prefix string) {
+	which := "etcd's"
+	if prefix != "" {
+		which = "its"
+	}
+	flags.StringSliceVar(&o.Endpoints, prefix+"etcd-servers", nil, "URLs of etcd's members, for the storage etcd")
+	flags.StringVar(&o.Prefix, prefix+"etcd-prefix", etcd.DefaultPrefix, "beginning of all keys in etcd")
+	flags.StringVar(&o.CAFile, prefix+"etcd-cafile", "", "authorities of "+which+" certificates (PEM; default: the system's)")
+	flags.StringVar(&o.CertFile, prefix+"etcd-certfile", "", "client certificate for etcd (PEM)")
+	flags.StringVar(&o.KeyFile, prefix+"etcd-keyfile", "", "key of --"+prefix+"etcd-certfile (PEM)")
+}
+
+// resolve makes the plan of a definition with these flags.
+func (s *storageOptions) resolve(definition *define.Server, options config.Options) (*plan.Plan, error) {
+	if err := s.complete(&options, definition); err != nil {
+		return nil, usage(err)
+	}
+	p, err := plan.Resolve(definition, options)
+	return p, usage(err)
+}
+
+// addressOptions are flags that say where a server listens.
+type addressOptions struct {
+	bind             string
+	secure, insecure int
+}
+
+func (a *addressOptions) declare(flags *pflag.FlagSet) {
+	flags.StringVar(&a.bind, "bind-address", "", "IP address to listen on; 0.0.0.0 is all (default 127.0.0.1; all in a cluster's pod)")
+	flags.IntVar(&a.secure, "secure-port", 8443, "HTTPS port; 0 picks a free one")
+	flags.IntVar(&a.insecure, "insecure-port", 0, "plain HTTP port; 0 listens on none")
+}
+
+// complete fills in the addresses.
+func (a *addressOptions) complete(o *config.Options) error {
+	bind := a.bind
+	if bind == "" {
+		bind = "127.0.0.1"
+		if o.Aggregated && cluster.InPod() {
+			bind = "0.0.0.0"
+		}
+	}
+	if net.ParseIP(bind) == nil {
+		return fmt.Errorf("bind address %q is not an IP address", bind)
+	}
+	for _, port := range []struct {
+		flag   string
+		number int
+	}{{"--secure-port", a.secure}, {"--insecure-port", a.insecure}} {
+		if port.number < 0 || port.number > 65535 {
+			return fmt.Errorf("%s %d is not between 0 and 65535", port.flag, port.number)
+		}
+	}
+	o.Listen = net.JoinHostPort(bind, strconv.Itoa(a.secure))
+	if a.insecure != 0 {
+		o.ListenInsecure = net.JoinHostPort(bind, strconv.Itoa(a.insecure))
+	}
+	return nil
+}
+
+// flagOf says which flag sets a field of the options.
+var flagOf = []struct{ field, flag string }{
+	{"Options.Drivers " + etcd.Name, "--etcd-servers"},
+	{"Options.Drivers " + files.Name, "--files-dir"},
+	{"Options.StorageOf", "--storage-of"},
+	{"Options.StorageMediaTypeOf", "--storage-media-type-of"},
+	{"Options.ListenInsecure", "--insecure-port"},
+	{"Options.Listen", "--secure-port"},
+	{"Options.Controllers", "--controllers"},
+	{"Options.EncryptionConfigFile", "--encryption-provider-config"},
+	{"Options.TokenAuthFile", "--token-auth-file"},
+	{"Options.TLSCertFile", "--tls-cert-file"},
+	{"Options.Aggregated", "--" + aggregatedFlag},
+	{"Options.Cluster.Kubeconfig", "--kubeconfig"},
+	{"Options.Cluster.AuthenticationKubeconfig", "--authentication-kubeconfig"},
+	{"Options.Cluster.AuthorizationKubeconfig", "--authorization-kubeconfig"},
+	{"Options.Cluster.SkipLookup", "--authentication-skip-lookup"},
+	{"Options.Cluster.TolerateLookupFailure", "--authentication-tolerate-lookup-failure"},
+	{"Options.Cluster.RequestHeaderClientCAFile", "--requestheader-client-ca-file"},
+	{"Options.Cluster.EnableAdmissionPlugins", "--enable-admission-plugins"},
+	{"Options.Cluster.DisableAdmissionPlugins", "--disable-admission-plugins"},
+	{"Options.Cluster.LeaseNamespace", "--leader-elect-resource-namespace"},
+	{"Options.SelfCertify.Enabled", "--self-certify"},
+	{"Options.SelfCertify.ServiceName", "--service-name"},
+	{"Options.SelfCertify.ServiceNamespace", "--service-namespace"},
+	{"Options.SelfCertify.Lifetime", "--certificate-lifetime"},
+	{"Options.SelfCertify.Workload", "--workload"},
+}
+
+// flagNames is a library's message with the flags of the fields that it names.
+func flagNames(text string) string {
+	if !strings.Contains(text, "Options.") {
+		return text
+	}
+	fields := slices.Clone(flagOf)
+	// One field's name may begin another's.
+	slices.SortFunc(fields, func(a, b struct{ field, flag string }) int { return len(b.field) - len(a.field) })
+	for _, f := range fields {
+		text = strings.ReplaceAll(text, f.field, f.flag)
+	}
+	return text
+}

@@ -1,0 +1,166 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/annexapi/annex/internal/cluster"
+)
+
+const (
+	// certificateLifetime is that of a serving certificate unless the options say otherwise.
+	certificateLifetime = 30 * 24 * time.Hour
+	// minCertificateLifetime leaves clusters the time to notice what has changed.
+	minCertificateLifetime = 30 * time.Second
+)
+
+// completeMode returns the first mistake in what one of the modes does not have.
+func (p *Plan) completeMode() error {
+	o := &p.Options
+	if o.TLSCertFile == "" && o.TLSPrivateKeyFile == "" && o.CertDir != "" {
+		// The names that upstream's servers give them.
+		cert, key := filepath.Join(o.CertDir, "apiserver.crt"), filepath.Join(o.CertDir, "apiserver.key")
+		if isFile(cert) && isFile(key) {
+			o.TLSCertFile, o.TLSPrivateKeyFile = cert, key
+		}
+	}
+	if !o.Aggregated {
+		for _, given := range []struct {
+			field string
+			is    bool
+		}{
+			{"Options.Cluster.Kubeconfig", o.Cluster.Kubeconfig != ""},
+			{"Options.Cluster.AuthenticationKubeconfig", o.Cluster.AuthenticationKubeconfig != ""},
+			{"Options.Cluster.AuthorizationKubeconfig", o.Cluster.AuthorizationKubeconfig != ""},
+			{"Options.Cluster.SkipLookup", o.Cluster.SkipLookup},
+			{"Options.Cluster.TolerateLookupFailure", o.Cluster.TolerateLookupFailure},
+			{"Options.Cluster.RequestHeaderClientCAFile", o.Cluster.RequestHeaderClientCAFile != ""},
+			{"Options.Cluster.EnableAdmissionPlugins", len(o.Cluster.EnableAdmissionPlugins) > 0},
+			{"Options.Cluster.DisableAdmissionPlugins", len(o.Cluster.DisableAdmissionPlugins) > 0},
+			{"Options.Cluster.LeaseNamespace", o.Cluster.LeaseNamespace != ""},
+		} {
+			if given.is {
+				return fmt.Errorf("%s is for a server in a cluster: add Options.Aggregated", given.field)
+			}
+		}
+		return nil
+	}
+	if o.TokenAuthFile != "" {
+		return errors.New("Options.TokenAuthFile is for a server that stands alone: an aggregated one asks its cluster about tokens")
+	}
+	if o.Cluster.LeaseNamespace == "" && cluster.InPod() {
+		o.Cluster.LeaseNamespace = cluster.PodNamespace()
+	}
+	if namespace := o.Cluster.LeaseNamespace; namespace != "" && len(validation.IsDNS1123Label(namespace)) > 0 {
+		return fmt.Errorf("Options.Cluster.LeaseNamespace %q: %s", namespace, validation.IsDNS1123Label(namespace)[0])
+	}
+	return cluster.Check(o.Cluster)
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && !info.IsDir()
+}
+
+// completeSelfCertify fills in defaults and returns the first mistake.
+func (p *Plan) completeSelfCertify() error {
+	o, s := &p.Options, &p.Options.SelfCertify
+	if !s.Enabled {
+		if s.ServiceName != "" || s.ServiceNamespace != "" || s.Lifetime != 0 || s.Workload != "" {
+			return errors.New("Options.SelfCertify.ServiceName, Options.SelfCertify.ServiceNamespace, Options.SelfCertify.Lifetime and Options.SelfCertify.Workload are for Options.SelfCertify.Enabled")
+		}
+		return nil
+	}
+	switch {
+	case !o.Aggregated:
+		return errors.New("Options.SelfCertify.Enabled is for a server in a cluster: add Options.Aggregated")
+	case o.TLSCertFile != "" || o.TLSPrivateKeyFile != "":
+		return errors.New("Options.SelfCertify.Enabled makes the certificate that Options.TLSCertFile names: give one of them")
+	case s.Lifetime < 0 || s.Lifetime > 0 && s.Lifetime < minCertificateLifetime:
+		return fmt.Errorf("Options.SelfCertify.Lifetime %s is less than %s", s.Lifetime, minCertificateLifetime)
+	}
+	if s.Lifetime == 0 {
+		s.Lifetime = certificateLifetime
+	}
+	if s.ServiceName == "" {
+		s.ServiceName = p.Definition.Name
+	}
+	if s.ServiceNamespace == "" {
+		if s.ServiceNamespace = cluster.PodNamespace(); s.ServiceNamespace == "" {
+			return errors.New("Options.SelfCertify.Enabled needs Options.SelfCertify.ServiceNamespace: this is no pod, whose namespace it would be")
+		}
+	}
+	for _, label := range []struct{ field, value string }{{"Options.SelfCertify.ServiceName", s.ServiceName}, {"Options.SelfCertify.ServiceNamespace", s.ServiceNamespace}} {
+		if mistakes := validation.IsDNS1123Label(label.value); len(mistakes) > 0 {
+			return fmt.Errorf("%s %q: %s", label.field, label.value, mistakes[0])
+		}
+	}
+	if s.Workload == "" {
+		return nil
+	}
+	resource, name, ok := strings.Cut(s.Workload, "/")
+	if !ok || !slices.Contains([]string{"deployments", "statefulsets"}, resource) || len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return fmt.Errorf("Options.SelfCertify.Workload %q: want deployments/NAME or statefulsets/NAME", s.Workload)
+	}
+	return nil
+}
+
+// ServingSecret names the Secret, and the Lease, that keep the serving certificate of a
+// service.
+func ServingSecret(service string) string { return service + "-serving" }
+
+// ControllersLease names the Lease by which a server's controllers elect a leader.
+func ControllersLease(server string) string { return server + "-controllers" }
+
+// Requirements are what an aggregated server asks of its cluster, line by line, and what is
+// left out; nothing if the server stands alone.
+func (p *Plan) Requirements() (required []cluster.Requirement, leftOut []string) {
+	o := &p.Options
+	if !o.Aggregated {
+		return nil, nil
+	}
+	_, leftOut = cluster.Enabled(o.Cluster)
+	if o.Cluster.DisablePriorityAndFairness {
+		leftOut = append(leftOut, "priority and fairness")
+	}
+	required = append(cluster.Requirements(o.Cluster, o.ClientCAFile), p.servingRequirements()...)
+	if len(p.Controllers) > 0 && o.Cluster.LeaseNamespace != "" {
+		required = append(required, cluster.Requirement{
+			GroupVersionResource: coordinationv1.SchemeGroupVersion.WithResource("leases"), Namespace: o.Cluster.LeaseNamespace, Name: ControllersLease(p.Definition.Name),
+			Verbs: []string{"get", "update"}, For: "controllers",
+		})
+	}
+	return required, leftOut
+}
+
+// servingRequirements are what the serving certificate needs of the cluster.
+func (p *Plan) servingRequirements() []cluster.Requirement {
+	self := p.Options.SelfCertify
+	if !self.Enabled {
+		return nil
+	}
+	need := func(group, resource, namespace, name string, verbs ...string) cluster.Requirement {
+		return cluster.Requirement{GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource}, Namespace: namespace, Name: name, Verbs: verbs, For: "serving certificate"}
+	}
+	secret := ServingSecret(self.ServiceName)
+	required := []cluster.Requirement{
+		need("", "secrets", self.ServiceNamespace, secret, "get", "list", "watch", "update", "patch"),
+		need("coordination.k8s.io", "leases", self.ServiceNamespace, secret, "get", "update", "patch"),
+	}
+	for _, name := range p.Definition.APIServiceNames() {
+		required = append(required, need("apiregistration.k8s.io", "apiservices", "", name, "get", "patch"))
+	}
+	if resource, name, ok := strings.Cut(self.Workload, "/"); ok {
+		required = append(required, need("apps", resource, self.ServiceNamespace, name, "get"))
+	}
+	return required
+}

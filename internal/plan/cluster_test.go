@@ -1,0 +1,45 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/annexapi/annex/config"
+	"github.com/annexapi/annex/internal/define"
+)
+
+func TestMistakesOfSelfCertification(t *testing.T) {
+	t.Parallel()
+	self := func(change func(*config.Options)) *config.Options {
+		o := &config.Options{Aggregated: true, SelfCertify: config.SelfCertifyOptions{Enabled: true, ServiceNamespace: "shops"}}
+		change(o)
+		return o
+	}
+	for want, o := range map[string]*config.Options{
+		"": self(func(*config.Options) {}),
+		"Options.SelfCertify.Enabled is for a server in a cluster: add Options.Aggregated":                                                             self(func(o *config.Options) { o.Aggregated = false }),
+		"Options.SelfCertify.Enabled makes the certificate that Options.TLSCertFile names":                                                             self(func(o *config.Options) { o.TLSCertFile = "x" }),
+		"Options.SelfCertify.Lifetime 29s is less than 30s":                                                                                            self(func(o *config.Options) { o.SelfCertify.Lifetime = 29 * time.Second }),
+		"Options.SelfCertify.Lifetime -1h0m0s is less than 30s":                                                                                        self(func(o *config.Options) { o.SelfCertify.Lifetime = -time.Hour }),
+		"Options.SelfCertify.Enabled needs Options.SelfCertify.ServiceNamespace: this is no pod":                                                       self(func(o *config.Options) { o.SelfCertify.ServiceNamespace = "" }),
+		`Options.SelfCertify.ServiceName "A": a lowercase RFC 1123 label`:                                                                              self(func(o *config.Options) { o.SelfCertify.ServiceName = "A" }),
+		`Options.SelfCertify.ServiceNamespace "a.b": must not contain dots`:                                                                            self(func(o *config.Options) { o.SelfCertify.ServiceNamespace = "a.b" }),
+		`Options.SelfCertify.Workload "shop": want deployments/NAME or statefulsets/NAME`:                                                              self(func(o *config.Options) { o.SelfCertify.Workload = "shop" }),
+		`Options.SelfCertify.Workload "pods/shop": want deployments/NAME or statefulsets/NAME`:                                                         self(func(o *config.Options) { o.SelfCertify.Workload = "pods/shop" }),
+		`Options.SelfCertify.Workload "deployments/": want deployments/NAME or statefulsets/NAME`:                                                      self(func(o *config.Options) { o.SelfCertify.Workload = "deployments/" }),
+		"Options.SelfCertify.ServiceName, Options.SelfCertify.ServiceNamespace, Options.SelfCertify.Lifetime and Options.SelfCertify.Workload are for": self(func(o *config.Options) { o.SelfCertify.Enabled = false }),
+	} {
+		p := &Plan{Definition: &define.Server{Name: "shop"}, Options: *o}
+		err := p.completeSelfCertify()
+		if want == "" {
+			if err != nil || p.Options.SelfCertify.ServiceName != "shop" || p.Options.SelfCertify.Lifetime != 720*time.Hour {
+				t.Errorf("%+v, %v", o.SelfCertify, err)
+			}
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/annexapi/annex/store/driver"
+	"github.com/annexapi/annex/store/journal"
+)
+
+// Name is that of the storage.
+const Name = "embedded"
+
+// directory is the storage in a directory; the zero value is the one in the data directory.
+type directory struct{ path string }
+
+var _ driver.Directory = directory{}
+
+// Dir keeps objects durably in a directory of this machine, which one process uses at a
+// time and which is made if missing. If path is empty, it is the folder storage of the
+// server's data directory.
+func Dir(path string) driver.Directory { return directory{path} }
+
+func (d directory) Name() string { return Name }
+
+func (d directory) Traits() driver.Traits { return driver.Traits{Private: true} }
+
+func (d directory) Validate(dataDir string) error {
+	if d.Location(dataDir) == "" {
+		return errors.New("storage embedded needs a data directory")
+	}
+	return nil
+}
+
+func (d directory) Location(dataDir string) string {
+	if d.path == "" && dataDir != "" {
+		return filepath.Join(dataDir, "storage")
+	}
+	return d.path
+}
+
+func (d directory) OpenJournal(ctx context.Context, env driver.Env) (journal.Journal, error) {
+	return d.OpenIn(ctx, d.Location(env.DataDir), env)
+}
+
+func (d directory) OpenIn(_ context.Context, dir string, env driver.Env) (journal.Journal, error) {
+	return Open(dir, Options{Logger: env.Logger})
+}
+
+func (d directory) Present(dir string) error {
+	_, err := os.Stat(dir)
+	return err
+}
+
+func (d directory) Scan(ctx context.Context, dir string, yield func(journal.Record) error, damaged func(*journal.Damage)) (uint64, error) {
+	return Scan(ctx, dir, Options{Logger: slog.New(slog.DiscardHandler)}, yield, damaged)
+}
+
+func (d directory) LastRevision(ctx context.Context, dir string) (uint64, error) {
+	return LastRevision(ctx, dir)
+}

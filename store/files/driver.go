@@ -1,0 +1,71 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path"
+	"path/filepath"
+
+	"github.com/annexapi/annex/store/driver"
+	"github.com/annexapi/annex/store/embedded"
+	"github.com/annexapi/annex/store/journal"
+)
+
+// Name is that of the storage.
+const Name = "files"
+
+// directory is the storage in a directory; the zero value is the one in the data directory.
+type directory struct{ path string }
+
+var _ driver.Directory = directory{}
+
+// Dir keeps each object in a YAML file below a directory, for people to read, edit and put
+// under version control, and takes edits of the files as ordinary writes. The directory is
+// made if missing, and may have files in it already; one process uses it at a time. If path
+// is empty, it is the folder objects of the server's data directory.
+func Dir(path string) driver.Directory { return directory{path} }
+
+func (d directory) Name() string { return Name }
+
+func (d directory) Traits() driver.Traits { return driver.Traits{TextOnly: true} }
+
+func (d directory) Validate(dataDir string) error {
+	if d.Location(dataDir) == "" {
+		return errors.New("storage files needs a directory for them, or a data directory")
+	}
+	return nil
+}
+
+func (d directory) Location(dataDir string) string {
+	if d.path == "" && dataDir != "" {
+		return filepath.Join(dataDir, "objects")
+	}
+	return d.path
+}
+
+func (d directory) OpenJournal(ctx context.Context, env driver.Env) (journal.Journal, error) {
+	return d.OpenIn(ctx, d.Location(env.DataDir), env)
+}
+
+func (d directory) OpenIn(_ context.Context, dir string, env driver.Env) (journal.Journal, error) {
+	var layout []Resource
+	for _, r := range env.Resources {
+		layout = append(layout, Resource{Prefix: r.Prefix, Dir: path.Join(r.Group, r.Resource), Namespaced: r.Namespaced, Status: r.Status})
+	}
+	return Open(dir, Options{Resources: layout, Logger: env.Logger})
+}
+
+func (d directory) Present(dir string) error {
+	_, err := os.Stat(filepath.Join(dir, StateFile))
+	return err
+}
+
+func (d directory) Scan(ctx context.Context, dir string, yield func(journal.Record) error, damaged func(*journal.Damage)) (uint64, error) {
+	return Scan(ctx, dir, embedded.Options{Logger: slog.New(slog.DiscardHandler)}, yield, damaged)
+}
+
+func (d directory) LastRevision(ctx context.Context, dir string) (uint64, error) {
+	return LastRevision(ctx, dir)
+}
