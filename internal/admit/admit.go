@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 
+	"github.com/annexapi/annex/internal/apierr"
 	"github.com/annexapi/annex/internal/define"
 )
 
@@ -112,17 +112,12 @@ func review(ctx context.Context, a admission.Attributes, hooks []define.Admissio
 	return nil
 }
 
-// Refusal makes a hook's error a 403, unless it is or wraps an API status. The
-// status is taken out of what wraps it, because upstream looks no deeper than the
-// error it gets.
+// Refusal makes a hook's error a 403, unless it is or wraps an API status.
 func Refusal(a admission.Attributes, err error) error {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return admission.NewForbidden(a, err)
+	if status, ok := apierr.Status(err); ok {
+		return status
 	}
-	refused := status.Status()
-	refused.Message = err.Error()
-	return &apierrors.StatusError{ErrStatus: refused}
+	return admission.NewForbidden(a, err)
 }
 
 // WithScaled returns a context in which the hooks of a kind see the object that is

@@ -10,16 +10,14 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"sync/atomic"
-	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/klog/v2"
+
+	"github.com/annexapi/annex/internal/filewatch"
 )
 
 var (
@@ -70,10 +68,6 @@ func (t *Tokens) digest(token string) (digest [sha256.Size]byte) {
 	return digest
 }
 
-// pollInterval is how often a token file is looked at when the system does not
-// tell about changes, as some network file systems do not.
-const pollInterval = time.Minute
-
 // TokenFile is a set of bearer tokens from a CSV file with the columns token,
 // user name, user UID and, if wanted, groups: one quoted column with commas
 // between the groups, as kube-apiserver's --token-auth-file.
@@ -103,49 +97,7 @@ func (f *TokenFile) AuthenticateToken(ctx context.Context, token string) (*authe
 // Run reads the file again when it changes, until ctx is done. While the file is
 // missing or wrong, that is logged and the tokens read last stay valid.
 func (f *TokenFile) Run(ctx context.Context) {
-	logger := klog.FromContext(ctx)
-	// The folder is watched, because editors and mounted secrets replace files.
-	watcher, err := fsnotify.NewWatcher()
-	var events <-chan fsnotify.Event
-	var failures <-chan error
-	if err == nil {
-		defer watcher.Close()
-		err = watcher.Add(filepath.Dir(f.path))
-		events, failures = watcher.Events, watcher.Errors
-	}
-	if err != nil {
-		logger.Error(err, "Token file is polled, its folder cannot be watched", "file", f.path, "interval", pollInterval)
-	}
-	poll := time.NewTicker(pollInterval)
-	defer poll.Stop()
-	var reported string
-	for changed := true; ; {
-		if changed {
-			if err := f.reload(); err == nil {
-				reported = ""
-			} else if err.Error() != reported {
-				reported = err.Error()
-				logger.Error(err, "Token file was not read again, the tokens read before stay valid")
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case event := <-events:
-			changed = f.concerns(event)
-		case <-failures:
-			changed = true
-		case <-poll.C:
-			changed = true
-		}
-	}
-}
-
-// concerns says whether an event in the file's folder may have changed the file.
-// A mounted secret is a link through one called ..data, which is what is replaced.
-func (f *TokenFile) concerns(event fsnotify.Event) bool {
-	name := filepath.Base(event.Name)
-	return name == filepath.Base(f.path) || name == "..data"
+	filewatch.Run(ctx, "Token file", f.path, func(context.Context) error { return f.reload() })
 }
 
 func (f *TokenFile) reload() error {

@@ -35,6 +35,8 @@ import (
 	"k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"github.com/annexapi/annex/internal/atomicfile"
 )
 
 const (
@@ -343,7 +345,7 @@ type folder string
 func (f folder) path(name string) string          { return filepath.Join(string(f), name) }
 func (f folder) read(name string) ([]byte, error) { return os.ReadFile(f.path(name)) }
 func (f folder) write(name string, data []byte, mode os.FileMode) error {
-	return writeFile(f.path(name), data, mode)
+	return atomicfile.Write(f.path(name), data, mode)
 }
 
 type memory map[string][]byte

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/annexapi/annex/internal/atomicfile"
 	"github.com/annexapi/annex/internal/testwait"
 )
 
@@ -167,7 +168,7 @@ func TestInterruptedFirstStartIsCompleted(t *testing.T) {
 				}
 			}
 			// A write that was interrupted.
-			if err := os.WriteFile(filepath.Join(dir, lost[0]+".tmp"), []byte("half"), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, "."+lost[0]+".1"), []byte("half"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			roundTrip(t, open(t, Options{Dir: dir}))
@@ -407,7 +408,7 @@ func TestClientConfigReachesTheServer(t *testing.T) {
 
 func write(t *testing.T, path string, data []byte) {
 	t.Helper()
-	if err := writeFile(path, data, 0o600); err != nil {
+	if err := atomicfile.Write(path, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -95,7 +95,7 @@ func (c *Certs) ensure(now time.Time, name string, tmpl template, issuer, curren
 		if err := found.checkIssuer(tmpl, issuer); err != nil {
 			return nil, fmt.Errorf("%s %w: restore the files that belong together, or remove %[1]s to have it issued again", certFile, err)
 		}
-		if found.fresh(now) && found.covers(tmpl) {
+		if !found.due(now) && found.covers(tmpl) {
 			if current != nil && bytes.Equal(current.certPEM, certPEM) && bytes.Equal(current.keyPEM, keyPEM) {
 				return current, nil
 			}
@@ -214,11 +214,14 @@ func (p *pair) checkIssuer(tmpl template, issuer *pair) error {
 	return nil
 }
 
-// fresh says whether at least a third of the life is left. A certificate of the
-// future was made by a clock that was wrong and is not fresh either.
-func (p *pair) fresh(now time.Time) bool {
-	life := p.cert.NotAfter.Sub(p.cert.NotBefore)
-	return !now.Before(p.cert.NotBefore) && p.cert.NotAfter.Sub(now) >= life/3
+// Due reports whether a certificate is to be replaced: less than a third of its life is
+// left. A certificate of the future was made by a clock that was wrong, and is due as well.
+func Due(cert *x509.Certificate, now time.Time, life time.Duration) bool {
+	return now.Before(cert.NotBefore) || cert.NotAfter.Sub(now) < life/3
+}
+
+func (p *pair) due(now time.Time) bool {
+	return Due(p.cert, now, p.cert.NotAfter.Sub(p.cert.NotBefore))
 }
 
 // covers says whether the certificate holds for all hosts of the template.

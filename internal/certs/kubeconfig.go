@@ -10,12 +10,13 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/annexapi/annex/internal/atomicfile"
 )
 
 type kubeconfigTarget struct{ path, name, url string }
@@ -102,7 +103,7 @@ func (c *Certs) writeKubeconfig(target kubeconfigTarget) error {
 	if bytes.Equal(data, old) {
 		return nil
 	}
-	if err := writeFile(target.path, data, 0o600); err != nil {
+	if err := atomicfile.Write(target.path, data, 0o600); err != nil {
 		return fmt.Errorf("write kubeconfig: %w", err)
 	}
 	return nil
@@ -138,44 +139,4 @@ func (c *Certs) trust(address string) (bundle []byte, serverName string, err err
 		serverName = cert.IPAddresses[0].String()
 	}
 	return bundle, serverName, nil
-}
-
-// writeFile replaces path by data so that after a crash there is either the old
-// file or the new one, whole and with the right mode.
-func writeFile(path string, data []byte, mode os.FileMode) (err error) {
-	temp := path + ".tmp"
-	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	file, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			os.Remove(temp)
-		}
-	}()
-	if _, err = file.Write(data); err == nil {
-		err = file.Sync()
-	}
-	if closing := file.Close(); err == nil {
-		err = closing
-	}
-	if err != nil {
-		return err
-	}
-	if err = os.Rename(temp, path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-func syncDir(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync()
 }

@@ -17,6 +17,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -38,6 +39,9 @@ import (
 	"k8s.io/client-go/restmapper"
 	"k8s.io/component-base/compatibility"
 	"k8s.io/klog/v2"
+	clocks "k8s.io/utils/clock"
+
+	"github.com/annexapi/annex/internal/await"
 )
 
 // Config is what a Cluster is made of.
@@ -215,36 +219,34 @@ func (h *Cluster) Run(ctx context.Context) {
 
 // ask asks for a review until the cluster answers, and again whenever it did not.
 func (c *contact) ask(ctx context.Context, review func(context.Context)) {
-	for delay := firstRetry; ; {
+	retry := retries()
+	for {
 		asking, cancel := context.WithTimeout(ctx, reviewTimeout)
 		review(asking)
 		cancel()
 		if c.well() {
-			delay = firstRetry
+			retry = retries()
 			select {
 			case <-c.failed:
 			case <-ctx.Done():
 				return
 			}
 		}
-		pause := time.NewTimer(delay)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
+		if !await.Sleep(ctx, clocks.RealClock{}, retry()) {
 			return
 		}
-		delay = min(2*delay, lastRetry)
 	}
+}
+
+// retries returns the delays before requests are repeated, one after the other.
+func retries() func() time.Duration {
+	return wait.Backoff{Duration: firstRetry, Factor: 2, Cap: lastRetry, Steps: math.MaxInt}.DelayFunc()
 }
 
 // change notes that Problem may have another answer.
 func (h *Cluster) change() {
 	h.failures.Add(1)
-	select {
-	case h.wake <- struct{}{}:
-	default:
-	}
+	await.Notify(h.wake)
 }
 
 // report logs what is wrong, once for each thing, and when all is well again.
@@ -258,12 +260,8 @@ func (h *Cluster) report(ctx context.Context) {
 		case <-h.wake:
 		}
 		// Several answers come together.
-		pause := time.NewTimer(time.Second)
-		select {
-		case <-ctx.Done():
-			pause.Stop()
+		if !await.Sleep(ctx, clocks.RealClock{}, time.Second) {
 			return
-		case <-pause.C:
 		}
 		problem := h.Problem()
 		switch kind := kindOf(problem); {

@@ -11,6 +11,10 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/annexapi/annex/internal/await"
+
+	clocks "k8s.io/utils/clock"
 )
 
 const (
@@ -136,7 +140,7 @@ type observer struct {
 func (o observer) RoundTrip(r *http.Request) (*http.Response, error) {
 	c := o.of.contactOf(r)
 	hold := c != nil && c.need.watched() || isSchema(r)
-	for delay := firstRetry; ; delay = min(2*delay, lastRetry) {
+	for retry := retries(); ; {
 		sent := time.Now()
 		response, err := o.RoundTripper.RoundTrip(r)
 		if err == nil {
@@ -154,11 +158,8 @@ func (o observer) RoundTrip(r *http.Request) (*http.Response, error) {
 			_ = response.Body.Close()
 		}
 		// Many servers, and many reads of each, do not ask in step.
-		wait := time.NewTimer(delay/2 + rand.N(delay/2))
-		select {
-		case <-wait.C:
-		case <-r.Context().Done():
-			wait.Stop()
+		delay := retry()
+		if !await.Sleep(r.Context(), clocks.RealClock{}, delay/2+rand.N(delay/2)) {
 			return nil, context.Cause(r.Context())
 		}
 	}

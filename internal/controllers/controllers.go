@@ -6,15 +6,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/annexapi/annex/internal/await"
 	"github.com/annexapi/annex/internal/define"
 )
 
@@ -75,7 +78,7 @@ func Run(ctx context.Context, selected []define.Controller, env any, c clock.Clo
 
 func keepRunning(ctx context.Context, controller define.Controller, env any, c clock.Clock) {
 	log := klog.FromContext(ctx).WithValues("controller", controller.Name)
-	wait := firstWait
+	delay := restarts()
 	for {
 		began := c.Now()
 		err := runOnce(ctx, controller, env)
@@ -90,18 +93,19 @@ func keepRunning(ctx context.Context, controller define.Controller, env any, c c
 			return
 		}
 		if c.Since(began) >= goodRun {
-			wait = firstWait
+			delay = restarts()
 		}
-		log.Error(err, "Controller failed", "runsAgainAfter", wait)
-		timer := c.NewTimer(wait)
-		select {
-		case <-timer.C():
-		case <-ctx.Done():
-			timer.Stop()
+		pause := delay()
+		log.Error(err, "Controller failed", "runsAgainAfter", pause)
+		if !await.Sleep(ctx, c, pause) {
 			return
 		}
-		wait = min(2*wait, longestWait)
 	}
+}
+
+// restarts returns the pauses before a controller that fails runs again.
+func restarts() func() time.Duration {
+	return wait.Backoff{Duration: firstWait, Factor: 2, Cap: longestWait, Steps: math.MaxInt}.DelayFunc()
 }
 
 // runOnce makes a panic an error: the requests that the server answers are not to

@@ -12,6 +12,9 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/annexapi/annex/internal/await"
 )
 
 // EnsureDefault returns nil when the namespace default exists, which it creates if
@@ -29,13 +32,9 @@ func EnsureDefault(ctx context.Context, client *rest.Config) error {
 		if err == nil || apierrors.IsAlreadyExists(err) {
 			return nil
 		}
-		delay := time.NewTimer(backoff())
-		select {
-		case <-ctx.Done():
-			delay.Stop()
+		if !await.Sleep(ctx, clock.RealClock{}, backoff()) {
 			return fmt.Errorf("create namespace %s: %w", metav1.NamespaceDefault, err)
-		case <-delay.C:
-			klog.FromContext(ctx).Error(err, "The namespace was not created, trying again", "namespace", metav1.NamespaceDefault)
 		}
+		klog.FromContext(ctx).Error(err, "The namespace was not created, trying again", "namespace", metav1.NamespaceDefault)
 	}
 }

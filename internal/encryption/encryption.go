@@ -21,6 +21,9 @@ import (
 	"k8s.io/apiserver/pkg/server/options/encryptionconfig/metrics"
 	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/annexapi/annex/internal/await"
 )
 
 // Options say what is encrypted how.
@@ -131,20 +134,16 @@ func (e *Encryption) untilHealthy(ctx context.Context, c *config, checks []healt
 	}
 	patient, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	retry := time.NewTicker(100 * time.Millisecond)
-	defer retry.Stop()
 	for {
 		// Upstream asks the plugin anew only once in a few seconds.
 		err := ask(patient, checks)
-		if err == nil {
+		switch {
+		case err == nil:
 			return nil
-		}
-		select {
-		case <-retry.C:
-		case <-patient.Done():
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
+		case await.Sleep(patient, clock.RealClock{}, 100*time.Millisecond):
+		case ctx.Err() != nil:
+			return ctx.Err()
+		default:
 			return mistake(c.file, fmt.Errorf("%w: start it, or correct the endpoint; nothing was changed", named(plugins, err)))
 		}
 	}

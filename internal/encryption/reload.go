@@ -2,22 +2,20 @@ package encryption
 
 import (
 	"context"
-	"path/filepath"
+	"sync"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"k8s.io/apiserver/pkg/server/options/encryptionconfig"
 	"k8s.io/apiserver/pkg/server/options/encryptionconfig/metrics"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/annexapi/annex/internal/await"
+	"github.com/annexapi/annex/internal/filewatch"
 )
 
-const (
-	// pollInterval is how often the file is looked at when the system does not tell
-	// about changes, and how often a file that was refused is tried again.
-	pollInterval = time.Minute
-	// healthInterval is how often the plugins are asked for what is to be logged.
-	healthInterval = 10 * time.Second
-)
+// healthInterval is how often the plugins are asked for what is to be logged.
+const healthInterval = 10 * time.Second
 
 // Run logs what becomes of the key management plugins and, if Options.Reload is
 // set, reads the file again when it changes, until ctx is done. A file that is
@@ -27,60 +25,22 @@ func (e *Encryption) Run(ctx context.Context) {
 	if e == nil {
 		return
 	}
-	logger := klog.FromContext(ctx)
-	var events <-chan fsnotify.Event
-	var failures <-chan error
+	var all sync.WaitGroup
+	defer all.Wait()
 	if e.options.Reload {
-		// The folder is watched, because editors and mounted secrets replace files.
-		watcher, err := fsnotify.NewWatcher()
-		if err == nil {
-			defer watcher.Close()
-			err = watcher.Add(filepath.Dir(e.options.File))
-			events, failures = watcher.Events, watcher.Errors
-		}
-		if err != nil {
-			logger.Error(err, "Encryption configuration is polled, its folder cannot be watched", "file", e.options.File, "interval", pollInterval)
-		}
+		all.Go(func() { filewatch.Run(ctx, "Encryption configuration", e.options.File, e.follow) })
 	}
-	poll, health := time.NewTicker(pollInterval), time.NewTicker(healthInterval)
-	defer poll.Stop()
-	defer health.Stop()
-	var reported string
-	for changed := true; ; {
-		if changed && e.options.Reload {
-			switch replaced, err := e.reload(ctx); {
-			case ctx.Err() != nil:
-				return
-			case err == nil:
-				if reported = ""; replaced {
-					logger.Info("Encryption configuration was read again", "file", e.options.File)
-				}
-			case err.Error() != reported:
-				reported = err.Error()
-				logger.Error(err, "Encryption configuration was not read again, the one before stays in force")
-			}
-		}
-		changed = false
-		select {
-		case <-ctx.Done():
-			return
-		case event := <-events:
-			changed = e.concerns(event)
-		case <-failures:
-			changed = true
-		case <-poll.C:
-			changed = true
-		case <-health.C:
-			e.report(ctx)
-		}
+	for await.Sleep(ctx, clock.RealClock{}, healthInterval) {
+		e.report(ctx)
 	}
 }
 
-// concerns says whether an event in the file's folder may have changed the file.
-// A mounted secret is a link through one called ..data, which is what is replaced.
-func (e *Encryption) concerns(event fsnotify.Event) bool {
-	name := filepath.Base(event.Name)
-	return name == filepath.Base(e.options.File) || name == "..data"
+func (e *Encryption) follow(ctx context.Context) error {
+	replaced, err := e.reload(ctx)
+	if replaced {
+		klog.FromContext(ctx).Info("Encryption configuration was read again", "file", e.options.File)
+	}
+	return err
 }
 
 // reload puts a changed file in force, and tells whether it did.

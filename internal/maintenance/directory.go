@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/annexapi/annex/internal/atomicfile"
 	"github.com/annexapi/annex/internal/mvcc"
 	"github.com/annexapi/annex/store"
 	"github.com/annexapi/annex/store/journal"
@@ -46,7 +47,7 @@ func FinishRestore(dir string) error {
 	case err != nil:
 		return fmt.Errorf("finish the restore of %s: %w", dir, err)
 	}
-	return syncDir(filepath.Dir(dir))
+	return atomicfile.SyncDir(filepath.Dir(dir))
 }
 
 // named returns a directory as something can be put behind its name: what is written
@@ -98,13 +99,13 @@ func FillDirectory(ctx context.Context, open OpenJournal, dir string, base uint6
 	if err != nil {
 		return Copied{}, errors.Join(err, os.RemoveAll(building))
 	}
-	if err := syncDir(building); err != nil {
+	if err := atomicfile.SyncDir(building); err != nil {
 		return Copied{}, err
 	}
 	if err := os.Rename(building, dir+finished); err != nil {
 		return Copied{}, err
 	}
-	if err := syncDir(filepath.Dir(dir)); err != nil {
+	if err := atomicfile.SyncDir(filepath.Dir(dir)); err != nil {
 		return Copied{}, err
 	}
 	if done.Aside, err = makeWay(dir, empty); err != nil {

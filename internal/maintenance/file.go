@@ -7,8 +7,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
+
+	"github.com/annexapi/annex/internal/atomicfile"
 )
 
 // ErrExists is returned for a file that is not to be overwritten.
@@ -59,60 +60,29 @@ func BackupFile(ctx context.Context, tools Tools, path string, replace bool) (co
 
 // writeFile makes a file out of what write writes, as a whole and durably or not at
 // all.
-func writeFile(path string, replace bool, write func(io.Writer) error) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // 0600
+func writeFile(path string, replace bool, write func(io.Writer) error) error {
+	f, err := atomicfile.Create(path, 0o600)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			_ = f.Close() // it is closed already, or said why not
-			_ = os.Remove(f.Name())
-		}
-	}()
+	defer f.Discard()
 	if err := write(f); err != nil {
 		return err
 	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return err
+	if replace {
+		return f.Replace()
 	}
-	if !replace {
-		return Place(f.Name(), path)
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
+	return exists(path, f.Place())
 }
 
 // Place gives a file its name, durably. If something has that by now, the error matches
 // ErrExists, and the file stays where it is.
-func Place(file, path string) error {
-	err := os.Link(file, path)
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		// Not every file system has links. The process that creates the file owns the name.
-		var mine *os.File
-		if mine, err = os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600); err == nil {
-			if err := errors.Join(mine.Close(), os.Rename(file, path)); err != nil {
-				return err
-			}
-			return syncDir(filepath.Dir(path))
-		}
-	}
+func Place(file, path string) error { return exists(path, atomicfile.Place(file, path)) }
+
+// exists makes ErrExists of the error that says that path exists.
+func exists(path string, err error) error {
 	if errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("%s %w", path, ErrExists)
 	}
-	if err != nil {
-		return err
-	}
-	return errors.Join(os.Remove(file), syncDir(filepath.Dir(path)))
-}
-
-// syncDir makes the names in a directory durable.
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
+	return err
 }

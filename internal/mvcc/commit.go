@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/annexapi/annex/internal/await"
 	"github.com/annexapi/annex/store"
 	"github.com/annexapi/annex/store/journal"
 )
@@ -274,17 +275,9 @@ func (c *Core) show(batch []*write) (touched []*keyspace) {
 	}
 	c.cachedSnapshot = nil
 	if c.history.bytes > c.options.History.MaxBytes {
-		notify(c.overweight)
+		await.Notify(c.overweight)
 	}
 	return touched
-}
-
-// notify sends on a channel of capacity one unless a signal is there already.
-func notify(signal chan<- struct{}) {
-	select {
-	case signal <- struct{}{}:
-	default:
-	}
 }
 
 // tooLate says that a write was given up before anything was written.

@@ -18,6 +18,7 @@ import (
 	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
 	"k8s.io/utils/clock"
 
+	"github.com/annexapi/annex/internal/await"
 	"github.com/annexapi/annex/internal/budget"
 )
 
@@ -226,7 +227,7 @@ func (s *watchSet) requestProgress() {
 	defer s.mu.Unlock()
 	for w := range s.all {
 		if w.progress != nil {
-			notify(w.progress)
+			await.Notify(w.progress)
 		}
 	}
 }

@@ -5,13 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"time"
 
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/utils/ptr"
+
+	"github.com/annexapi/annex/internal/objects"
 )
 
 // Create implements storage.Interface.
@@ -288,7 +289,7 @@ func (s *resourceStore) GuaranteedUpdate(
 	read := func() (*state, error) { return s.current(ctx, key, ignoreNotFound) }
 
 	var st *state
-	if !isNil(suggestion) {
+	if !objects.IsNil(suggestion) {
 		st, err = s.suggested(key, suggestion)
 	} else {
 		st, err = read()
@@ -337,12 +338,4 @@ func (s *resourceStore) update(st *state, tryUpdate storage.UpdateFunc) (data []
 	}
 	data, err = s.encode(updated)
 	return data, ttl, err
-}
-
-func isNil(object runtime.Object) bool {
-	if object == nil {
-		return true
-	}
-	v := reflect.ValueOf(object)
-	return v.Kind() == reflect.Pointer && v.IsNil()
 }

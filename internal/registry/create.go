@@ -17,6 +17,7 @@ import (
 
 	"github.com/annexapi/annex/internal/admit"
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/objects"
 	"github.com/annexapi/annex/store"
 )
 
@@ -43,10 +44,10 @@ func (r createRules) decide(ctx context.Context, from storage.Interface, obj run
 	if revision, err = from.Versioner().ParseResourceVersion(listed.GetResourceVersion()); err != nil {
 		return 0, fmt.Errorf("list of %s: %w", r.kind.GroupResource(), err)
 	}
-	m := accessor(obj)
+	m := objects.Meta(obj)
 	var existing []runtime.Object
 	if err := meta.EachListItem(list, func(other runtime.Object) error {
-		if o := accessor(other); o.GetName() == m.GetName() && o.GetNamespace() == m.GetNamespace() {
+		if o := objects.Meta(other); o.GetName() == m.GetName() && o.GetNamespace() == m.GetNamespace() {
 			return storage.NewKeyExistsError(r.prefix+"/"+m.GetNamespace()+"/"+m.GetName(), 0)
 		}
 		existing = append(existing, other)
@@ -72,7 +73,7 @@ func (r createRules) attributes(ctx context.Context, obj runtime.Object, dryRun 
 		resource.Group, resource.Version, resource.Resource = info.APIGroup, info.APIVersion, info.Resource
 	}
 	who, _ := request.UserFrom(ctx)
-	m := accessor(obj)
+	m := objects.Meta(obj)
 	return admission.NewAttributesRecord(obj, nil, version.GroupVersionKind(), m.GetNamespace(), m.GetName(),
 		resource, "", admission.Create, &metav1.CreateOptions{}, dryRun, who)
 }

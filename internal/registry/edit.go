@@ -19,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/annexapi/annex/internal/convert"
+	"github.com/annexapi/annex/internal/objects"
 )
 
 // Edit is what a person has made of one object without asking the API: in a file,
@@ -184,7 +185,7 @@ func (e *Editor) decode(document []byte) (obj runtime.Object, version string, er
 		return nil, "", err
 	}
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
-	m := accessor(obj)
+	m := objects.Meta(obj)
 	given := metav1.ObjectMeta{
 		Name:            m.GetName(),
 		Namespace:       m.GetNamespace(),
@@ -231,7 +232,7 @@ func (r replacement) UpdatedObject(_ context.Context, old runtime.Object) (runti
 	if err != nil {
 		return nil, err
 	}
-	m, before := accessor(obj), accessor(old)
+	m, before := objects.Meta(obj), objects.Meta(old)
 	m.SetUID(before.GetUID())
 	m.SetResourceVersion(before.GetResourceVersion())
 	m.SetGeneration(before.GetGeneration())

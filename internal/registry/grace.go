@@ -16,6 +16,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"github.com/annexapi/annex/internal/objects"
 )
 
 // NeedsGraceTimer says whether RunGraceTimer has work to do for the kind.
@@ -69,7 +71,7 @@ func (t *graceTimer) observe(ctx context.Context) error {
 			case watch.Error:
 				return apierrors.FromObject(event.Object)
 			case watch.Added, watch.Modified:
-				m := accessor(event.Object)
+				m := objects.Meta(event.Object)
 				t.schedule(types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}, m)
 			}
 		}
@@ -114,7 +116,7 @@ func (t *graceTimer) finish(ctx context.Context, key types.NamespacedName) error
 	if err != nil {
 		return err
 	}
-	m := accessor(obj)
+	m := objects.Meta(obj)
 	if !pending(m) {
 		return nil
 	}

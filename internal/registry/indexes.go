@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/objects"
 )
 
 // indexers are how a backend finds the objects of a kind by its indexed fields and
@@ -34,7 +35,7 @@ func indexers(k *define.Kind) *cache.Indexers {
 			if !ok {
 				return nil, fmt.Errorf("index of label %s: %T is no object", key, obj)
 			}
-			if value, labelled := accessor(object).GetLabels()[key]; labelled {
+			if value, labelled := objects.Meta(object).GetLabels()[key]; labelled {
 				return []string{value}, nil
 			}
 			return nil, nil

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/objects"
 )
 
 // Subresourcer is a storage that has subresources, by name.
@@ -21,7 +22,7 @@ func newOwn(k *define.Kind, options Options) (*Kind, error) {
 		return nil, fmt.Errorf("storage of %s: %w", k.GroupResource(), err)
 	}
 	kind := &Kind{Definition: k, own: map[string]rest.Storage{}}
-	if isNil(main) {
+	if objects.IsNil(main) {
 		return nil, fmt.Errorf("storage of %s: ServedBy returned none", k.GroupResource())
 	}
 	// From here on, the caller of NewKind would not know what to destroy.
@@ -42,10 +43,10 @@ func (k *Kind) addOwn(main rest.Storage) error {
 		return nil
 	}
 	for name, sub := range s.Subresources() {
-		if isNil(sub) {
+		if objects.IsNil(sub) {
 			return fmt.Errorf("subresource %q of %T is nil", name, main)
 		}
-		if isNil(sub.New()) {
+		if objects.IsNil(sub.New()) {
 			return fmt.Errorf("New of %T, subresource %q, returns nil", sub, name)
 		}
 		k.own[k.Definition.Resource+"/"+name] = sub
@@ -57,7 +58,7 @@ func (k *Kind) addOwn(main rest.Storage) error {
 // nothing, or the wrong thing.
 func checkMain(k *define.Kind, main rest.Storage) error {
 	object := main.New()
-	if isNil(object) {
+	if objects.IsNil(object) {
 		return fmt.Errorf("New of %T returns nil: embed the annex.RESTBase that ServedBy hands out", main)
 	}
 	if got, want := reflect.TypeOf(object), reflect.PointerTo(k.Hub().Type); got != want {
@@ -138,12 +139,4 @@ func provides[T any](s rest.Storage) bool {
 func has(s rest.Storage, method string) bool {
 	_, ok := reflect.TypeOf(s).MethodByName(method)
 	return ok
-}
-
-func isNil(v any) bool {
-	if v == nil {
-		return true
-	}
-	r := reflect.ValueOf(v)
-	return r.Kind() == reflect.Pointer && r.IsNil()
 }

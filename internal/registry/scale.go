@@ -20,6 +20,7 @@ import (
 
 	"github.com/annexapi/annex/internal/admit"
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/objects"
 )
 
 // scaleREST is the /scale endpoint: the kind's replica counts seen as an
@@ -116,7 +117,7 @@ func (r *scaleREST) replicasPaths() managedfields.ResourcePathMappings {
 }
 
 func (r *scaleREST) scaleOf(obj runtime.Object) (*autoscalingv1.Scale, error) {
-	m := accessor(obj)
+	m := objects.Meta(obj)
 	owners := managedfields.NewScaleHandler(m.GetManagedFields(), r.kind.Hub().GroupVersion, r.replicasPaths())
 	entries, err := owners.ToSubresource()
 	if err != nil {
@@ -155,7 +156,7 @@ type scaledObject struct {
 }
 
 func (s *scaledObject) UpdatedObject(ctx context.Context, old runtime.Object) (runtime.Object, error) {
-	m := accessor(old)
+	m := objects.Meta(old)
 	before, err := s.rest.scaleOf(old)
 	if err != nil {
 		return nil, err
@@ -192,7 +193,7 @@ func validateScale(scale *autoscalingv1.Scale, namespaced bool) field.ErrorList 
 func (r *scaleREST) withReplicas(old runtime.Object, scale *autoscalingv1.Scale, requested schema.GroupVersion) (runtime.Object, error) {
 	obj := old.DeepCopyObject()
 	define.ValueAt(reflect.ValueOf(obj), r.kind.Scale.SpecReplicas, true).SetInt(int64(scale.Spec.Replicas))
-	m := accessor(obj)
+	m := objects.Meta(obj)
 	if scale.ResourceVersion != "" {
 		m.SetResourceVersion(scale.ResourceVersion)
 	}

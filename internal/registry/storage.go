@@ -24,6 +24,7 @@ import (
 	"github.com/annexapi/annex/internal/admit"
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/objects"
 )
 
 // Options are what all kinds of a server share.
@@ -232,7 +233,7 @@ func (r *statusREST) ConvertToTable(ctx context.Context, object, options runtime
 
 func attributes(k *define.Kind) storage.AttrFunc {
 	return func(obj runtime.Object) (labels.Set, fields.Set, error) {
-		m := accessor(obj)
+		m := objects.Meta(obj)
 		set := fields.Set{"metadata.name": m.GetName()}
 		if !k.ClusterScoped {
 			set["metadata.namespace"] = m.GetNamespace()
@@ -245,7 +246,7 @@ func attributes(k *define.Kind) storage.AttrFunc {
 }
 
 func onlyLabels(obj runtime.Object) (labels.Set, fields.Set, error) {
-	return accessor(obj).GetLabels(), nil, nil
+	return objects.Meta(obj).GetLabels(), nil, nil
 }
 
 func predicate(k *define.Kind) func(labels.Selector, fields.Selector) storage.SelectionPredicate {

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -22,6 +21,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/objects"
 )
 
 // strategy decides what the main endpoint of a kind accepts and keeps.
@@ -82,7 +82,7 @@ func (s strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 		}
 	}
 	if !s.kind.WithoutGeneration {
-		accessor(obj).SetGeneration(1)
+		objects.Meta(obj).SetGeneration(1)
 	}
 	if s.kind.PrepareForCreate != nil {
 		s.kind.PrepareForCreate(ctx, obj)
@@ -111,7 +111,7 @@ func (s strategy) setGeneration(obj, old runtime.Object) {
 			continue
 		}
 		if !apiequality.Semantic.DeepEqual(updated.Field(i).Interface(), previous.Field(i).Interface()) {
-			accessor(obj).SetGeneration(accessor(old).GetGeneration() + 1)
+			objects.Meta(obj).SetGeneration(objects.Meta(old).GetGeneration() + 1)
 			return
 		}
 	}
@@ -122,7 +122,7 @@ func (s strategy) setGeneration(obj, old runtime.Object) {
 func (s strategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
 	errs := s.validateMarked(ctx, obj, nil, false)
 	if len(errs) == 0 {
-		errs = validation.ValidateObjectMetaAccessor(accessor(obj), s.NamespaceScoped(), validation.NameIsDNSSubdomain, field.NewPath("metadata"))
+		errs = validation.ValidateObjectMetaAccessor(objects.Meta(obj), s.NamespaceScoped(), validation.NameIsDNSSubdomain, field.NewPath("metadata"))
 	}
 	return append(errs, s.validate(ctx, obj)...)
 }
@@ -155,7 +155,7 @@ func (s strategy) validate(ctx context.Context, obj runtime.Object) field.ErrorL
 // validateFinalizers refuses what would be lost without anybody noticing before it
 // is needed.
 func (s strategy) validateFinalizers(obj runtime.Object) field.ErrorList {
-	if keepsFinalizers(s.kind) || len(accessor(obj).GetFinalizers()) == 0 {
+	if keepsFinalizers(s.kind) || len(objects.Meta(obj).GetFinalizers()) == 0 {
 		return nil
 	}
 	return field.ErrorList{field.Forbidden(field.NewPath("metadata", "finalizers"),
@@ -181,12 +181,12 @@ func (s strategy) WarningsOnCreate(ctx context.Context, obj runtime.Object) []st
 }
 
 func (s strategy) WarningsOnUpdate(ctx context.Context, obj, old runtime.Object) []string {
-	return s.warnings(ctx, obj, accessor(old).GetFinalizers())
+	return s.warnings(ctx, obj, objects.Meta(old).GetFinalizers())
 }
 
 func (s strategy) warnings(ctx context.Context, obj runtime.Object, known []string) []string {
 	var warnings []string
-	for _, finalizer := range accessor(obj).GetFinalizers() {
+	for _, finalizer := range objects.Meta(obj).GetFinalizers() {
 		if !slices.Contains(known, finalizer) && !strings.Contains(finalizer, "/") && !standardFinalizer(finalizer) {
 			warnings = append(warnings, fmt.Sprintf("metadata.finalizers: %q: prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other finalizer writers", finalizer))
 		}
@@ -225,14 +225,14 @@ type statusStrategy struct {
 }
 
 func (s statusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
-	managers := accessor(obj).GetManagedFields()
+	managers := objects.Meta(obj).GetManagedFields()
 	updated, previous := reflect.ValueOf(obj).Elem(), reflect.ValueOf(old).Elem()
 	for i := range updated.NumField() {
 		if updated.Type().Field(i).Name != "Status" {
 			updated.Field(i).Set(previous.Field(i))
 		}
 	}
-	accessor(obj).SetManagedFields(managers)
+	objects.Meta(obj).SetManagedFields(managers)
 }
 
 func (s statusStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
@@ -277,15 +277,6 @@ func (s gracefulStrategy) CheckGracefulDelete(_ context.Context, _ runtime.Objec
 		options.GracePeriodSeconds = &seconds
 	}
 	return true
-}
-
-func accessor(obj runtime.Object) metav1.Object {
-	m, err := meta.Accessor(obj)
-	if err != nil {
-		// Check has seen that the kind embeds ObjectMeta.
-		panic(err)
-	}
-	return m
 }
 
 func part(obj runtime.Object, name string) reflect.Value {

@@ -23,7 +23,9 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/util/dryrun"
 
+	"github.com/annexapi/annex/internal/apierr"
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/objects"
 )
 
 // subresource returns the endpoint of a custom subresource in a version of the kind.
@@ -131,7 +133,7 @@ func (r *requestREST) Update(ctx context.Context, name string, info rest.Updated
 		return nil, false, err
 	}
 	old := r.sub.New()
-	m, identity := accessor(old), accessor(parent)
+	m, identity := objects.Meta(old), objects.Meta(parent)
 	m.SetName(identity.GetName())
 	m.SetNamespace(identity.GetNamespace())
 	m.SetUID(identity.GetUID())
@@ -141,7 +143,7 @@ func (r *requestREST) Update(ctx context.Context, name string, info rest.Updated
 		return nil, false, err
 	}
 	unchanged := &metav1.Preconditions{UID: uidOf(parent)}
-	sent := accessor(obj)
+	sent := objects.Meta(obj)
 	if sent.GetUID() != "" && sent.GetUID() != identity.GetUID() {
 		return nil, false, r.conflict(name, fmt.Sprintf("Precondition failed: UID in precondition: %v, UID in object meta: %v", sent.GetUID(), identity.GetUID()))
 	}
@@ -166,14 +168,14 @@ func (r *requestREST) conflict(name, text string) error {
 
 // handle hands a request that has been admitted to the user's function.
 func (r *requestREST) handle(ctx context.Context, operation admission.Operation, parent, obj runtime.Object, dryRun []string, fieldManager string, unchanged *metav1.Preconditions) (runtime.Object, error) {
-	name := accessor(parent).GetName()
+	name := objects.Meta(parent).GetName()
 	if errs := r.validate(ctx, obj); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(schema.GroupKind{Group: r.kind.Definition.Group, Kind: r.sub.Object.Name()}, name, errs)
 	}
 	call := &define.Call{
 		Operation: operation,
 		Resource:  r.version.GroupVersion.WithResource(r.kind.Definition.Resource),
-		Namespace: accessor(parent).GetNamespace(),
+		Namespace: objects.Meta(parent).GetNamespace(),
 		Name:      name,
 		Parent:    parent,
 		Object:    obj,
@@ -197,7 +199,7 @@ func (r *requestREST) handle(ctx context.Context, operation admission.Operation,
 	if err != nil {
 		return nil, statusOf(err)
 	}
-	if isNil(answer) {
+	if objects.IsNil(answer) {
 		return nil, apierrors.NewInternalError(fmt.Errorf("subresource %s of %s answered with nothing", r.sub.Name, r.kind.Definition.GroupResource()))
 	}
 	return answer, nil
@@ -252,19 +254,13 @@ func (c parentChange) UpdatedObject(ctx context.Context, old runtime.Object) (ru
 	return fieldmanager.IgnoreManagedFieldsTimestampsTransformer(ctx, obj, old)
 }
 
-// statusOf takes the API status out of what wraps it, because upstream looks no
-// deeper than the error it gets. Without one it is an internal error.
+// statusOf returns the API status that an error is or wraps. Without one it is an internal
+// error.
 func statusOf(err error) error {
-	var status apierrors.APIStatus
-	if _, ok := err.(apierrors.APIStatus); ok {
-		return err
+	if status, ok := apierr.Status(err); ok {
+		return status
 	}
-	if !errors.As(err, &status) {
-		return apierrors.NewInternalError(err)
-	}
-	wrapped := status.Status()
-	wrapped.Message = err.Error()
-	return &apierrors.StatusError{ErrStatus: wrapped}
+	return apierrors.NewInternalError(err)
 }
 
 // parent reads the object that a subresource is of, for the user's function to keep.
@@ -277,7 +273,7 @@ func (k *Kind) parent(ctx context.Context, name string) (runtime.Object, error) 
 }
 
 func uidOf(obj runtime.Object) *types.UID {
-	uid := accessor(obj).GetUID()
+	uid := objects.Meta(obj).GetUID()
 	return &uid
 }
 
@@ -322,7 +318,7 @@ func (r *connectREST) Connect(ctx context.Context, name string, options runtime.
 	}
 	handler, err := r.sub.Connect(ctx, &define.Connection{
 		Resource:  r.version.GroupVersion.WithResource(r.kind.Definition.Resource),
-		Namespace: accessor(parent).GetNamespace(),
+		Namespace: objects.Meta(parent).GetNamespace(),
 		Name:      name,
 		Parent:    parent,
 		Options:   options,

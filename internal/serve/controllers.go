@@ -22,6 +22,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/annexapi/annex/internal/await"
 	"github.com/annexapi/annex/internal/controllers"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/informer"
@@ -72,12 +73,8 @@ func (s *Server) runUsers(ctx context.Context, selected []define.Controller) {
 			return
 		}
 		klog.FromContext(ctx).Error(err, "Controllers do not run here for now")
-		pause := time.NewTimer(election.RetryPeriod)
-		select {
-		case <-ctx.Done():
-			pause.Stop()
+		if !await.Sleep(ctx, clock.RealClock{}, election.RetryPeriod) {
 			return
-		case <-pause.C:
 		}
 	}
 }

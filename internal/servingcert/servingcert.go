@@ -529,7 +529,7 @@ func (s *state) knows(bundle []byte) bool {
 }
 
 func (s *state) renewAuthority(now time.Time, life time.Duration) bool {
-	return len(s.authorities) == 0 || s.key == nil || due(s.newest(), now, life)
+	return len(s.authorities) == 0 || s.key == nil || certs.Due(s.newest(), now, life)
 }
 
 // newAuthority puts one before the others, and lets go of those that have ended.
@@ -564,7 +564,7 @@ func (s *state) renewServing(now time.Time, options Options, ripe bool) bool {
 			return true
 		}
 	}
-	return due(s.serving, now, options.Lifetime)
+	return certs.Due(s.serving, now, options.Lifetime)
 }
 
 func (s *state) newServing(now time.Time, options Options) error {
@@ -578,12 +578,6 @@ func (s *state) newServing(now time.Time, options Options) error {
 	}
 	s.serving, s.content = pair.Leaf, content{cert, key}
 	return nil
-}
-
-// due says whether a third of the life is left, or less. A certificate of the future was
-// made by a clock that was wrong.
-func due(cert *x509.Certificate, now time.Time, life time.Duration) bool {
-	return cert.NotAfter.Sub(now) < life/3 || now.Before(cert.NotBefore)
 }
 
 // madeAt is when a certificate was made.

@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/annexapi/annex/internal/await"
 )
 
 const (
@@ -86,7 +89,7 @@ func (f *follower) changed(namespace, name string) {
 		}
 		f.keys[f.mirror.keyOf(namespace, name)] = struct{}{}
 	}
-	notify(f.news)
+	await.Notify(f.news)
 }
 
 // take returns what may have changed, once.
@@ -169,9 +172,6 @@ func (f *follower) listen(ctx context.Context) {
 		if failures++; failures == 1 {
 			klog.FromContext(ctx).Error(err, "The change feed of the source ended, it is started again", "resource", m.kind.GroupResource())
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(backoff(failures)):
-		}
+		await.Sleep(ctx, clock.RealClock{}, backoff(failures))
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/annexapi/annex/internal/objects"
 )
 
 // refresh makes the mirror show one object as the source has it now, or had it at
@@ -293,10 +295,10 @@ func (m *Mirror) compare(objs []runtime.Object, unknown map[string]struct{}, now
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, obj := range objs {
-		if isNil(obj) {
+		if objects.IsNil(obj) {
 			return differ, errors.New("it is nil")
 		}
-		given := accessor(obj)
+		given := objects.Meta(obj)
 		key, err := m.checkNames(given.GetNamespace(), given.GetName())
 		if err != nil {
 			return differ, err

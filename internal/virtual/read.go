@@ -7,6 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/annexapi/annex/internal/await"
 )
 
 // Get implements storage.Interface. Without a resource version it asks the source.
@@ -87,19 +89,11 @@ func (m *Mirror) watchesChange(by int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.watches += by
-	notify(m.events)
+	await.Notify(m.events)
 }
 
 func (m *Mirror) isWatched() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.watches > 0
-}
-
-// notify sends on a channel of capacity one unless a signal is there already.
-func notify(signal chan<- struct{}) {
-	select {
-	case signal <- struct{}{}:
-	default:
-	}
 }

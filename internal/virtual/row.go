@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/annexapi/annex/internal/objects"
 )
 
 // row is an object as the source gave it, ready for the mirror.
@@ -25,13 +27,13 @@ type row struct {
 // row checks an object of the source and completes what it may leave out. The
 // object itself stays as it is: the source may have kept it.
 func (m *Mirror) row(obj runtime.Object) (*row, error) {
-	given := accessor(obj)
+	given := objects.Meta(obj)
 	key, err := m.checkNames(given.GetNamespace(), given.GetName())
 	if err != nil {
 		return nil, err
 	}
 	r := &row{key: key, version: given.GetResourceVersion(), object: shallow(obj)}
-	object := accessor(r.object)
+	object := objects.Meta(r.object)
 	object.SetResourceVersion("")
 	if object.GetUID() == "" {
 		object.SetUID(m.uid(object))

@@ -4,14 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"runtime/debug"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
 
+	"github.com/annexapi/annex/internal/apierr"
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/objects"
 )
 
 // errPanic says that a user's function panicked. Where is in the log.
@@ -50,7 +51,7 @@ func (m *Mirror) get(ctx context.Context, key string) (*row, error) {
 		return nil, nil
 	case err != nil:
 		return nil, m.unreadable(ctx, "get", err)
-	case isNil(obj):
+	case objects.IsNil(obj):
 		return nil, m.broken("Get of %s returned neither an object nor an error", key)
 	}
 	r, err := m.row(obj)
@@ -79,9 +80,10 @@ func (m *Mirror) list(ctx context.Context) ([]runtime.Object, error) {
 // unreadable is what a client learns when a read of the source fails: the error
 // itself if it is meant for clients, a 504 if it took too long, else a 503.
 func (m *Mirror) unreadable(ctx context.Context, verb string, err error) error {
+	status, ok := apierr.Status(err)
 	switch {
-	case apierrors.ReasonForError(err) != "":
-		return status(err)
+	case ok && apierrors.ReasonForError(err) != "":
+		return status
 	case errors.As(err, new(*errPanic)):
 		return m.broken("%w", err)
 	case ctx.Err() != nil:
@@ -92,8 +94,8 @@ func (m *Mirror) unreadable(ctx context.Context, verb string, err error) error {
 
 // unwritten is what a client learns when a write of the source fails.
 func (m *Mirror) unwritten(verb string, err error) error {
-	if apierrors.ReasonForError(err) != "" {
-		return status(err)
+	if status, ok := apierr.Status(err); ok && apierrors.ReasonForError(err) != "" {
+		return status
 	}
 	return apierrors.NewInternalError(fmt.Errorf("%s %s in their source: %w", verb, m.kind.GroupResource(), err))
 }
@@ -101,18 +103,6 @@ func (m *Mirror) unwritten(verb string, err error) error {
 // broken is what a client learns about a source that does not keep its promises.
 func (m *Mirror) broken(format string, args ...any) error {
 	return apierrors.NewInternalError(fmt.Errorf("the source of %s: %w", m.kind.GroupResource(), fmt.Errorf(format, args...)))
-}
-
-// status takes an API status out of what wraps it, because upstream looks no deeper
-// than the error it gets.
-func status(err error) error {
-	wrapped := apierrors.APIStatus(nil)
-	if !errors.As(err, &wrapped) {
-		return err
-	}
-	s := wrapped.Status()
-	s.Message = err.Error()
-	return &apierrors.StatusError{ErrStatus: s}
 }
 
 func isNotFound(err error) bool {
@@ -125,12 +115,4 @@ func isConflict(err error) bool {
 
 func isAlreadyExists(err error) bool {
 	return errors.Is(err, define.ErrAlreadyExists) || apierrors.IsAlreadyExists(err)
-}
-
-func isNil(obj runtime.Object) bool {
-	if obj == nil {
-		return true
-	}
-	v := reflect.ValueOf(obj)
-	return v.Kind() == reflect.Pointer && v.IsNil()
 }

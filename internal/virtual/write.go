@@ -10,12 +10,12 @@ import (
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/warning"
+
+	"github.com/annexapi/annex/internal/objects"
 )
 
 // attempts bounds how often a write is decided anew because the source's object
@@ -90,17 +90,8 @@ func (m *Mirror) revisionOf(key string) uint64 {
 func forSource(obj runtime.Object, version string) runtime.Object {
 	object := obj.DeepCopyObject()
 	object.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
-	accessor(object).SetResourceVersion(version)
+	objects.Meta(object).SetResourceVersion(version)
 	return object
-}
-
-func accessor(obj runtime.Object) metav1.Object {
-	m, err := meta.Accessor(obj)
-	if err != nil {
-		// define.Check has seen that the kind embeds ObjectMeta.
-		panic(err)
-	}
-	return m
 }
 
 // copyInto sets what out points to.
@@ -168,7 +159,7 @@ func (m *Mirror) give(ctx context.Context, key string, sent, out runtime.Object)
 
 // lostMetadata names what of the metadata a client sent has not come back.
 func lostMetadata(sent, kept runtime.Object) (lost []string) {
-	s, k := accessor(sent), accessor(kept)
+	s, k := objects.Meta(sent), objects.Meta(kept)
 	for _, part := range []struct {
 		name string
 		kept bool

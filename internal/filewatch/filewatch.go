@@ -1,0 +1,87 @@
+// Package filewatch reads a file of the operator's again when it changes.
+package filewatch
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// pollInterval is how often the file is read again without a sign of a change: some
+	// network file systems do not tell, and a file that was refused may be good by now for
+	// another reason.
+	pollInterval = time.Minute
+	// debounce is how long changes are gathered before the file is read: an editor makes
+	// several events, and a file that is written in place is incomplete at first.
+	debounce = 50 * time.Millisecond
+)
+
+// Run calls load once, then after each change of the file and every minute, until ctx is
+// done. It does not return while load runs. Load must keep what it has when it fails; its
+// error is logged, once until it is another. What names the file in the log, as the
+// beginning of a sentence: "Token file".
+func Run(ctx context.Context, what, path string, load func(context.Context) error) {
+	logger := klog.FromContext(ctx).WithValues("file", path)
+	// The folder is watched, because editors and mounted secrets replace files.
+	watcher, err := fsnotify.NewWatcher()
+	var events <-chan fsnotify.Event
+	var failures <-chan error
+	if err == nil {
+		defer watcher.Close()
+		err = watcher.Add(filepath.Dir(path))
+		events, failures = watcher.Events, watcher.Errors
+	}
+	if err != nil {
+		logger.Error(err, what+" is polled, its folder cannot be watched", "interval", pollInterval)
+	}
+	reported := ""
+	run(ctx, filepath.Base(path), events, failures, func() {
+		err := load(ctx)
+		switch {
+		case ctx.Err() != nil:
+		case err == nil:
+			reported = ""
+		case err.Error() != reported:
+			reported = err.Error()
+			logger.Error(err, what+" was not read again, what was read before stays in force")
+		}
+	})
+}
+
+func run(ctx context.Context, name string, events <-chan fsnotify.Event, failures <-chan error, load func()) {
+	poll := time.NewTicker(pollInterval)
+	defer poll.Stop()
+	gathered := time.NewTimer(0)
+	defer gathered.Stop()
+	for pending := true; ; {
+		changed := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-gathered.C:
+			pending = false
+			load()
+		case event := <-events:
+			changed = concerns(event, name)
+		case <-failures: // events may have been lost
+			changed = true
+		case <-poll.C:
+			changed = true
+		}
+		if changed && !pending {
+			pending = true
+			gathered.Reset(debounce)
+		}
+	}
+}
+
+// concerns reports whether an event in the file's folder may have changed the file.
+// A mounted secret is a link through one called ..data, which is what is replaced.
+func concerns(event fsnotify.Event, name string) bool {
+	base := filepath.Base(event.Name)
+	return base == name || base == "..data"
+}
