@@ -283,7 +283,7 @@ func TestWhatASubresourceChangesIsManaged(t *testing.T) {
 	managers := func() map[string]string {
 		managers := map[string]string{}
 		for _, entry := range c.widget("w").ManagedFields {
-			managers[entry.Manager+" "+string(entry.Operation)+" "+entry.Subresource+" "+entry.APIVersion] = string(entry.FieldsV1.Raw)
+			managers[entry.Manager+" "+string(entry.Operation)+" "+entry.Subresource+" "+entry.APIVersion] = string(entry.FieldsV1.GetRawString())
 		}
 		return managers
 	}

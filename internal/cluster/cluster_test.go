@@ -25,9 +25,6 @@ import (
 	"github.com/annexapi/annex/internal/testwait"
 )
 
-// patienceOfTests bounds what a test waits for. It is only ever reached by a failure.
-const patienceOfTests = testwait.Patience
-
 func open(t *testing.T, options Options) *Cluster {
 	t.Helper()
 	h, err := Open(Config{Options: options, Server: "shop", Version: compatibility.DefaultBuildEffectiveVersion(), InFlight: 10})

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -25,7 +25,7 @@ func withNamespaces(handler http.Handler, c *server.Config) http.Handler {
 			handler.ServeHTTP(w, r)
 			return
 		}
-		if problems := path.IsValidPathSegmentName(info.Namespace); len(problems) > 0 {
+		if problems := content.IsPathSegmentName(info.Namespace); len(problems) > 0 {
 			err := apierrors.NewBadRequest(fmt.Sprintf("namespace %q: %s", info.Namespace, strings.Join(problems, ", ")))
 			responsewriters.ErrorNegotiated(err, c.Serializer, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, r)
 			return
