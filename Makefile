@@ -25,7 +25,7 @@ run: $(filter bin/%,$(KUBECTL)) ## serve the wardle sample from ./data until int
 
 .PHONY: test
 test: ## run all tests but the long ones
-	@failed=; for m in $(TESTED); do echo "test $$m"; go -C $$m test ./... || failed="$$failed $$m"; done; \
+	@failed=; for m in $(TESTED); do echo "test $$m"; go -C $$m test -timeout 30m ./... || failed="$$failed $$m"; done; \
 	[ -z "$$failed" ] || { echo "tests failed in:$$failed"; exit 1; }
 
 .PHONY: docs
@@ -39,7 +39,7 @@ RACED := ./internal/mvcc/... ./internal/virtual/... ./store/... ./internal/certs
 
 .PHONY: race
 race: ## run the tests of concurrent packages under the race detector
-	go test -race $(RACED)
+	go test -race -timeout 30m $(RACED)
 
 .PHONY: race-all
 race-all: ## run all tests under the race detector: half an hour and more
