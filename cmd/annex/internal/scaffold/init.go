@@ -12,6 +12,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"text/template"
 
@@ -117,6 +118,9 @@ func Init(ctx context.Context, o InitOptions) (*Result, error) {
 	files, err := p.carryOut(o.Options)
 	if err != nil {
 		return nil, err
+	}
+	if slices.ContainsFunc(files, func(f File) bool { return f.Path == "go.mod" && f.State == Unchanged }) {
+		notes = nil // they have been read before
 	}
 	result := &Result{Files: files, Notes: notes, Next: []string{"annex create api --group GROUP --version v1alpha1 --kind KIND   # adds a kind to the server"}}
 	if data["Replaced"] == false && !o.DryRun {
