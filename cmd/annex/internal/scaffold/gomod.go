@@ -66,7 +66,7 @@ func requirements(dir, path, checkout string, existing moduleFiles) (moduleFiles
 	if err != nil {
 		return moduleFiles{}, fmt.Errorf("write go.mod: %w", err)
 	}
-	return moduleFiles{mod, mergeSums(existing.sum, sums)}, nil
+	return moduleFiles{mod, mergeSums(existing.sum, withoutUnreached(sums, from))}, nil
 }
 
 // parseModule reads an existing go.mod, or makes a new one.
@@ -154,8 +154,31 @@ func realPath(path string) string {
 	return filepath.Join(realPath(parent), filepath.Base(path))
 }
 
-// mergeSums returns the lines of both. Of the modules that only the library's tests
-// import, the graph of a project reaches all but those that the library itself requires.
+// unreached are the modules, of those that only the library's tests import, that
+// nothing in the graph of a project requires at the version that the library has.
+var unreached = []string{"golang.org/x/tools"}
+
+// withoutUnreached returns the library's sums without those that go mod tidy would take
+// out of a project.
+func withoutUnreached(sums []byte, library *modfile.File) []byte {
+	versions := map[string]string{}
+	for _, r := range library.Require {
+		if slices.Contains(unreached, r.Mod.Path) {
+			versions[r.Mod.Path] = r.Mod.Version
+		}
+	}
+	var out []byte
+	for line := range bytes.Lines(sums) {
+		path, rest, _ := strings.Cut(string(line), " ")
+		version, _, _ := strings.Cut(rest, " ")
+		if v, ok := versions[path]; !ok || strings.TrimSuffix(version, "/go.mod") != v {
+			out = append(out, line...)
+		}
+	}
+	return out
+}
+
+// mergeSums returns the lines of both.
 func mergeSums(existing, sums []byte) []byte {
 	known := map[string]bool{}
 	for line := range bytes.Lines(existing) {
