@@ -65,9 +65,10 @@ release-try: ## install a release of HEAD from a file proxy, with an empty modul
 	GOWORK=off go -C release test -count=1 -timeout 30m . -try
 
 .PHONY: generate
-generate: ## write all generated files anew
+generate: ## write all generated files anew, and the tables of flags in docs/reference
 	go -C cmd/annex run . generate ../../internal/shop/... ../../samples/wardle/apis/... ../../samples/sqltable/apis/... ../../samples/cicd/apis/... ../../e2e/apis/...
-	UPDATE=1 go -C cmd/annex test -count=1 -run SampleAnimal ./internal/cli
+	UPDATE=1 go -C cmd/annex test -count=1 -run 'SampleAnimal|Reference' ./internal/cli
+	UPDATE=1 go test -count=1 -run Reference ./internal/cli
 
 .PHONY: protobuf-proof
 protobuf-proof: ## all of k8s.io/api with generated protobuf methods, compared with gogo's; its decoders fuzzed for 60 s

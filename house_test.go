@@ -48,6 +48,7 @@ var rooms = map[string][]string{
 	"internal/cluster/clustertest": {}, // for tests
 	"internal/certs":               {},
 	"internal/servingcert":         {"internal/certs"},
+	"internal/clidoc":              {}, // for tests
 	"internal/testlog":             {}, // for tests
 	"internal/testwait":            {}, // for tests
 	"internal/loopback":            {},

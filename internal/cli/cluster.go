@@ -42,7 +42,7 @@ func clusterFlags(flags *pflag.FlagSet, options *config.Options) {
 	flags.DurationVar(&c.TokenCacheTTL, "authentication-token-webhook-cache-ttl", 10*time.Second, "how long it is remembered whose a token is; 0 asks each time")
 	flags.DurationVar(&c.AuthorizedCacheTTL, "authorization-webhook-cache-authorized-ttl", 10*time.Second, "how long it is remembered that a caller may do something; 0 asks each time")
 	flags.DurationVar(&c.UnauthorizedCacheTTL, "authorization-webhook-cache-unauthorized-ttl", 10*time.Second, "how long it is remembered that a caller may not; 0 asks each time")
-	flags.StringSliceVar(&c.AlwaysAllowPaths, "authorization-always-allow-paths", cluster.OpenPaths(), "paths that are open to everybody; * at the end stands for all that begin so")
+	flags.StringSliceVar(&c.AlwaysAllowPaths, "authorization-always-allow-paths", cluster.OpenPaths(), "paths that are open to all callers; * at the end stands for all that begin so")
 	flags.StringSliceVar(&c.EnableAdmissionPlugins, "enable-admission-plugins", nil, "admission plugins to run in addition to those that run anyway, which are all: "+strings.Join(cluster.Plugins(), ", "))
 	flags.StringSliceVar(&c.DisableAdmissionPlugins, "disable-admission-plugins", nil, "admission plugins to leave out; what they read of the cluster need not be permitted then")
 	self := &options.SelfCertify
@@ -112,6 +112,9 @@ var clusterOnlyFlags = []string{
 	"certificate-lifetime", "self-certify", "service-name", "service-namespace", "workload",
 }
 
+// flagGroup is the annotation of a flag that says which part of the help it is in.
+const flagGroup = "annex_group"
+
 // flagGroups are the parts of serve's help, by the beginnings of flags' names; what fits
 // nowhere comes first.
 var flagGroups = []struct {
@@ -134,25 +137,30 @@ func hasPrefix(name string, prefixes ...string) bool {
 	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// groupFlags has the help of a command list its flags in groups.
+// groupFlags has the help of a command, and the reference, list its flags in groups.
 func groupFlags(cmd *cobra.Command) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		for _, group := range flagGroups[1:] {
+			if group.has(f.Name) {
+				_ = cmd.Flags().SetAnnotation(f.Name, flagGroup, []string{group.title}) // it is there
+			}
+		}
+	})
 	cmd.SetUsageFunc(func(cmd *cobra.Command) error {
-		groups := make([]*pflag.FlagSet, len(flagGroups))
-		for i := range groups {
-			groups[i] = pflag.NewFlagSet("", pflag.ContinueOnError)
+		groups := map[string]*pflag.FlagSet{}
+		for _, group := range flagGroups {
+			groups[group.title] = pflag.NewFlagSet("", pflag.ContinueOnError)
 		}
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
-			at := 0
-			for i, group := range flagGroups {
-				if group.has != nil && group.has(f.Name) {
-					at = i
-				}
+			title := flagGroups[0].title
+			if in := f.Annotations[flagGroup]; len(in) > 0 {
+				title = in[0]
 			}
-			groups[at].AddFlag(f)
+			groups[title].AddFlag(f)
 		})
 		text := fmt.Sprintf("Usage:\n  %s\n\nExamples:\n%s\n", cmd.UseLine(), cmd.Example)
-		for i, group := range flagGroups {
-			text += fmt.Sprintf("\n%s:\n%s", group.title, groups[i].FlagUsages())
+		for _, group := range flagGroups {
+			text += fmt.Sprintf("\n%s:\n%s", group.title, groups[group.title].FlagUsages())
 		}
 		_, err := io.WriteString(cmd.OutOrStderr(), text)
 		return err

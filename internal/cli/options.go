@@ -94,8 +94,8 @@ func sortedKeys(m map[string]string) []string {
 
 // storageFlags declare them.
 func storageFlags(flags *pflag.FlagSet, s *storageOptions, options *config.Options) {
-	flags.StringVar(&options.DataDir, "data-dir", "data", "directory of certificates, kubeconfig and stored objects")
-	flags.StringVar(&s.storage, "storage", embedded.Name, "where objects are kept: embedded (in the data directory), files (YAML), memory or etcd")
+	flags.StringVar(&options.DataDir, "data-dir", "data", "directory of certificates, kubeconfig and stored objects; one server at a time")
+	flags.StringVar(&s.storage, "storage", embedded.Name, "where objects are kept: embedded (in the data directory), files (YAML that may be edited), memory (as long as the server lives) or etcd")
 	flags.StringVar(&s.filesDir, "files-dir", "", "directory of the storage files (default: objects in the data directory)")
 	flags.StringToStringVar(&s.storageOf, "storage-of", nil, "other storages for single resources, as in leases.example.com=memory")
 	flags.StringToStringVar(&s.media, "storage-media-type-of", nil, "media types to store single resources in, as in leases.example.com=application/json (default: protobuf in embedded and memory for kinds that have it, else JSON)")
@@ -132,9 +132,9 @@ type addressOptions struct {
 }
 
 func (a *addressOptions) declare(flags *pflag.FlagSet) {
-	flags.StringVar(&a.bind, "bind-address", "", "IP address to listen on; 0.0.0.0 is all (default 127.0.0.1; all in a cluster's pod)")
+	flags.StringVar(&a.bind, "bind-address", "", "IP address to listen on; 0.0.0.0 is all (default: 127.0.0.1, in a pod of a cluster 0.0.0.0)")
 	flags.IntVar(&a.secure, "secure-port", 8443, "HTTPS port; 0 picks a free one")
-	flags.IntVar(&a.insecure, "insecure-port", 0, "plain HTTP port; 0 listens on none")
+	flags.IntVar(&a.insecure, "insecure-port", 0, "plain HTTP port, with the same authentication and authorization; 0 listens on none")
 }
 
 // complete fills in the addresses.

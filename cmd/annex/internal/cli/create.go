@@ -52,11 +52,11 @@ The project's domain is put behind --group, unless there is a dot in it.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&o.Group, "group", "", "API group: its name before the domain, or the whole name")
+	cmd.Flags().StringVar(&o.Group, "group", "", "API group: its name before the domain; the whole name if there is a dot in it")
 	cmd.Flags().StringVar(&o.Version, "version", "", "API version, such as v1alpha1")
 	cmd.Flags().StringVar(&o.Kind, "kind", "", "the kind, a Go type such as Cat")
-	cmd.Flags().StringVar(&o.Resource, "resource", "", "lower-case plural name (default that of the kind, such as cats)")
-	cmd.Flags().BoolVar(&namespaced, "namespaced", true, "whether objects are in namespaces")
+	cmd.Flags().StringVar(&o.Resource, "resource", "", "lower-case plural name (default: that of the kind, such as cats)")
+	cmd.Flags().BoolVar(&namespaced, "namespaced", true, "whether objects are in namespaces; false: they are outside of them")
 	s.flags(cmd)
 	return cmd
 }
@@ -95,7 +95,7 @@ version that they were stored in.`,
 
 // kindFlags name a kind that is there.
 func kindFlags(cmd *cobra.Command, group, kind *string) {
-	cmd.Flags().StringVar(group, "group", "", "API group of the kind (default the only one that has it)")
+	cmd.Flags().StringVar(group, "group", "", "API group of the kind (default: the only one that has it)")
 	cmd.Flags().StringVar(kind, "kind", "", "the kind, such as Cat")
 }
 
@@ -159,7 +159,7 @@ of the server, where it is registered, and a test that calls it through the API.
 		},
 	}
 	kindFlags(cmd, &o.Group, &o.Kind)
-	cmd.Flags().StringVar(&o.Name, "name", "", "name of the subresource, such as feed")
+	cmd.Flags().StringVar(&o.Name, "name", "", "name of the subresource, such as feed: lower-case letters and digits")
 	s.flags(cmd)
 	return cmd
 }

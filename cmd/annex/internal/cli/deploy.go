@@ -25,7 +25,7 @@ type clusterFlags struct{ kubeconfig, context string }
 
 func (f *clusterFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster (default: $KUBECONFIG, or ~/.kube/config)")
-	cmd.Flags().StringVar(&f.context, "context", "", "context in it")
+	cmd.Flags().StringVar(&f.context, "context", "", "context in the kubeconfig (default: its current one)")
 }
 
 // config returns the cluster's. One that stands nowhere is a mistake in the command line.
@@ -57,8 +57,8 @@ func (f *deployFlags) add(cmd *cobra.Command) {
 	f.clusterFlags.add(cmd)
 	cmd.Flags().StringVar(&f.name, "name", "", "what the server is called in the cluster (default: its own name)")
 	cmd.Flags().StringVar(&f.namespace, "namespace", "", "namespace to run it in (default: its name)")
-	cmd.Flags().BoolVar(&f.force, "force-conflicts", false, "take over fields that somebody else has set")
-	cmd.Flags().DurationVar(&f.timeout, "timeout", 5*time.Minute, "how long to wait for the cluster to serve the APIs; 0 does not wait")
+	cmd.Flags().BoolVar(&f.force, "force-conflicts", false, "take over fields that another field manager has set")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", 5*time.Minute, "how long to wait for the cluster to serve the APIs, with exit code 1 if it does not; 0 does not wait")
 }
 
 func newDeploy() *cobra.Command {
@@ -210,9 +210,9 @@ What the server stores stays in its volumes, and the namespace with them, unless
 		},
 	}
 	flags.add(cmd)
-	cmd.Flags().StringVar(&name, "name", "", "what the server is called in the cluster")
+	cmd.Flags().StringVar(&name, "name", "", "what the server is called in the cluster; must be given")
 	cmd.Flags().StringVar(&namespace, "namespace", "", "namespace that it runs in (default: its name)")
-	cmd.Flags().BoolVar(&deleteData, "delete-data", false, "delete the volumes and the namespace, too")
+	cmd.Flags().BoolVar(&deleteData, "delete-data", false, "delete the volumes, too, and the namespace if manifests made it")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "name what would be deleted")
 	cmd.Flags().DurationVar(&timeout, "timeout", time.Minute, "how long to wait for the APIServices to be gone")
 	return cmd

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,9 +22,9 @@ type imageFlags struct {
 }
 
 func (f *imageFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.ref, "image", "", "where the image goes: REGISTRY/NAME:TAG")
-	cmd.Flags().StringVar(&f.platform, "platform", "linux/"+runtime.GOARCH, "platforms, separated by commas; several make an index")
-	cmd.Flags().StringVar(&f.base, "base", image.Scratch, "image to put the server on; "+image.Scratch+" is none")
+	cmd.Flags().StringVar(&f.ref, "image", "", "where the image goes, REGISTRY/NAME:TAG; must be given")
+	cmd.Flags().StringVar(&f.platform, "platform", "", "platforms, separated by commas; several make an index (default: linux/ and this machine's architecture)")
+	cmd.Flags().StringVar(&f.base, "base", image.Scratch, "image to put the server on, such as gcr.io/distroless/static:nonroot; "+image.Scratch+" is none")
 }
 
 // project finds the server's package, and checks the flags.
@@ -35,7 +36,7 @@ func (f *imageFlags) project(ctx context.Context, args []string, say func(string
 	if err != nil {
 		return image.Options{}, name.Tag{}, err
 	}
-	platforms, err := image.ParsePlatforms(f.platform)
+	platforms, err := image.ParsePlatforms(cmp.Or(f.platform, "linux/"+runtime.GOARCH))
 	if err != nil {
 		return image.Options{}, name.Tag{}, err
 	}
@@ -105,9 +106,9 @@ printed is the image with its digest.`,
 		},
 	}
 	flags.add(cmd)
-	cmd.Flags().BoolVar(&push, "push", false, "push it to its registry")
-	cmd.Flags().StringVar(&layoutDir, "layout", "", "folder of an OCI image layout to put it into")
-	cmd.Flags().StringVar(&tarball, "tarball", "", "file to write it into, for docker load")
+	cmd.Flags().BoolVar(&push, "push", false, "push it to its registry, with the credentials that docker login keeps")
+	cmd.Flags().StringVar(&layoutDir, "layout", "", "folder of an OCI image layout to put it into, in the place of one with the same reference")
+	cmd.Flags().StringVar(&tarball, "tarball", "", "file to write it into, for docker load, podman load, kind load image-archive")
 	cmd.Flags().BoolVar(&force, "force", false, "replace the file of --tarball")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "make it, print its digest, and put it nowhere")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "format: text or json")

@@ -44,9 +44,9 @@ relative if the checkout is beside the project, and so it is for colleagues.`,
 		},
 	}
 	cmd.Flags().StringVar(&o.Domain, "domain", "example.com", "what the names of API groups end with")
-	cmd.Flags().StringVar(&o.Repo, "repo", "", "path of the Go module (default that of go.mod, or example.com/FOLDER)")
-	cmd.Flags().StringVar(&o.Name, "name", "", "name of the server, a DNS label (default the last part of the module's path)")
-	cmd.Flags().StringVar(&o.Replace, "replace", "", "folder of a checkout of Annex that go.mod points to (default the one this tool was built from)")
+	cmd.Flags().StringVar(&o.Repo, "repo", "", "path of the Go module (default: that of go.mod, or example.com/FOLDER)")
+	cmd.Flags().StringVar(&o.Name, "name", "", "name of the server, a DNS label (default: the last part of the module's path)")
+	cmd.Flags().StringVar(&o.Replace, "replace", "", "folder of a checkout of Annex that go.mod points to (default: the one this tool was built from)")
 	s.flags(cmd)
 	return cmd
 }
@@ -60,7 +60,7 @@ type scaffolding struct {
 }
 
 func (s *scaffolding) flags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&s.common.DryRun, "dry-run", false, "write nothing; print what would be written")
+	cmd.Flags().BoolVar(&s.common.DryRun, "dry-run", false, "write nothing; print the files, and a diff of each")
 	cmd.Flags().BoolVar(&s.common.Force, "force", false, "replace files that are in the way")
 	cmd.Flags().StringVarP(&s.output, "output", "o", "text", "format of the result: text or json")
 }
