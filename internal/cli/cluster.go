@@ -16,7 +16,6 @@ import (
 	"github.com/annexapi/annex/internal/cluster"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/plan"
-	"github.com/annexapi/annex/internal/serve"
 	"github.com/annexapi/annex/store/etcd"
 )
 
@@ -96,7 +95,7 @@ func clusterOptions(flags *pflag.FlagSet, options *config.Options, storage *stor
 	if options.Cluster.AlwaysAllowPaths == nil {
 		options.Cluster.AlwaysAllowPaths = []string{}
 	}
-	if main, err := storage.driver(storage.storage, &define.Server{}); err == nil && !flags.Changed("data-dir") && serve.KeepsNothing(*options, main) {
+	if main, err := storage.driver(storage.storage, &define.Server{}); err == nil && !flags.Changed("data-dir") && plan.KeepsNothing(*options, main) {
 		options.DataDir = ""
 	}
 	return nil

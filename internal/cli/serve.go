@@ -219,7 +219,7 @@ func runServer(ctx context.Context, program Program, p *plan.Plan, out io.Writer
 	if err != nil {
 		return usage(err)
 	}
-	cluster := instance.ClusterOf()
+	cluster := instance.Cluster()
 	if cluster != "" {
 		fmt.Fprintf(out, "%s is aggregated by %s\n", program.Name, cluster)
 	}

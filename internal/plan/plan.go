@@ -40,6 +40,7 @@ type Plan struct {
 	// Controllers are those that the server runs itself.
 	Controllers []define.Controller
 
+	mode       mode
 	mediaTypes map[schema.GroupResource]string
 }
 
@@ -84,11 +85,11 @@ const (
 // Resolve fills in defaults and returns every mistake in the choice of storages and media
 // types, or else the first one. It opens nothing.
 func Resolve(definition *define.Server, options config.Options) (*Plan, error) {
-	p := &Plan{Definition: definition, Options: options}
+	p := &Plan{Definition: definition, Options: options, mode: modeOf(&options)}
 	if p.Options.Storage == nil {
 		p.Options.Storage = embedded.Dir("")
 	}
-	for _, step := range []func() error{p.place, p.encode, p.completeMode, p.completeSelfCertify, p.completeRest} {
+	for _, step := range []func() error{p.place, p.encode, p.completeMode, p.completeRest} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -134,7 +135,7 @@ func (p *Plan) Names() string {
 // validated, and only options about what is stored are looked at.
 func Everything(definition *define.Server, options config.Options) (*Plan, error) {
 	options.StorageOf = nil
-	p := &Plan{Definition: definition, Options: options}
+	p := &Plan{Definition: definition, Options: options, mode: standalone{}}
 	at := map[schema.GroupResource]choice{coreapi.Resource: {options.Storage, Source{}}}
 	for _, k := range definition.Kinds() {
 		if k.IsStored() {
@@ -166,7 +167,8 @@ func (p *Plan) place() error {
 		given = append(given, o.StorageOf[resource])
 	}
 	at := map[schema.GroupResource]choice{}
-	if !o.Aggregated {
+	notKept := p.mode.keepsNamespaces()
+	if notKept == nil {
 		at[coreapi.Resource] = choice{o.Storage, Source{}}
 	}
 	for _, k := range p.Definition.Kinds() {
@@ -189,8 +191,8 @@ func (p *Plan) place() error {
 			errs = append(errs, fmt.Errorf("%s: its objects are those of %s: name that", setting, owner))
 			continue
 		}
-		if resource == coreapi.Resource && o.Aggregated {
-			errs = append(errs, fmt.Errorf("%s: namespaces are the cluster's when the server is aggregated", setting))
+		if resource == coreapi.Resource && notKept != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", setting, notKept))
 			continue
 		}
 		if _, ok := at[resource]; !ok {

@@ -22,7 +22,6 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"github.com/annexapi/annex/internal/await"
 	"github.com/annexapi/annex/internal/controllers"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/informer"
@@ -39,7 +38,7 @@ func (s *Server) startUsers(ctx context.Context) (wait func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s.runUsers(ctx, selected)
+		s.mode.lead(ctx, func(ctx context.Context) { controllers.Run(ctx, selected, s.env, clock.RealClock{}) })
 	}()
 	return func() {
 		timer := time.NewTimer(s.plan.Options.ShutdownTimeout)
@@ -48,33 +47,6 @@ func (s *Server) startUsers(ctx context.Context) (wait func()) {
 		case <-done:
 		case <-timer.C:
 			klog.FromContext(ctx).Error(nil, "Controllers have not returned at the end of their context", "timeout", s.plan.Options.ShutdownTimeout)
-		}
-	}
-}
-
-// runUsers runs controllers until the context ends. Replicas of an aggregated server agree
-// by a Lease of their cluster which of them does.
-func (s *Server) runUsers(ctx context.Context, selected []define.Controller) {
-	if s.cluster == nil || s.plan.Options.Cluster.LeaseNamespace == "" {
-		controllers.Run(ctx, selected, s.env, clock.RealClock{})
-		return
-	}
-	election := LeaderElection{
-		Enabled: true, Namespace: s.plan.Options.Cluster.LeaseNamespace, Name: plan.ControllersLease(s.definition.Name),
-		LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
-	}
-	for {
-		err := elect(ctx, s.definition.Name, s.cluster.ClientConfig(), election, func(ctx context.Context) {
-			controllers.Run(ctx, selected, s.env, clock.RealClock{})
-			// Work that is done is not done again by the next one.
-			<-ctx.Done()
-		})
-		if ctx.Err() != nil {
-			return
-		}
-		klog.FromContext(ctx).Error(err, "Controllers do not run here for now")
-		if !await.Sleep(ctx, clock.RealClock{}, election.RetryPeriod) {
-			return
 		}
 	}
 }

@@ -8,52 +8,12 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	registryrest "k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/klog/v2"
 
-	"github.com/annexapi/annex/internal/coreapi"
 	"github.com/annexapi/annex/internal/registry"
 	"github.com/annexapi/annex/store/files"
 )
-
-// editors carry edits out. There are several for objects that are of several groups,
-// by the beginning of the keys.
-func (s *Server) editors() map[string][]*registry.Editor {
-	if s.cluster != nil {
-		all := s.editorsOf(nil)
-		for _, editors := range all {
-			for _, e := range editors {
-				e.CheckNamespace = s.cluster.HasNamespace
-			}
-		}
-		return all
-	}
-	namespaces := s.namespaces.Storage()["namespaces"].(registry.Editable)
-	ensure := func(ctx context.Context, name string) error {
-		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		_, err := namespaces.Create(ctx, namespace, registryrest.ValidateAllObjectFunc, &metav1.CreateOptions{})
-		if apierrors.IsAlreadyExists(err) {
-			return nil
-		}
-		return err
-	}
-	all := s.editorsOf(ensure)
-	all[registry.KeyPrefix(coreapi.Resource)] = []*registry.Editor{{
-		Resource:  coreapi.Resource,
-		Kind:      "Namespace",
-		Served:    []string{corev1.SchemeGroupVersion.Version},
-		Storage:   namespaces,
-		Stored:    s.machinery.StorageCodec(corev1.SchemeGroupVersion, ""),
-		Machinery: s.machinery,
-		// The API does not let it be deleted either.
-		Keep: func(name string) bool { return name == metav1.NamespaceDefault },
-	}}
-	return all
-}
 
 // editorsOf are the editors of the kinds. Ensure makes a namespace that is missing.
 func (s *Server) editorsOf(ensure func(ctx context.Context, namespace string) error) map[string][]*registry.Editor {
@@ -74,7 +34,7 @@ func (s *Server) runFiles(ctx context.Context) error {
 	if storage == nil {
 		return nil
 	}
-	editors := s.editors()
+	editors := s.mode.editors(s)
 	decide := func(ctx context.Context, p *files.Proposal) ([]byte, error) {
 		for prefix, all := range editors {
 			rest, ok := strings.CutPrefix(p.Key, prefix+"/")

@@ -17,7 +17,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/registry/generic"
 	registryrest "k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/server/healthz"
@@ -26,12 +25,9 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/annexapi/annex/internal/admit"
-	"github.com/annexapi/annex/internal/auth"
 	"github.com/annexapi/annex/internal/budget"
 	"github.com/annexapi/annex/internal/certs"
-	"github.com/annexapi/annex/internal/cluster"
 	"github.com/annexapi/annex/internal/convert"
-	"github.com/annexapi/annex/internal/coreapi"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/encryption"
 	"github.com/annexapi/annex/internal/informer"
@@ -40,7 +36,6 @@ import (
 	"github.com/annexapi/annex/internal/mvcc"
 	"github.com/annexapi/annex/internal/plan"
 	"github.com/annexapi/annex/internal/registry"
-	"github.com/annexapi/annex/internal/servingcert"
 	"github.com/annexapi/annex/internal/upstream"
 	"github.com/annexapi/annex/internal/virtual"
 	"github.com/annexapi/annex/store"
@@ -62,18 +57,13 @@ type Server struct {
 	forms      *storedForms
 	checked    bool // whether what is stored can be read
 	certs      *certs.Certs
-	tokens     *auth.TokenFile
 	machinery  *convert.Machinery
 	loopback   *loopback.Loopback
 	informers  *informer.Set
-	namespaces *coreapi.Namespaces
+	mode       mode
 	kinds      []*registry.Kind
 	env        any
-	cluster    *cluster.Cluster // nil if the server stands alone; then there are namespaces
-	// selfCertified is nil unless the cluster keeps the serving certificate.
-	selfCertified *servingcert.Keeper
-	own           authenticator.Request
-	upstream      *upstream.Server
+	upstream   *upstream.Server
 
 	secure   net.Listener
 	insecure net.Listener
@@ -91,7 +81,7 @@ type Server struct {
 // New builds the server of a plan. It fails before anything is answered, and leaves
 // nothing open if it does.
 func New(ctx context.Context, p *plan.Plan, newEnv EnvFunc) (*Server, error) {
-	s := &Server{definition: p.Definition, plan: p, memory: newBudget(p.Options.MemoryBudget), forms: newStoredForms(), settled: make(chan struct{}), stopping: make(chan struct{}), leaving: make(chan struct{})}
+	s := &Server{definition: p.Definition, plan: p, mode: newMode(p), memory: newBudget(p.Options.MemoryBudget), forms: newStoredForms(), settled: make(chan struct{}), stopping: make(chan struct{}), leaving: make(chan struct{})}
 	if err := s.build(ctx, newEnv); err != nil {
 		if closing := s.close(); closing != nil {
 			err = fmt.Errorf("%w (and closing: %w)", err, closing)
@@ -118,20 +108,17 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 	if err := s.listen(); err != nil {
 		return err
 	}
-	if err := s.openCluster(); err != nil {
+	s.loopback = loopback.New()
+	s.onClose(s.loopback.Close)
+	if err := s.mode.open(s); err != nil {
 		return err
 	}
-	if err := s.openSelfCertify(); err != nil {
-		return err
-	}
-	machinery, err := convert.New(s.definition, s.ownTypes()...)
+	machinery, err := convert.New(s.definition, s.mode.types()...)
 	if err != nil {
 		return err
 	}
 	s.machinery = machinery
 	s.logHidden(ctx)
-	s.loopback = loopback.New()
-	s.onClose(s.loopback.Close)
 	s.informers = informer.NewSet(s.loopback.Config(), machinery.Codecs)
 
 	stores := newStores(s.storages.Of, machinery, s.definition)
@@ -143,11 +130,8 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 	if err := s.checkReadable(ctx); err != nil {
 		return err
 	}
-	if s.cluster == nil {
-		if s.namespaces, err = coreapi.NewNamespaces(machinery.Scheme, stores); err != nil {
-			return err
-		}
-		s.destroyOnClose(s.namespaces.Storage())
+	if err := s.mode.store(s); err != nil {
+		return err
 	}
 	env := newEnv(s.loopback.Config(), s.informers)
 	s.env = env
@@ -170,11 +154,11 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 				Typer:               scheme,
 				Convertor:           scheme,
 				Validator:           scheme,
-				RESTOptions:         s.guard(storage),
+				RESTOptions:         s.mode.guard(storage),
 				UnconditionalUpdate: s.plan.Options.UnrestrictedUpdate,
 				Env:                 env,
 				Hooks:               hooks,
-				GarbageCollected:    s.cluster != nil,
+				GarbageCollected:    s.mode.collectsGarbage(),
 			}
 		}
 		kind, err := registry.NewKind(k, options(k))
@@ -201,7 +185,7 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 		RequestTimeout: s.plan.Options.RequestTimeout,
 		Stopping:       s.stopping,
 	}
-	if err := s.configureLife(&config, hooks); err != nil {
+	if err := s.mode.configure(&config, hooks); err != nil {
 		return err
 	}
 	if s.upstream, err = upstream.New(config); err != nil {
@@ -252,23 +236,17 @@ func (s *Server) openFiles(ctx context.Context) error {
 		}
 		s.onClose(lock.Close)
 	}
-	s.certs, err = certs.Open(ctx, certs.Options{
-		Dir:          s.plan.CertDir(),
-		Hosts:        []string{bindIP(&s.plan.Options).String()},
-		CertFile:     s.plan.Options.TLSCertFile,
-		KeyFile:      s.plan.Options.TLSPrivateKeyFile,
-		ClientCAFile: s.ownClientCAFile(),
-		ServingOnly:  s.plan.Options.Aggregated,
-	})
-	if err != nil {
+	options := certs.Options{
+		Dir:      s.plan.CertDir(),
+		Hosts:    []string{bindIP(&s.plan.Options).String()},
+		CertFile: s.plan.Options.TLSCertFile,
+		KeyFile:  s.plan.Options.TLSPrivateKeyFile,
+	}
+	s.mode.certificates(&options)
+	if s.certs, err = certs.Open(ctx, options); err != nil {
 		return err
 	}
 	s.onClose(func() error { s.certs.Close(); return nil })
-	if s.plan.Options.TokenAuthFile != "" {
-		if s.tokens, err = auth.OpenTokenFile(s.plan.Options.TokenAuthFile); err != nil {
-			return err
-		}
-	}
 	return nil
 }
 
@@ -309,7 +287,7 @@ func (s *Server) readyChecks() []healthz.HealthChecker {
 		}
 		checks = append(checks, healthz.NamedCheck(name, func(*http.Request) error { return storage.health() }))
 	}
-	return append(slices.Concat(checks, s.lifeChecks(), s.certificateChecks()),
+	return append(slices.Concat(checks, s.mode.checks()),
 		healthz.NamedCheck("stopping", func(*http.Request) error {
 			select {
 			case <-s.leaving:
@@ -324,9 +302,7 @@ func (s *Server) readyChecks() []healthz.HealthChecker {
 // metrics are the server's own; etcd has its own.
 func (s *Server) metrics() []prometheus.Collector {
 	all := append(budgetMetrics(s.memory), encryptionMetrics{s.encryption, s.storages}, formsMetrics{s.forms})
-	if s.cluster != nil {
-		all = append(all, clusterMetrics{s.cluster})
-	}
+	all = append(all, s.mode.metrics()...)
 	for _, storage := range s.storages {
 		if core, ok := storage.Backend.(*mvcc.Core); ok {
 			all = append(all, newMetrics(storage.Name(), core))
@@ -345,10 +321,14 @@ func (s *Server) metrics() []prometheus.Collector {
 // authorization. It answers usefully while Run runs.
 func (s *Server) Handler() http.Handler { return s.upstream.Handler }
 
+// Cluster says in one line which cluster the server is part of, and what of it is left
+// out; empty for a server that stands alone.
+func (s *Server) Cluster() string { return s.mode.cluster() }
+
 // ClientConfig is the administrator's configuration over HTTPS, or over the
-// loopback if the server does not listen.
+// loopback if the server does not listen or has no administrator of its own.
 func (s *Server) ClientConfig() (*rest.Config, error) {
-	if s.secure == nil || s.cluster != nil {
+	if s.secure == nil || !s.mode.administers() {
 		return s.loopback.Config(), nil
 	}
 	return s.certs.ClientConfig(s.URL())
@@ -357,7 +337,7 @@ func (s *Server) ClientConfig() (*rest.Config, error) {
 // Kubeconfig is the path of the administrator's kubeconfig, empty if the server
 // writes none.
 func (s *Server) Kubeconfig() string {
-	if s.plan.Options.DataDir == "" || s.secure == nil || s.cluster != nil {
+	if s.plan.Options.DataDir == "" || s.secure == nil || !s.mode.administers() {
 		return ""
 	}
 	path, err := filepath.Abs(s.plan.Path("kubeconfig"))
@@ -422,7 +402,7 @@ func (s *Server) leave(ctx context.Context) {
 	delay := time.NewTimer(s.plan.Options.ShutdownDelay)
 	defer delay.Stop()
 	close(s.leaving)
-	s.leaveCluster(ctx)
+	s.mode.leave(ctx)
 	if s.plan.Options.ShutdownDelay > 0 {
 		<-delay.C
 	}
@@ -451,12 +431,7 @@ func (s *Server) startBackground(ctx context.Context, running *sync.WaitGroup) {
 	running.Go(func() { s.certs.Run(ctx) })
 	running.Go(func() { s.encryption.Run(ctx) })
 	running.Go(func() { s.countForms(ctx) })
-	if s.tokens != nil {
-		running.Go(func() { s.tokens.Run(ctx) })
-	}
-	if s.cluster != nil {
-		running.Go(func() { s.cluster.Run(ctx) })
-	}
+	running.Go(func() { s.mode.background(ctx) })
 }
 
 // startControllers starts the clients that the server is of itself. One that
@@ -475,15 +450,9 @@ func (s *Server) startControllers(ctx context.Context, running *sync.WaitGroup, 
 		}
 	}
 	must(s.informers.Run)
-	must(s.runSelfCertify)
-	if s.namespaces == nil {
-		return
+	for _, run := range s.mode.controllers() {
+		must(run)
 	}
-	must(func(ctx context.Context) error {
-		return s.namespaces.RunDeletion(ctx, s.loopback.Config(), func() []schema.GroupVersionResource {
-			return upstream.NamespacedResources(s.kinds)
-		})
-	})
 }
 
 // becomeReady returns nil when the server has what its users take for granted. That
@@ -504,9 +473,7 @@ func (s *Server) becomeReady(ctx, background context.Context) error {
 	}
 	if err == nil {
 		limit.Go(func() { s.limitStart(ctx, cancel) })
-		if s.namespaces != nil {
-			err = coreapi.EnsureDefault(ctx, s.loopback.Config())
-		}
+		err = s.mode.initialize(ctx)
 	}
 	if err == nil {
 		s.awaitCaches(ctx)
@@ -550,7 +517,7 @@ func (s *Server) awaitCaches(ctx context.Context) {
 }
 
 // limitStart fails a start that takes longer than readyTimeout although all storages
-// work.
+// work, and nothing outside of the server is missing.
 func (s *Server) limitStart(ctx context.Context, fail context.CancelCauseFunc) {
 	timer := time.NewTimer(readyTimeout)
 	defer timer.Stop()
@@ -560,7 +527,7 @@ func (s *Server) limitStart(ctx context.Context, fail context.CancelCauseFunc) {
 			return
 		case <-timer.C:
 		}
-		if s.storages.health() == nil && (s.cluster == nil || s.cluster.Problem() == nil) && (s.selfCertified == nil || s.selfCertified.Check() == nil) {
+		if s.storages.health() == nil && s.mode.blocked() == nil {
 			fail(fmt.Errorf("not ready after %s; ask /readyz?verbose for the reason", readyTimeout))
 			return
 		}
@@ -581,7 +548,7 @@ func (s *Server) serve() (stop func(context.Context), err error) {
 	}
 	grace := s.plan.Options.ShutdownTimeout
 	if s.secure != nil {
-		l, err := upstream.ServeTLS(s.secure, s.upstream.Handler, s.serving(), s.clientCA(), grace)
+		l, err := upstream.ServeTLS(s.secure, s.upstream.Handler, s.mode.serving(), s.mode.clientCA(), grace)
 		if err != nil {
 			return stop, err
 		}

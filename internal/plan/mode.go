@@ -13,7 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/cluster"
+	"github.com/annexapi/annex/store/driver"
 )
 
 const (
@@ -23,37 +25,63 @@ const (
 	minCertificateLifetime = 30 * time.Second
 )
 
-// completeMode returns the first mistake in what one of the modes does not have.
-func (p *Plan) completeMode() error {
+// mode is how a server gets its namespaces, and what its options may say for that.
+type mode interface {
+	// keepsNamespaces is nil, or why namespaces are not stored.
+	keepsNamespaces() error
+	// complete fills in defaults, and returns the first mistake.
+	complete(*Plan) error
+	// requirements are what the server asks of its cluster, and what is left out.
+	requirements(*Plan) (required []cluster.Requirement, leftOut []string)
+}
+
+func modeOf(o *config.Options) mode {
+	if o.Aggregated {
+		return aggregated{}
+	}
+	return standalone{}
+}
+
+// standalone has no cluster in front.
+type standalone struct{}
+
+func (standalone) keepsNamespaces() error { return nil }
+
+func (standalone) complete(p *Plan) error {
+	c := &p.Options.Cluster
+	for _, given := range []struct {
+		field string
+		is    bool
+	}{
+		{"Options.Cluster.Kubeconfig", c.Kubeconfig != ""},
+		{"Options.Cluster.AuthenticationKubeconfig", c.AuthenticationKubeconfig != ""},
+		{"Options.Cluster.AuthorizationKubeconfig", c.AuthorizationKubeconfig != ""},
+		{"Options.Cluster.SkipLookup", c.SkipLookup},
+		{"Options.Cluster.TolerateLookupFailure", c.TolerateLookupFailure},
+		{"Options.Cluster.RequestHeaderClientCAFile", c.RequestHeaderClientCAFile != ""},
+		{"Options.Cluster.EnableAdmissionPlugins", len(c.EnableAdmissionPlugins) > 0},
+		{"Options.Cluster.DisableAdmissionPlugins", len(c.DisableAdmissionPlugins) > 0},
+		{"Options.Cluster.LeaseNamespace", c.LeaseNamespace != ""},
+		{"Options.SelfCertify.Enabled", p.Options.SelfCertify.Enabled},
+	} {
+		if given.is {
+			return fmt.Errorf("%s is for a server in a cluster: add Options.Aggregated", given.field)
+		}
+	}
+	return checkNoSelfCertify(p.Options.SelfCertify)
+}
+
+func (standalone) requirements(*Plan) ([]cluster.Requirement, []string) { return nil, nil }
+
+// aggregated has a cluster in front, whose namespaces its objects are in.
+type aggregated struct{}
+
+func (aggregated) keepsNamespaces() error {
+	return errors.New("namespaces are the cluster's when the server is aggregated")
+}
+
+func (aggregated) complete(p *Plan) error {
 	o := &p.Options
-	if o.TLSCertFile == "" && o.TLSPrivateKeyFile == "" && o.CertDir != "" {
-		// The names that upstream's servers give them.
-		cert, key := filepath.Join(o.CertDir, "apiserver.crt"), filepath.Join(o.CertDir, "apiserver.key")
-		if isFile(cert) && isFile(key) {
-			o.TLSCertFile, o.TLSPrivateKeyFile = cert, key
-		}
-	}
-	if !o.Aggregated {
-		for _, given := range []struct {
-			field string
-			is    bool
-		}{
-			{"Options.Cluster.Kubeconfig", o.Cluster.Kubeconfig != ""},
-			{"Options.Cluster.AuthenticationKubeconfig", o.Cluster.AuthenticationKubeconfig != ""},
-			{"Options.Cluster.AuthorizationKubeconfig", o.Cluster.AuthorizationKubeconfig != ""},
-			{"Options.Cluster.SkipLookup", o.Cluster.SkipLookup},
-			{"Options.Cluster.TolerateLookupFailure", o.Cluster.TolerateLookupFailure},
-			{"Options.Cluster.RequestHeaderClientCAFile", o.Cluster.RequestHeaderClientCAFile != ""},
-			{"Options.Cluster.EnableAdmissionPlugins", len(o.Cluster.EnableAdmissionPlugins) > 0},
-			{"Options.Cluster.DisableAdmissionPlugins", len(o.Cluster.DisableAdmissionPlugins) > 0},
-			{"Options.Cluster.LeaseNamespace", o.Cluster.LeaseNamespace != ""},
-		} {
-			if given.is {
-				return fmt.Errorf("%s is for a server in a cluster: add Options.Aggregated", given.field)
-			}
-		}
-		return nil
-	}
 	if o.TokenAuthFile != "" {
 		return errors.New("Options.TokenAuthFile is for a server that stands alone: an aggregated one asks its cluster about tokens")
 	}
@@ -63,7 +91,40 @@ func (p *Plan) completeMode() error {
 	if namespace := o.Cluster.LeaseNamespace; namespace != "" && len(validation.IsDNS1123Label(namespace)) > 0 {
 		return fmt.Errorf("Options.Cluster.LeaseNamespace %q: %s", namespace, validation.IsDNS1123Label(namespace)[0])
 	}
-	return cluster.Check(o.Cluster)
+	if err := cluster.Check(o.Cluster); err != nil {
+		return err
+	}
+	return p.completeSelfCertify()
+}
+
+func (aggregated) requirements(p *Plan) (required []cluster.Requirement, leftOut []string) {
+	o := &p.Options
+	_, leftOut = cluster.Enabled(o.Cluster)
+	if o.Cluster.DisablePriorityAndFairness {
+		leftOut = append(leftOut, "priority and fairness")
+	}
+	required = append(cluster.Requirements(o.Cluster, o.ClientCAFile), p.servingRequirements()...)
+	if len(p.Controllers) > 0 && o.Cluster.LeaseNamespace != "" {
+		required = append(required, cluster.Requirement{
+			GroupVersionResource: coordinationv1.SchemeGroupVersion.WithResource("leases"), Namespace: o.Cluster.LeaseNamespace, Name: ControllersLease(p.Definition.Name),
+			Verbs: []string{"get", "update"}, For: "controllers",
+		})
+	}
+	return required, leftOut
+}
+
+// completeMode finds the certificate that the directory of certificates holds, and does what
+// depends on the mode.
+func (p *Plan) completeMode() error {
+	o := &p.Options
+	if o.TLSCertFile == "" && o.TLSPrivateKeyFile == "" && o.CertDir != "" {
+		// The names that upstream's servers give them.
+		cert, key := filepath.Join(o.CertDir, "apiserver.crt"), filepath.Join(o.CertDir, "apiserver.key")
+		if isFile(cert) && isFile(key) {
+			o.TLSCertFile, o.TLSPrivateKeyFile = cert, key
+		}
+	}
+	return p.mode.complete(p)
 }
 
 func isFile(path string) bool {
@@ -71,18 +132,21 @@ func isFile(path string) bool {
 	return err == nil && !info.IsDir()
 }
 
+// checkNoSelfCertify refuses settings of a certificate that is not to be made.
+func checkNoSelfCertify(s config.SelfCertifyOptions) error {
+	if s.ServiceName != "" || s.ServiceNamespace != "" || s.Lifetime != 0 || s.Workload != "" {
+		return errors.New("Options.SelfCertify.ServiceName, Options.SelfCertify.ServiceNamespace, Options.SelfCertify.Lifetime and Options.SelfCertify.Workload are for Options.SelfCertify.Enabled")
+	}
+	return nil
+}
+
 // completeSelfCertify fills in defaults and returns the first mistake.
 func (p *Plan) completeSelfCertify() error {
 	o, s := &p.Options, &p.Options.SelfCertify
 	if !s.Enabled {
-		if s.ServiceName != "" || s.ServiceNamespace != "" || s.Lifetime != 0 || s.Workload != "" {
-			return errors.New("Options.SelfCertify.ServiceName, Options.SelfCertify.ServiceNamespace, Options.SelfCertify.Lifetime and Options.SelfCertify.Workload are for Options.SelfCertify.Enabled")
-		}
-		return nil
+		return checkNoSelfCertify(*s)
 	}
 	switch {
-	case !o.Aggregated:
-		return errors.New("Options.SelfCertify.Enabled is for a server in a cluster: add Options.Aggregated")
 	case o.TLSCertFile != "" || o.TLSPrivateKeyFile != "":
 		return errors.New("Options.SelfCertify.Enabled makes the certificate that Options.TLSCertFile names: give one of them")
 	case s.Lifetime < 0 || s.Lifetime > 0 && s.Lifetime < minCertificateLifetime:
@@ -124,22 +188,14 @@ func ControllersLease(server string) string { return server + "-controllers" }
 // Requirements are what an aggregated server asks of its cluster, line by line, and what is
 // left out; nothing if the server stands alone.
 func (p *Plan) Requirements() (required []cluster.Requirement, leftOut []string) {
-	o := &p.Options
-	if !o.Aggregated {
-		return nil, nil
-	}
-	_, leftOut = cluster.Enabled(o.Cluster)
-	if o.Cluster.DisablePriorityAndFairness {
-		leftOut = append(leftOut, "priority and fairness")
-	}
-	required = append(cluster.Requirements(o.Cluster, o.ClientCAFile), p.servingRequirements()...)
-	if len(p.Controllers) > 0 && o.Cluster.LeaseNamespace != "" {
-		required = append(required, cluster.Requirement{
-			GroupVersionResource: coordinationv1.SchemeGroupVersion.WithResource("leases"), Namespace: o.Cluster.LeaseNamespace, Name: ControllersLease(p.Definition.Name),
-			Verbs: []string{"get", "update"}, For: "controllers",
-		})
-	}
-	return required, leftOut
+	return p.mode.requirements(p)
+}
+
+// KeepsNothing says whether a server with these options, whose objects are in a storage,
+// needs no data directory: it has no authority of its own, its objects are elsewhere, and so
+// is its certificate.
+func KeepsNothing(o config.Options, storage driver.Driver) bool {
+	return modeOf(&o).keepsNamespaces() != nil && (storage.Traits().Remote || storage.Traits().Ephemeral) && (o.CertDir != "" || o.TLSCertFile != "" || o.SelfCertify.Enabled)
 }
 
 // servingRequirements are what the serving certificate needs of the cluster.

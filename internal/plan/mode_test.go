@@ -30,8 +30,8 @@ func TestMistakesOfSelfCertification(t *testing.T) {
 		`Options.SelfCertify.Workload "deployments/": want deployments/NAME or statefulsets/NAME`:                                                      self(func(o *config.Options) { o.SelfCertify.Workload = "deployments/" }),
 		"Options.SelfCertify.ServiceName, Options.SelfCertify.ServiceNamespace, Options.SelfCertify.Lifetime and Options.SelfCertify.Workload are for": self(func(o *config.Options) { o.SelfCertify.Enabled = false }),
 	} {
-		p := &Plan{Definition: &define.Server{Name: "shop"}, Options: *o}
-		err := p.completeSelfCertify()
+		p := &Plan{Definition: &define.Server{Name: "shop"}, Options: *o, mode: modeOf(o)}
+		err := p.completeMode()
 		if want == "" {
 			if err != nil || p.Options.SelfCertify.ServiceName != "shop" || p.Options.SelfCertify.Lifetime != 720*time.Hour {
 				t.Errorf("%+v, %v", o.SelfCertify, err)

@@ -12,7 +12,7 @@ import (
 func TestAServerThatIsToldToStopAnswersForTheDelay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &Server{plan: &plan.Plan{Options: config.Options{ShutdownDelay: 5 * time.Second}}, leaving: make(chan struct{}), stopping: make(chan struct{})}
+		s := &Server{plan: &plan.Plan{Options: config.Options{ShutdownDelay: 5 * time.Second}}, mode: &standalone{}, leaving: make(chan struct{}), stopping: make(chan struct{})}
 		began := time.Now()
 		go func() {
 			<-s.leaving

@@ -1,0 +1,169 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/registry/generic"
+	registryrest "k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/apiserver/pkg/server/healthz"
+
+	"github.com/annexapi/annex/internal/admit"
+	"github.com/annexapi/annex/internal/auth"
+	"github.com/annexapi/annex/internal/certs"
+	"github.com/annexapi/annex/internal/convert"
+	"github.com/annexapi/annex/internal/coreapi"
+	"github.com/annexapi/annex/internal/loopback"
+	"github.com/annexapi/annex/internal/plan"
+	"github.com/annexapi/annex/internal/registry"
+	"github.com/annexapi/annex/internal/upstream"
+)
+
+// standalone knows callers by an authority of its own and a token file, decides itself
+// what they may do, and keeps namespaces.
+type standalone struct {
+	plan       *plan.Plan
+	certs      *certs.Certs
+	loopback   *loopback.Loopback
+	tokens     *auth.TokenFile // nil without Options.TokenAuthFile
+	namespaces *coreapi.Namespaces
+	// served are the resources whose objects go with their namespaces.
+	served func() []schema.GroupVersionResource
+	// initialized is closed when the namespace default is there.
+	initialized <-chan struct{}
+}
+
+var _ mode = (*standalone)(nil)
+
+func (m *standalone) certificates(options *certs.Options) {
+	options.ClientCAFile = m.plan.Options.ClientCAFile
+}
+
+func (m *standalone) open(s *Server) error {
+	m.certs, m.loopback, m.initialized = s.certs, s.loopback, s.settled
+	m.served = func() []schema.GroupVersionResource { return upstream.NamespacedResources(s.kinds) }
+	if m.plan.Options.TokenAuthFile == "" {
+		return nil
+	}
+	var err error
+	m.tokens, err = auth.OpenTokenFile(m.plan.Options.TokenAuthFile)
+	return err
+}
+
+func (m *standalone) types() []func(*runtime.Scheme, bool) error {
+	return []func(*runtime.Scheme, bool) error{coreapi.AddToScheme}
+}
+
+func (m *standalone) store(s *Server) error {
+	var err error
+	if m.namespaces, err = coreapi.NewNamespaces(s.machinery.Scheme, s.stores); err != nil {
+		return err
+	}
+	s.destroyOnClose(m.namespaces.Storage())
+	return nil
+}
+
+func (m *standalone) guard(storage generic.RESTOptionsGetter) generic.RESTOptionsGetter {
+	return m.namespaces.Guard(storage)
+}
+
+func (m *standalone) collectsGarbage() bool { return false }
+
+func (m *standalone) configure(config *upstream.Config, hooks *admit.Hooks) error {
+	credentials := auth.Credentials{
+		ClientCA: m.certs.ClientCA(),
+		Tokens:   []authenticator.Token{auth.LoopbackTokens(m.loopback.Token())},
+	}
+	if m.tokens != nil {
+		credentials.Tokens = append(credentials.Tokens, m.tokens)
+	}
+	var err error
+	if config.Authorizer, err = auth.NewAuthorizer(); err != nil {
+		return fmt.Errorf("authorization: %w", err)
+	}
+	config.Core = m.namespaces.Storage()
+	config.OpenAPI = convert.Definitions(m.plan.Definition, coreapi.OpenAPI)
+	config.Authenticator = auth.NewAuthenticator(credentials)
+	config.Admission = admission.NewChainHandler(m.namespaces.Admission(), hooks)
+	return nil
+}
+
+// editors make the namespaces that are missing, and carry out edits of namespaces as well.
+func (m *standalone) editors(s *Server) map[string][]*registry.Editor {
+	namespaces := m.namespaces.Storage()[coreapi.Resource.Resource].(registry.Editable)
+	all := s.editorsOf(func(ctx context.Context, name string) error {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		_, err := namespaces.Create(ctx, namespace, registryrest.ValidateAllObjectFunc, &metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		return err
+	})
+	all[registry.KeyPrefix(coreapi.Resource)] = []*registry.Editor{{
+		Resource:  coreapi.Resource,
+		Kind:      "Namespace",
+		Served:    []string{corev1.SchemeGroupVersion.Version},
+		Storage:   namespaces,
+		Stored:    s.machinery.StorageCodec(corev1.SchemeGroupVersion, ""),
+		Machinery: s.machinery,
+		// The API does not let it be deleted either.
+		Keep: func(name string) bool { return name == metav1.NamespaceDefault },
+	}}
+	return all
+}
+
+func (m *standalone) serving() dynamiccertificates.CertKeyContentProvider { return m.certs.Serving() }
+
+func (m *standalone) clientCA() dynamiccertificates.CAContentProvider { return m.certs.ClientCA() }
+
+func (m *standalone) administers() bool { return true }
+
+func (m *standalone) checks() []healthz.HealthChecker {
+	return []healthz.HealthChecker{healthz.NamedCheck("default-namespace", func(*http.Request) error {
+		select {
+		case <-m.initialized:
+			return nil
+		default:
+			return errors.New("the namespace default does not exist yet")
+		}
+	})}
+}
+
+func (m *standalone) metrics() []prometheus.Collector { return nil }
+
+func (m *standalone) background(ctx context.Context) {
+	if m.tokens != nil {
+		m.tokens.Run(ctx)
+	}
+}
+
+func (m *standalone) controllers() []func(context.Context) error {
+	return []func(context.Context) error{func(ctx context.Context) error {
+		return m.namespaces.RunDeletion(ctx, m.loopback.Config(), m.served)
+	}}
+}
+
+func (m *standalone) initialize(ctx context.Context) error {
+	return coreapi.EnsureDefault(ctx, m.loopback.Config())
+}
+
+func (m *standalone) blocked() error { return nil }
+
+// lead runs at once: there are no other replicas, but for those over one etcd, which run
+// their controllers each.
+func (m *standalone) lead(ctx context.Context, run func(context.Context)) { run(ctx) }
+
+func (m *standalone) leave(context.Context) {}
+
+func (m *standalone) cluster() string { return "" }
