@@ -3,6 +3,9 @@ package annex_test
 import (
 	"encoding/json"
 	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"io/fs"
 	"os"
@@ -10,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -157,6 +161,75 @@ func TestImportsPointOneWay(t *testing.T) {
 			if slices.Contains(engine, name) && strings.Contains(strings.SplitN(dep, "/", 2)[0], "k8s.io") && dep != yamlPackage {
 				t.Errorf("%q links %s: the engine imports no Kubernetes", name, dep)
 			}
+		}
+	}
+}
+
+// literals calls see with every string literal of the module's code, but for that of tests
+// and of the rooms, and says where it is.
+func literals(t *testing.T, but []string, see func(file, at, text string)) {
+	t.Helper()
+	files := token.NewFileSet()
+	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			_, err := os.Stat(filepath.Join(path, "go.mod"))
+			if path != "." && err == nil || slices.Contains(but, filepath.ToSlash(path)) || entry.Name() == "testdata" || strings.HasPrefix(entry.Name(), ".") && path != "." {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		parsed, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(parsed, func(node ast.Node) bool {
+			if literal, ok := node.(*ast.BasicLit); ok && literal.Kind == token.STRING {
+				text, err := strconv.Unquote(literal.Value)
+				if err != nil {
+					t.Error(err)
+				}
+				see(filepath.ToSlash(path), files.Position(literal.Pos()).String(), text)
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+var flag = regexp.MustCompile(`(^|[^-\w])--[a-z]`)
+
+// commandLines are the files below the command line that may hold flags, with the reason.
+var commandLines = map[string]string{
+	"internal/manifests/workload.go":    "the arguments of the programs in the pods",
+	"internal/manifests/controllers.go": "the arguments of the programs in the pods",
+}
+
+// A program that embeds a server has no flags: messages name fields, and internal/cli puts
+// flags in their place.
+func TestOnlyTheCommandLineNamesFlags(t *testing.T) {
+	t.Parallel()
+	found := map[string]bool{}
+	literals(t, []string{"internal/cli"}, func(file, at, text string) {
+		if !flag.MatchString(text) {
+			return
+		}
+		found[file] = true
+		if commandLines[file] == "" {
+			t.Errorf("%s: %q names a flag: name the field, and give it a flag in flagOf of internal/cli", at, text)
+		}
+	})
+	for file := range commandLines {
+		if !found[file] {
+			t.Errorf("%s names no flag any more: take it out of commandLines", file)
 		}
 	}
 }

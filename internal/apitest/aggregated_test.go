@@ -598,31 +598,31 @@ func TestWhatAggregatedServersRefuse(t *testing.T) {
 		change func(*annex.Options)
 		want   string
 	}{
-		"a kubeconfig that is missing": {func(o *annex.Options) { o.Cluster.Kubeconfig = "/missing/kubeconfig" }, "--kubeconfig /missing/kubeconfig: stat /missing/kubeconfig: no such file or directory"},
+		"a kubeconfig that is missing": {func(o *annex.Options) { o.Cluster.Kubeconfig = "/missing/kubeconfig" }, "Options.Cluster.Kubeconfig /missing/kubeconfig: stat /missing/kubeconfig: no such file or directory"},
 		"a kubeconfig that is none": {
-			func(o *annex.Options) { o.Cluster.AuthorizationKubeconfig = clustertest.File(t, "k", []byte("{]")) }, "--authorization-kubeconfig",
+			func(o *annex.Options) { o.Cluster.AuthorizationKubeconfig = clustertest.File(t, "k", []byte("{]")) }, "Options.Cluster.AuthorizationKubeconfig ",
 		},
-		"no way to a cluster": {func(o *annex.Options) { o.Cluster.Kubeconfig = "" }, "this is no pod and there is no --kubeconfig"},
-		"an unknown plugin":   {func(o *annex.Options) { o.Cluster.DisableAdmissionPlugins = []string{"LimitRanger"} }, `--disable-admission-plugins: there is no plugin "LimitRanger"; there are NamespaceLifecycle,`},
+		"no way to a cluster": {func(o *annex.Options) { o.Cluster.Kubeconfig = "" }, "this is no pod and there is no Options.Cluster.Kubeconfig"},
+		"an unknown plugin":   {func(o *annex.Options) { o.Cluster.DisableAdmissionPlugins = []string{"LimitRanger"} }, `Options.Cluster.DisableAdmissionPlugins: there is no plugin "LimitRanger"; there are NamespaceLifecycle,`},
 		"a plugin both on and off": {func(o *annex.Options) {
 			o.Cluster.DisableAdmissionPlugins, o.Cluster.EnableAdmissionPlugins = []string{"NamespaceLifecycle"}, []string{"NamespaceLifecycle"}
-		}, "both in --enable-admission-plugins and in --disable-admission-plugins"},
-		"headers without authority": {func(o *annex.Options) { o.Cluster.RequestHeaderAllowedNames = []string{"a"} }, "--requestheader-allowed-names is given without --requestheader-client-ca-file"},
+		}, "both in Options.Cluster.EnableAdmissionPlugins and in Options.Cluster.DisableAdmissionPlugins"},
+		"headers without authority": {func(o *annex.Options) { o.Cluster.RequestHeaderAllowedNames = []string{"a"} }, "Options.Cluster.RequestHeaderAllowedNames is given without Options.Cluster.RequestHeaderClientCAFile"},
 		"an authority that is missing": {
-			func(o *annex.Options) { o.Cluster.RequestHeaderClientCAFile = "/missing/ca.crt" }, "--requestheader-client-ca-file: open /missing/ca.crt: no such file or directory",
+			func(o *annex.Options) { o.Cluster.RequestHeaderClientCAFile = "/missing/ca.crt" }, "Options.Cluster.RequestHeaderClientCAFile: open /missing/ca.crt: no such file or directory",
 		},
 		"UIDs in other headers only": {
 			func(o *annex.Options) {
 				o.Cluster.RequestHeaderClientCAFile, o.Cluster.RequestHeaderUIDHeaders = clustertest.File(t, "ca", cluster.RequestHeaderCA.PEM), []string{"X-UID"}
 			}, "lacks X-Remote-Uid",
 		},
-		"client authorities that are none": {func(o *annex.Options) { o.ClientCAFile = clustertest.File(t, "ca", []byte("nothing")) }, "--client-ca-file: "},
+		"client authorities that are none": {func(o *annex.Options) { o.ClientCAFile = clustertest.File(t, "ca", []byte("nothing")) }, "Options.ClientCAFile: "},
 		"a token file":                     {func(o *annex.Options) { o.TokenAuthFile = "tokens.csv" }, "Options.TokenAuthFile is for a server that stands alone"},
 		"a place for namespaces": {func(o *annex.Options) {
 			o.StorageOf = map[schema.GroupResource]annex.Storage{{Resource: "namespaces"}: memory.Storage()}
 		}, "namespaces are the cluster's"},
 		"a namespace that is none":  {func(o *annex.Options) { o.Cluster.LeaseNamespace = "No!" }, `Options.Cluster.LeaseNamespace "No!": a lowercase RFC 1123 label`},
-		"a path that is no pattern": {func(o *annex.Options) { o.Cluster.AlwaysAllowPaths = []string{"/a*b"} }, "--authorization-always-allow-paths"},
+		"a path that is no pattern": {func(o *annex.Options) { o.Cluster.AlwaysAllowPaths = []string{"/a*b"} }, "Options.Cluster.AlwaysAllowPaths: "},
 		"no cluster at all":         {func(o *annex.Options) { o.Aggregated = false }, "Options.Cluster.Kubeconfig is for a server in a cluster: add Options.Aggregated"},
 	} {
 		options := annex.Options{Storage: memory.Storage(), Aggregated: true}

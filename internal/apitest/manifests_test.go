@@ -384,7 +384,7 @@ func TestSeparateControllersHaveRightsOfTheirOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	none.Image, none.SeparateControllers = "i", true
-	if err := none.Complete(); err == nil || !strings.Contains(err.Error(), "--separate-controllers: the server has none") {
+	if err := none.Complete(); err == nil || !strings.Contains(err.Error(), "Config.SeparateControllers: the server has none") {
 		t.Errorf("without controllers: %v", err)
 	}
 }

@@ -256,7 +256,7 @@ func TestAStoredVersionIsNotLost(t *testing.T) {
 				}
 			})
 			_, err := annex.New(t.Context(), zoo(only(), crates()), options)
-			if want := "objects are stored that this server cannot decode: " + old + "; declare what is missing again, Unserved if clients are not to have it, and remove it after storage rewrite; --allow-unreadable-objects serves the others; nothing was changed"; err == nil || err.Error() != want {
+			if want := "objects are stored that this server cannot decode: " + old + "; declare what is missing again, Unserved if clients are not to have it, and remove it after storage rewrite; Options.AllowUnreadable serves the others; nothing was changed"; err == nil || err.Error() != want {
 				t.Fatalf("got %v, want %s", err, want)
 			}
 

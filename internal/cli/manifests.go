@@ -64,7 +64,7 @@ the way is an error. What follows -- are more flags for serve.`,
 				return usage(err)
 			}
 			for _, note := range config.Notes() {
-				fmt.Fprintln(cmd.ErrOrStderr(), "note: "+note)
+				fmt.Fprintln(cmd.ErrOrStderr(), "note: "+flagNames(note))
 			}
 			return writeManifests(cmd.OutOrStdout(), &config, format, dir, dryRun)
 		},
@@ -153,7 +153,7 @@ func writeManifests(out io.Writer, config *manifests.Config, format, dir string,
 	}
 	changes, err := manifests.Write(dir, files, dryRun)
 	if err != nil {
-		return err
+		return fmt.Errorf("--output-dir: %w", err)
 	}
 	for _, change := range changes {
 		if _, err := fmt.Fprintf(out, "%s\t%s\n", change.Path, change.What); err != nil {

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"slices"
 	"strconv"
@@ -164,7 +165,7 @@ func (a *addressOptions) complete(o *config.Options) error {
 	return nil
 }
 
-// flagOf says which flag sets a field of the options.
+// flagOf says which flag sets a field that messages name.
 var flagOf = []struct{ field, flag string }{
 	{"Options.Drivers " + etcd.Name, "--etcd-servers"},
 	{"Options.Drivers " + files.Name, "--files-dir"},
@@ -174,6 +175,8 @@ var flagOf = []struct{ field, flag string }{
 	{"Options.Listen", "--secure-port"},
 	{"Options.Controllers", "--controllers"},
 	{"Options.EncryptionConfigFile", "--encryption-provider-config"},
+	{"Options.AllowUnreadable", "--allow-unreadable-objects"},
+	{"Options.ClientCAFile", "--client-ca-file"},
 	{"Options.TokenAuthFile", "--token-auth-file"},
 	{"Options.TLSCertFile", "--tls-cert-file"},
 	{"Options.Aggregated", "--" + aggregatedFlag},
@@ -183,6 +186,15 @@ var flagOf = []struct{ field, flag string }{
 	{"Options.Cluster.SkipLookup", "--authentication-skip-lookup"},
 	{"Options.Cluster.TolerateLookupFailure", "--authentication-tolerate-lookup-failure"},
 	{"Options.Cluster.RequestHeaderClientCAFile", "--requestheader-client-ca-file"},
+	{"Options.Cluster.RequestHeaderAllowedNames", "--requestheader-allowed-names"},
+	{"Options.Cluster.RequestHeaderUsernameHeaders", "--requestheader-username-headers"},
+	{"Options.Cluster.RequestHeaderUIDHeaders", "--requestheader-uid-headers"},
+	{"Options.Cluster.RequestHeaderGroupHeaders", "--requestheader-group-headers"},
+	{"Options.Cluster.RequestHeaderExtraHeadersPrefix", "--requestheader-extra-headers-prefix"},
+	{"Options.Cluster.TokenCacheTTL", "--authentication-token-webhook-cache-ttl"},
+	{"Options.Cluster.AuthorizedCacheTTL", "--authorization-webhook-cache-authorized-ttl"},
+	{"Options.Cluster.UnauthorizedCacheTTL", "--authorization-webhook-cache-unauthorized-ttl"},
+	{"Options.Cluster.AlwaysAllowPaths", "--authorization-always-allow-paths"},
 	{"Options.Cluster.EnableAdmissionPlugins", "--enable-admission-plugins"},
 	{"Options.Cluster.DisableAdmissionPlugins", "--disable-admission-plugins"},
 	{"Options.Cluster.LeaseNamespace", "--leader-elect-resource-namespace"},
@@ -191,13 +203,37 @@ var flagOf = []struct{ field, flag string }{
 	{"Options.SelfCertify.ServiceNamespace", "--service-namespace"},
 	{"Options.SelfCertify.Lifetime", "--certificate-lifetime"},
 	{"Options.SelfCertify.Workload", "--workload"},
+
+	{"ToolOptions.Kubeconfig", "--kubeconfig"},
+	{"CopyOptions.SnapshotOf " + etcd.Name, "--to " + etcdSnapshot + "FILE"},
+	{"CopyOptions.Replace", "--replace"},
+	{"CopyOptions.Overwrite", "--overwrite"},
+	{"CopyOptions.ResetWatches", "--reset-watches"},
+
+	{"LeaderElection.Enabled", "--leader-elect"},
+	{"LeaderElection.Namespace", "--leader-elect-resource-namespace"},
+	{"LeaderElection.Name", "--leader-elect-resource-name"},
+	{"LeaderElection.LeaseDuration", "--leader-elect-lease-duration"},
+	{"LeaderElection.RenewDeadline", "--leader-elect-renew-deadline"},
+	{"LeaderElection.RetryPeriod", "--leader-elect-retry-period"},
+
+	{"Config.Name", "--name"},
+	{"Config.Namespace", "--namespace"},
+	{"Config.Image", "--image"},
+	{"Config.Replicas", "--replicas"},
+	{"Config.Storage", "--storage"},
+	{"Config.StorageSize", "--storage-size"},
+	{"Config.EtcdServers", "--etcd-servers"},
+	{"Config.EtcdSecret", "--etcd-secret"},
+	{"Config.WithEtcd", "--with-etcd"},
+	{"Config.Certificates", "--certificates"},
+	{"Config.CABundle", "--ca-file"},
+	{"Config.GroupPriority", "--group-priority"},
+	{"Config.SeparateControllers", "--separate-controllers"},
 }
 
 // flagNames is a library's message with the flags of the fields that it names.
 func flagNames(text string) string {
-	if !strings.Contains(text, "Options.") {
-		return text
-	}
 	fields := slices.Clone(flagOf)
 	// One field's name may begin another's.
 	slices.SortFunc(fields, func(a, b struct{ field, flag string }) int { return len(b.field) - len(a.field) })
@@ -205,4 +241,15 @@ func flagNames(text string) string {
 		text = strings.ReplaceAll(text, f.field, f.flag)
 	}
 	return text
+}
+
+// flagNamesIn has what is logged name flags.
+func flagNamesIn(_ []string, a slog.Attr) slog.Attr {
+	switch value := a.Value.Any().(type) {
+	case string:
+		return slog.String(a.Key, flagNames(value))
+	case error:
+		return slog.String(a.Key, flagNames(value.Error()))
+	}
+	return a
 }

@@ -282,5 +282,5 @@ func logTo(w io.Writer, verbosity int) {
 	if verbosity > 0 {
 		level = slog.Level(-verbosity)
 	}
-	klog.SetSlogLogger(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})))
+	klog.SetSlogLogger(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: flagNamesIn})))
 }

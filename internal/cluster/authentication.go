@@ -42,7 +42,7 @@ func (h *Cluster) openAuthentication() error {
 	}
 	var err error
 	var authorities []dynamiccertificates.CAContentProvider
-	if config.ClientCertificateCAContentProvider, err = h.authorities("client-ca", "--client-ca-file", h.config.ClientCAFile, "client-ca-file"); err != nil {
+	if config.ClientCertificateCAContentProvider, err = h.authorities("client-ca", "Options.ClientCAFile", h.config.ClientCAFile, "client-ca-file"); err != nil {
 		return err
 	}
 	if ca := config.ClientCertificateCAContentProvider; ca != nil {
@@ -83,11 +83,11 @@ func (h *Cluster) openAuthentication() error {
 
 // authorities returns those in a file, or else those that the cluster names; nil if it is
 // not to be asked.
-func (h *Cluster) authorities(purpose, flag, file, key string) (dynamiccertificates.CAContentProvider, error) {
+func (h *Cluster) authorities(purpose, field, file, key string) (dynamiccertificates.CAContentProvider, error) {
 	if file != "" {
 		provider, err := dynamiccertificates.NewDynamicCAContentFromFile(purpose, file)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", flag, err)
+			return nil, fmt.Errorf("%s: %w", field, err)
 		}
 		h.runners = append(h.runners, provider)
 		return provider, nil
@@ -107,7 +107,7 @@ func (h *Cluster) authorities(purpose, flag, file, key string) (dynamiccertifica
 // if none are.
 func (h *Cluster) openRequestHeaders() (*authenticatorfactory.RequestHeaderConfig, error) {
 	o := h.config.Options
-	authorities, err := h.authorities("request-header", "--requestheader-client-ca-file", o.RequestHeaderClientCAFile, requestHeaderCAKey)
+	authorities, err := h.authorities("request-header", "Options.Cluster.RequestHeaderClientCAFile", o.RequestHeaderClientCAFile, requestHeaderCAKey)
 	if err != nil || authorities == nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ func (h *Cluster) openAuthorization() error {
 	if len(paths) > 0 {
 		allowed, err := path.NewAuthorizer(paths)
 		if err != nil {
-			return fmt.Errorf("--authorization-always-allow-paths: %w", err)
+			return fmt.Errorf("Options.Cluster.AlwaysAllowPaths: %w", err)
 		}
 		open = append(open, union.NamedAuthorizer{AuthorizerName: "kubernetes.io/always-allow-paths", Authorizer: allowed})
 	}

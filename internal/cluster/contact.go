@@ -186,7 +186,7 @@ func (o observer) problem(r *http.Request, c *contact, response *http.Response, 
 	case response.StatusCode == http.StatusNotFound:
 		text := "the cluster serves no " + c.need.GroupResource().String() + " in " + c.need.Version
 		if plugin := c.need.For; admissionResources[plugin] != nil {
-			text += "; --disable-admission-plugins=" + plugin + " does without"
+			text += "; disable the admission plugin " + plugin + " to do without"
 		}
 		return &unwell{text}, true
 	case response.StatusCode == http.StatusTooManyRequests,

@@ -44,52 +44,52 @@ func Enabled(o Options) (in, out []string) {
 // Check returns the first mistake in options that shows without opening a file.
 func Check(o Options) error {
 	for _, list := range []struct {
-		flag  string
+		field string
 		names []string
-	}{{"--enable-admission-plugins", o.EnableAdmissionPlugins}, {"--disable-admission-plugins", o.DisableAdmissionPlugins}} {
+	}{{"Options.Cluster.EnableAdmissionPlugins", o.EnableAdmissionPlugins}, {"Options.Cluster.DisableAdmissionPlugins", o.DisableAdmissionPlugins}} {
 		for _, name := range list.names {
 			if !slices.Contains(Plugins(), name) {
-				return fmt.Errorf("%s: there is no plugin %q; there are %s", list.flag, name, strings.Join(Plugins(), ", "))
+				return fmt.Errorf("%s: there is no plugin %q; there are %s", list.field, name, strings.Join(Plugins(), ", "))
 			}
 		}
 	}
 	for _, name := range o.EnableAdmissionPlugins {
 		if slices.Contains(o.DisableAdmissionPlugins, name) {
-			return fmt.Errorf("the plugin %s is both in --enable-admission-plugins and in --disable-admission-plugins", name)
+			return fmt.Errorf("the plugin %s is both in Options.Cluster.EnableAdmissionPlugins and in Options.Cluster.DisableAdmissionPlugins", name)
 		}
 	}
 	for _, header := range []struct {
-		flag   string
+		field  string
 		values []string
 	}{
-		{"--requestheader-allowed-names", o.RequestHeaderAllowedNames},
-		{"--requestheader-username-headers", o.RequestHeaderUsernameHeaders},
-		{"--requestheader-uid-headers", o.RequestHeaderUIDHeaders},
-		{"--requestheader-group-headers", o.RequestHeaderGroupHeaders},
-		{"--requestheader-extra-headers-prefix", o.RequestHeaderExtraHeadersPrefix},
+		{"Options.Cluster.RequestHeaderAllowedNames", o.RequestHeaderAllowedNames},
+		{"Options.Cluster.RequestHeaderUsernameHeaders", o.RequestHeaderUsernameHeaders},
+		{"Options.Cluster.RequestHeaderUIDHeaders", o.RequestHeaderUIDHeaders},
+		{"Options.Cluster.RequestHeaderGroupHeaders", o.RequestHeaderGroupHeaders},
+		{"Options.Cluster.RequestHeaderExtraHeadersPrefix", o.RequestHeaderExtraHeadersPrefix},
 	} {
 		if len(header.values) > 0 && o.RequestHeaderClientCAFile == "" {
-			return fmt.Errorf("%s is given without --requestheader-client-ca-file: without that file the cluster says all about request headers", header.flag)
+			return fmt.Errorf("%s is given without Options.Cluster.RequestHeaderClientCAFile: without that file the cluster says all about request headers", header.field)
 		}
 		for _, value := range header.values {
 			if strings.TrimSpace(value) == "" {
-				return fmt.Errorf("%s has an empty value", header.flag)
+				return fmt.Errorf("%s has an empty value", header.field)
 			}
 		}
 	}
 	if uids := o.RequestHeaderUIDHeaders; len(uids) > 0 && !slices.ContainsFunc(uids, func(h string) bool { return strings.EqualFold(h, "X-Remote-Uid") }) {
-		return errors.New("--requestheader-uid-headers lacks X-Remote-Uid, which is what the cluster sends")
+		return errors.New("Options.Cluster.RequestHeaderUIDHeaders lacks X-Remote-Uid, which is what the cluster sends")
 	}
 	for _, ttl := range []struct {
-		flag  string
+		field string
 		value time.Duration
 	}{
-		{"--authentication-token-webhook-cache-ttl", o.TokenCacheTTL},
-		{"--authorization-webhook-cache-authorized-ttl", o.AuthorizedCacheTTL},
-		{"--authorization-webhook-cache-unauthorized-ttl", o.UnauthorizedCacheTTL},
+		{"Options.Cluster.TokenCacheTTL", o.TokenCacheTTL},
+		{"Options.Cluster.AuthorizedCacheTTL", o.AuthorizedCacheTTL},
+		{"Options.Cluster.UnauthorizedCacheTTL", o.UnauthorizedCacheTTL},
 	} {
 		if ttl.value < 0 && ttl.value != NoCache {
-			return fmt.Errorf("%s %v is negative", ttl.flag, ttl.value)
+			return fmt.Errorf("%s %v is negative", ttl.field, ttl.value)
 		}
 	}
 	return nil
@@ -131,11 +131,11 @@ func inPod(env func(string) string, token string) bool {
 	return err == nil && !info.IsDir()
 }
 
-// The flags that name kubeconfigs.
+// The fields that name kubeconfigs.
 const (
-	kubeconfigFlag     = "--kubeconfig"
-	authenticationFlag = "--authentication-kubeconfig"
-	authorizationFlag  = "--authorization-kubeconfig"
+	kubeconfigField     = "Options.Cluster.Kubeconfig"
+	authenticationField = "Options.Cluster.AuthenticationKubeconfig"
+	authorizationField  = "Options.Cluster.AuthorizationKubeconfig"
 )
 
 // configs are the ways to the cluster, by what they are used for.
@@ -148,18 +148,18 @@ type configs struct {
 func loadConfigs(o Options) (configs, error) {
 	var c configs
 	for _, way := range []struct {
-		to   **rest.Config
-		flag string
-		path string
+		to    **rest.Config
+		field string
+		path  string
 	}{
-		{&c.core, kubeconfigFlag, o.Kubeconfig},
-		{&c.authentication, authenticationFlag, o.AuthenticationKubeconfig},
-		{&c.authorization, authorizationFlag, o.AuthorizationKubeconfig},
+		{&c.core, kubeconfigField, o.Kubeconfig},
+		{&c.authentication, authenticationField, o.AuthenticationKubeconfig},
+		{&c.authorization, authorizationField, o.AuthorizationKubeconfig},
 	} {
 		if way.path == "" {
-			way.flag, way.path = kubeconfigFlag, o.Kubeconfig
+			way.field, way.path = kubeconfigField, o.Kubeconfig
 		}
-		config, err := loadConfig(way.flag, way.path)
+		config, err := loadConfig(way.field, way.path)
 		if err != nil {
 			return configs{}, err
 		}
@@ -169,11 +169,11 @@ func loadConfigs(o Options) (configs, error) {
 	return c, nil
 }
 
-func loadConfig(flag, path string) (*rest.Config, error) {
+func loadConfig(field, path string) (*rest.Config, error) {
 	if path == "" {
 		config, err := rest.InClusterConfig()
 		if errors.Is(err, rest.ErrNotInCluster) {
-			return nil, errors.New("the server is to be aggregated, but this is no pod and there is no --kubeconfig: how is the cluster to be reached?")
+			return nil, errors.New("the server is to be aggregated, but this is no pod and there is no Options.Cluster.Kubeconfig: how is the cluster to be reached?")
 		}
 		if err != nil {
 			return nil, fmt.Errorf("the pod's way to its cluster: %w", err)
@@ -183,7 +183,7 @@ func loadConfig(flag, path string) (*rest.Config, error) {
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: path}
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", flag, path, err)
+		return nil, fmt.Errorf("%s %s: %w", field, path, err)
 	}
 	return config, nil
 }

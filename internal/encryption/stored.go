@@ -147,7 +147,7 @@ func encoded(data []byte) bool {
 func (t *trial) mistake(resource schema.GroupResource, c *config) error {
 	how := t.envelope.String()
 	if c == nil {
-		return fmt.Errorf("%s: %s is stored with %s, and no encryption configuration is given: name the file with --encryption-provider-config; %w", resource, t.key, how, ErrUnreadable)
+		return fmt.Errorf("%s: %s is stored with %s, and no encryption configuration is given: name the file with Options.EncryptionConfigFile; %w", resource, t.key, how, ErrUnreadable)
 	}
 	r, ok := c.rule(resource)
 	what := ""

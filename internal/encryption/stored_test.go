@@ -149,7 +149,7 @@ func TestWhatIsStoredMustBeReadable(t *testing.T) {
 			}
 
 			err := (*Encryption)(nil).Check(t.Context(), encrypted)
-			if err == nil || !strings.Contains(err.Error(), "--encryption-provider-config") || !errors.Is(err, ErrUnreadable) {
+			if err == nil || !strings.Contains(err.Error(), "Options.EncryptionConfigFile") || !errors.Is(err, ErrUnreadable) {
 				t.Errorf("without a configuration: %v", err)
 			}
 			if err := (*Encryption)(nil).Check(t.Context(), inPlainText); err != nil {

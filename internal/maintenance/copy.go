@@ -86,7 +86,7 @@ func (l *Local) recode(ctx context.Context, v store.Value, at value.DefaultConte
 		var err error
 		switch {
 		case moves && bytes.HasPrefix(v.Data, encryptedPrefix):
-			return v, fmt.Errorf("%s: %w: it could not be read where it is copied to; name the --encryption-provider-config", v.Key, ErrEncrypted)
+			return v, fmt.Errorf("%s: %w: it could not be read where it is copied to; name the Options.EncryptionConfigFile", v.Key, ErrEncrypted)
 		case text:
 			v.Data, err = l.text(v.Key, v.Data)
 		}

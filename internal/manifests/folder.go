@@ -27,7 +27,7 @@ func Write(dir string, files []File, dryRun bool) ([]Change, error) {
 	for i, change := range changes {
 		if change.What == "removed" {
 			if err := os.Remove(change.Path); err != nil {
-				return nil, fmt.Errorf("manifests: %w", err)
+				return nil, err
 			}
 			continue
 		}
@@ -35,10 +35,10 @@ func Write(dir string, files []File, dryRun bool) ([]Change, error) {
 			continue
 		}
 		if err := os.MkdirAll(filepath.Dir(change.Path), 0o755); err != nil {
-			return nil, fmt.Errorf("manifests: %w", err)
+			return nil, err
 		}
 		if err := os.WriteFile(change.Path, files[i].Text, 0o644); err != nil {
-			return nil, fmt.Errorf("manifests: %w", err)
+			return nil, err
 		}
 	}
 	return changes, nil
@@ -56,7 +56,7 @@ func plan(dir string, files []File) ([]Change, error) {
 		case errors.Is(err, fs.ErrNotExist):
 			what = "created"
 		case err != nil:
-			return nil, fmt.Errorf("manifests: %w", err)
+			return nil, err
 		case bytes.Equal(before, f.Text):
 			what = "unchanged"
 		case !marked(before):
@@ -65,7 +65,7 @@ func plan(dir string, files []File) ([]Change, error) {
 		changes = append(changes, Change{path, what})
 	}
 	if len(foreign) > 0 {
-		return nil, fmt.Errorf("manifests: not written by this verb: %s; move what is there, or choose another --output-dir", strings.Join(foreign, ", "))
+		return nil, fmt.Errorf("not written by this verb: %s; move what is there, or choose another folder", strings.Join(foreign, ", "))
 	}
 	old, err := stale(dir, changes)
 	return append(changes, old...), err
@@ -88,9 +88,6 @@ func stale(dir string, wanted []Change) ([]Change, error) {
 	})
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
-	}
-	if err != nil {
-		err = fmt.Errorf("manifests: %w", err)
 	}
 	return old, err
 }

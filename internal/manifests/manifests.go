@@ -114,7 +114,7 @@ func (c *Config) Complete() error {
 	}
 	if c.WithEtcd {
 		if len(c.EtcdServers) > 0 {
-			return errors.New("--with-etcd deploys an etcd, and --etcd-servers names another: give one of them")
+			return errors.New("Config.WithEtcd deploys an etcd, and Config.EtcdServers names another: give one of them")
 		}
 		c.EtcdServers = []string{"https://" + c.etcdName() + "." + c.Namespace + ".svc:2379"}
 		if c.EtcdSecret == "" {
@@ -139,7 +139,7 @@ func beside(server string) bool {
 func (c *Config) Notes() []string {
 	var notes []string
 	if secret, ok := strings.CutPrefix(c.Certificates, SecretPrefix); ok && len(c.CABundle) == 0 {
-		notes = append(notes, fmt.Sprintf("the APIServices have no caBundle, and the cluster calls no server whose certificate it cannot verify: give the authority of the certificate in the Secret %s with --ca-file, or have something else write it into the APIServices", secret))
+		notes = append(notes, fmt.Sprintf("the APIServices have no caBundle, and the cluster calls no server whose certificate it cannot verify: give the authority of the certificate in the Secret %s with Config.CABundle, or have something else write it into the APIServices", secret))
 	}
 	if c.Replicas > 1 && slices.ContainsFunc(c.EtcdServers, beside) {
 		notes = append(notes, fmt.Sprintf("each of the %d replicas asks an etcd in its own pod: those have to lead to one common store", c.Replicas))
@@ -152,62 +152,62 @@ func (c *Config) check() error {
 	add := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
 	// A Service is named after the server, and its names are stricter than those of others.
 	if mistakes := validation.IsDNS1035Label(c.Name); len(mistakes) > 0 {
-		add("--name %q: %s", c.Name, mistakes[0])
+		add("Config.Name %q: %s", c.Name, mistakes[0])
 	}
 	if mistakes := validation.IsDNS1123Label(c.Namespace); len(mistakes) > 0 {
-		add("--namespace %q: %s", c.Namespace, mistakes[0])
+		add("Config.Namespace %q: %s", c.Namespace, mistakes[0])
 	}
 	if c.Image == "" {
-		add("--image is missing: the container image of the server, such as registry.example.com/%s:v1", c.Name)
+		add("Config.Image is missing: the container image of the server, such as registry.example.com/%s:v1", c.Name)
 	} else if strings.ContainsAny(c.Image, " \t\n\"'") {
-		add("--image %q is no reference of an image", c.Image)
+		add("Config.Image %q is no reference of an image", c.Image)
 	}
 	switch c.Storage {
 	case "etcd":
 		if len(c.EtcdServers) == 0 {
-			add("--storage etcd needs --etcd-servers, or --with-etcd for an example of one")
+			add("Config.Storage etcd needs Config.EtcdServers, or Config.WithEtcd for an example of one")
 		}
 	case "embedded", "files", "memory":
 		if c.WithEtcd || len(c.EtcdServers) > 0 || c.EtcdSecret != "" {
-			add("--storage %s uses no etcd: leave out --with-etcd, --etcd-servers and --etcd-secret, or choose --storage etcd", c.Storage)
+			add("Config.Storage %s uses no etcd: leave out Config.WithEtcd, Config.EtcdServers and Config.EtcdSecret, or choose Config.Storage etcd", c.Storage)
 		}
 		if c.Replicas > 1 {
-			add("--replicas %d: replicas share their objects by --storage etcd only; with %s each would have its own", c.Replicas, c.Storage)
+			add("Config.Replicas %d: replicas share their objects by Config.Storage etcd only; with %s each would have its own", c.Replicas, c.Storage)
 		}
 	default:
-		add("--storage %q: choose embedded, files, memory or etcd", c.Storage)
+		add("Config.Storage %q: choose embedded, files, memory or etcd", c.Storage)
 	}
 	if c.Replicas < 0 {
-		add("--replicas %d is negative", c.Replicas)
+		add("Config.Replicas %d is negative", c.Replicas)
 	}
 	if c.StorageSize.Sign() < 0 {
-		add("--storage-size %s is negative", &c.StorageSize)
+		add("Config.StorageSize %s is negative", &c.StorageSize)
 	}
 	for _, server := range c.EtcdServers {
 		if u, err := url.Parse(server); err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !inPod(u)) {
-			add("--etcd-servers %q: want https://HOST:PORT, or http://localhost:PORT for an etcd in the server's own pod", server)
+			add("Config.EtcdServers %q: want https://HOST:PORT, or http://localhost:PORT for an etcd in the server's own pod", server)
 		}
 	}
 	secret, isSecret := strings.CutPrefix(c.Certificates, SecretPrefix)
 	switch {
 	case isSecret:
 		if mistakes := validation.IsDNS1123Subdomain(secret); len(mistakes) > 0 {
-			add("--certificates %q: %s", c.Certificates, mistakes[0])
+			add("Config.Certificates %q: %s", c.Certificates, mistakes[0])
 		}
 	case c.Certificates != SelfCertified && c.Certificates != CertManager:
-		add("--certificates %q: choose %s, %s, or %sNAME", c.Certificates, SelfCertified, CertManager, SecretPrefix)
+		add("Config.Certificates %q: choose %s, %s, or %sNAME", c.Certificates, SelfCertified, CertManager, SecretPrefix)
 	}
 	if len(c.CABundle) > 0 && !isSecret {
-		add("--ca-file is for --certificates %sNAME: with %s the authority is written by whoever makes it", SecretPrefix, c.Certificates)
+		add("Config.CABundle is for Config.Certificates %sNAME: with %s the authority is written by whoever makes it", SecretPrefix, c.Certificates)
 	}
 	if err := cluster.Check(cluster.Options{DisableAdmissionPlugins: c.DisablePlugins}); err != nil {
 		problems = append(problems, err)
 	}
 	if c.SeparateControllers && len(c.Definition.Controllers) == 0 {
-		add("--separate-controllers: the server has none")
+		add("Config.SeparateControllers: the server has none")
 	}
 	if c.GroupPriority < 1 || c.GroupPriority > 20000 {
-		add("--group-priority %d is not between 1 and 20000", c.GroupPriority)
+		add("Config.GroupPriority %d is not between 1 and 20000", c.GroupPriority)
 	}
 	return errors.Join(problems...)
 }

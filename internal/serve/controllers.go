@@ -66,21 +66,21 @@ func (e *LeaderElection) Complete(server string) error {
 	switch {
 	case !e.Enabled:
 	case len(validation.IsDNS1123Label(e.Namespace)) > 0:
-		return fmt.Errorf("--leader-elect-resource-namespace %q: %s", e.Namespace, validation.IsDNS1123Label(e.Namespace)[0])
+		return fmt.Errorf("LeaderElection.Namespace %q: %s", e.Namespace, validation.IsDNS1123Label(e.Namespace)[0])
 	case len(validation.IsDNS1123Subdomain(e.Name)) > 0:
-		return fmt.Errorf("--leader-elect-resource-name %q: %s", e.Name, validation.IsDNS1123Subdomain(e.Name)[0])
+		return fmt.Errorf("LeaderElection.Name %q: %s", e.Name, validation.IsDNS1123Subdomain(e.Name)[0])
 	case e.RetryPeriod <= 0:
-		return fmt.Errorf("--leader-elect-retry-period %s is not positive", e.RetryPeriod)
+		return fmt.Errorf("LeaderElection.RetryPeriod %s is not positive", e.RetryPeriod)
 	case e.RenewDeadline.Seconds() <= leaderelection.JitterFactor*e.RetryPeriod.Seconds():
-		return fmt.Errorf("--leader-elect-renew-deadline %s must be more than %g times --leader-elect-retry-period %s", e.RenewDeadline, leaderelection.JitterFactor, e.RetryPeriod)
+		return fmt.Errorf("LeaderElection.RenewDeadline %s must be more than %g times LeaderElection.RetryPeriod %s", e.RenewDeadline, leaderelection.JitterFactor, e.RetryPeriod)
 	case e.LeaseDuration <= e.RenewDeadline || e.LeaseDuration < time.Second:
-		return fmt.Errorf("--leader-elect-lease-duration %s must be more than --leader-elect-renew-deadline %s, and at least a second", e.LeaseDuration, e.RenewDeadline)
+		return fmt.Errorf("LeaderElection.LeaseDuration %s must be more than LeaderElection.RenewDeadline %s, and at least a second", e.LeaseDuration, e.RenewDeadline)
 	}
 	return nil
 }
 
 // ErrNoLeases is about a server in which no leader can be elected.
-var ErrNoLeases = errors.New("serves no leases.coordination.k8s.io to elect a leader by: run one process, with --leader-elect=false")
+var ErrNoLeases = errors.New("serves no leases.coordination.k8s.io to elect a leader by: run one process, with LeaderElection.Enabled=false")
 
 // RunControllers runs controllers for another server until the context ends, or the
 // lead is lost, which is an error. It calls started when they begin.

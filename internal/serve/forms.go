@@ -49,7 +49,7 @@ func (s *Server) checkForms(ctx context.Context) error {
 	if len(undecodable) == 0 {
 		return nil
 	}
-	err = fmt.Errorf("objects are stored that this server cannot decode: %s; %s%s--allow-unreadable-objects serves the others; nothing was changed", strings.Join(undecodable, ", "), missing, changed)
+	err = fmt.Errorf("objects are stored that this server cannot decode: %s; %s%sOptions.AllowUnreadable serves the others; nothing was changed", strings.Join(undecodable, ", "), missing, changed)
 	if s.plan.Options.AllowUnreadable {
 		klog.FromContext(ctx).Error(err, "Stored objects cannot be read")
 		return nil

@@ -300,7 +300,7 @@ func (c *copier) mayFill(s *plan.Storage) error {
 	}
 	empty, err := maintenance.IsEmpty(s.Where())
 	if err == nil && !empty && !c.how.Replace {
-		err = fmt.Errorf("%s: %w: --replace moves it aside", s.Where(), maintenance.ErrNotEmpty)
+		err = fmt.Errorf("%s: %w: CopyOptions.Replace moves it aside", s.Where(), maintenance.ErrNotEmpty)
 	}
 	return err
 }
@@ -335,11 +335,11 @@ func (c *copier) intoOpen(ctx context.Context, source maintenance.Source, s *pla
 	_, snapshots := s.Driver.(store.SnapshotWriter)
 	switch {
 	case errors.Is(err, maintenance.ErrBehind) && snapshots:
-		err = fmt.Errorf("%w: write a snapshot for a new %[2]s with --to %[2]s-snapshot=FILE, or accept that with --reset-watches", err, s.Name())
+		err = fmt.Errorf("%w: write a snapshot for a new %[2]s with CopyOptions.SnapshotOf %[2]s, or accept that with CopyOptions.ResetWatches", err, s.Name())
 	case errors.Is(err, maintenance.ErrBehind):
-		err = fmt.Errorf("%w: --replace begins anew above them", err)
+		err = fmt.Errorf("%w: CopyOptions.Replace begins anew above them", err)
 	case errors.Is(err, maintenance.ErrNotEmpty):
-		err = fmt.Errorf("%w; nothing was changed: --overwrite takes the source's objects, and leaves others there", err)
+		err = fmt.Errorf("%w; nothing was changed: CopyOptions.Overwrite takes the source's objects, and leaves others there", err)
 	}
 	return Copied{Storage: s.Name(), Copied: done}, err
 }

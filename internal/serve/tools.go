@@ -56,7 +56,7 @@ func OpenTools(ctx context.Context, p *plan.Plan, tools ToolOptions) (maintenanc
 	if errors.Is(err, journal.ErrLocked) {
 		kubeconfig := p.Path("kubeconfig")
 		if _, err := os.Stat(kubeconfig); err != nil {
-			return nil, fmt.Errorf("a server is using %s, but its kubeconfig is not there: name it with --kubeconfig: %w", options.DataDir, err)
+			return nil, fmt.Errorf("a server is using %s, but its kubeconfig is not there: name it in ToolOptions.Kubeconfig: %w", options.DataDir, err)
 		}
 		remote, err := dial(kubeconfig, p.Definition.Name, tools.Only)
 		if err != nil {
@@ -149,7 +149,7 @@ func openLocal(ctx context.Context, p *plan.Plan, keys *encryption.Encryption, t
 		local.Storages = append(local.Storages, *s)
 	}
 	if len(local.Storages) == 0 {
-		return nil, errors.New("what is stored in memory is there only while the server runs: name its --kubeconfig")
+		return nil, errors.New("what is stored in memory is there only while the server runs: name its ToolOptions.Kubeconfig")
 	}
 	all := stopped{local, p.Definition}
 	local.Readable = func(ctx context.Context) error { return keys.Check(ctx, all) }

@@ -28,14 +28,14 @@ const DefaultStartTimeout = 20 * time.Second
 type Options struct {
 	// Endpoints are the URLs of the cluster's members, with a port, all with the
 	// same scheme: https://, or http:// for loopback addresses, or unix:// with the
-	// path of a socket. There is at least one (--etcd-servers).
+	// path of a socket. There is at least one.
 	Endpoints []string
 	// Prefix begins all keys. Servers that share an etcd and are not replicas of
 	// each other need different ones. "" means DefaultPrefix, "/" is none
 	// (--etcd-prefix).
 	Prefix string
 	// CAFile holds the certificates, in PEM, that the members' certificates must
-	// be signed by. "" means the operating system's roots (--etcd-cafile).
+	// be signed by. "" means the operating system's roots.
 	CAFile string
 	// CertFile and KeyFile are the certificate and the key, in PEM, with which this
 	// server identifies itself; both or none. They are read anew for each

@@ -1,0 +1,118 @@
+package cli
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// field is how messages name one. Of a driver or of what writes a snapshot they add which.
+var field = regexp.MustCompile(`\b(Options|ToolOptions|CopyOptions|LeaderElection|Config)(\.[A-Z][A-Za-z]*)+`)
+
+func TestEveryFieldInAMessageHasAFlag(t *testing.T) {
+	t.Parallel()
+	seen := 0
+	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && (entry.Name() == "cli" || entry.Name() == "testdata") {
+			return fs.SkipDir
+		}
+		if filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		files := token.NewFileSet()
+		parsed, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(parsed, func(node ast.Node) bool {
+			literal, ok := node.(*ast.BasicLit)
+			if !ok || literal.Kind != token.STRING {
+				return true
+			}
+			text, err := strconv.Unquote(literal.Value)
+			if err != nil {
+				t.Error(err)
+			}
+			if field.MatchString(text) {
+				seen++
+			}
+			// Only etcd's flags, and only its snapshots, are named after a storage.
+			said := flagNames(regexp.MustCompile(`%(\[2\])?s`).ReplaceAllString(text, "etcd"))
+			if left := field.FindString(said); left != "" {
+				t.Errorf("%s: %q names %s, which has no flag in flagOf", files.Position(literal.Pos()), text, left)
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if seen == 0 {
+		t.Error("no message names a field")
+	}
+}
+
+func TestFieldsHaveFlagsThatAreThere(t *testing.T) {
+	t.Parallel()
+	there := map[string]bool{}
+	var visit func(*cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		note := func(f *pflag.Flag) { there["--"+f.Name] = true }
+		cmd.Flags().VisitAll(note)
+		cmd.PersistentFlags().VisitAll(note)
+		for _, sub := range cmd.Commands() {
+			visit(sub)
+		}
+	}
+	visit(rootCommand(Program{Name: "shop"}))
+	for _, f := range flagOf {
+		if name, _, _ := strings.Cut(f.flag, " "); !there[name] {
+			t.Errorf("%s: no verb has the flag %s", f.field, name)
+		}
+	}
+}
+
+func TestMessagesNameFlags(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"Options.ListenInsecure and Options.Listen":                "--insecure-port and --secure-port",
+		"LeaderElection.Namespace, LeaderElection.Name":            "--leader-elect-resource-namespace, --leader-elect-resource-name",
+		"Config.StorageSize, Config.Storage etcd":                  "--storage-size, --storage etcd",
+		"with CopyOptions.SnapshotOf etcd, or CopyOptions.Replace": "with --to etcd-snapshot=FILE, or --replace",
+		"an object names no field":                                 "an object names no field",
+	} {
+		if got := flagNames(text); got != want {
+			t.Errorf("%q is %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestLogsNameFlags(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	logger := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: flagNamesIn}))
+	logger.Warn("there is no Options.EncryptionConfigFile", "err", usage(errText("Options.AllowUnreadable is set")), "count", 3)
+	for _, want := range []string{"there is no --encryption-provider-config", "--allow-unreadable-objects is set", "count=3"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is logged, without %q", out.String(), want)
+		}
+	}
+}
+
+type errText string
+
+func (e errText) Error() string { return string(e) }
