@@ -30,6 +30,7 @@ func main() {
 type settings struct {
 	out      string
 	bin      string
+	before   string
 	dir      string
 	short    bool
 	rounds   int
@@ -52,6 +53,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	flags.SetOutput(stderr)
 	flags.StringVar(&s.out, "out", "", "directory for peers.md and the raw peers.txt; without one, standard output")
 	flags.StringVar(&s.bin, "bin", "../../bin", "directory of the programs; the project's sample is built into it")
+	flags.StringVar(&s.before, "before", "", "an older build of the project's sample, to measure against as well; with it, write to standard output or to a directory of its own")
 	flags.StringVar(&s.dir, "dir", os.TempDir(), "directory on the disk to measure; not a tmpfs")
 	flags.BoolVar(&s.short, "short", false, "once, shortly, with a tenth of the objects")
 	flags.IntVar(&s.rounds, "rounds", 3, "how often each is measured")
@@ -79,7 +81,13 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 		s.rounds, s.duration, s.objects = 1, min(s.duration, 200*time.Millisecond), 1_000
 	}
 	var err error
-	s.bin, err = filepath.Abs(s.bin)
+	if s.bin, err = filepath.Abs(s.bin); err != nil {
+		return s, err
+	}
+	if s.before == "" {
+		return s, nil
+	}
+	s.before, err = exec.LookPath(s.before)
 	return s, err
 }
 
@@ -110,7 +118,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 	starting, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	fleet, err := startFleet(starting, s.bin, work)
+	fleet, err := startFleet(starting, s.bin, s.before, work)
 	defer fleet.close()
 	if err != nil {
 		return err

@@ -23,9 +23,10 @@ const (
 	annexed  = "etcd"     // the project's sample on etcd
 	sample   = "sample"   // upstream's sample API server on etcd
 	crd      = "crd"      // a CustomResourceDefinition of kube-apiserver on etcd
+	// An older build of the project's sample, if there is one to measure.
+	embeddedBefore = "embedded-before"
+	annexedBefore  = "etcd-before"
 )
-
-var peerNames = []string{embedded, annexed, sample, crd}
 
 // peer is a server that is measured, with the etcd that belongs to it alone.
 type peer struct {
@@ -56,17 +57,23 @@ type fleet struct {
 }
 
 // startFleet starts everything. What it returns is to be closed also if it fails.
-func startFleet(ctx context.Context, bin, dir string) (*fleet, error) {
+func startFleet(ctx context.Context, bin, before, dir string) (*fleet, error) {
 	f := &fleet{}
 	var err error
 	if f.host, err = f.startCluster(ctx, bin, filepath.Join(dir, "host")); err != nil {
 		return f, err
 	}
-	if err := f.startAnnex(ctx, bin, dir, embedded); err != nil {
-		return f, err
-	}
-	if err := f.startAnnex(ctx, bin, dir, annexed); err != nil {
-		return f, err
+	wardle := filepath.Join(bin, "wardle")
+	for _, annex := range []struct {
+		name, program string
+		onEtcd        bool
+	}{{embedded, wardle, false}, {embeddedBefore, before, false}, {annexed, wardle, true}, {annexedBefore, before, true}} {
+		if annex.program == "" {
+			continue
+		}
+		if err := f.startAnnex(ctx, bin, annex.program, dir, annex.name, annex.onEtcd); err != nil {
+			return f, err
+		}
 	}
 	if err := f.startSample(ctx, bin, dir); err != nil {
 		return f, err
@@ -105,11 +112,11 @@ func (f *fleet) startEtcd(ctx context.Context, bin, dir, name string) (*kube.Etc
 }
 
 // startAnnex starts the project's sample alone; its administrator asks it.
-func (f *fleet) startAnnex(ctx context.Context, bin, dir, name string) error {
+func (f *fleet) startAnnex(ctx context.Context, bin, program, dir, name string, onEtcd bool) error {
 	p := &peer{name: name}
 	data := filepath.Join(dir, "annex-"+name)
 	args := []string{"serve", "--data-dir", data}
-	if name == annexed {
+	if onEtcd {
 		etcd, err := f.startEtcd(ctx, bin, dir, "etcd-of-"+name)
 		if err != nil {
 			return err
@@ -122,7 +129,7 @@ func (f *fleet) startAnnex(ctx context.Context, bin, dir, name string) error {
 		return clientcmd.BuildConfigFromFlags("", filepath.Join(data, "kubeconfig"))
 	}
 	return f.start(ctx, dir, p, kube.Program{
-		Name: "annex-" + name, Path: filepath.Join(bin, "wardle"), Ports: 1,
+		Name: "annex-" + name, Path: program, Ports: 1,
 		Args: func(ports []int) []string { return append(args, "--secure-port", fmt.Sprint(ports[0])) },
 	}, config)
 }

@@ -5,7 +5,6 @@ import (
 	"io"
 	"math"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -96,23 +95,49 @@ type line struct {
 	more bool
 }
 
-var heads = map[string]string{
-	embedded: "Annex, embedded", annexed: "Annex, etcd", sample: "sample-apiserver, etcd", crd: "CRD, etcd",
-}
+// columns are the peers of a table, and what is compared, in their order. Those of peers
+// that were not measured are left out.
+var (
+	columns = []struct{ peer, head string }{
+		{embedded, "Annex, embedded"}, {embeddedBefore, "before, embedded"}, {annexed, "Annex, etcd"}, {annexedBefore, "before, etcd"},
+		{sample, "sample-apiserver, etcd"}, {crd, "CRD, etcd"},
+	}
+	comparisons = []struct{ peer, than, head string }{
+		{embedded, sample, "embedded against sample"}, {annexed, sample, "Annex on etcd against sample"}, {embedded, crd, "embedded against CRD"},
+		{embedded, embeddedBefore, "embedded against before"}, {annexed, annexedBefore, "Annex on etcd against before"},
+	}
+)
 
 func (r results) table(w io.Writer, lines []line) {
-	fmt.Fprint(w, "| ")
-	for _, name := range peerNames {
-		fmt.Fprintf(w, "| %s ", heads[name])
+	measured := map[string]bool{}
+	for p := range r {
+		measured[p.peer] = true
 	}
-	fmt.Fprintln(w, "| embedded against sample | Annex on etcd against sample | embedded against CRD |")
-	fmt.Fprintf(w, "|---%s\n", strings.Repeat("|---:", len(peerNames)+3)+"|")
+	head, rule := "| ", "|---"
+	for _, c := range columns {
+		if measured[c.peer] {
+			head, rule = head+"| "+c.head+" ", rule+"|---:"
+		}
+	}
+	for _, c := range comparisons {
+		if measured[c.peer] && measured[c.than] {
+			head, rule = head+"| "+c.head+" ", rule+"|---:"
+		}
+	}
+	fmt.Fprintf(w, "%s|\n%s|\n", head, rule)
 	for _, l := range lines {
 		fmt.Fprintf(w, "| %s |", l.label)
-		for _, name := range peerNames {
-			fmt.Fprintf(w, " %s |", number(r.median(l.measurement, name, l.unit)))
+		for _, c := range columns {
+			if measured[c.peer] {
+				fmt.Fprintf(w, " %s |", number(r.median(l.measurement, c.peer, l.unit)))
+			}
 		}
-		fmt.Fprintf(w, " %s | %s | %s |\n", factor(r.better(l, embedded, sample)), factor(r.better(l, annexed, sample)), factor(r.better(l, embedded, crd)))
+		for _, c := range comparisons {
+			if measured[c.peer] && measured[c.than] {
+				fmt.Fprintf(w, " %s |", factor(r.better(l, c.peer, c.than)))
+			}
+		}
+		fmt.Fprintln(w)
 	}
 	fmt.Fprintln(w)
 }
