@@ -37,6 +37,7 @@ type settings struct {
 	duration time.Duration
 	objects  int
 	only     string
+	peers    string
 }
 
 // The parts of a run.
@@ -59,6 +60,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	flags.IntVar(&s.rounds, "rounds", 3, "how often each is measured")
 	flags.DurationVar(&s.duration, "duration", time.Second, "how long one kind of request is measured in a round, on each server and with each number of clients")
 	flags.StringVar(&s.only, "only", "", "comma-separated parts: requests, watch, lists, restart; all if empty")
+	flags.StringVar(&s.peers, "peers", "", "comma-separated servers to measure: embedded, embedded-before, etcd, etcd-before, sample, crd; all if empty")
 	if err := flags.Parse(args); err != nil {
 		return s, err
 	}
@@ -74,6 +76,11 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	for _, part := range strings.Split(s.only, ",") {
 		if s.only != "" && !slices.Contains([]string{partRequests, partWatch, partLists, partRestart}, part) {
 			return s, fmt.Errorf("-only %s: there is no part %q", s.only, part)
+		}
+	}
+	for _, peer := range strings.Split(s.peers, ",") {
+		if s.peers != "" && !slices.ContainsFunc(columns, func(c column) bool { return c.peer == peer }) {
+			return s, fmt.Errorf("-peers %s: there is no server %q", s.peers, peer)
 		}
 	}
 	s.objects = 10_000
@@ -93,6 +100,14 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 
 func (s settings) has(part string) bool {
 	return s.only == "" || slices.Contains(strings.Split(s.only, ","), part)
+}
+
+// measures tells whether a server is measured. The older build is only if it is given.
+func (s settings) measures(peer string) bool {
+	if s.before == "" && (peer == embeddedBefore || peer == annexedBefore) {
+		return false
+	}
+	return s.peers == "" || slices.Contains(strings.Split(s.peers, ","), peer)
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -118,7 +133,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 	starting, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	fleet, err := startFleet(starting, s.bin, s.before, work)
+	fleet, err := startFleet(starting, s, work)
 	defer fleet.close()
 	if err != nil {
 		return err

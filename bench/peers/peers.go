@@ -56,29 +56,29 @@ type fleet struct {
 	stop []func()
 }
 
-// startFleet starts everything. What it returns is to be closed also if it fails.
-func startFleet(ctx context.Context, bin, before, dir string) (*fleet, error) {
+// startFleet starts what is measured. What it returns is to be closed also if it fails.
+func startFleet(ctx context.Context, s settings, dir string) (*fleet, error) {
 	f := &fleet{}
-	var err error
-	if f.host, err = f.startCluster(ctx, bin, filepath.Join(dir, "host")); err != nil {
-		return f, err
-	}
-	wardle := filepath.Join(bin, "wardle")
-	for _, annex := range []struct {
-		name, program string
-		onEtcd        bool
-	}{{embedded, wardle, false}, {embeddedBefore, before, false}, {annexed, wardle, true}, {annexedBefore, before, true}} {
-		if annex.program == "" {
+	wardle := filepath.Join(s.bin, "wardle")
+	for _, peer := range []struct {
+		name  string
+		start func() error
+	}{
+		{embedded, func() error { return f.startAnnex(ctx, s.bin, wardle, dir, embedded, false) }},
+		{embeddedBefore, func() error { return f.startAnnex(ctx, s.bin, s.before, dir, embeddedBefore, false) }},
+		{annexed, func() error { return f.startAnnex(ctx, s.bin, wardle, dir, annexed, true) }},
+		{annexedBefore, func() error { return f.startAnnex(ctx, s.bin, s.before, dir, annexedBefore, true) }},
+		{sample, func() error { return f.startSample(ctx, s.bin, dir) }},
+		{crd, func() error { return f.startResource(ctx, s.bin, filepath.Join(dir, "crd")) }},
+	} {
+		if !s.measures(peer.name) {
 			continue
 		}
-		if err := f.startAnnex(ctx, bin, annex.program, dir, annex.name, annex.onEtcd); err != nil {
+		if err := peer.start(); err != nil {
 			return f, err
 		}
 	}
-	if err := f.startSample(ctx, bin, dir); err != nil {
-		return f, err
-	}
-	return f, f.startResource(ctx, bin, filepath.Join(dir, "crd"))
+	return f, nil
 }
 
 // startCluster starts a kube-apiserver and its etcd. No controllers: nothing that they
@@ -137,6 +137,10 @@ func (f *fleet) startAnnex(ctx context.Context, bin, program, dir, name string, 
 // startSample starts upstream's sample API server, which asks the cluster who callers
 // are. A member of system:masters it knows by the certificate alone.
 func (f *fleet) startSample(ctx context.Context, bin, dir string) error {
+	var err error
+	if f.host, err = f.startCluster(ctx, bin, filepath.Join(dir, "host")); err != nil {
+		return err
+	}
 	etcd, err := f.startEtcd(ctx, bin, dir, "etcd-of-"+sample)
 	if err != nil {
 		return err

@@ -95,10 +95,12 @@ type line struct {
 	more bool
 }
 
+type column struct{ peer, head string }
+
 // columns are the peers of a table, and what is compared, in their order. Those of peers
 // that were not measured are left out.
 var (
-	columns = []struct{ peer, head string }{
+	columns = []column{
 		{embedded, "Annex, embedded"}, {embeddedBefore, "before, embedded"}, {annexed, "Annex, etcd"}, {annexedBefore, "before, etcd"},
 		{sample, "sample-apiserver, etcd"}, {crd, "CRD, etcd"},
 	}
