@@ -134,7 +134,7 @@ func (f *fleet) startAnnex(ctx context.Context, bin, program, dir, name string, 
 	}, config)
 }
 
-// startSample starts upstream's sample API server, which asks the cluster who callers
+// startSample starts upstream's sample API server and its cluster, which it asks who callers
 // are. A member of system:masters it knows by the certificate alone.
 func (f *fleet) startSample(ctx context.Context, bin, dir string) error {
 	var err error

@@ -177,6 +177,8 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 		{[]string{"-rounds", "0"}, "-rounds 0: at least one"},
 		{[]string{"-duration", "-1s"}, "-duration -1s: more than nothing"},
 		{[]string{"-only", "requests,lunch"}, `there is no part "lunch"`},
+		{[]string{"-peers", "embedded,kine"}, `there is no server "kine"`},
+		{[]string{"-before", "./no-such-build"}, "no-such-build"},
 		{[]string{"all"}, `unknown argument "all"`},
 	} {
 		if _, err := parse(test.args, io.Discard); err == nil || !strings.Contains(err.Error(), test.want) {
