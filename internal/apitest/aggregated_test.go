@@ -431,6 +431,34 @@ func TestAggregatedServersWaitForTheirCluster(t *testing.T) {
 }
 
 // webhook serves a webhook and returns what to register it with.
+func TestASilentClusterRefusesNoTokens(t *testing.T) {
+	cluster := clustertest.Start(t)
+	cluster.Know("good", authenticationv1.UserInfo{Username: "jane"})
+	options := annex.Options{}
+	options.Cluster.Kubeconfig, options.Cluster.TokenCacheTTL = cluster.Kubeconfig(), -1
+	j := join(t, cluster, shop(), options).ready()
+	bearer := func(token string) *caller {
+		return &caller{j, cluster.Plain(), http.Header{"Authorization": {"Bearer " + token}}}
+	}
+	for token, code := range map[string]int{"good": http.StatusOK, "wrong": http.StatusUnauthorized} {
+		if a := bearer(token).get(widgetsPath); a.code != code {
+			t.Errorf("%s: %d %s", token, a.code, a.raw)
+		}
+	}
+	cluster.Down()
+	for _, token := range []string{"good", "wrong"} {
+		a := bearer(token).get(widgetsPath)
+		if a.code != http.StatusServiceUnavailable || !strings.Contains(string(a.raw), `"reason":"ServiceUnavailable"`) || !strings.Contains(string(a.raw), "cannot be reached") {
+			t.Errorf("%s while the cluster is silent: %d %s", token, a.code, a.raw)
+		}
+	}
+	cluster.Up()
+	askUntil(t, func() *answer { return bearer("good").get(widgetsPath) }, func(a *answer) bool { return a.code == http.StatusOK })
+	if a := bearer("wrong").get(widgetsPath); a.code != http.StatusUnauthorized {
+		t.Errorf("wrong: %d %s", a.code, a.raw)
+	}
+}
+
 func webhook(t *testing.T, cluster *clustertest.Cluster, review func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse) admissionregistrationv1.WebhookClientConfig {
 	t.Helper()
 	url, ca := cluster.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

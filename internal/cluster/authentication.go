@@ -9,12 +9,15 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
 	"k8s.io/apiserver/pkg/authentication/group"
+	"k8s.io/apiserver/pkg/authentication/request/anonymous"
+	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 	"k8s.io/apiserver/pkg/authentication/request/union"
+	"k8s.io/apiserver/pkg/authentication/request/websocket"
+	"k8s.io/apiserver/pkg/authentication/request/x509"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 
 	"github.com/annexapi/annex/internal/clientcert"
@@ -32,27 +35,18 @@ func reviewBackoff() *wait.Backoff {
 // by headers; the owner of a client certificate or of a token that the cluster knows; or
 // anybody. Which of these are authorized to what is the cluster's business.
 func (h *Cluster) openAuthentication() error {
-	o := h.config.Options
-	config := authenticatorfactory.DelegatingAuthenticatorConfig{
-		Anonymous:                &apiserver.AnonymousAuthConfig{Enabled: true},
-		TokenAccessReviewClient:  h.authentication.AuthenticationV1(),
-		TokenAccessReviewTimeout: reviewTimeout,
-		WebhookRetryBackoff:      reviewBackoff(),
-		CacheTTL:                 lifetime(o.TokenCacheTTL),
-	}
-	var err error
-	var authorities []dynamiccertificates.CAContentProvider
-	if config.ClientCertificateCAContentProvider, err = h.authorities("client-ca", "Options.ClientCAFile", h.config.ClientCAFile, "client-ca-file"); err != nil {
+	clientCA, err := h.authorities("client-ca", "Options.ClientCAFile", h.config.ClientCAFile, "client-ca-file")
+	if err != nil {
 		return err
-	}
-	if ca := config.ClientCertificateCAContentProvider; ca != nil {
-		authorities = append(authorities, ca)
 	}
 	if h.requestHeaders, err = h.openRequestHeaders(); err != nil {
 		return err
 	}
+	var authorities []dynamiccertificates.CAContentProvider
+	if clientCA != nil {
+		authorities = append(authorities, clientCA)
+	}
 	if h.requestHeaders != nil {
-		config.RequestHeaderConfig = h.requestHeaders
 		authorities = append(authorities, h.requestHeaders.CAContentProvider)
 	}
 	if len(authorities) > 0 {
@@ -60,24 +54,30 @@ func (h *Cluster) openAuthentication() error {
 		all.CAContentProvider.AddListener(all)
 		h.clientCA = all
 	}
-	delegated, _, err := config.New()
+	tokens, err := h.openTokens()
 	if err != nil {
-		return fmt.Errorf("authentication by the cluster: %w", err)
+		return err
 	}
-	// Callers that were known a moment ago do not take upstream's way.
-	var all []authenticator.Request
+	// Callers that were known a moment ago do not take upstream's way, which comes after.
+	var known, upstream []authenticator.Request
 	if h.config.Own != nil {
-		all = append(all, h.config.Own)
+		known = append(known, h.config.Own)
 	}
 	if c := h.requestHeaders; c != nil {
 		headers := headerrequest.NewDynamic(c.UsernameHeaders, c.UIDHeaders, c.GroupHeaders, c.ExtraHeaderPrefixes)
-		proxies := clientcert.New(c.CAContentProvider.VerifyOptions).Proxies(c.AllowedClientNames, headers)
-		all = append(all, group.NewAuthenticatedGroupAdder(proxies))
+		known = append(known, clientcert.New(c.CAContentProvider.VerifyOptions).Proxies(c.AllowedClientNames, headers))
+		upstream = append(upstream, headerrequest.NewDynamicVerifyOptionsSecure(c.CAContentProvider.VerifyOptions, c.AllowedClientNames,
+			c.UsernameHeaders, c.UIDHeaders, c.GroupHeaders, c.ExtraHeaderPrefixes))
 	}
-	if ca := config.ClientCertificateCAContentProvider; ca != nil {
-		all = append(all, group.NewAuthenticatedGroupAdder(clientcert.New(ca.VerifyOptions).Users()))
+	if clientCA != nil {
+		known = append(known, clientcert.New(clientCA.VerifyOptions).Users())
+		upstream = append(upstream, x509.NewDynamic(clientCA.VerifyOptions, x509.CommonNameUserConversion))
 	}
-	h.authenticator = union.New(append(all, delegated)...)
+	upstream = append(upstream, bearertoken.New(tokens), websocket.NewProtocolAuthenticator(tokens))
+	h.authenticator = union.NewFailOnError(
+		group.NewAuthenticatedGroupAdder(union.New(slices.Concat(known, upstream)...)),
+		anonymous.NewAuthenticator(nil),
+	)
 	return nil
 }
 
@@ -171,7 +171,8 @@ func named(headers []string) bool {
 	return slices.ContainsFunc(headers, func(name string) bool { return strings.TrimSpace(name) != "" })
 }
 
-// AuthenticateRequest tells who sends a request.
+// AuthenticateRequest tells who sends a request. AuthenticationUnavailable tells whether an
+// error is about that.
 func (h *Cluster) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
 	return h.authenticator.AuthenticateRequest(r)
 }

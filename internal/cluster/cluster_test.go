@@ -215,6 +215,59 @@ func TestAnswersAreUsedAgainAsLongAsTheOptionsSay(t *testing.T) {
 	}
 }
 
+func TestAnswersAboutTokensAreToldFromTheirWant(t *testing.T) {
+	cluster := clustertest.Start(t)
+	cluster.Know("good", authenticationv1.UserInfo{Username: "jane"})
+	cluster.Reject("expired", "the token has expired")
+	h := open(t, Options{Kubeconfig: cluster.Kubeconfig(), TokenCacheTTL: NoCache})
+	ask := func(ctx context.Context, token string) error {
+		t.Helper()
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+token)
+		_, ok, err := h.AuthenticateRequest(r)
+		if ok == (err != nil) {
+			t.Errorf("%s: %v %v", token, ok, err)
+		}
+		return err
+	}
+	if err := ask(t.Context(), "good"); err != nil {
+		t.Error(err)
+	}
+	for _, token := range []string{"unknown", "expired"} {
+		if err := h.AuthenticationUnavailable(ask(t.Context(), token)); err != nil {
+			t.Errorf("the cluster said no to %s: %v", token, err)
+		}
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for name, test := range map[string]struct {
+		before, after func()
+		ctx           context.Context
+		want          string
+	}{
+		"a permission that is missing": {
+			func() { cluster.Forbid("tokenreviews") }, func() { cluster.Permit("tokenreviews") }, t.Context(),
+			"missing: a binding to the ClusterRole system:auth-delegator; `shop manifests` prints the bindings",
+		},
+		"a cluster that is gone":   {cluster.Down, cluster.Up, t.Context(), "cannot be reached"},
+		"a request that has ended": {func() {}, func() {}, ended, errNotReviewed.Error()},
+	} {
+		test.before()
+		for _, token := range []string{"good", "unknown"} {
+			if err := h.AuthenticationUnavailable(ask(test.ctx, token)); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		test.after()
+		if err := ask(t.Context(), "good"); err != nil {
+			t.Errorf("after %s: %v", name, err)
+		}
+	}
+}
+
 func TestAHostThatDoesNotAggregateIsNoHost(t *testing.T) {
 	cluster := clustertest.Start(t)
 	cluster.Configure(func(data map[string]string) { delete(data, "requestheader-client-ca-file") })

@@ -123,6 +123,13 @@ func (c *contact) err() error {
 	return c.problem
 }
 
+// last is the problem of the last answer, nil if there was none.
+func (c *contact) last() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.problem
+}
+
 // well says whether the last answer was.
 func (c *contact) well() bool {
 	c.mu.Lock()

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -52,7 +51,7 @@ func chain(config Config, text textOnly) func(http.Handler, *server.Config) http
 		}
 		handler = withLimits(handler, config.Cluster, c)
 		handler = withImpersonation(handler, c)
-		handler = filters.WithAuthentication(handler, c.Authentication.Authenticator, filters.Unauthorized(c.Serializer), authenticator.Audiences(nil), c.Authentication.RequestHeaderConfig)
+		handler = withAuthentication(handler, config.Cluster, c)
 		handler = filters.WithWarningRecorder(handler)
 		handler = withConnectionDeadline(handler)
 		handler = filters.WithRequestDeadline(handler, nil, nil, c.LongRunningFunc, c.Serializer, c.RequestTimeout)

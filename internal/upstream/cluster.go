@@ -1,10 +1,12 @@
 package upstream
 
 import (
+	"context"
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
@@ -13,6 +15,49 @@ import (
 	serverfilters "k8s.io/apiserver/pkg/server/filters"
 	flowcontrolrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 )
+
+// withAuthentication finds out who sends a request. One whose caller is not known is refused
+// with 401, and one whose caller the cluster could not be asked about with 503: clients drop
+// credentials that are refused with 401.
+func withAuthentication(handler http.Handler, cluster Cluster, c *server.Config) http.Handler {
+	known, refuse := c.Authentication.Authenticator, filters.Unauthorized(c.Serializer)
+	if cluster == nil {
+		return filters.WithAuthentication(handler, known, refuse, nil, nil)
+	}
+	type unanswered struct{}
+	noting := authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
+		response, ok, err := known.AuthenticateRequest(r)
+		if problem, noted := r.Context().Value(unanswered{}).(*error); noted && err != nil {
+			*problem = cluster.AuthenticationUnavailable(err)
+		}
+		return response, ok, err
+	})
+	failed := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		problem, noted := r.Context().Value(unanswered{}).(*error)
+		if !noted || *problem == nil {
+			refuse.ServeHTTP(w, r)
+			return
+		}
+		if r.ProtoMajor == 2 {
+			// As with a 401, the connection of a caller who is not known ends.
+			w.Header().Set("Connection", "close")
+		}
+		unavailable(w, r, *problem, c)
+	})
+	asked := filters.WithAuthentication(handler, noting, failed, nil, c.Authentication.RequestHeaderConfig)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), unanswered{}, new(error))))
+	})
+}
+
+// unavailable answers 503.
+func unavailable(w http.ResponseWriter, r *http.Request, problem error, c *server.Config) {
+	gv := schema.GroupVersion{}
+	if info, ok := request.RequestInfoFrom(r.Context()); ok {
+		gv = schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}
+	}
+	responsewriters.ErrorNegotiated(apierrors.NewServiceUnavailable(problem.Error()), c.Serializer, gv, w, r)
+}
 
 // withAnswers refuses with 503 what only the cluster could authorize while it cannot be
 // asked. Without it, each such request would wait for several tries, and get a 500 that
@@ -33,11 +78,7 @@ func withAnswers(handler http.Handler, cluster Cluster, c *server.Config) http.H
 			handler.ServeHTTP(w, r)
 			return
 		}
-		gv := schema.GroupVersion{}
-		if info, ok := request.RequestInfoFrom(r.Context()); ok {
-			gv = schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}
-		}
-		responsewriters.ErrorNegotiated(apierrors.NewServiceUnavailable(problem.Error()), c.Serializer, gv, w, r)
+		unavailable(w, r, problem, c)
 	})
 }
 

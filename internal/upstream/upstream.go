@@ -73,6 +73,9 @@ type Config struct {
 type Cluster interface {
 	// RequestHeaders are taken off requests.
 	RequestHeaders() *authenticatorfactory.RequestHeaderConfig
+	// AuthenticationUnavailable is nil if an error of the Authenticator is about the
+	// caller. If not, it says why the cluster could not be asked who that is.
+	AuthenticationUnavailable(err error) error
 	// AuthorizationUnavailable is nil if the cluster can be asked what callers may do. If not, only what
 	// Open allows passes.
 	AuthorizationUnavailable() error

@@ -56,6 +56,7 @@ type Cluster struct {
 	log        []event
 	forbidden  map[string]bool
 	tokens     map[string]authenticationv1.UserInfo
+	rejected   map[string]string
 	allow      func(authorizationv1.SubjectAccessReviewSpec) bool
 	reviews    map[string]int
 	watches    map[int]func()
@@ -91,6 +92,7 @@ func StartAt(t testing.TB, now time.Time) *Cluster {
 		changed:         make(chan struct{}),
 		forbidden:       map[string]bool{},
 		tokens:          map[string]authenticationv1.UserInfo{},
+		rejected:        map[string]string{},
 		allow:           func(authorizationv1.SubjectAccessReviewSpec) bool { return true },
 		reviews:         map[string]int{},
 		watches:         map[int]func(){},
@@ -208,6 +210,13 @@ func (h *Cluster) Know(token string, info authenticationv1.UserInfo) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.tokens[token] = info
+}
+
+// Reject has the cluster say of a token what is wrong with it.
+func (h *Cluster) Reject(token, reason string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.rejected[token] = reason
 }
 
 // Allow says what callers may do; everything if it is not called.
@@ -368,8 +377,9 @@ func (h *Cluster) reviewToken(w http.ResponseWriter, r *http.Request) {
 	h.mu.Lock()
 	h.reviews["tokenreviews"]++
 	info, ok := h.tokens[review.Spec.Token]
+	reason := h.rejected[review.Spec.Token]
 	h.mu.Unlock()
-	review.Status = authenticationv1.TokenReviewStatus{Authenticated: ok, User: info}
+	review.Status = authenticationv1.TokenReviewStatus{Authenticated: ok, User: info, Error: reason}
 	answer(w, http.StatusCreated, review)
 }
 
