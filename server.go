@@ -12,6 +12,13 @@ import (
 type Server struct {
 	// Name is a DNS label. It names the server in kubeconfigs and messages.
 	Name string
+	// Title is what OpenAPI documents are titled; the default is Name.
+	Title string
+	// Version is the version of the program, such as v1.2.0. OpenAPI documents have it; the
+	// default is that of the main module in the program's build information, or "unversioned".
+	// /version names the release of Kubernetes that clients find here, and after it Name and
+	// Version, such as v1.37.2+annex.shop.v1.2.0.
+	Version string
 	// Groups are the API groups served, at least one. The core group, with
 	// namespaces in it, is served besides.
 	Groups []Group
@@ -34,7 +41,7 @@ type Kind interface {
 
 // define compiles and checks the definition. The error names every mistake.
 func (s Server) define() (*define.Server, error) {
-	compiled := &define.Server{Name: s.Name}
+	compiled := &define.Server{Name: s.Name, Title: s.Title, Version: s.Version}
 	for _, c := range s.Controllers {
 		controller := define.Controller{Name: c.Name}
 		if c.Run != nil {

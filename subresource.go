@@ -247,6 +247,17 @@ func (b *ConnectBuilder[T, O]) Methods(methods ...string) *ConnectBuilder[T, O] 
 	return b
 }
 
+// Answers says that what connections answer with is such an object, sent by the Responder.
+// OpenAPI tells clients. Without Answers, or with nil, it says a string, which stands for
+// whatever the handler writes, as kube-apiserver does of the exec of a pod. The object is a
+// pointer to a Go type that Subresource's A may be.
+func (b *ConnectBuilder[T, O]) Answers(with runtime.Object) *ConnectBuilder[T, O] {
+	if t := reflect.TypeOf(with); t != nil {
+		b.subresource.Responds = t.Elem()
+	}
+	return b
+}
+
 // LongRunning says which connections take their time, by their options; the default is
 // all. The others end at the deadline of ordinary requests and count with them for
 // what the server does at a time, and a shutdown waits for them.

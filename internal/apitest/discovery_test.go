@@ -7,7 +7,10 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/discovery"
+
+	"github.com/annexapi/annex"
 )
 
 const aggregatedType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -89,6 +92,43 @@ func TestDiscovery(t *testing.T) {
 	c.get("/apis/other.example.com").want(404)
 	if v := c.get("/version").want(200); !strings.HasPrefix(v.str("gitVersion"), "v1.") || v.str("major") != "1" {
 		t.Errorf("version: %s", v.raw)
+	}
+}
+
+func TestOpenAPINamesTheProgramAndHowCallersAreAuthenticated(t *testing.T) {
+	t.Parallel()
+	declared := shop()
+	declared.Title, declared.Version = "Tools and Toys", "v1.2.0+b 3"
+	for _, test := range []struct {
+		server                        annex.Server
+		title, version, versionSuffix string
+	}{
+		{shop(), "shop", "unversioned", "+annex.shop"},
+		{declared, "Tools and Toys", "v1.2.0+b 3", "+annex.shop.v1.2.0-b-3"},
+	} {
+		c := start(t, test.server)
+		for path, schemes := range map[string][]string{
+			"/openapi/v2":                          {"securityDefinitions"},
+			"/openapi/v3/apis/shop.example.com/v1": {"components", "securitySchemes"},
+		} {
+			document := c.get(path).want(200)
+			if title, version := document.str("info", "title"), document.str("info", "version"); title != test.title || version != test.version {
+				t.Errorf("%s is %q in version %q, want %q, %q", path, title, version, test.title, test.version)
+			}
+			for field, want := range map[string]string{"type": "apiKey", "name": "authorization", "in": "header", "description": "Bearer Token authentication"} {
+				if got := document.str(append(schemes, "BearerToken", field)...); got != want {
+					t.Errorf("%s: %s of BearerToken: %q, want %q", path, field, got, want)
+				}
+			}
+			// In version 3, kube-apiserver has the scheme and requires it nowhere.
+			if security := fmt.Sprint(document.object()["security"]); path == "/openapi/v2" && security != "[map[BearerToken:[]]]" {
+				t.Errorf("%s: security %s", path, security)
+			}
+		}
+		got := c.get("/version").want(200).str("gitVersion")
+		if parsed, err := utilversion.ParseSemantic(got); err != nil || parsed.Major() != 1 || !strings.HasSuffix(got, test.versionSuffix) {
+			t.Errorf("/version says %q, %v", got, err)
+		}
 	}
 }
 

@@ -344,6 +344,9 @@ func TestOpenAPIHasWhatMarkersSay(t *testing.T) {
 		for name, want := range map[string]string{
 			"size":  `{` + omitted(`"default":"small",`) + `"enum":["small","large"],"type":"string"}`,
 			"boxes": `{` + omitted(`"default":3,`) + `"format":"int32","maximum":9,"minimum":1,"type":"integer"}`,
+			"owner": `{"description":"Owner must be given, and may be empty.","maxLength":16,"type":"string",` +
+				`"x-kubernetes-validations":[{"messageExpression":"'the owner was ' + oldSelf","rule":"self == oldSelf"}]}`,
+			"code":  `{"description":"Code is optional and always written.","minLength":3,"type":"string"}`,
 			"label": `{"maxLength":8,"minLength":2,"pattern":"^[a-z]+$","type":"string"}`,
 		} {
 			if got, err := json.Marshal(properties[name]); err != nil || string(got) != want {

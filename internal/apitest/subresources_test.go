@@ -45,7 +45,7 @@ func workshop() annex.Server {
 			annex.Subresource("resizing", resize).On(annex.Create, annex.Update),
 			annex.Subresource("ping", ping).On(annex.Create),
 			annex.Connect("log", widgetLog).LongRunning(func(o *v1.LogOptions) bool { return o.Follow }),
-			annex.Connect("attach", attach).Methods("GET", "POST"),
+			annex.Connect("attach", attach).Methods("GET", "POST").Answers(&v1.Inspection{}),
 		)
 	return s
 }
@@ -451,8 +451,8 @@ func TestSubresourcesAreInOpenAPI(t *testing.T) {
 			"inspection post": {"createShopExampleCom" + title + "NamespacedWidgetInspection", "com.example.shop.v1.Inspection", `"dryRun"`},
 			"resizing put":    {"replaceShopExampleCom" + title + "NamespacedWidgetResizing", "com.example.shop.v1.Resizing", "com.example.shop." + version + ".Widget"},
 			"ping post":       {"createShopExampleCom" + title + "NamespacedWidgetPing", "meta.v1.Status"},
-			"log get":         {"connectShopExampleCom" + title + "GetNamespacedWidgetLog", `"tailLines"`, `"follow"`},
-			"attach post":     {"connectShopExampleCom" + title + "PostNamespacedWidgetAttach"},
+			"log get":         {"connectShopExampleCom" + title + "GetNamespacedWidgetLog", `"tailLines"`, `"follow"`, `"content":{"*/*":{"schema":{"type":"string"}}}`},
+			"attach post":     {"connectShopExampleCom" + title + "PostNamespacedWidgetAttach", `"content":{"*/*":{"schema":{"$ref":"#/components/schemas/com.example.shop.v1.Inspection"}}}`},
 		} {
 			sub, method, _ := strings.Cut(path, " ")
 			operation, err := json.Marshal(doc.Paths[prefix+sub])

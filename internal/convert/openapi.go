@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"maps"
 	"net/url"
 
 	upstream "k8s.io/apiextensions-apiserver/pkg/generated/openapi"
@@ -10,35 +11,46 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/structural"
 )
+
+// OpenAPI are the definitions of all types served, for both formats.
+type OpenAPI struct {
+	V2, V3 common.GetOpenAPIDefinitions
+}
 
 // Definitions merges the OpenAPI definitions of meta/v1 and its like, of extra, and of all
 // served packages. Packages repeat the definitions of types that they share; those are
-// equal. They gain what the kinds' kubebuilder markers say.
-func Definitions(server *define.Server, extra ...common.GetOpenAPIDefinitions) common.GetOpenAPIDefinitions {
+// equal. Kinds with kubebuilder markers are described by these.
+func Definitions(server *define.Server, extra ...common.GetOpenAPIDefinitions) OpenAPI {
 	sources := append([]common.GetOpenAPIDefinitions{upstream.GetOpenAPIDefinitions, intOrString}, extra...)
+	var versions []*define.Version
+	var served []common.GetOpenAPIDefinitions
 	for _, k := range server.Kinds() {
+		versions = append(versions, k.Versions...)
 		for _, v := range k.Versions {
 			if facts := v.Facts(); facts.OpenAPI != nil {
-				sources = append(sources, facts.OpenAPI)
+				served = append(served, facts.OpenAPI)
 			}
 		}
 	}
-	return func(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
-		merged := map[string]common.OpenAPIDefinition{}
-		for _, definitions := range sources {
-			for name, definition := range definitions(ref) {
-				merged[name] = definition
+	in := func(format structural.Format) common.GetOpenAPIDefinitions {
+		return func(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
+			merged := map[string]common.OpenAPIDefinition{}
+			for _, definitions := range sources {
+				maps.Copy(merged, definitions(ref))
 			}
-		}
-		marked := describe(merged, ref)
-		for _, k := range server.Kinds() {
-			for _, v := range k.Versions {
-				marked.version(v)
+			for _, definitions := range served {
+				for name, definition := range definitions(ref) {
+					dropContradictions(definition)
+					merged[name] = definition
+				}
 			}
+			describe(merged, ref, format, versions...)
+			return merged
 		}
-		return merged
 	}
+	return OpenAPI{V2: in(structural.OpenAPIv2), V3: in(structural.OpenAPIv3)}
 }
 
 // intOrString defines the one type of apimachinery that upstream's definitions lack.
@@ -67,7 +79,7 @@ func DefinitionsOf(v *define.Version) map[string]common.OpenAPIDefinition {
 	}
 	ref := func(name string) spec.Ref { return spec.MustCreateRef("#/" + url.PathEscape(name)) }
 	definitions := facts.OpenAPI(ref)
-	describe(definitions, ref).version(v)
+	describe(definitions, ref, structural.OpenAPIv3, v)
 	return definitions
 }
 

@@ -21,8 +21,10 @@ import (
 
 // Server is a whole API server.
 type Server struct {
-	Name   string
-	Groups []Group
+	Name string
+	// Title and Version are the program's; both may be empty.
+	Title, Version string
+	Groups         []Group
 	// Controllers run beside the requests.
 	Controllers []Controller
 }

@@ -38,6 +38,8 @@ type Subresource struct {
 	Methods     []string
 	Connect     func(ctx context.Context, connection *Connection) (http.Handler, error)
 	LongRunning func(options runtime.Object) bool
+	// Responds is the Go type that connections answer with; nil if it is not known.
+	Responds reflect.Type
 
 	// Default fills in the generated defaults of Object. Check sets it.
 	Default func(obj runtime.Object)
@@ -107,7 +109,7 @@ func (s *Subresource) New() runtime.Object {
 // answers, but for the kind's own and for Status.
 func (s *Subresource) Types(k *Kind) []reflect.Type {
 	var types []reflect.Type
-	for _, t := range []reflect.Type{s.Object, s.Answer} {
+	for _, t := range []reflect.Type{s.Object, s.Answer, s.Responds} {
 		if t != nil && t != k.Hub().Type && t != reflect.TypeFor[metav1.Status]() && !slices.Contains(types, t) {
 			types = append(types, t)
 		}

@@ -84,13 +84,19 @@ func (r *requestREST) ProducesMIMETypes(string) []string { return nil }
 
 // ProducesObject tells OpenAPI what is answered; nil is what was sent.
 func (r *requestREST) ProducesObject(string) any {
-	switch r.sub.Answer {
-	case r.sub.Object:
+	if r.sub.Answer == r.sub.Object {
 		return nil
-	case r.kind.Definition.Hub().Type:
-		return reflect.Zero(r.version.Type).Interface()
 	}
-	return reflect.Zero(r.sub.Answer).Interface()
+	return r.kind.sample(r.sub.Answer, r.version)
+}
+
+// sample returns a value of the Go type that OpenAPI is to describe for another: the hub is
+// the kind in the request's version.
+func (k *Kind) sample(t reflect.Type, v *define.Version) any {
+	if t == k.Definition.Hub().Type {
+		t = v.Type
+	}
+	return reflect.Zero(t).Interface()
 }
 
 // Create handles a POST.
@@ -289,7 +295,10 @@ type connectREST struct {
 	version *define.Version
 }
 
-var _ rest.Connecter = (*connectREST)(nil)
+var (
+	_ rest.Connecter       = (*connectREST)(nil)
+	_ rest.StorageMetadata = (*connectREST)(nil)
+)
 
 // New returns what discovery and errors name the subresource after, as with the log
 // of a pod: the kind itself.
@@ -297,6 +306,16 @@ func (r *connectREST) New() runtime.Object { return r.kind.Definition.Hub().New(
 
 // Destroy leaves the storage to the main endpoint.
 func (r *connectREST) Destroy() {}
+
+func (r *connectREST) ProducesMIMETypes(string) []string { return nil }
+
+// ProducesObject tells OpenAPI what is answered; nil is a string.
+func (r *connectREST) ProducesObject(string) any {
+	if r.sub.Responds == nil {
+		return nil
+	}
+	return r.kind.sample(r.sub.Responds, r.version)
+}
 
 func (r *connectREST) ConnectMethods() []string { return r.sub.Methods }
 

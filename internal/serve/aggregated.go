@@ -50,7 +50,7 @@ func (m *aggregated) open(s *Server) error {
 		Options:      m.plan.Options.Cluster,
 		Server:       m.plan.Definition.Name,
 		ClientCAFile: m.plan.Options.ClientCAFile,
-		Version:      upstream.EffectiveVersion(),
+		Version:      upstream.EffectiveVersion(m.plan.Definition),
 		Own:          auth.NewAuthenticator(auth.Credentials{Tokens: []authenticator.Token{auth.LoopbackTokens(s.loopback.Token())}}),
 		InFlight:     upstream.MaxInFlight,
 	})

@@ -39,7 +39,8 @@ type Version struct {
 	kind     schema.GroupVersionKind
 	goType   reflect.Type
 	schema   *structuralschema.Structural
-	shape    *Shape // nil if there are no defaults
+	raw      *structuralschema.Structural // as it is marked
+	shape    *Shape                       // nil if there are no defaults
 	defaults bool
 	internal *apiextensions.JSONSchemaProps
 	rules    func() (rules, error)
@@ -79,7 +80,7 @@ func New(kind schema.GroupVersionKind, goType reflect.Type, definition string, s
 	if err != nil {
 		return nil, fmt.Errorf("schema: %w", err)
 	}
-	v.schema = s.DeepCopy()
+	v.raw, v.schema = s, s.DeepCopy()
 	if err := defaulting.PruneDefaults(v.schema); err != nil {
 		return nil, fmt.Errorf("defaults: %w", err)
 	}
@@ -95,7 +96,8 @@ func (v *Version) version() *apiextensionsv1.CustomResourceDefinitionVersion {
 
 // WithKind returns the same rules for a kind of another name.
 func (v *Version) WithKind(kind schema.GroupVersionKind) *Version {
-	other := &Version{Definition: *v.Definition.DeepCopy(), kind: kind, goType: v.goType, schema: v.schema, shape: v.shape, defaults: v.defaults, internal: v.internal}
+	other := &Version{Definition: *v.Definition.DeepCopy(), kind: kind, goType: v.goType, schema: v.schema, raw: v.raw,
+		shape: v.shape, defaults: v.defaults, internal: v.internal}
 	other.rules = sync.OnceValues(other.compile)
 	return other
 }

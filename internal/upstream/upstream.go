@@ -21,7 +21,8 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
 	restclient "k8s.io/client-go/rest"
-	"k8s.io/kube-openapi/pkg/common"
+	"k8s.io/kube-openapi/pkg/spec3"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/annexapi/annex/internal/budget"
 	"github.com/annexapi/annex/internal/convert"
@@ -38,9 +39,8 @@ type Config struct {
 	Kinds  []*registry.Kind
 	// Core is the storage of the core group's version v1, by resource; nil serves
 	// no core group.
-	Core map[string]rest.Storage
-	// OpenAPI returns the definitions of all types served.
-	OpenAPI common.GetOpenAPIDefinitions
+	Core    map[string]rest.Storage
+	OpenAPI convert.OpenAPI
 
 	Authenticator authenticator.Request
 	Authorizer    authorizer.Authorizer
@@ -103,7 +103,7 @@ type Server struct {
 // New builds the server. All API groups are installed when it returns.
 func New(c Config) (*Server, error) {
 	config := server.NewConfig(c.Machinery.Codecs)
-	config.EffectiveVersion = EffectiveVersion()
+	config.EffectiveVersion = EffectiveVersion(c.Definition)
 	config.MaxRequestsInFlight, config.MaxMutatingRequestsInFlight = maxReading, maxMutating
 	config.ExternalAddress = c.Address
 	config.LoopbackClientConfig = c.Loopback
@@ -124,10 +124,13 @@ func New(c Config) (*Server, error) {
 	config.LongRunningFunc = longRunning(config.LongRunningFunc, c.LongRunning, connectedOf(c.Definition))
 
 	namer := c.Machinery.Namer()
-	config.OpenAPIConfig = server.DefaultOpenAPIConfig(c.OpenAPI, namer)
-	config.OpenAPIConfig.Info.Title = c.Definition.Name
-	config.OpenAPIV3Config = server.DefaultOpenAPIV3Config(c.OpenAPI, namer)
-	config.OpenAPIV3Config.Info.Title = c.Definition.Name
+	config.OpenAPIConfig = server.DefaultOpenAPIConfig(c.OpenAPI.V2, namer)
+	config.OpenAPIV3Config = server.DefaultOpenAPIV3Config(c.OpenAPI.V3, namer)
+	title, version := about(c.Definition)
+	for _, info := range []*spec.Info{config.OpenAPIConfig.Info, config.OpenAPIV3Config.Info} {
+		info.Title, info.Version = title, version
+	}
+	config.OpenAPIConfig.SecurityDefinitions, config.OpenAPIV3Config.SecuritySchemes = bearerTokens()
 	config.OpenAPIConfig.PostProcessSpec = text.correctV2
 	config.OpenAPIV3Config.PostProcessSpec = text.correctV3
 
@@ -150,6 +153,16 @@ func New(c Config) (*Server, error) {
 	generic.Handler.NonGoRestfulMux.NotFoundHandler(http.HandlerFunc(http.NotFound))
 	generic.PrepareRun()
 	return &Server{Handler: generic.Handler, generic: generic}, nil
+}
+
+// bearerTokens say how requests are authenticated, in the words of kube-apiserver. They have
+// none for client certificates, in either format.
+func bearerTokens() (*spec.SecurityDefinitions, spec3.SecuritySchemes) {
+	const name, in, description = "authorization", "header", "Bearer Token authentication"
+	v2 := spec.SecuritySchemeProps{Type: "apiKey", Name: name, In: in, Description: description}
+	v3 := spec3.SecuritySchemeProps{Type: "apiKey", Name: name, In: in, Description: description}
+	return &spec.SecurityDefinitions{"BearerToken": {SecuritySchemeProps: v2}},
+		spec3.SecuritySchemes{"BearerToken": {SecuritySchemeProps: v3}}
 }
 
 func install(generic *server.GenericAPIServer, config server.CompletedConfig, c Config) error {

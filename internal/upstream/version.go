@@ -1,6 +1,8 @@
 package upstream
 
 import (
+	"cmp"
+	"regexp"
 	"runtime/debug"
 	"strings"
 
@@ -8,27 +10,46 @@ import (
 	"k8s.io/apiserver/pkg/util/compatibility"
 	basecompatibility "k8s.io/component-base/compatibility"
 	baseversion "k8s.io/component-base/version"
+
+	"github.com/annexapi/annex/internal/define"
 )
 
 // serverVersion is what /version shows: the Kubernetes release whose API
-// machinery this is, since that is what clients decide by, marked as ours.
+// machinery this is, since that is what clients decide by, marked as ours. What
+// follows the release is build metadata, which no client compares.
 type serverVersion struct {
 	basecompatibility.MutableEffectiveVersion
+	server *define.Server
 }
 
 // EffectiveVersion is the version that a server has and shows.
-func EffectiveVersion() basecompatibility.EffectiveVersion {
-	return serverVersion{compatibility.DefaultBuildEffectiveVersion()}
+func EffectiveVersion(s *define.Server) basecompatibility.EffectiveVersion {
+	return serverVersion{compatibility.DefaultBuildEffectiveVersion(), s}
 }
 
 func (v serverVersion) Info() *version.Info {
 	info := v.MutableEffectiveVersion.Info()
-	info.GitVersion = Version()
+	info.GitVersion = Version() + "." + v.server.Name
+	if v.server.Version != "" {
+		info.GitVersion += "." + notMetadata.ReplaceAllLiteralString(v.server.Version, "-")
+	}
 	info.GitCommit, info.GitTreeState, info.BuildDate = "", "", ""
 	return info
 }
 
-// Version is what /version shows as the server's version.
+// notMetadata are the characters that the build metadata of a semantic version cannot have.
+var notMetadata = regexp.MustCompile(`[^0-9A-Za-z.-]`)
+
+// about returns the title and the version of a program, as OpenAPI has them.
+func about(s *define.Server) (title, version string) {
+	title, version = cmp.Or(s.Title, s.Name), s.Version
+	if info, ok := debug.ReadBuildInfo(); ok && version == "" && info.Main.Version != "(devel)" {
+		version = info.Main.Version
+	}
+	return title, cmp.Or(version, "unversioned")
+}
+
+// Version is the release of Kubernetes that this is made of, marked as ours.
 func Version() string { return "v" + release() + "+annex" }
 
 // release is the Kubernetes release of the API machinery linked in, such as
