@@ -6,7 +6,7 @@ SHELL := /bin/bash
 KUBECTL := $(or $(shell command -v kubectl),bin/kubectl)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
-TESTED := . cmd/annex samples/animal samples/wardle samples/sqltable samples/cicd release
+TESTED := . cmd/annex samples/animal samples/wardle samples/sqltable samples/ownjournal samples/cicd release
 MODULES := $(TESTED) e2e store/etcd/etcdtest bench
 # Outside go.work, for they would raise the libraries of the others.
 APART := e2e/cluster bench/peers
@@ -43,7 +43,7 @@ race: ## run the tests of concurrent packages under the race detector
 
 .PHONY: race-all
 race-all: ## run all tests under the race detector: half an hour and more
-	@failed=; for m in . cmd/annex samples/wardle samples/sqltable samples/cicd store/etcd/etcdtest; do echo "race $$m"; \
+	@failed=; for m in . cmd/annex samples/wardle samples/sqltable samples/ownjournal samples/cicd store/etcd/etcdtest; do echo "race $$m"; \
 	go -C $$m test -race -timeout 60m ./... || failed="$$failed $$m"; done; [ -z "$$failed" ] || { echo "races or failures in:$$failed"; exit 1; }
 
 .PHONY: lint
@@ -66,7 +66,7 @@ release-try: ## install a release of HEAD from a file proxy, with an empty modul
 
 .PHONY: generate
 generate: ## write all generated files anew, and the tables of flags in docs/reference
-	go -C cmd/annex run . generate ../../internal/shop/... ../../samples/wardle/apis/... ../../samples/sqltable/apis/... ../../samples/cicd/apis/... ../../e2e/apis/...
+	go -C cmd/annex run . generate ../../internal/shop/... ../../samples/wardle/apis/... ../../samples/sqltable/apis/... ../../samples/ownjournal/apis/... ../../samples/cicd/apis/... ../../e2e/apis/...
 	UPDATE=1 go -C cmd/annex test -count=1 -run 'SampleAnimal|Reference' ./internal/cli
 	UPDATE=1 go test -count=1 -run Reference ./internal/cli
 

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/journal"
@@ -16,25 +15,17 @@ func openAt(_ testing.TB, dir string) (journal.Journal, error) {
 	return embedded.Open(dir, embedded.Options{})
 }
 
-func openNew(t testing.TB) journal.Journal {
-	j, err := openAt(t, t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return j
-}
-
 func TestJournal(t *testing.T) { storetest.RunJournal(t, openAt, true) }
 
 func TestRestart(t *testing.T) { storetest.RunRestart(t, openAt) }
 
 func TestStorage(t *testing.T) {
-	storetest.RunStorage(t, "embedded", storetest.AboveJournal(openNew))
+	storetest.RunStorage(t, "embedded", storetest.AboveJournal(openAt))
 }
 
 func TestEncryptedStorage(t *testing.T) {
 	storetest.RunStorageWith(t, "embedded with aesgcm",
-		storetest.Encrypted(storetest.AboveJournal(openNew), storetest.Ciphers(t)["aesgcm"]), storetest.Traits{NotRun: storetest.WithoutSizes})
+		storetest.Encrypted(storetest.AboveJournal(openAt), storetest.Ciphers(t)["aesgcm"]), storetest.Traits{NotRun: storetest.WithoutSizes})
 }
 
 func TestAKilledProcessLosesNothing(t *testing.T) {
@@ -48,11 +39,9 @@ func TestLinearizable(t *testing.T) {
 	files := vfs.NewCrashableMem()
 	rng := rand.New(rand.NewPCG(1, 1))
 	storetest.RunLinearizable(t, "embedded, power cuts", storetest.Subject{
-		Start: func(t testing.TB) (storage.Interface, func()) {
-			return storetest.StartAboveJournal(func() (journal.Journal, error) {
-				return embedded.Open(imageDir, embedded.Options{FS: files, MemTableSize: 256 << 10})
-			})(t)
-		},
+		Start: storetest.StartAboveJournal(func(testing.TB, string) (journal.Journal, error) {
+			return embedded.Open(imageDir, embedded.Options{FS: files, MemTableSize: 256 << 10})
+		}),
 		Crash: func(testing.TB) {
 			files = files.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng})
 		},

@@ -25,7 +25,10 @@ func podOf(i uint64) journal.Record {
 func BenchmarkCreate(b *testing.B) {
 	for _, writers := range []int{1, 16, 64} {
 		b.Run(fmt.Sprintf("writers=%d", writers), func(b *testing.B) {
-			j := openNew(b)
+			j, err := openFollowed(b, b.TempDir())
+			if err != nil {
+				b.Fatal(err)
+			}
 			defer j.Close()
 			if _, err := j.Replay(b.Context(), func(journal.Record) error { return nil }); err != nil {
 				b.Fatal(err)

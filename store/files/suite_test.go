@@ -28,21 +28,13 @@ func openFollowed(t testing.TB, dir string) (journal.Journal, error) {
 	return follow(t, j.(*files.Journal)), nil
 }
 
-func openNew(t testing.TB) journal.Journal {
-	j, err := openFollowed(t, t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return j
-}
-
 func TestStorage(t *testing.T) {
-	storetest.RunStorage(t, "files", storetest.AboveJournal(openNew))
+	storetest.RunStorage(t, "files", storetest.AboveJournal(openFollowed))
 }
 
 func TestEncryptedStorage(t *testing.T) {
 	storetest.RunStorageWith(t, "files with aesgcm",
-		storetest.Encrypted(storetest.AboveJournal(openNew), storetest.Ciphers(t)["aesgcm"]), storetest.Traits{NotRun: storetest.WithoutSizes})
+		storetest.Encrypted(storetest.AboveJournal(openFollowed), storetest.Ciphers(t)["aesgcm"]), storetest.Traits{NotRun: storetest.WithoutSizes})
 }
 
 func TestJournal(t *testing.T) { storetest.RunJournal(t, openFollowed, true) }
@@ -54,7 +46,7 @@ func TestAKilledProcessLosesNothing(t *testing.T) { storetest.RunCrash(t, "files
 func TestLinearizable(t *testing.T) {
 	storetest.RunLinearizable(t, "files", storetest.Subject{
 		Histories: 20,
-		Start:     storetest.StartAboveJournal(func() (journal.Journal, error) { return openFollowed(t, t.TempDir()) }),
+		Start:     storetest.StartAboveJournal(openFollowed),
 	})
 }
 

@@ -8,7 +8,9 @@ import (
 	"github.com/annexapi/annex/store/storetest"
 )
 
-var backend = storetest.AboveJournal(func(testing.TB) journal.Journal { return memory.New() })
+func open(testing.TB, string) (journal.Journal, error) { return memory.New(), nil }
+
+var backend = storetest.AboveJournal(open)
 
 func TestStorage(t *testing.T) { storetest.RunStorage(t, "memory", backend) }
 
@@ -17,10 +19,7 @@ func TestEncryptedStorage(t *testing.T) {
 		storetest.Encrypted(backend, storetest.Ciphers(t)["aescbc"]), storetest.Traits{NotRun: storetest.WithoutSizes})
 }
 
-func TestJournal(t *testing.T) {
-	open := func(testing.TB, string) (journal.Journal, error) { return memory.New(), nil }
-	storetest.RunJournal(t, open, false)
-}
+func TestJournal(t *testing.T) { storetest.RunJournal(t, open, false) }
 
 func TestAMemoryBeginsAfterARevision(t *testing.T) {
 	const later = 1_800_000_000_000_000
@@ -43,9 +42,7 @@ func TestAMemoryBeginsAfterARevision(t *testing.T) {
 }
 
 func TestLinearizable(t *testing.T) {
-	storetest.RunLinearizable(t, "memory", storetest.Subject{Start: storetest.StartAboveJournal(func() (journal.Journal, error) {
-		return memory.New(), nil
-	})})
+	storetest.RunLinearizable(t, "memory", storetest.Subject{Start: storetest.StartAboveJournal(open)})
 }
 
 func BenchmarkStorage(b *testing.B) { storetest.BenchmarkStorage(b, backend, 1500) }

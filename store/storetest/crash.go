@@ -59,12 +59,6 @@ var crashWatches = []string{"/pods/", "/pods/", "/pods/ns3/"}
 // same there: nothing before RunCrash but what is cheap, and nothing that needs to
 // be undone.
 func RunCrash(t *testing.T, name string, open OpenJournal) {
-	RunCrashWith(t, name, open, JournalTraits{})
-}
-
-// RunCrashWith is RunCrash on a journal with traits of its own. Without a history,
-// watches go on from where the restart is.
-func RunCrashWith(t *testing.T, name string, open OpenJournal, traits JournalTraits) {
 	if dir := os.Getenv(crashDirEnv); dir != "" {
 		if err := runVictim(t, open, dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -72,7 +66,7 @@ func RunCrashWith(t *testing.T, name string, open OpenJournal, traits JournalTra
 		os.Exit(1) // a victim does not end of itself
 	}
 	rng := Seeded(t)
-	c := &crashes{open: open, traits: traits, told: map[uint64]fact{}, vanished: map[string]uint64{}, seen: slices.Repeat([]uint64{1}, len(crashWatches))}
+	c := &crashes{open: open, told: map[uint64]fact{}, seen: slices.Repeat([]uint64{1}, len(crashWatches))}
 	dir := t.TempDir()
 	for range Trials(t, "ANNEX_CRASH_KILLS", 5) {
 		c.generation(t, dir, rng)
@@ -218,9 +212,6 @@ func (v *victim) write(writer int, rng *rand.Rand) error {
 		var err error
 		if rng.IntN(6) == 0 {
 			content = deletedContent
-			if _, err := fmt.Fprintf(v.acks, "0 %s %s\n", keyOfPod(pod), deletingContent); err != nil {
-				return err
-			}
 			err = v.pods.Delete(ctx, keyOfPod(pod), out, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{})
 		} else {
 			content = fmt.Sprintf("[[%d-%d-%d-%d]]", os.Getpid(), rng.Uint64(), writer, n)
@@ -233,11 +224,6 @@ func (v *victim) write(writer int, rng *rand.Rand) error {
 				}), nil)
 		}
 		if storage.IsNotFound(err) || storage.IsConflict(err) || apierrors.IsConflict(err) {
-			if content == deletedContent {
-				if _, err := fmt.Fprintf(v.acks, "0 %s %s\n", keyOfPod(pod), keptContent); err != nil {
-					return err
-				}
-			}
 			continue
 		}
 		if err != nil {
@@ -249,13 +235,8 @@ func (v *victim) write(writer int, rng *rand.Rand) error {
 	}
 }
 
-// What stands for the content in lines about deletions: before one is tried, after
-// it was acknowledged, and after it came to nothing.
-const (
-	deletingContent = "deleting"
-	deletedContent  = "deleted"
-	keptContent     = "kept"
-)
+// deletedContent stands for the content in lines about deletions.
+const deletedContent = "deleted"
 
 func keyOfPod(pod *example.Pod) string { return "/pods/" + pod.Namespace + "/" + pod.Name }
 
@@ -285,15 +266,9 @@ func factOf(r journal.Record) fact {
 // crashes is the parent's side: everything that anybody was told, over all
 // generations of the victim.
 type crashes struct {
-	open   OpenJournal
-	traits JournalTraits
-	told   map[uint64]fact
-	seen   []uint64 // by watch: the last event
-	// deleting counts deletions that the last victim did not live to see the end of,
-	// and vanished has the revision by which such a one turned out to have happened:
-	// without a history, nothing else tells of it.
-	deleting map[string]int
-	vanished map[string]uint64
+	open OpenJournal
+	told map[uint64]fact
+	seen []uint64 // by watch: the last event
 
 	kills, acknowledged, events    int
 	lost, reused, doubled, skipped int
@@ -355,7 +330,6 @@ func (c *crashes) generation(t *testing.T, dir string, rng *rand.Rand) {
 	}
 	c.kills++
 
-	c.deleting = map[string]int{}
 	for i := range lines {
 		for n, line := range lines[i] {
 			if i == 0 && n == 0 {
@@ -365,28 +339,15 @@ func (c *crashes) generation(t *testing.T, dir string, rng *rand.Rand) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			switch {
-			case f.content == deletingContent:
-				c.deleting[f.key]++
-				continue
-			case f.content == keptContent:
-				c.deleting[f.key]--
-				continue
-			case i == 0 && f.content == deletedContent:
-				c.deleting[f.key]--
-			}
 			c.note(t, "was told", revision, f)
 			if i == 0 {
 				c.acknowledged++
 			}
 		}
 	}
-	compacted := c.verify(t, dir)
+	c.verify(t, dir)
 	for i := range c.seen {
 		c.follow(t, i, lines[1+i])
-		if c.traits.NoHistory != "" {
-			c.seen[i] = max(compacted, 1) // a victim may die before the first record, which is 2
-		}
 	}
 }
 
@@ -410,9 +371,8 @@ func (c *crashes) note(t *testing.T, how string, revision uint64, f fact) {
 	c.told[revision] = f
 }
 
-// verify opens the journal that a victim left, and looks for everything told. It
-// returns the compacted revision.
-func (c *crashes) verify(t *testing.T, dir string) uint64 {
+// verify opens the journal that a victim left, and looks for everything told.
+func (c *crashes) verify(t *testing.T, dir string) {
 	t.Helper()
 	j, err := c.open(t, dir)
 	if err != nil {
@@ -433,10 +393,7 @@ func (c *crashes) verify(t *testing.T, dir string) uint64 {
 		f := c.told[revision]
 		// Compaction takes deletions, and what was superseded at or before it.
 		next, exists := superseded[f.key]
-		gone := exists && next <= compacted || f.content == deletedContent && revision <= compacted || revision <= c.vanished[f.key]
-		if !held[revision] && !gone && c.traits.NoHistory != "" && c.deleting[f.key] > 0 {
-			c.vanished[f.key], gone = compacted, true
-		}
+		gone := exists && next <= compacted || f.content == deletedContent && revision <= compacted
 		if !held[revision] && !gone {
 			c.lost++
 			t.Errorf("revision %d, %v, is lost; compacted revision %d, superseded at %d", revision, f, compacted, next)
@@ -447,7 +404,6 @@ func (c *crashes) verify(t *testing.T, dir string) uint64 {
 		}
 		superseded[f.key] = revision
 	}
-	return compacted
 }
 
 // follow checks that the events of a watch go on exactly where it was.
@@ -466,9 +422,6 @@ func (c *crashes) follow(t *testing.T, i int, lines []string) {
 		}
 		for missed := c.seen[i] + 1; missed < revision; missed++ {
 			f, known := c.told[missed]
-			if !known && crashWatches[i] != crashWatches[0] && c.traits.NoHistory != "" {
-				continue // superseded before anybody told whose it was, and gone since
-			}
 			if !known || strings.HasPrefix(f.key, crashWatches[i]) {
 				c.skipped++
 				t.Errorf("watch %d: revision %d came after %d, but %d is %v", i, revision, c.seen[i], missed, f)
@@ -514,9 +467,6 @@ func (c *crashes) verifyState(t *testing.T, dir string) {
 		delete(want, key)
 	}
 	for key, content := range want {
-		if at[key] <= c.vanished[key] {
-			content = deletedContent
-		}
 		if content != deletedContent {
 			t.Errorf("%s is missing, want %s", key, content)
 		}

@@ -78,6 +78,8 @@ type result struct {
 	call, end int64
 	// guessed says that the outcome is known by the events alone.
 	guessed bool
+	// after is the revision of the change before this one, 0 if it is the first.
+	after uint64
 }
 
 // results pairs calls with returns. What has not returned is unknown.
@@ -199,6 +201,13 @@ func resolve(all []result, events []change) ([]result, error) {
 			return nil, fmt.Errorf("nobody did what the event at revision %d says: %+v", e.Revision, e)
 		}
 	}
+	after, last := map[uint64]uint64{}, uint64(0)
+	for _, e := range events {
+		after[e.Revision], last = last, e.Revision
+	}
+	for i := range resolved {
+		resolved[i].after = after[resolved[i].Revision]
+	}
 	return resolved, nil
 }
 
@@ -258,8 +267,11 @@ func (r result) String() string {
 // world is the store as a model: one thing after the other.
 type world struct {
 	objects [historyKeys]object
-	// last is the highest revision that anything has been told of.
-	last uint64
+	// last is the highest revision that anything has been told of, written that of the
+	// last change. The revisions of changes are known, so no change can be left for later:
+	// without that, the search would follow each one whose end is not known to where an
+	// object is missing.
+	last, written uint64
 }
 
 // step tells whether an operation can have had its outcome, and what it leaves.
@@ -290,20 +302,23 @@ func (w world) step(r result) (bool, world) {
 	case "revision":
 		possible = r.Revision >= w.last
 	case "create":
-		possible = !exists && r.Revision > w.last
+		possible = !exists && r.Revision > w.last && r.after == w.written
 		*is = object{r.Content, r.Revision}
 	case "update":
 		same := is.Content == r.Saw || r.guessed
-		possible = same && (exists || r.Upsert) && expected && r.Revision > w.last
+		possible = same && (exists || r.Upsert) && expected && r.Revision > w.last && r.after == w.written
 		*is = object{r.Content, r.Revision}
 	case "delete":
-		possible = exists && is.Content == r.Saw && expected && r.Revision > w.last
+		possible = exists && is.Content == r.Saw && expected && r.Revision > w.last && r.after == w.written
 		*is = object{}
 	}
 	if !possible {
 		return false, before
 	}
 	w.last = r.Revision
+	if r.changes() {
+		w.written = r.Revision
+	}
 	return true, w
 }
 

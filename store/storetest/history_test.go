@@ -135,7 +135,7 @@ func (s *badWatches) Watch(ctx context.Context, key string, opts storage.ListOpt
 
 // TestTheCheckerFindsWhatIsWrong gives it stores that are.
 func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
-	start := StartAboveJournal(func() (journal.Journal, error) { return memory.New(), nil })
+	start := StartAboveJournal(func(testing.TB, string) (journal.Journal, error) { return memory.New(), nil })
 	for _, c := range []struct {
 		name string
 		make func(storage.Interface) storage.Interface

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -21,19 +20,6 @@ type OpenJournal func(t testing.TB, dir string) (journal.Journal, error)
 // RunJournal checks a journal against its contract. One that is not durable
 // starts empty whenever it is opened, and is spared what needs a second opening.
 func RunJournal(t *testing.T, open OpenJournal, durable bool) {
-	RunJournalWith(t, open, durable, JournalTraits{})
-}
-
-// JournalTraits are what the suites have to know of a journal that promises less.
-type JournalTraits struct {
-	// NoHistory is the reason why a journal that is opened again has only the newest
-	// record of each key, and everything up to the last revision is compacted. Empty
-	// means that it has all records that were not dropped.
-	NoHistory string
-}
-
-// RunJournalWith is RunJournal on a journal with traits of its own.
-func RunJournalWith(t *testing.T, open OpenJournal, durable bool, traits JournalTraits) {
 	tests := []struct {
 		name    string
 		reopens bool
@@ -63,7 +49,7 @@ func RunJournalWith(t *testing.T, open OpenJournal, durable bool, traits Journal
 			if test.reopens && !durable {
 				t.Skip("the journal is not durable")
 			}
-			j := &journalUnderTest{dir: t.TempDir(), open: open, traits: traits}
+			j := &journalUnderTest{dir: t.TempDir(), open: open}
 			j.start(t)
 			t.Cleanup(func() { _ = j.Close() })
 			test.run(t, j)
@@ -73,9 +59,8 @@ func RunJournalWith(t *testing.T, open OpenJournal, durable bool, traits Journal
 
 type journalUnderTest struct {
 	journal.Journal
-	dir    string
-	open   OpenJournal
-	traits JournalTraits
+	dir  string
+	open OpenJournal
 }
 
 // start opens the journal.
@@ -153,16 +138,8 @@ func (j *journalUnderTest) checkNotFound(t testing.TB, revision uint64) {
 }
 
 // checkReplay compares what was replayed with what was appended and not dropped.
-func (j *journalUnderTest) checkReplay(t testing.TB, got []journal.Record, compacted uint64, want []journal.Record, wantCompacted uint64) {
+func checkReplay(t testing.TB, got []journal.Record, compacted uint64, want []journal.Record, wantCompacted uint64) {
 	t.Helper()
-	if j.traits.NoHistory != "" {
-		newest := map[string]uint64{}
-		for _, r := range want {
-			newest[r.Key] = r.Revision
-			wantCompacted = max(wantCompacted, r.Revision)
-		}
-		want = slices.DeleteFunc(slices.Clone(want), func(r journal.Record) bool { return r.Deleted || newest[r.Key] != r.Revision })
-	}
 	if compacted != wantCompacted {
 		t.Errorf("compacted revision %d, want %d", compacted, wantCompacted)
 	}
@@ -343,14 +320,14 @@ func replaysJumps(t *testing.T, j *journalUnderTest) {
 			t.Fatal(err)
 		}
 		got, compacted := j.reopen(t)
-		j.checkReplay(t, got, compacted, want, to)
+		checkReplay(t, got, compacted, want, to)
 		j.checkFollows(t, to)
 	}
 	j.replay(t)
 	jump(farAhead)
 	jump(2*farAhead, record(farAhead+1))
 	got, compacted := j.reopen(t)
-	j.checkReplay(t, got, compacted, []journal.Record{record(farAhead + 1), record(2*farAhead + 1)}, 2*farAhead)
+	checkReplay(t, got, compacted, []journal.Record{record(farAhead + 1), record(2*farAhead + 1)}, 2*farAhead)
 	jump(3*farAhead, record(farAhead+1), record(2*farAhead+1))
 }
 
@@ -449,7 +426,7 @@ func replaysExactly(t *testing.T, j *journalUnderTest) {
 	want := sampleRecords()
 	j.fill(t, want...)
 	got, compacted := j.reopen(t)
-	j.checkReplay(t, got, compacted, want, 0)
+	checkReplay(t, got, compacted, want, 0)
 }
 
 func replaysTrimmed(t *testing.T, j *journalUnderTest) {
@@ -462,7 +439,7 @@ func replaysTrimmed(t *testing.T, j *journalUnderTest) {
 	j.append(t, record(11))
 	got, compacted := j.reopen(t)
 	want := append(append(append([]journal.Record{}, all[1:4]...), all[6:]...), record(11))
-	j.checkReplay(t, got, compacted, want, 8)
+	checkReplay(t, got, compacted, want, 8)
 }
 
 func replaysNoRecord(t *testing.T, j *journalUnderTest) {
@@ -482,7 +459,7 @@ func appendsAfterReplay(t *testing.T, j *journalUnderTest) {
 	j.fill(t, want...)
 	for range 3 {
 		got, compacted := j.reopen(t)
-		j.checkReplay(t, got, compacted, want, 0)
+		checkReplay(t, got, compacted, want, 0)
 		next := record(uint64(len(want)) + 2)
 		j.append(t, next)
 		j.checkRead(t, next)

@@ -26,7 +26,6 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/annexapi/annex/internal/mvcc"
-	"github.com/annexapi/annex/store/journal"
 )
 
 // Subject is a store whose histories are checked.
@@ -42,11 +41,16 @@ type Subject struct {
 	Histories int
 }
 
-// StartAboveJournal starts the revisioned core above a journal.
-func StartAboveJournal(open func() (journal.Journal, error)) func(t testing.TB) (pods storage.Interface, stop func()) {
+// StartAboveJournal starts the revisioned core above a journal, each time in the same
+// directory.
+func StartAboveJournal(open OpenJournal) func(t testing.TB) (pods storage.Interface, stop func()) {
+	var dir string
 	return func(t testing.TB) (storage.Interface, func()) {
 		t.Helper()
-		j, err := open()
+		if dir == "" {
+			dir = t.TempDir()
+		}
+		j, err := open(t, dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,6 +113,7 @@ func RunLinearizable(t *testing.T, name string, subject Subject) {
 				// What is told from here on may not survive.
 				h.stop()
 				subject.Crash(t)
+				h.end()
 			}
 			if err := c.crash(crashed, rng.IntN(historyClients*historyOperations)); err != nil {
 				t.Fatal(err)
@@ -160,8 +165,8 @@ func transcript(history []entry) string {
 	return lines.String()
 }
 
-// recorder writes down a history. Once it is stopped, nobody is told anything any
-// more until it is resumed; what is begun meanwhile may still happen.
+// recorder writes down a history. Once it is stopped, no outcome is written down any
+// more until it is resumed. What is begun meanwhile may still happen, until it has ended.
 type recorder struct {
 	namespace string
 	// to gets every entry, too, before record returns; nil for nobody.
@@ -169,6 +174,7 @@ type recorder struct {
 
 	mu      sync.Mutex
 	stopped bool
+	ended   bool
 	entries []entry
 	reached [historyWatches]uint64
 	start   uint64
@@ -186,7 +192,7 @@ func (h *recorder) begin(pods storage.Interface) error {
 func (h *recorder) record(e entry) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.stopped && e.Call == nil {
+	if h.ended || h.stopped && e.Call == nil {
 		return
 	}
 	if e.Event != nil {
@@ -209,10 +215,17 @@ func (h *recorder) stop() {
 	h.stopped = true
 }
 
+// end ends a segment: what is called from here on has no effect on the next one.
+func (h *recorder) end() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ended = true
+}
+
 func (h *recorder) resume() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.stopped = false
+	h.stopped, h.ended = false, false
 }
 
 // clients make one part of a history, up to a crash or its end.

@@ -25,38 +25,22 @@ import (
 // RunRestart checks what the revisioned core promises across a restart above a
 // durable journal.
 func RunRestart(t *testing.T, open OpenJournal) {
-	RunRestartWith(t, "", open, JournalTraits{})
-}
-
-// RunRestartWith is RunRestart on a journal with traits of its own. It prints what
-// does not apply under the name of the journal.
-func RunRestartWith(t *testing.T, name string, open OpenJournal, traits JournalTraits) {
-	const always, withHistory, without = 0, 1, 2
 	tests := []struct {
 		name string
-		when int
 		run  func(t *testing.T, s *restartable)
 	}{
-		{"a watch goes on from before the restart", withHistory, resumesWatch},
-		{"a list at an older revision is the same", withHistory, listsExactly},
-		{"a deleted object stays deleted and stays in the history", withHistory, keepsTombstones},
-		{"an object expires after the restart", always, expiresAfterwards},
-		{"an object expires while nothing runs", always, expiresMeanwhile},
-		{"the compacted revision stays compacted", withHistory, staysCompacted},
-		{"no revision is used twice", always, neverReusesRevision},
-		{"no revision is used twice after a compacted deletion", always, neverReusesCompactedRevision},
-		{"a journal that jumped goes on above", always, continuesAfterJump},
-		{"an object from before the window is the previous one of a later event", withHistory, keepsPrevious},
-		{"what was before the restart has to be listed again", without, forgetsHistory},
+		{"a watch goes on from before the restart", resumesWatch},
+		{"a list at an older revision is the same", listsExactly},
+		{"a deleted object stays deleted and stays in the history", keepsTombstones},
+		{"an object expires after the restart", expiresAfterwards},
+		{"an object expires while nothing runs", expiresMeanwhile},
+		{"the compacted revision stays compacted", staysCompacted},
+		{"no revision is used twice", neverReusesRevision},
+		{"no revision is used twice after a compacted deletion", neverReusesCompactedRevision},
+		{"a journal that jumped goes on above", continuesAfterJump},
+		{"an object from before the window is the previous one of a later event", keepsPrevious},
 	}
 	for _, test := range tests {
-		if test.when == without && traits.NoHistory == "" {
-			continue
-		}
-		if test.when == withHistory && traits.NoHistory != "" {
-			fmt.Printf("restart suite (%s): %q does not apply: %s\n", name, test.name, traits.NoHistory)
-			continue
-		}
 		t.Run(test.name, func(t *testing.T) {
 			s := &restartable{
 				dir:   t.TempDir(),
@@ -255,34 +239,6 @@ func resumesWatch(t *testing.T, s *restartable) {
 	expect(t, w, watch.Added, other)
 	expect(t, w, watch.Deleted, gone)
 	expect(t, w, watch.Added, s.create(t, "b", 0, nil))
-}
-
-// forgetsHistory is what a journal that keeps only the newest records has to do
-// well: the same objects at the same revisions, and no wrong answer about the past.
-func forgetsHistory(t *testing.T, s *restartable) {
-	old := s.create(t, "a", 0, nil)
-	changed := s.label(t, "a", labels.Set{"step": "2"})
-	s.create(t, "b", 0, nil)
-	gone := s.delete(t, "b")
-	want := s.listAt(t, gone.ResourceVersion)
-	s.restart(t)
-
-	if revision, compacted := s.core.Revision(), s.core.CompactedRevision(); revision != revisionOf(t, gone) || compacted != revision {
-		t.Errorf("at revision %d, compacted %d, want %s for both", revision, compacted, gone.ResourceVersion)
-	}
-	if diff := cmp.Diff(want, s.listAt(t, gone.ResourceVersion)); diff != "" {
-		t.Errorf("the list at the last revision has changed (-before +after):\n%s", diff)
-	}
-	for _, before := range []*example.Pod{old, changed} {
-		event := receive(t, s.watchFrom(t, before.ResourceVersion, ""))
-		if status, ok := event.Object.(*metav1.Status); !ok || status.Reason != metav1.StatusReasonExpired {
-			t.Errorf("watch from %s: got %s %v, want an expired status", before.ResourceVersion, event.Type, event.Object)
-		}
-	}
-	w := s.watchFrom(t, gone.ResourceVersion, "")
-	expect(t, w, watch.Added, s.create(t, "b", 0, nil))
-	expect(t, w, watch.Modified, s.label(t, "a", labels.Set{"step": "3"}))
-	expect(t, w, watch.Deleted, s.delete(t, "a"))
 }
 
 func listsExactly(t *testing.T, s *restartable) {

@@ -1,14 +1,20 @@
 // Package storetest holds the suites that every storage backend and every
-// journal runs:
+// journal runs. For a journal they need one function, an [OpenJournal]:
 //
-//   - RunStorage and BenchmarkStorage are the API machinery's own storage suite.
 //   - RunJournal is the contract of a journal, on its own.
+//   - RunStorage and BenchmarkStorage, with AboveJournal, are the API machinery's own
+//     storage suite.
+//   - RunLinearizable, with StartAboveJournal, compares what concurrent clients were told
+//     with a store that does one thing after the other; also across crashes.
 //   - RunRestart is what the revisioned core promises across a restart above a
-//     durable journal, and RunCrash across the death of the process.
-//   - RunRecovery is what it promises when a disk fails and becomes well again.
-//   - RunLinearizable and RunLinearizableKilled compare what concurrent clients were
-//     told, across crashes, with a store that does one thing after the other.
-//   - CountFaults counts what the fault tests of a journal inject and find.
+//     durable journal. RunCrash and RunLinearizableKilled are that for processes that are
+//     killed.
+//   - RunRecovery is what it promises above a journal.Recoverer when a disk fails and
+//     becomes well again.
+//
+// A backend with revisions of its own runs RunStorageWith and RunLinearizable, and
+// RunMaintenance and CheckValues if it can. CountFaults counts what fault tests inject and
+// find.
 package storetest
 
 import (
@@ -29,7 +35,6 @@ import (
 
 	"github.com/annexapi/annex/internal/mvcc"
 	"github.com/annexapi/annex/store"
-	"github.com/annexapi/annex/store/journal"
 )
 
 // Backend is what the storage suite runs against.
@@ -73,14 +78,19 @@ type Traits struct {
 // OpenBackend returns an empty backend, which the suite closes.
 type OpenBackend func(t testing.TB, needs Needs) Backend
 
-// AboveJournal returns backends that are the revisioned core above journals.
-func AboveJournal(open func(t testing.TB) journal.Journal) OpenBackend {
+// AboveJournal returns backends that are the revisioned core above journals, each in a
+// directory of its own.
+func AboveJournal(open OpenJournal) OpenBackend {
 	return func(t testing.TB, needs Needs) Backend {
 		options := mvcc.Options{BookmarkInterval: needs.BookmarkInterval}
 		if needs.NothingDecoded {
 			options.ObjectCacheBytes = -1
 		}
-		core, err := mvcc.Open(t.Context(), open(t), options)
+		j, err := open(t, t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		core, err := mvcc.Open(t.Context(), j, options)
 		if err != nil {
 			t.Fatal(err)
 		}

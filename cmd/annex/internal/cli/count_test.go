@@ -22,6 +22,7 @@ func TestFilesAndLinesOfAKind(t *testing.T) {
 		{"cicd", "JenkinsService", "jenkinsservices", "apis/autobusi/v1alpha/jenkinsservice.go"},
 		{"sqltable", "Order", "orders", "apis/orders/v1/order.go"},
 		{"sqltable", "Customer", "customers", "apis/orders/v1/order.go"},
+		{"ownjournal", "Note", "notes", "apis/notes/v1/note.go"},
 	} {
 		dir := filepath.Join(samples, kind.sample)
 		declared, generated, lines := declarations(t, filepath.Dir(filepath.Join(dir, kind.file)), kind.name)

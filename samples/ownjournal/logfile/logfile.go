@@ -1,0 +1,368 @@
+// Package logfile is a journal of one's own: records are appended to a file, each with a
+// checksum, and synced in groups. It is small and keeps the whole contract. What it lacks
+// beside the project's own: opening reads and writes the whole file, a full disk is a
+// failure until the server is started again, and nothing notices a lock file that is
+// removed. It needs a Unix, for its lock.
+package logfile
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+
+	"github.com/annexapi/annex/store/journal"
+)
+
+const (
+	logName  = "records"
+	lockName = "lock"
+)
+
+// minGarbage is how many bytes have to be of no use before the log is written anew.
+const minGarbage = 1 << 20
+
+// Open opens the log in a directory and makes it if it is missing. An error that matches
+// journal.ErrLocked says that another process has it open, one that matches
+// journal.ErrDamaged that it cannot be read as it was written; then nothing is changed.
+func Open(dir string) (journal.Journal, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	if err := syncDir(filepath.Dir(dir)); err != nil {
+		return nil, err
+	}
+	lock, err := lockDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	j := &log{path: filepath.Join(dir, logName), lock: lock, at: map[uint64]place{}}
+	if err := j.open(); err != nil {
+		if j.file != nil {
+			_ = j.file.Close() // nothing was changed
+		}
+		return nil, fmt.Errorf("open log %s: %w", j.path, errors.Join(err, lock.Close()))
+	}
+	return j, nil
+}
+
+// log implements journal.Journal. It writes a record to the file at once, where a process
+// that is killed leaves it, and a group of records to the disk when the first of their
+// writers waits.
+type log struct {
+	path string
+	lock *os.File
+
+	// syncing is held by the writer that syncs, for all that wait meanwhile, and by what
+	// replaces the file. It is locked before mu.
+	syncing sync.Mutex
+
+	mu        sync.RWMutex
+	file      *os.File
+	end       int64            // of the file
+	durable   int64            // the bytes of the file that are on disk
+	live      int64            // the bytes of frames that at has
+	at        map[uint64]place // by revision
+	last      uint64           // ever appended, or jumped to; 0 if there was none
+	compacted uint64
+	failed    error
+}
+
+// place is where a frame is in the file.
+type place struct{ offset, size int64 }
+
+// open reads the log, and writes it anew: without the end that a crash may have cut off,
+// and with all of it on disk, whatever a crash has left in the system's cache.
+func (j *log) open() (err error) {
+	data, err := os.ReadFile(j.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return j.rewrite()
+	}
+	if err != nil {
+		return err
+	}
+	durable, ok := decodeHeader(data)
+	if !ok {
+		return journal.Damaged(0, "it is no log")
+	}
+	j.end = headerSize
+	for j.end < int64(len(data)) {
+		f, size, err := decodeFrame(data[j.end:])
+		if err != nil {
+			durable = max(durable, durableAfter(data[j.end:]))
+			break
+		}
+		j.take(f, int64(size))
+	}
+	if j.end < durable {
+		return journal.Damaged(0, "bytes from %d on are unreadable, and %d of them were on disk", j.end, durable-j.end)
+	}
+	if j.file, err = os.Open(j.path); err != nil {
+		return err
+	}
+	return j.rewrite()
+}
+
+// durableAfter is what intact frames behind an unreadable one say that was on disk.
+func durableAfter(data []byte) (durable int64) {
+	for {
+		next := bytes.Index(data, []byte(frameMagic))
+		if next < 0 {
+			return durable
+		}
+		if f, _, err := decodeFrame(data[next:]); err == nil {
+			durable = max(durable, f.durable)
+		}
+		data = data[next+1:]
+	}
+}
+
+// take notes a frame that is at the end of the file.
+func (j *log) take(f frame, size int64) {
+	if f.trim != nil {
+		j.compacted, j.last = f.trim.compacted, max(j.last, f.trim.last, f.trim.compacted)
+		for _, revision := range f.trim.drop {
+			j.live -= j.at[revision].size
+			delete(j.at, revision)
+		}
+	} else {
+		j.last = max(j.last, f.record.Revision) // a log that was written anew begins with the last one
+		j.at[f.record.Revision] = place{j.end, size}
+		j.live += size
+	}
+	j.end += size
+}
+
+// Replay implements journal.Journal.
+func (j *log) Replay(ctx context.Context, yield func(journal.Record) error) (uint64, error) {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	if errors.Is(j.failed, journal.ErrClosed) {
+		return 0, j.failed
+	}
+	for _, revision := range slices.Sorted(maps.Keys(j.at)) {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		record, err := j.read(revision)
+		if err != nil {
+			return 0, err
+		}
+		if err := yield(record); err != nil {
+			return 0, err
+		}
+	}
+	return j.compacted, nil
+}
+
+// Append implements journal.Journal.
+func (j *log) Append(record journal.Record) (wait func() error, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.failed == nil && j.last != 0 && record.Revision != j.last+1 {
+		return nil, fmt.Errorf("append revision %d: the last one is %d", record.Revision, j.last)
+	}
+	if err := j.write(frame{record: record}); err != nil {
+		return nil, fmt.Errorf("append revision %d: %w", record.Revision, err)
+	}
+	file, end := j.file, j.end
+	return func() error { return j.await(file, end) }, nil
+}
+
+// write puts a frame at the end of the file. It needs mu.
+func (j *log) write(f frame) error {
+	if j.failed != nil {
+		return j.failed
+	}
+	f.durable = j.durable
+	encoded := f.encode()
+	if _, err := j.file.WriteAt(encoded, j.end); err != nil {
+		j.failed = err
+		return err
+	}
+	j.take(f, int64(len(encoded)))
+	return nil
+}
+
+// await returns when the first bytes of a file are on disk.
+func (j *log) await(file *os.File, bytes int64) error {
+	j.syncing.Lock()
+	defer j.syncing.Unlock()
+	j.mu.RLock()
+	current, end, durable, failed := j.file, j.end, j.durable, j.failed
+	j.mu.RUnlock()
+	switch {
+	case current != file || bytes <= durable:
+		return nil // a file that was replaced is on disk as a whole
+	case failed != nil:
+		return failed
+	}
+	err := file.Sync()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err != nil {
+		j.failed = err
+		return err
+	}
+	j.durable = end
+	return nil
+}
+
+// Read implements journal.Journal.
+func (j *log) Read(revision uint64) (journal.Record, error) {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	if errors.Is(j.failed, journal.ErrClosed) {
+		return journal.Record{}, j.failed
+	}
+	return j.read(revision)
+}
+
+func (j *log) read(revision uint64) (journal.Record, error) {
+	at, ok := j.at[revision]
+	if !ok {
+		return journal.Record{}, fmt.Errorf("revision %d: %w", revision, journal.ErrNotFound)
+	}
+	encoded := make([]byte, at.size)
+	if _, err := j.file.ReadAt(encoded, at.offset); err != nil {
+		return journal.Record{}, fmt.Errorf("read revision %d: %w", revision, err)
+	}
+	f, _, err := decodeFrame(encoded)
+	if err == nil && f.record.Revision != revision {
+		err = fmt.Errorf("there is revision %d", f.record.Revision)
+	}
+	if err != nil {
+		return journal.Record{}, journal.Damaged(revision, "bytes from %d on: %w", at.offset, err)
+	}
+	return f.record, nil
+}
+
+// Trim implements journal.Journal. It writes the log anew, while writers wait, when most
+// of it is of no use any more.
+func (j *log) Trim(compacted uint64, drop []uint64) error {
+	jump, err := j.trim(compacted, drop)
+	if err != nil || jump == nil {
+		return err
+	}
+	return jump()
+}
+
+func (j *log) trim(compacted uint64, drop []uint64) (jump func() error, err error) {
+	j.syncing.Lock()
+	defer j.syncing.Unlock()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	jumps := compacted > j.last
+	if err := j.write(frame{trim: &trim{compacted, j.last, drop}}); err != nil {
+		return nil, fmt.Errorf("trim to revision %d: %w", compacted, err)
+	}
+	if garbage := j.end - j.live; garbage > max(minGarbage, j.live) {
+		if err := j.rewrite(); err != nil {
+			return nil, fmt.Errorf("write log %s anew: %w", j.path, err) // the old one is as good as before
+		}
+	}
+	if !jumps {
+		return nil, nil
+	}
+	file, end := j.file, j.end
+	return func() error { return j.await(file, end) }, nil
+}
+
+// rewrite replaces the file by one that has nothing but what was not dropped, all of it
+// on disk. It needs syncing and mu. If it fails, the old file stays in use.
+func (j *log) rewrite() error {
+	temporary := j.path + ".new"
+	file, err := os.OpenFile(temporary, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	next := &log{file: file, at: make(map[uint64]place, len(j.at)), end: headerSize}
+	err = j.copyTo(next)
+	if err == nil {
+		err = os.Rename(temporary, j.path)
+	}
+	if err != nil {
+		return errors.Join(err, file.Close(), os.Remove(temporary))
+	}
+	if j.file != nil {
+		_ = j.file.Close() // nothing in it is needed
+	}
+	j.file, j.at, j.live = file, next.at, next.live
+	j.end, j.durable = next.end, next.end
+	j.failed = syncDir(filepath.Dir(j.path)) // else either file may be there after a crash
+	return j.failed
+}
+
+// copyTo writes what was not dropped to a new log, and that to the disk.
+func (j *log) copyTo(next *log) error {
+	if err := next.write(frame{trim: &trim{compacted: j.compacted, last: j.last}}); err != nil {
+		return err
+	}
+	for _, revision := range slices.Sorted(maps.Keys(j.at)) {
+		record, err := j.read(revision)
+		if err != nil {
+			return err
+		}
+		if err := next.write(frame{record: record}); err != nil {
+			return err
+		}
+	}
+	if _, err := next.file.WriteAt(encodeHeader(next.end), 0); err != nil {
+		return err
+	}
+	return next.file.Sync()
+}
+
+// Err implements journal.Journal.
+func (j *log) Err() error {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	return j.failed
+}
+
+// Close implements journal.Journal.
+func (j *log) Close() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if errors.Is(j.failed, journal.ErrClosed) {
+		return nil
+	}
+	var err error
+	if j.failed == nil {
+		err = j.file.Sync()
+	}
+	j.failed = journal.ErrClosed
+	return errors.Join(err, j.file.Close(), j.lock.Close())
+}
+
+// lockDir locks a directory until the file is closed, or the process has ended.
+func lockDir(dir string) (*os.File, error) {
+	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = lock.Close() // it is of no use
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			err = journal.ErrLocked
+		}
+		return nil, fmt.Errorf("lock %s: %w", dir, err)
+	}
+	return lock, nil
+}
+
+// syncDir makes the names in a directory durable.
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
