@@ -124,7 +124,7 @@ spec:
 func (c *client) broken(n int) {
 	c.t.Helper()
 	testwait.Until(c.t, fmt.Sprintf("%d broken files", n), func() bool {
-		return strings.Contains(string(c.get("/metrics").raw), fmt.Sprintf("annex_storage_broken_files %d\n", n))
+		return strings.Contains(string(c.get("/metrics").raw), fmt.Sprintf("annex_storage_broken_files{storage=\"files\"} %d\n", n))
 	})
 }
 

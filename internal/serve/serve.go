@@ -279,7 +279,7 @@ func (s *Server) close() error {
 }
 
 func (s *Server) readyChecks() []healthz.HealthChecker {
-	checks := append(s.encryption.HealthChecks(), s.filesChecks()...)
+	checks := append(s.encryption.HealthChecks(), s.editsChecks()...)
 	for _, storage := range s.storages {
 		name := "storage"
 		if len(s.storages) > 1 {
@@ -310,8 +310,8 @@ func (s *Server) metrics() []prometheus.Collector {
 		if metered, ok := storage.Backend.(store.Metered); ok {
 			all = append(all, metered.Collectors(prometheus.Labels{"storage": storage.Name()})...)
 		}
-		if storage.files != nil {
-			all = append(all, filesMetrics{storage.files})
+		if storage.edited != nil {
+			all = append(all, editsMetrics(storage.Name(), storage.edited)...)
 		}
 	}
 	return all
@@ -361,12 +361,14 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	var running sync.WaitGroup
 	s.startBackground(background, &running)
 	s.startControllers(controllers, &running, cancel)
-	running.Go(func() {
-		// Files follow to the last request.
-		if err := s.runFiles(background); err != nil {
-			cancel(err)
-		}
-	})
+	for _, storage := range s.storages.edited() {
+		running.Go(func() {
+			// What it shows follows to the last request.
+			if err := storage.edited.Run(background, s.decideEdits()); err != nil {
+				cancel(err)
+			}
+		})
+	}
 	s.loopback.Serve(s.upstream.Handler)
 	s.upstream.Start(background)
 	stop, err := s.serve()
@@ -469,7 +471,7 @@ func (s *Server) becomeReady(ctx, background context.Context) error {
 		err = s.checkReadable(ctx)
 	}
 	if err == nil {
-		err = s.awaitFiles(ctx)
+		err = s.awaitEdits(ctx)
 	}
 	if err == nil {
 		limit.Go(func() { s.limitStart(ctx, cancel) })

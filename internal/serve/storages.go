@@ -12,7 +12,7 @@ import (
 
 	"github.com/annexapi/annex/internal/plan"
 	"github.com/annexapi/annex/store"
-	"github.com/annexapi/annex/store/files"
+	"github.com/annexapi/annex/store/driver"
 	"github.com/annexapi/annex/store/journal"
 )
 
@@ -20,7 +20,7 @@ import (
 type Storage struct {
 	*plan.Storage
 	store.Backend
-	files *files.Journal // nil if it is not in files
+	edited driver.Edited // nil if people cannot change what is in it
 }
 
 // Storages are the backends of a server, the one of its namespaces first.
@@ -41,8 +41,8 @@ func openStorages(ctx context.Context, p *plan.Plan) (Storages, error) {
 			}
 			return nil, err
 		}
-		tree, _ := j.(*files.Journal)
-		all = append(all, &Storage{planned, backend, tree})
+		edited, _ := j.(driver.Edited)
+		all = append(all, &Storage{planned, backend, edited})
 	}
 	return all, nil
 }
@@ -110,14 +110,9 @@ func (s Storages) awaitConnected(ctx context.Context) error {
 	return nil
 }
 
-// files is the storage of that name, nil if it is not in use.
-func (s Storages) files() *Storage {
-	for _, storage := range s {
-		if storage.files != nil {
-			return storage
-		}
-	}
-	return nil
+// edited are the storages that people change.
+func (s Storages) edited() Storages {
+	return slices.DeleteFunc(slices.Clone(s), func(storage *Storage) bool { return storage.edited == nil })
 }
 
 // connected tells whether awaitConnected would not wait.

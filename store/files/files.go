@@ -20,10 +20,10 @@
 // # Edits
 //
 // Run also watches the tree. A file that is neither as the note says nor about to be
-// becomes a Proposal: this package knows neither kinds nor validation. What decides on
+// becomes a driver.Edit: this package knows neither kinds nor validation. What decides on
 // it writes the object through the core, as any client does. If the object has changed
 // since the file was written, only what the person changed is carried out on it (see
-// Proposal.Onto). A file that was refused is left alone until it changes; the object
+// its Onto). A file that was refused is left alone until it changes; the object
 // can be changed meanwhile, and its file follows once it is mended or removed.
 //
 // A file is never overwritten blindly: where the system can swap files, what comes out
@@ -47,6 +47,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/annexapi/annex/store/driver"
 	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/journal"
 )
@@ -102,6 +103,7 @@ type Journal struct {
 var (
 	_ journal.Recoverer = (*Journal)(nil)
 	_ journal.Purger    = (*Journal)(nil)
+	_ driver.Edited     = (*Journal)(nil)
 )
 
 const (

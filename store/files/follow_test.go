@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/annexapi/annex/store/driver"
 	"github.com/annexapi/annex/store/files"
 	"github.com/annexapi/annex/store/journal"
 )
@@ -20,19 +21,19 @@ import (
 // closed.
 type followed struct {
 	*files.Journal
-	hooks  files.Hooks
+	decide driver.Decide
 	cancel context.CancelFunc
 	done   chan error
 }
 
 // follow returns j with files that follow. An edit is an error of the test.
 func follow(t testing.TB, j *files.Journal) *followed {
-	return &followed{Journal: j, hooks: files.Hooks{Decide: func(_ context.Context, p *files.Proposal) ([]byte, error) {
+	return &followed{Journal: j, decide: func(_ context.Context, p *driver.Edit) ([]byte, error) {
 		err := fmt.Errorf("an edit that no person made: %s %s", p.Path, p.Document)
 		fmt.Fprintln(os.Stderr, err) // the test may run in a process that is to be killed
 		t.Error(err)
 		return nil, err
-	}}}
+	}}
 }
 
 func (f *followed) Replay(ctx context.Context, yield func(journal.Record) error) (uint64, error) {
@@ -40,7 +41,7 @@ func (f *followed) Replay(ctx context.Context, yield func(journal.Record) error)
 	if err == nil && f.cancel == nil {
 		running, cancel := context.WithCancel(context.Background())
 		f.cancel, f.done = cancel, make(chan error, 1)
-		go func() { f.done <- f.Run(running, f.hooks) }()
+		go func() { f.done <- f.Run(running, f.decide) }()
 	}
 	return compacted, err
 }
@@ -84,7 +85,7 @@ func serve(t testing.TB, root string, options files.Options) *server {
 		t.Fatal(err)
 	}
 	s := &server{followed: &followed{Journal: j}, t: t, last: 1, current: map[string]journal.Record{}}
-	s.hooks.Decide = s.decide
+	s.followed.decide = s.decide
 	t.Cleanup(func() { _ = s.Close() })
 	compacted, err := s.Replay(t.Context(), func(r journal.Record) error {
 		s.last, s.current[r.Key] = r.Revision, r
@@ -128,7 +129,7 @@ func (s *server) tryPut(key string, value []byte) error {
 	return wait()
 }
 
-func (s *server) decide(_ context.Context, p *files.Proposal) ([]byte, error) {
+func (s *server) decide(_ context.Context, p *driver.Edit) ([]byte, error) {
 	s.mu.Lock()
 	s.edits++
 	before := s.current[p.Key]

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/annexapi/annex/store/driver"
 	"github.com/annexapi/annex/store/embedded"
 )
 
@@ -30,12 +31,6 @@ const (
 	proposalLimit = 64
 )
 
-// Problem is a file in the tree that is not served.
-type Problem struct {
-	// Path is the file's, Reason what is wrong with it.
-	Path, Reason string
-}
-
 type problem struct {
 	reason string
 	stamp  stamp
@@ -43,57 +38,33 @@ type problem struct {
 	final bool
 }
 
-// Problems returns the files that are not served, by path.
-func (j *Journal) Problems() []Problem {
+// Problems implements driver.Edited: it returns the files that are not served.
+func (j *Journal) Problems() []driver.Problem {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	list := make([]Problem, 0, len(j.problems))
+	list := make([]driver.Problem, 0, len(j.problems))
 	for name, p := range j.problems {
-		list = append(list, Problem{j.path(name), p.reason})
+		list = append(list, driver.Problem{Path: j.path(name), Reason: p.reason})
 	}
 	return sorted(list)
 }
 
-func sorted(list []Problem) []Problem {
-	slices.SortFunc(list, func(a, b Problem) int { return strings.Compare(a.Path, b.Path) })
+func sorted(list []driver.Problem) []driver.Problem {
+	slices.SortFunc(list, func(a, b driver.Problem) int { return strings.Compare(a.Path, b.Path) })
 	return list
 }
 
-// Observed is closed when Run has looked at all files once, and has proposed what
-// differed.
+// Observed implements driver.Edited.
 func (j *Journal) Observed() <-chan struct{} { return j.observed }
 
-// Hooks are what a tree needs of the server of its objects.
-type Hooks struct {
-	// Decide carries a proposal out, or says why not: an error that matches ErrBroken
-	// stands until the file changes; after any other one the proposal is made again. It
-	// returns what would be stored if the document were taken as it is, with defaults
-	// filled in; nil if that is not known. The file stays as it is if the object says
-	// the same. Decide is called from several goroutines, for one key at a time.
-	Decide func(ctx context.Context, p *Proposal) (says []byte, err error)
-	// JSON returns a stored value as JSON. An error means that it is not for people to
-	// see: the object has no file. Nil takes values as they are; those that are not JSON
-	// have no file then.
-	JSON func(value []byte) ([]byte, error)
-}
-
-func (h Hooks) toJSON(value []byte) ([]byte, error) {
-	if h.JSON == nil {
-		return value, nil
-	}
-	return h.JSON(value)
-}
-
-// Run writes object files and watches the tree until the context ends; then it writes
-// what is left, for at most a few seconds. It is called once, after Replay and before
-// Close.
-func (j *Journal) Run(ctx context.Context, hooks Hooks) error {
+// Run implements driver.Edited: it writes object files and watches the tree.
+func (j *Journal) Run(ctx context.Context, decide driver.Decide) error {
 	if !j.replayed.Load() {
 		return fmt.Errorf("watch files %s: the records have not been replayed", j.root)
 	}
 	w := &watcher{
 		journal: j,
-		hooks:   hooks,
+		decide:  decide,
 		looks:   map[string]*look{},
 		busy:    map[string]*look{},
 		results: make(chan result),
@@ -136,7 +107,7 @@ func (j *Journal) Run(ctx context.Context, hooks Hooks) error {
 // watcher is the state of Run, which is one goroutine's.
 type watcher struct {
 	journal  *Journal
-	hooks    Hooks
+	decide   driver.Decide
 	notifier *fsnotify.Watcher // nil if changes cannot be watched
 
 	pending   map[*entry]time.Time // files to write, and when
@@ -149,7 +120,7 @@ type watcher struct {
 	looks    map[string]*look // files to look at
 	lookNext time.Time        // when the first is due
 	busy     map[string]*look // files whose proposal is being decided on
-	waiting  []*Proposal
+	waiting  []*proposal
 	results  chan result
 	swept    chan sweep
 
@@ -172,7 +143,7 @@ type look struct {
 }
 
 type result struct {
-	proposal *Proposal
+	proposal *proposal
 	says     []byte
 	err      error
 }
@@ -403,7 +374,7 @@ func (w *watcher) next(ctx context.Context) {
 		p := w.waiting[0]
 		w.waiting = w.waiting[1:]
 		go func() {
-			says, err := w.hooks.Decide(ctx, p)
+			says, err := w.decide(ctx, &p.Edit)
 			w.results <- result{p, says, err}
 		}()
 	}
@@ -423,7 +394,7 @@ func (w *watcher) take(ctx context.Context, r result) {
 	if ctx.Err() != nil {
 		return
 	}
-	if errors.Is(r.err, ErrBroken) {
+	if errors.Is(r.err, driver.ErrBroken) {
 		w.journal.broken(name, problem{reason: oneLine(r.err), stamp: r.proposal.stamp, final: true})
 	} else {
 		// A conflict with another write is gone the next time.
@@ -439,7 +410,7 @@ func (w *watcher) take(ctx context.Context, r result) {
 
 // accept makes the file of a proposal what is known of its object, and has it compared
 // with that.
-func (w *watcher) accept(p *Proposal, says []byte) {
+func (w *watcher) accept(p *proposal, says []byte) {
 	j := w.journal
 	j.mended(p.name)
 	j.mu.Lock()
@@ -452,7 +423,7 @@ func (w *watcher) accept(p *Proposal, says []byte) {
 	if !p.Deleted() {
 		now.says = w.saidBy(p, says)
 		// What people cannot read is nothing that may be kept for them.
-		shown, err := j.shown(&operation{entry: e, revision: e.newest, deleted: !e.exists()}, w.hooks.toJSON)
+		shown, err := j.shown(&operation{entry: e, revision: e.newest, deleted: !e.exists()})
 		now.written = err == nil && shown != nil
 	}
 	j.mu.Lock()
@@ -472,15 +443,11 @@ func (w *watcher) accept(p *Proposal, says []byte) {
 
 // saidBy is the hash of what the server would have written instead of a person's file;
 // zero if the two do not say the same.
-func (w *watcher) saidBy(p *Proposal, says []byte) digest {
+func (w *watcher) saidBy(p *proposal, says []byte) digest {
 	if p.more || says == nil {
 		return digest{}
 	}
-	data, err := w.hooks.toJSON(says)
-	if err != nil {
-		return digest{}
-	}
-	shown, _, ok := visible(data, p.resource.Status)
+	shown, _, ok := visible(says, p.resource.Status)
 	if !ok {
 		return digest{}
 	}
@@ -524,7 +491,7 @@ func (j *Journal) mended(name string) {
 
 // examine looks at one file: it returns the proposal that it is, or how long to wait
 // before looking again.
-func (j *Journal) examine(name string, l *look) (p *Proposal, wait time.Duration) {
+func (j *Journal) examine(name string, l *look) (p *proposal, wait time.Duration) {
 	// The patience with an editor: seems returns whether it is to be exercised.
 	seems := func(what string) bool {
 		if l.initial {
@@ -535,7 +502,7 @@ func (j *Journal) examine(name string, l *look) (p *Proposal, wait time.Duration
 		}
 		return time.Since(l.since) < patience
 	}
-	wrong := func(s stamp, format string, args ...any) (*Proposal, time.Duration) {
+	wrong := func(s stamp, format string, args ...any) (*proposal, time.Duration) {
 		reason := fmt.Sprintf(format, args...)
 		if seems(reason) {
 			return nil, patience
@@ -638,10 +605,10 @@ func (j *Journal) compare(e *entry, name string) (verdict, error) {
 	return asKnown, nil
 }
 
-type complaint = func(s stamp, format string, args ...any) (*Proposal, time.Duration)
+type complaint = func(s stamp, format string, args ...any) (*proposal, time.Duration)
 
 // examineRemoved looks at a file that should be there.
-func (j *Journal) examineRemoved(e *entry, name string, seems func(string) bool, wrong complaint) (*Proposal, time.Duration) {
+func (j *Journal) examineRemoved(e *entry, name string, seems func(string) bool, wrong complaint) (*proposal, time.Duration) {
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 		if info, err := j.files.Stat(dir); err == nil && !info.IsDir() {
 			return wrong(stamp{}, "%s is no directory: nothing below it is read or written", j.path(dir))
@@ -650,11 +617,11 @@ func (j *Journal) examineRemoved(e *entry, name string, seems func(string) bool,
 	if seems("removed") {
 		return nil, patience
 	}
-	return &Proposal{Key: e.key, Path: j.path(name), name: name}, 0
+	return &proposal{Edit: driver.Edit{Key: e.key, Path: j.path(name)}, name: name}, 0
 }
 
 // examineEdited looks at a file that is new, or not as it was.
-func (j *Journal) examineEdited(r *Resource, e *entry, name string, wrong complaint) (*Proposal, time.Duration) {
+func (j *Journal) examineEdited(r *Resource, e *entry, name string, wrong complaint) (*proposal, time.Duration) {
 	info, err := j.files.Stat(name)
 	if err != nil {
 		return nil, quiet
@@ -675,7 +642,8 @@ func (j *Journal) examineEdited(r *Resource, e *entry, name string, wrong compla
 	if err != nil {
 		return wrong(s, "%v", err)
 	}
-	p := &Proposal{Key: key, Path: j.path(name), Document: document, name: name, resource: r, hash: digestOf(data)}
+	p := &proposal{Edit: driver.Edit{Key: key, Path: j.path(name), Document: document}, name: name, resource: r, hash: digestOf(data)}
+	p.Onto = p.onto
 	if !s.racy(at) {
 		p.stamp = s
 	}

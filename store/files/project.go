@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/annexapi/annex/store/driver"
 	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/journal"
 )
@@ -56,8 +57,8 @@ const (
 
 // plan finds out what is to be done, and writes the temporary file. It changes nothing
 // else.
-func (j *Journal) plan(o *operation, toJSON func([]byte) ([]byte, error)) error {
-	shown, err := j.shown(o, toJSON)
+func (j *Journal) plan(o *operation) error {
+	shown, err := j.shown(o)
 	if err != nil {
 		return err
 	}
@@ -120,7 +121,7 @@ func (j *Journal) plan(o *operation, toJSON func([]byte) ([]byte, error)) error 
 }
 
 // shown is what people see of the object, nil if there is none or people cannot read it.
-func (j *Journal) shown(o *operation, toJSON func([]byte) ([]byte, error)) ([]member, error) {
+func (j *Journal) shown(o *operation) ([]member, error) {
 	if o.deleted {
 		return nil, nil
 	}
@@ -131,11 +132,7 @@ func (j *Journal) shown(o *operation, toJSON func([]byte) ([]byte, error)) ([]me
 	if err != nil {
 		return nil, err
 	}
-	data, err := toJSON(record.Value)
-	if err != nil {
-		return nil, nil
-	}
-	shown, _, ok := visible(data, o.entry.place.resource.Status)
+	shown, _, ok := visible(record.Value, o.entry.place.resource.Status)
 	if !ok {
 		return nil, nil
 	}
@@ -260,7 +257,7 @@ func (w *watcher) project(now time.Time) bool {
 		return false
 	}
 	_ = parallel(len(batch), func(i int) error {
-		batch[i].err = j.plan(batch[i], w.hooks.toJSON)
+		batch[i].err = j.plan(batch[i])
 		return nil
 	})
 	if err := j.carryOut(batch, w.unsaved); err == nil {
@@ -410,14 +407,13 @@ func (w *watcher) flush() {
 	w.save()
 }
 
-// Overdue returns the files that could not be written yet, by path. They are not as
-// their objects are, and follow as soon as they can be.
-func (j *Journal) Overdue() []Problem {
+// Overdue implements driver.Edited: it returns the files that could not be written yet.
+func (j *Journal) Overdue() []driver.Problem {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	list := make([]Problem, 0, len(j.overdue))
+	list := make([]driver.Problem, 0, len(j.overdue))
 	for e, reason := range j.overdue {
-		list = append(list, Problem{j.path(e.name()), reason})
+		list = append(list, driver.Problem{Path: j.path(e.name()), Reason: reason})
 	}
 	return sorted(list)
 }

@@ -515,7 +515,7 @@ func TestRunWantsTheRecordsFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer j.Close()
-	if err := j.Run(context.Background(), files.Hooks{}); err == nil {
+	if err := j.Run(context.Background(), nil); err == nil {
 		t.Error("it ran, and would have taken every file for one of no object")
 	}
 }

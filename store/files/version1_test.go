@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/annexapi/annex/store/driver"
 	"github.com/annexapi/annex/store/journal"
 )
 
@@ -157,10 +158,10 @@ func TestATreeOfTheFirstFormatIsTakenOver(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
-			done <- j.Run(ctx, Hooks{Decide: func(_ context.Context, p *Proposal) ([]byte, error) {
+			done <- j.Run(ctx, func(_ context.Context, p *driver.Edit) ([]byte, error) {
 				proposed[p.Key] = string(p.Document) // one at a time: there is one
-				return nil, Broken(errors.New("not now"))
-			}})
+				return nil, driver.Broken(errors.New("not now"))
+			})
 		}()
 		<-j.Observed()
 		stop()
