@@ -27,17 +27,7 @@ func chain(config Config, text textOnly) func(http.Handler, *server.Config) http
 		if len(text) > 0 {
 			handler = text.filter(handler, c)
 		}
-		if warnings := deprecations(config.Definition); len(warnings) > 0 {
-			handler = withDeprecations(handler, warnings)
-		}
-		if marked := markedResources(config.Definition); len(marked) > 0 {
-			handler = withSent(handler, marked)
-		}
-		handler = withUserAgent(handler)
-		handler = withNamespaces(handler, c)
-		if config.Cluster == nil {
-			handler = withOrigins(handler, c)
-		}
+		handler = withSteps(handler, c, steps(config)...)
 		handler = withReasons(handler, config.Ready)
 		connected := connectedOf(config.Definition)
 		handler = withMemory(handler, config.Memory, connected, c)
@@ -63,6 +53,22 @@ func chain(config Config, text textOnly) func(http.Handler, *server.Config) http
 		handler = withRecovery(handler)
 		return filters.WithAuditInit(handler)
 	}
+}
+
+// steps are those that a server needs, in their order.
+func steps(config Config) []step {
+	var all []step
+	if config.Cluster == nil {
+		all = append(all, checkOrigin)
+	}
+	all = append(all, checkNamespace, addUserAgent)
+	if marked := markedResources(config.Definition); len(marked) > 0 {
+		all = append(all, keepSent(marked))
+	}
+	if warnings := deprecations(config.Definition); len(warnings) > 0 {
+		all = append(all, warnOfDeprecation(warnings))
+	}
+	return all
 }
 
 // longRunning adds handlers beside the API, and connections, to the requests that take
@@ -110,28 +116,24 @@ func markedResources(s *define.Server) map[schema.GroupVersionResource]bool {
 	return marked
 }
 
-// withSent keeps what clients send of kinds whose validation wants to see it.
-func withSent(handler http.Handler, marked map[schema.GroupVersionResource]bool) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		info, ok := request.RequestInfoFrom(r.Context())
-		if ok && info.IsResourceRequest && (info.Verb == "create" || info.Verb == "update" || info.Verb == "patch") &&
+// keepSent keeps what clients send of kinds whose validation wants to see it.
+func keepSent(marked map[schema.GroupVersionResource]bool) step {
+	return func(r *http.Request, info *request.RequestInfo) (*http.Request, error) {
+		if info.IsResourceRequest && (info.Verb == "create" || info.Verb == "update" || info.Verb == "patch") &&
 			(info.Subresource == "" || info.Subresource == "status") &&
 			marked[schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}] {
 			r = structural.Keep(r)
 		}
-		handler.ServeHTTP(w, r)
-	})
+		return r, nil
+	}
 }
 
-// withUserAgent tells custom subresources which program sends a request.
-func withUserAgent(handler http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		info, ok := request.RequestInfoFrom(r.Context())
-		if ok && info.Subresource != "" && (info.Verb == "create" || info.Verb == "update") {
-			r = r.WithContext(registry.WithUserAgent(r.Context(), r.UserAgent()))
-		}
-		handler.ServeHTTP(w, r)
-	})
+// addUserAgent tells custom subresources which program sends a request.
+func addUserAgent(r *http.Request, info *request.RequestInfo) (*http.Request, error) {
+	if info.Subresource != "" && (info.Verb == "create" || info.Verb == "update") {
+		r = r.WithContext(registry.WithUserAgent(r.Context(), r.UserAgent()))
+	}
+	return r, nil
 }
 
 // withImpersonation takes the way through the impersonation filter only if the
@@ -161,15 +163,15 @@ func deprecations(s *define.Server) map[schema.GroupVersionResource]string {
 	return warnings
 }
 
-// withDeprecations warns whoever uses a deprecated version.
-func withDeprecations(handler http.Handler, warnings map[schema.GroupVersionResource]string) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if info, ok := request.RequestInfoFrom(r.Context()); ok && info.IsResourceRequest {
+// warnOfDeprecation warns callers that use a deprecated version.
+func warnOfDeprecation(warnings map[schema.GroupVersionResource]string) step {
+	return func(r *http.Request, info *request.RequestInfo) (*http.Request, error) {
+		if info.IsResourceRequest {
 			resource := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
 			if text, ok := warnings[resource]; ok {
 				warning.AddWarning(r.Context(), "", text)
 			}
 		}
-		handler.ServeHTTP(w, r)
-	})
+		return r, nil
+	}
 }

@@ -5,12 +5,9 @@ import (
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/filters"
-	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
-	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/server"
 	serverfilters "k8s.io/apiserver/pkg/server/filters"
 	flowcontrolrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
@@ -42,21 +39,12 @@ func withAuthentication(handler http.Handler, cluster Cluster, c *server.Config)
 			// As with a 401, the connection of a caller who is not known ends.
 			w.Header().Set("Connection", "close")
 		}
-		unavailable(w, r, *problem, c)
+		answerError(w, r, apierrors.NewServiceUnavailable((*problem).Error()), c)
 	})
 	asked := filters.WithAuthentication(handler, noting, failed, nil, c.Authentication.RequestHeaderConfig)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), unanswered{}, new(error))))
 	})
-}
-
-// unavailable answers 503.
-func unavailable(w http.ResponseWriter, r *http.Request, problem error, c *server.Config) {
-	gv := schema.GroupVersion{}
-	if info, ok := request.RequestInfoFrom(r.Context()); ok {
-		gv = schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}
-	}
-	responsewriters.ErrorNegotiated(apierrors.NewServiceUnavailable(problem.Error()), c.Serializer, gv, w, r)
 }
 
 // withAnswers refuses with 503 what only the cluster could authorize while it cannot be
@@ -71,14 +59,14 @@ func withAnswers(handler http.Handler, cluster Cluster, c *server.Config) http.H
 		}
 		attributes, err := filters.GetAuthorizerAttributes(r.Context())
 		if err != nil {
-			responsewriters.InternalError(w, r, err)
+			answerError(w, r, apierrors.NewInternalError(err), c)
 			return
 		}
 		if decision, _, _ := cluster.Open().Authorize(r.Context(), attributes); decision == authorizer.DecisionAllow {
 			handler.ServeHTTP(w, r)
 			return
 		}
-		unavailable(w, r, problem, c)
+		answerError(w, r, apierrors.NewServiceUnavailable(problem.Error()), c)
 	})
 }
 

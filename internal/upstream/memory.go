@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
-	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/server"
 
@@ -43,7 +42,7 @@ func withMemory(handler http.Handler, memory *budget.Budget, connected connected
 		defer account.Close()
 		r = r.WithContext(budget.NewContext(r.Context(), account))
 		if err := takeBody(r, account, limit); err != nil {
-			responsewriters.ErrorNegotiated(err, c.Serializer, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, r)
+			answerError(w, r, err, c)
 			return
 		}
 		handler.ServeHTTP(w, r)

@@ -16,40 +16,68 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
-// withNamespaces refuses requests in what can be no namespace, such as .., before storage
-// takes it for a fault of its own.
-func withNamespaces(handler http.Handler, c *server.Config) http.Handler {
+// step is one thing that is looked at before a request is handled. It returns the request
+// as it goes on, or the error that it is answered with. The info is empty, not nil, of what
+// is no request of the API.
+type step func(r *http.Request, info *request.RequestInfo) (*http.Request, error)
+
+// withSteps takes the steps one after the other. As filters they would each be on the stack
+// of all that comes after, which every request grows, and so copies, anew.
+func withSteps(handler http.Handler, c *server.Config, steps ...step) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		info, ok := request.RequestInfoFrom(r.Context())
-		if !ok || !info.IsResourceRequest || info.Namespace == "" {
-			handler.ServeHTTP(w, r)
-			return
-		}
-		if problems := content.IsPathSegmentName(info.Namespace); len(problems) > 0 {
-			err := apierrors.NewBadRequest(fmt.Sprintf("namespace %q: %s", info.Namespace, strings.Join(problems, ", ")))
-			responsewriters.ErrorNegotiated(err, c.Serializer, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, r)
+		r, err := takeSteps(r, steps)
+		if err != nil {
+			answerError(w, r, err, c)
 			return
 		}
 		handler.ServeHTTP(w, r)
 	})
 }
 
-// withOrigins refuses WebSockets that a page of another site opens: browsers let every
+func takeSteps(r *http.Request, steps []step) (*http.Request, error) {
+	info, ok := request.RequestInfoFrom(r.Context())
+	if !ok {
+		info = &request.RequestInfo{}
+	}
+	for _, step := range steps {
+		next, err := step(r, info)
+		if err != nil {
+			return r, err
+		}
+		r = next
+	}
+	return r, nil
+}
+
+// answerError answers with an error, in the request's version.
+func answerError(w http.ResponseWriter, r *http.Request, err error, c *server.Config) {
+	gv := schema.GroupVersion{}
+	if info, ok := request.RequestInfoFrom(r.Context()); ok {
+		gv = schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}
+	}
+	responsewriters.ErrorNegotiated(err, c.Serializer, gv, w, r)
+}
+
+// checkNamespace refuses requests in what can be no namespace, such as .., before storage
+// takes it for a fault of its own.
+func checkNamespace(r *http.Request, info *request.RequestInfo) (*http.Request, error) {
+	if !info.IsResourceRequest || info.Namespace == "" {
+		return r, nil
+	}
+	if problems := content.IsPathSegmentName(info.Namespace); len(problems) > 0 {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("namespace %q: %s", info.Namespace, strings.Join(problems, ", ")))
+	}
+	return r, nil
+}
+
+// checkOrigin refuses WebSockets that a page of another site opens: browsers let every
 // page do that, with the certificates and the network place of their user, and tell by the
 // Origin whose page it is. It is for servers that browsers reach directly.
-func withOrigins(handler http.Handler, c *server.Config) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if wsstream.IsWebSocketRequest(r) && !sameSite(r.Header.Get("Origin"), r.Host) {
-			gv := schema.GroupVersion{}
-			if info, ok := request.RequestInfoFrom(r.Context()); ok {
-				gv = schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}
-			}
-			err := apierrors.NewForbidden(schema.GroupResource{}, "", fmt.Errorf("a page of %q may not open a WebSocket to %s", r.Header.Get("Origin"), r.Host))
-			responsewriters.ErrorNegotiated(err, c.Serializer, gv, w, r)
-			return
-		}
-		handler.ServeHTTP(w, r)
-	})
+func checkOrigin(r *http.Request, _ *request.RequestInfo) (*http.Request, error) {
+	if origin := r.Header.Get("Origin"); origin != "" && wsstream.IsWebSocketRequest(r) && !sameSite(origin, r.Host) {
+		return nil, apierrors.NewForbidden(schema.GroupResource{}, "", fmt.Errorf("a page of %q may not open a WebSocket to %s", origin, r.Host))
+	}
+	return r, nil
 }
 
 // sameSite says whether an Origin is of a host. A client that is no browser may send none.
