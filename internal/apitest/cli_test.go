@@ -20,10 +20,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/annexapi/annex"
+	v1 "github.com/annexapi/annex/internal/shop/v1"
 	"github.com/annexapi/annex/internal/testlog"
 	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/journal"
+	"github.com/annexapi/annex/store/memory"
 )
 
 // TestMain lets the test binary be the program shop as well.
@@ -36,7 +38,10 @@ func TestMain(m *testing.M) {
 		"factory":  func() { annex.Main(factory()) },
 		"workshop": func() { annex.Main(workshop()) },
 		"zoo":      func() { annex.Main(zoo()) },
-		"broken":   func() { annex.Main(annex.Server{Name: "broken", Groups: []annex.Group{{Name: "Bad"}}}) },
+		"chosen": func() {
+			annex.Main(only(widgets().StoredIn(memory.Storage()).StoredMediaType(jsonType), annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped()))
+		},
+		"broken": func() { annex.Main(annex.Server{Name: "broken", Groups: []annex.Group{{Name: "Bad"}}}) },
 	})
 }
 

@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -16,7 +15,6 @@ import (
 	"github.com/annexapi/annex/internal/cluster"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/plan"
-	"github.com/annexapi/annex/store/etcd"
 )
 
 // aggregatedFlag is the switch between a server's two lives.
@@ -66,12 +64,6 @@ func clusterOptions(flags *pflag.FlagSet, options *config.Options, storage *stor
 		return err
 	}
 	options.Cluster.DisablePriorityAndFairness = !fair
-	// As with upstream's servers, etcd is where objects are as soon as it is named, unless it
-	// is named for single resources.
-	single := slices.Contains(slices.Collect(maps.Values(storage.storageOf)), etcd.Name) && !options.Aggregated
-	if len(storage.etcd.Endpoints) > 0 && !flags.Changed("storage") && !single {
-		storage.storage = etcd.Name
-	}
 	if !options.Aggregated {
 		for _, name := range clusterOnlyFlags {
 			if flags.Changed(name) {
@@ -95,7 +87,7 @@ func clusterOptions(flags *pflag.FlagSet, options *config.Options, storage *stor
 	if options.Cluster.AlwaysAllowPaths == nil {
 		options.Cluster.AlwaysAllowPaths = []string{}
 	}
-	if main, err := storage.driver(storage.storage, &define.Server{}); err == nil && !flags.Changed("data-dir") && plan.KeepsNothing(*options, main) {
+	if main, err := storage.driver(storage.main(true).name, &define.Server{}); err == nil && !flags.Changed("data-dir") && plan.KeepsNothing(*options, main) {
 		options.DataDir = ""
 	}
 	return nil

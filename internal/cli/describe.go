@@ -31,7 +31,9 @@ type description struct {
 	Hub              string   `json:"hub"`
 	StoredAs         string   `json:"storedAs,omitempty"`
 	MediaType        string   `json:"mediaType,omitempty"`
+	MediaTypeFrom    *source  `json:"mediaTypeFrom,omitempty"`
 	StoredIn         string   `json:"storedIn,omitempty"`
+	StoredInFrom     *source  `json:"storedInFrom,omitempty"`
 	EncryptedWith    string   `json:"encryptedWith,omitempty"`
 	StoredUnder      string   `json:"storedUnder,omitempty"`
 	AlsoServedAs     []string `json:"alsoServedAs,omitempty"`
@@ -46,6 +48,25 @@ type description struct {
 	IndexedLabels    []string `json:"indexedLabels,omitempty"`
 	GracePeriod      string   `json:"gracePeriod,omitempty"`
 	Hooks            []string `json:"hooks,omitempty"`
+}
+
+// source is who has decided something: the library, the server's developer, or its operator.
+type source plan.Source
+
+func sourceOf(s plan.Source) *source {
+	s.Setting = flagNames(s.Setting)
+	return (*source)(&s)
+}
+
+// of is a setting with its source, for a person.
+func (s *source) of(setting string) string {
+	switch {
+	case s == nil:
+		return setting
+	case s.Setting == "":
+		return fmt.Sprintf("%s (%s)", setting, s.Level)
+	}
+	return fmt.Sprintf("%s (%s: %s)", setting, s.Level, s.Setting)
 }
 
 // wholeDescription is what describe -o json prints.
@@ -121,8 +142,9 @@ and with --aggregated what it asks of its cluster.`,
 			var all []description
 			for _, k := range definition.Kinds() {
 				d := describe(k)
-				if d.StoredAs != "" {
-					d.MediaType = p.MediaType(k.Owner().GroupResource())
+				if r := p.Resource(k.Owner().GroupResource()); r != nil {
+					d.MediaType, d.MediaTypeFrom = r.MediaType, sourceOf(r.MediaTypeFrom)
+					d.StoredIn, d.StoredInFrom = r.Storage.Name(), sourceOf(r.StorageFrom)
 					d.EncryptedWith = encryptedWith(k.Owner().GroupResource())
 				}
 				all = append(all, d)
@@ -183,9 +205,6 @@ func describe(k *define.Kind) description {
 		d.Source = "virtual" + following(owner.Source)
 	default:
 		d.StoredAs = owner.StoredAs
-		if k.Storage != nil {
-			d.StoredIn = k.Storage.Name()
-		}
 	}
 	if k.SharedWith != nil {
 		d.Hub = k.Hub().GroupVersion.String()
@@ -287,8 +306,9 @@ func printDescriptions(out io.Writer, all []description) error {
 			{"shares objects of", d.SharesObjectsOf},
 			{"short names", strings.Join(d.ShortNames, ", ")},
 			{"versions", strings.Join(d.Versions, ", ") + "; hub " + d.Hub},
-			{"stored as", strings.TrimPrefix(d.StoredAs+", "+d.MediaType, ", ")},
-			{"stored in", d.StoredIn},
+			{"stored as", d.StoredAs},
+			{"media type", d.MediaTypeFrom.of(d.MediaType)},
+			{"stored in", d.StoredInFrom.of(d.StoredIn)},
 			{"encrypted with", d.EncryptedWith},
 			{"stored under", d.StoredUnder},
 			{"source", d.Source},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -25,9 +26,25 @@ import (
 
 // storageOptions are flags that say where a server stores what.
 type storageOptions struct {
-	storage, filesDir string
-	storageOf, media  map[string]string
-	etcd              etcd.Options
+	storage          storageName
+	filesDir         string
+	storageOf, media map[string]string
+	etcd             etcd.Options
+}
+
+// storageName is the value of --storage; given if it is no default.
+type storageName struct {
+	name  string
+	given bool
+}
+
+func (s *storageName) String() string { return s.name }
+func (s *storageName) Type() string   { return "string" }
+
+// Set implements pflag.Value.
+func (s *storageName) Set(name string) error {
+	s.name, s.given = name, true
+	return nil
 }
 
 // drivers are those that --storage chooses from, by their names.
@@ -50,12 +67,24 @@ func (s *storageOptions) driver(name string, definition *define.Server) (driver.
 	return nil, fmt.Errorf("storage %q: choose %s, %s, %s or %s", name, embedded.Name, files.Name, memory.Name, etcd.Name)
 }
 
+// main is the storage of what is in no other one. As with upstream's servers, that is etcd as
+// soon as one is named, unless it is named for single resources.
+func (s *storageOptions) main(aggregated bool) storageName {
+	single := !aggregated && slices.Contains(slices.Collect(maps.Values(s.storageOf)), etcd.Name)
+	if !s.storage.given && len(s.etcd.Endpoints) > 0 && !single {
+		return storageName{etcd.Name, true}
+	}
+	return s.storage
+}
+
 // complete fills in what the flags say about storages. Mistakes in several of them are one
 // error.
 func (s *storageOptions) complete(o *config.Options, definition *define.Server) error {
-	var err error
-	if o.Storage, err = s.driver(s.storage, definition); err != nil {
-		return err
+	if main := s.main(o.Aggregated); main.given {
+		var err error
+		if o.Storage, err = s.driver(main.name, definition); err != nil {
+			return err
+		}
 	}
 	if s.filesDir != "" {
 		o.Drivers = append(o.Drivers, files.Dir(s.filesDir))
@@ -64,7 +93,7 @@ func (s *storageOptions) complete(o *config.Options, definition *define.Server) 
 		o.Drivers = append(o.Drivers, etcd.Cluster(s.etcd))
 	}
 	var errs []error
-	for _, name := range sortedKeys(s.storageOf) {
+	for _, name := range slices.Sorted(maps.Keys(s.storageOf)) {
 		d, err := s.driver(s.storageOf[name], definition)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("--storage-of %s=%s: %w", name, s.storageOf[name], err))
@@ -84,19 +113,11 @@ func (s *storageOptions) complete(o *config.Options, definition *define.Server) 
 	return errors.Join(errs...)
 }
 
-func sortedKeys(m map[string]string) []string {
-	keys := make([]string, 0, len(m))
-	for key := range m {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
-}
-
 // storageFlags declare them.
 func storageFlags(flags *pflag.FlagSet, s *storageOptions, options *config.Options) {
 	flags.StringVar(&options.DataDir, "data-dir", "data", "directory of certificates, kubeconfig and stored objects; one server at a time")
-	flags.StringVar(&s.storage, "storage", embedded.Name, "where objects are kept: embedded (in the data directory), files (YAML that may be edited), memory (as long as the server lives) or etcd")
+	s.storage.name = embedded.Name
+	flags.Var(&s.storage, "storage", "where objects are kept: embedded (in the data directory), files (YAML that may be edited), memory (as long as the server lives) or etcd")
 	flags.StringVar(&s.filesDir, "files-dir", "", "directory of the storage files (default: objects in the data directory)")
 	flags.StringToStringVar(&s.storageOf, "storage-of", nil, "other storages for single resources, as in leases.example.com=memory")
 	flags.StringToStringVar(&s.media, "storage-media-type-of", nil, "media types to store single resources in, as in leases.example.com=application/json (default: protobuf in embedded and memory for kinds that have it, else JSON)")
@@ -123,6 +144,15 @@ func (s *storageOptions) resolve(definition *define.Server, options config.Optio
 		return nil, usage(err)
 	}
 	p, err := plan.Resolve(definition, options)
+	return p, usage(err)
+}
+
+// everything makes the plan of a storage that keeps all objects of a definition.
+func (s *storageOptions) everything(definition *define.Server, options config.Options) (*plan.Plan, error) {
+	if err := s.complete(&options, definition); err != nil {
+		return nil, usage(err)
+	}
+	p, err := plan.Everything(definition, options)
 	return p, usage(err)
 }
 
@@ -170,6 +200,7 @@ var flagOf = []struct{ field, flag string }{
 	{"Options.Drivers " + etcd.Name, "--etcd-servers"},
 	{"Options.Drivers " + files.Name, "--files-dir"},
 	{"Options.StorageOf", "--storage-of"},
+	{"Options.Storage", "--storage"},
 	{"Options.StorageMediaTypeOf", "--storage-media-type-of"},
 	{"Options.ListenInsecure", "--insecure-port"},
 	{"Options.Listen", "--secure-port"},

@@ -40,14 +40,18 @@ that is compacted: --compact does so at once.`,
 			if err := checkOutput(output); err != nil {
 				return err
 			}
+			p, err := v.plan()
+			if err != nil {
+				return err
+			}
 			for i, name := range resources {
-				owner, err := v.ownerOf(name)
+				r, err := resourceOf(p, name)
 				if err != nil {
 					return err
 				}
-				resources[i] = owner.String()
+				resources[i] = r.String()
 			}
-			return v.use(cmd, func(ctx context.Context, tools maintenance.Tools) error {
+			return v.use(cmd, p, func(ctx context.Context, tools maintenance.Tools) error {
 				out := cmd.OutOrStdout()
 				all := []maintenance.Rewritten{}
 				shown := &line{out: cmd.ErrOrStderr()}

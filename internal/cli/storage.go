@@ -20,7 +20,6 @@ import (
 	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/maintenance"
 	"github.com/annexapi/annex/internal/plan"
-	"github.com/annexapi/annex/internal/registry"
 	"github.com/annexapi/annex/internal/serve"
 	"github.com/annexapi/annex/store/etcd"
 	"github.com/annexapi/annex/store/journal"
@@ -71,25 +70,33 @@ func (v *storageVerbs) plan() (*plan.Plan, error) {
 	return v.storage.resolve(definition, v.options)
 }
 
-// open returns the tools. They are closed by use.
-func (v *storageVerbs) open(ctx context.Context) (maintenance.Tools, error) {
-	p, err := v.plan()
-	if err != nil {
-		return nil, err
-	}
-	tools, err := serve.OpenTools(ctx, p, v.tools)
-	return tools, usage(err)
-}
-
-// use opens the tools, works with them and closes them.
-func (v *storageVerbs) use(cmd *cobra.Command, work func(context.Context, maintenance.Tools) error) error {
+// use opens the tools of a plan, works with them and closes them.
+func (v *storageVerbs) use(cmd *cobra.Command, p *plan.Plan, work func(context.Context, maintenance.Tools) error) error {
 	logTo(cmd.ErrOrStderr(), 0)
 	ctx := cmd.Context()
-	tools, err := v.open(ctx)
+	tools, err := serve.OpenTools(ctx, p, v.tools)
+	if err != nil {
+		return usage(err)
+	}
+	return errors.Join(work(ctx, tools), tools.Close())
+}
+
+// useTools is use with the plan of the server.
+func (v *storageVerbs) useTools(cmd *cobra.Command, work func(context.Context, maintenance.Tools) error) error {
+	p, err := v.plan()
 	if err != nil {
 		return err
 	}
-	return errors.Join(work(ctx, tools), tools.Close())
+	return v.use(cmd, p, work)
+}
+
+// resourceOf returns the stored resource that holds the objects of the one of that name; most
+// hold their own.
+func resourceOf(p *plan.Plan, name string) (*plan.Resource, error) {
+	if r := p.Resource(p.Definition.Owner(schema.ParseGroupResource(name))); r != nil {
+		return r, nil
+	}
+	return nil, usage(fmt.Errorf("--resource %s: this server has no such resource; it has %s", name, p.Names()))
 }
 
 func (v *storageVerbs) stats() *cobra.Command {
@@ -107,7 +114,7 @@ and the watches that are open.`,
 			if err := checkOutput(output); err != nil {
 				return err
 			}
-			return v.use(cmd, func(ctx context.Context, tools maintenance.Tools) error {
+			return v.useTools(cmd, func(ctx context.Context, tools maintenance.Tools) error {
 				stats, err := tools.Stats(ctx)
 				if err != nil {
 					return err
@@ -194,25 +201,26 @@ revision that it replaced, and deletions.`,
   %[1]s storage dump --resource flunders.wardle.example.com | jq -r .value.metadata.name`, v.program.Name),
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if resource != "" {
-				if prefix != "" {
-					return usage(errors.New("give --resource or --prefix, not both"))
-				}
-				var err error
-				if prefix, err = v.prefixOf(resource); err != nil {
-					return err
-				}
+			if resource != "" && prefix != "" {
+				return usage(errors.New("give --resource or --prefix, not both"))
 			}
-			definition, err := v.program.Define()
+			p, err := v.plan()
 			if err != nil {
 				return err
 			}
-			toJSON, err := serve.StoredJSON(definition)
+			if resource != "" {
+				r, err := resourceOf(p, resource)
+				if err != nil {
+					return err
+				}
+				prefix = r.Prefix + "/"
+			}
+			toJSON, err := serve.StoredJSON(p.Definition)
 			if err != nil {
 				return err
 			}
 			v.tools.Scan = records
-			return v.use(cmd, func(ctx context.Context, tools maintenance.Tools) error {
+			return v.use(cmd, p, func(ctx context.Context, tools maintenance.Tools) error {
 				if records {
 					return v.dumpRecords(ctx, cmd.OutOrStdout(), tools, prefix)
 				}
@@ -239,42 +247,6 @@ func (v *storageVerbs) dumpRecords(ctx context.Context, out io.Writer, tools mai
 	return err
 }
 
-// prefixOf returns what the keys of a resource begin with.
-func (v *storageVerbs) prefixOf(name string) (string, error) {
-	owner, err := v.ownerOf(name)
-	if err != nil {
-		return "", err
-	}
-	definition, err := v.program.Define()
-	if err != nil {
-		return "", err
-	}
-	for _, k := range definition.Kinds() {
-		if k.GroupResource() == owner {
-			return registry.KeyPrefix(k.StoredUnder) + "/", nil
-		}
-	}
-	return registry.KeyPrefix(owner) + "/", nil
-}
-
-// ownerOf returns the resource that one of the given name shares the objects of; most
-// have their own.
-func (v *storageVerbs) ownerOf(name string) (schema.GroupResource, error) {
-	definition, err := v.program.Define()
-	if err != nil {
-		return schema.GroupResource{}, err
-	}
-	p, err := plan.Resolve(definition, config.Options{Storage: memory.Storage()})
-	if err != nil {
-		return schema.GroupResource{}, usage(err)
-	}
-	owner := definition.Owner(schema.ParseGroupResource(name))
-	if p.Resource(owner) == nil {
-		return owner, usage(fmt.Errorf("--resource %s: this server has no such resource; it has %s", name, p.Names()))
-	}
-	return owner, nil
-}
-
 func (v *storageVerbs) backup() *cobra.Command {
 	var to string
 	var force bool
@@ -296,7 +268,7 @@ configuration.`,
 			if to == "" {
 				return usage(errors.New("say where to with --to FILE, or --to - for standard output"))
 			}
-			return v.use(cmd, func(ctx context.Context, tools maintenance.Tools) error {
+			return v.useTools(cmd, func(ctx context.Context, tools maintenance.Tools) error {
 				counted := &progress{out: cmd.ErrOrStderr(), what: "backup"}
 				contents, err := writeBackup(ctx, counting{tools, counted}, cmd.OutOrStdout(), to, force)
 				counted.end()
@@ -505,23 +477,27 @@ seen objects before must be restarted.`,
 			if err != nil {
 				return err
 			}
-			sides := [2]config.Options{v.options, v.options}
-			if cmd.Flag("to-data-dir").Changed {
-				sides[1].DataDir = targetDir
-			}
-			v.storage.storage, v.storage.storageOf, target.storage, target.media = from, nil, to, v.storage.media
+			target.storage, target.media = storageName{to, true}, v.storage.media
 			if file, ok := strings.CutPrefix(to, etcdSnapshot); ok {
 				if file == "" {
 					return usage(fmt.Errorf("--to %s: name the file, as in %snew.db", to, etcdSnapshot))
 				}
-				target.storage, how.SnapshotFile, how.SnapshotOf = etcd.Name, file, etcd.Cluster(target.etcd)
+				snapshots := etcd.Cluster(target.etcd)
+				target.storage.name, how.SnapshotFile, how.SnapshotOf = snapshots.Name(), file, snapshots
 			}
-			for i, s := range []*storageOptions{&v.storage, &target} {
-				if err := s.complete(&sides[i], definition); err != nil {
-					return usage(err)
-				}
+			v.storage.storage, v.storage.storageOf = storageName{from, true}, nil
+			source, err := v.storage.everything(definition, v.options)
+			if err != nil {
+				return err
 			}
-			done, err := serve.Migrate(cmd.Context(), definition, sides[0], sides[1], how)
+			if cmd.Flag("to-data-dir").Changed {
+				v.options.DataDir = targetDir
+			}
+			copied, err := target.everything(definition, v.options)
+			if err != nil {
+				return err
+			}
+			done, err := serve.Migrate(cmd.Context(), source, copied, how)
 			if err != nil {
 				return copyError(err)
 			}
@@ -591,7 +567,7 @@ decrypt or decode. Nothing is changed. The exit code is 1 if there is damage.`,
 				return err
 			}
 			v.tools.Scan = true
-			return v.use(cmd, func(ctx context.Context, tools maintenance.Tools) error {
+			return v.useTools(cmd, func(ctx context.Context, tools maintenance.Tools) error {
 				out := cmd.OutOrStdout()
 				result := struct {
 					Findings []maintenance.Finding `json:"findings"`
@@ -647,7 +623,7 @@ again. Servers compact by themselves as time goes by.`,
 					return usage(fmt.Errorf("--revision %s is not a revision", revision))
 				}
 			}
-			return v.use(cmd, func(ctx context.Context, tools maintenance.Tools) error {
+			return v.useTools(cmd, func(ctx context.Context, tools maintenance.Tools) error {
 				done, err := tools.Compact(ctx, wanted)
 				if errors.Is(err, maintenance.ErrAhead) {
 					return usage(err)

@@ -59,6 +59,8 @@ func (s *Storage) Where() string { return s.Location(s.dataDir) }
 type Resource struct {
 	schema.GroupResource
 	Storage *Storage
+	// Prefix is what the keys of its objects begin with, before a slash.
+	Prefix string
 	// StorageFrom and MediaTypeFrom say who has decided; Default if nobody else.
 	StorageFrom   Source
 	MediaType     string
@@ -67,9 +69,9 @@ type Resource struct {
 
 // Source says where a setting comes from.
 type Source struct {
-	Level Level
+	Level Level `json:"level"`
 	// Setting is what says it, as in StoredIn of kind Lease; empty for a default.
-	Setting string
+	Setting string `json:"setting,omitempty"`
 }
 
 // Level is who decides a setting. A higher one wins.
@@ -82,13 +84,15 @@ const (
 	Operator
 )
 
+func (l Level) String() string { return [...]string{"default", "developer", "operator"}[l] }
+
+// MarshalText implements encoding.TextMarshaler.
+func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
 // Resolve fills in defaults and returns every mistake in the choice of storages and media
 // types, or else the first one. It opens nothing.
 func Resolve(definition *define.Server, options config.Options) (*Plan, error) {
 	p := &Plan{Definition: definition, Options: options, mode: modeOf(&options)}
-	if p.Options.Storage == nil {
-		p.Options.Storage = embedded.Dir("")
-	}
 	for _, step := range []func() error{p.place, p.encode, p.completeMode, p.completeRest} {
 		if err := step(); err != nil {
 			return nil, err
@@ -136,10 +140,10 @@ func (p *Plan) Names() string {
 func Everything(definition *define.Server, options config.Options) (*Plan, error) {
 	options.StorageOf = nil
 	p := &Plan{Definition: definition, Options: options, mode: standalone{}}
-	at := map[schema.GroupResource]choice{coreapi.Resource: {options.Storage, Source{}}}
+	at := map[schema.GroupResource]choice{coreapi.Resource: {Driver: options.Storage}}
 	for _, k := range definition.Kinds() {
 		if k.IsStored() {
-			at[k.Owner().GroupResource()] = choice{options.Storage, Source{}}
+			at[k.Owner().GroupResource()] = choice{Driver: options.Storage}
 		}
 	}
 	p.gather(at)
@@ -152,12 +156,18 @@ func Everything(definition *define.Server, options config.Options) (*Plan, error
 // choice is which driver keeps a resource, and who says so.
 type choice struct {
 	driver.Driver
-	from Source
+	from   Source
+	single bool // said of that resource, not of all
 }
 
 // place finds where the resources are kept. The error names every mistake in that.
 func (p *Plan) place() error {
 	o := &p.Options
+	main := choice{Driver: embedded.Dir("")}
+	if o.Storage != nil {
+		main = choice{Driver: o.Storage, from: Source{Operator, "Options.Storage=" + o.Storage.Name()}}
+	}
+	o.Storage = main.Driver
 	if err := o.Storage.Validate(o.DataDir); err != nil {
 		return err
 	}
@@ -169,19 +179,19 @@ func (p *Plan) place() error {
 	at := map[schema.GroupResource]choice{}
 	notKept := p.mode.keepsNamespaces()
 	if notKept == nil {
-		at[coreapi.Resource] = choice{o.Storage, Source{}}
+		at[coreapi.Resource] = main
 	}
 	for _, k := range p.Definition.Kinds() {
 		if k.SharedWith != nil || !k.IsStored() {
 			continue
 		}
-		at[k.GroupResource()] = choice{o.Storage, Source{}}
+		at[k.GroupResource()] = main
 		if k.Storage != nil {
 			d := k.Storage
 			if i := slices.IndexFunc(given, func(g driver.Driver) bool { return g.Name() == d.Name() }); i >= 0 {
 				d = given[i]
 			}
-			at[k.GroupResource()] = choice{d, Source{Developer, "StoredIn of kind " + k.Name}}
+			at[k.GroupResource()] = choice{d, Source{Developer, "StoredIn of kind " + k.Name}, true}
 		}
 	}
 	var errs []error
@@ -200,11 +210,11 @@ func (p *Plan) place() error {
 			continue
 		}
 		d := o.StorageOf[resource]
-		at[resource] = choice{d, Source{Operator, setting + "=" + d.Name()}}
+		at[resource] = choice{d, Source{Operator, setting + "=" + d.Name()}, true}
 	}
 	for _, resource := range sorted(at) {
 		c := at[resource]
-		if c.from.Level == Default {
+		if !c.single {
 			continue // the server's storage has been checked
 		}
 		if err := c.Validate(o.DataDir); err != nil {
@@ -241,7 +251,7 @@ func (p *Plan) gather(at map[schema.GroupResource]choice) {
 		}
 		if !slices.Contains(s.Resources, resource) {
 			s.Resources = append(s.Resources, resource)
-			p.Resources = append(p.Resources, Resource{GroupResource: resource, Storage: s, StorageFrom: c.from})
+			p.Resources = append(p.Resources, Resource{GroupResource: resource, Storage: s, Prefix: registry.KeyPrefix(resource), StorageFrom: c.from})
 		}
 	}
 	in(coreapi.Resource) // its storage is the first
@@ -253,7 +263,7 @@ func (p *Plan) gather(at map[schema.GroupResource]choice) {
 		slices.SortFunc(s.Resources, compare)
 		for _, resource := range s.Resources {
 			if resource == coreapi.Resource {
-				s.layout = append(s.layout, driver.Resource{Group: "core", Resource: resource.Resource, Prefix: registry.KeyPrefix(resource), Status: true})
+				s.layout = append(s.layout, driver.Resource{Group: "core", Resource: resource.Resource, Prefix: p.Resource(resource).Prefix, Status: true})
 			}
 		}
 	}
@@ -261,9 +271,10 @@ func (p *Plan) gather(at map[schema.GroupResource]choice) {
 		if k.SharedWith != nil || !k.IsStored() {
 			continue
 		}
-		s := p.Resource(k.GroupResource()).Storage
-		s.layout = append(s.layout, driver.Resource{
-			Group: k.StoredUnder.Group, Resource: k.StoredUnder.Resource, Prefix: registry.KeyPrefix(k.StoredUnder),
+		r := p.Resource(k.GroupResource())
+		r.Prefix = registry.KeyPrefix(k.StoredUnder)
+		r.Storage.layout = append(r.Storage.layout, driver.Resource{
+			Group: k.StoredUnder.Group, Resource: k.StoredUnder.Resource, Prefix: r.Prefix,
 			Namespaced: !k.ClusterScoped, Status: k.Status,
 		})
 	}

@@ -14,10 +14,8 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/klog/v2"
 
-	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/coreapi"
-	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/encryption"
 	"github.com/annexapi/annex/internal/maintenance"
 	"github.com/annexapi/annex/internal/plan"
@@ -149,40 +147,33 @@ func fileValues(file string) func(context.Context) iter.Seq2[store.Value, error]
 	}
 }
 
-// Migrate copies all objects of one storage, whose server is stopped, to another one: from
-// the Storage of some options to that of others. The source is not changed.
-func Migrate(ctx context.Context, definition *define.Server, from, to config.Options, how CopyOptions) (_ Copied, err error) {
-	if how.SnapshotOf != nil {
-		to.Storage = how.SnapshotOf
-	}
-	var sides [2]*plan.Plan
-	for i, side := range []config.Options{from, to} {
-		d := side.Storage
+// Migrate copies all objects of one storage, whose server is stopped, to another one: of two
+// plans of everything, whose options say where each is. The source is not changed.
+func Migrate(ctx context.Context, from, to *plan.Plan, how CopyOptions) (_ Copied, err error) {
+	for i, side := range []*plan.Plan{from, to} {
+		d := side.Options.Storage
 		if d.Traits().Ephemeral {
 			return Copied{}, fmt.Errorf("the storage %s lives as long as its server: nothing can be migrated from it or to it", d.Name())
 		}
 		if i == 0 || how.SnapshotOf == nil {
-			if err := d.Validate(side.DataDir); err != nil {
+			if err := d.Validate(side.Options.DataDir); err != nil {
 				return Copied{}, err
 			}
 		}
-		if sides[i], err = plan.Everything(definition, side); err != nil {
-			return Copied{}, err
-		}
 	}
-	source, into := sides[0].Storages[0], sides[1].Storages[0]
+	source, into := from.Storages[0], to.Storages[0]
 	if how.SnapshotOf == nil && source.Name() == into.Name() && filepath.Clean(source.Where()) == filepath.Clean(into.Where()) {
 		return Copied{}, errors.New("the storage to migrate to is the one to migrate from")
 	}
-	c, err := newCopier(ctx, sides[1], how)
+	c, err := newCopier(ctx, to, how)
 	if err != nil {
 		return Copied{}, err
 	}
 	defer c.close()
-	if err := c.lock(from.DataDir, false); err != nil {
+	if err := c.lock(from.Options.DataDir, false); err != nil {
 		return Copied{}, err
 	}
-	opened, err := openIdle(ctx, sides[0], source, false)
+	opened, err := openIdle(ctx, from, source, false)
 	if err != nil {
 		return Copied{}, err
 	}
@@ -197,7 +188,7 @@ func Migrate(ctx context.Context, definition *define.Server, from, to config.Opt
 		return c.snapshot(ctx, values)
 	}
 
-	if err := c.lock(to.DataDir, inDirectory(into)); err != nil {
+	if err := c.lock(to.Options.DataDir, inDirectory(into)); err != nil {
 		return Copied{}, err
 	}
 	if !inDirectory(into) {
