@@ -57,7 +57,7 @@ func ExampleKindBuilder_Virtual() {
 	// 405 the server does not allow this method on the requested resource
 }
 
-// letters is a storage of its own: any shelf that somebody asks for is there, and has
+// letters is a storage of its own: any shelf that a client asks for is there, and has
 // the letters of its name on it.
 type letters struct{ annex.RESTBase }
 
@@ -68,7 +68,7 @@ func (l letters) Get(_ context.Context, name string, _ *metav1.GetOptions) (runt
 	return &v1.Shelf{ObjectMeta: metav1.ObjectMeta{Name: name}, Widgets: strings.Split(name, "")}, nil
 }
 
-// Shelves that are made up when somebody asks.
+// Shelves that are made up for each request.
 func ExampleKindBuilder_ServedBy() {
 	shelves := annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped().ServedBy(
 		func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) { return letters{base}, nil })

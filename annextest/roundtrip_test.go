@@ -100,7 +100,7 @@ func TestALossIsReportedWithItsField(t *testing.T) {
 		},
 		"a declared map": {
 			server: widgetServer(v1beta1.WidgetToHub, dropOptions),
-			opts:   []Option{numbered, Loses(beta, "spec.options", "nobody used them")},
+			opts:   []Option{numbered, Loses(beta, "spec.options", "no client used them")},
 		},
 		"a number in a list": {
 			server: widgetServer(v1beta1.WidgetToHub, func(hub *v1.Widget, out *v1beta1.Widget) error {

@@ -189,7 +189,8 @@ func (c *client) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// leave lets nobody wait for a client whose watch has ended early.
+// leave counts the events that a client whose watch has ended early will not get, so that
+// the benchmark does not wait for them.
 func (c *client) leave() {
 	for ; c.events < len(c.laps)*lap; c.events++ {
 		if (c.events+1)%lap == 0 {

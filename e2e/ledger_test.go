@@ -207,7 +207,7 @@ func (o *observer) compare(l *ledger) error {
 		fail("missed versions %v and deletes of %v", missed, missedDeletes)
 	}
 	if len(unknown)+len(unknownDeletes) > l.unknown {
-		fail("saw versions %v and deletes of %v that nobody wrote", unknown, unknownDeletes)
+		fail("saw versions %v and deletes of %v that no client wrote", unknown, unknownDeletes)
 	}
 	if len(errs) > 10 {
 		errs = append(errs[:10], fmt.Errorf("and %d more", len(errs)-10))

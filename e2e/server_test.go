@@ -128,8 +128,8 @@ func (s *server) config(t *testing.T) *rest.Config {
 	return config
 }
 
-// restartPort is a free port that stays free while nobody listens on it: the
-// kernel gives ports of this range to nobody who does not ask for them.
+// restartPort is a free port that stays free while no process listens on it: it is
+// outside of the range from which the kernel chooses ephemeral ports.
 func restartPort(t *testing.T) int {
 	t.Helper()
 	for range 100 {

@@ -39,7 +39,7 @@ type counter struct {
 	next    http.RoundTripper
 }
 
-// RoundTrip counts all requests but those that nobody listened to.
+// RoundTrip counts all requests but those whose connections were refused.
 func (c counter) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := c.next.RoundTrip(r)
 	if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/"+c.traffic.resource) && !utilnet.IsConnectionRefused(err) {

@@ -219,8 +219,8 @@ func (r *replayer) end() {
 	}
 }
 
-// indent is how a transcript shows what was printed, without what nobody sees:
-// spaces at the end of lines and empty lines at the end of all.
+// indent is how a transcript shows what was printed, without trailing spaces of lines
+// and trailing empty lines.
 func indent(text string) string {
 	var out strings.Builder
 	for line := range strings.Lines(strings.TrimRight(text, " \n")) {

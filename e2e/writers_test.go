@@ -125,8 +125,8 @@ func (w *writer) stored(obj *unstructured.Unstructured, err error) error {
 	return nil
 }
 
-// mark writes an object of its own and returns its version: whoever has seen it
-// has seen all that was written before.
+// mark writes an object of its own and returns its version: a watch that has delivered
+// it has delivered all that was written before.
 func mark(ctx context.Context, t *testing.T, config *rest.Config, l *ledger) int64 {
 	t.Helper()
 	obj := &unstructured.Unstructured{}

@@ -26,7 +26,7 @@ What is compared, each as a process of its own, all running at the same time and
 Each of the three has an etcd of its own, reached over HTTP without TLS. **All writes are synced** to disk before they
 are acknowledged, by etcd and by the embedded storage.
 
-The same client asks all of them, each directly over TLS and HTTP/2, with nobody in between: an administrator
+The same client asks all of them, each directly over TLS and HTTP/2, with no proxy in between: an administrator
 (system:masters) known by an ECDSA client certificate, so that no server asks another whether he may. He sends and takes JSON,
 uncompressed, in v1alpha1, of flunders of %s bytes. Each client has a connection of its own, watchers one for %d. Clients and
 servers share the machine; the clients' processor time is not counted, that of servers and etcd is (utime and stime of

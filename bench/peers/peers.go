@@ -50,7 +50,7 @@ func (p *peer) dial() (*conn, error) { return dial(p.address, p.tls) }
 // fleet is all that runs.
 type fleet struct {
 	peers []*peer
-	// host is the cluster of upstream's sample, which nobody else asks. That of the
+	// host is the cluster of upstream's sample, which serves no other client. That of the
 	// CustomResourceDefinition is another one.
 	host *kube.Cluster
 	stop []func()
@@ -95,7 +95,7 @@ func (f *fleet) startCluster(ctx context.Context, bin, dir string) (*kube.Cluste
 	return cluster, nil
 }
 
-// close ends all that has been started. Nobody reads what they store again.
+// close ends all that has been started. What they store is not read again.
 func (f *fleet) close() {
 	for i := range f.stop {
 		f.stop[len(f.stop)-1-i]()

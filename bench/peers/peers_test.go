@@ -110,7 +110,7 @@ func TestWatcherFindsWhatIsWrong(t *testing.T) {
 		{"all is well", [][]byte{event(5, 11), event(6, 10)}, ""},
 		{"twice", [][]byte{event(5, 10), event(6, 10)}, "change 0 twice"},
 		{"out of order", [][]byte{event(6, 10), event(5, 11)}, "revision 5 after 6"},
-		{"of another run", [][]byte{event(5, 9)}, "an event of nobody's"},
+		{"of another run", [][]byte{event(5, 9)}, "an event of no write"},
 		{"no event", [][]byte{[]byte("{}")}, "invalid syntax"},
 	}
 	for _, test := range tests {

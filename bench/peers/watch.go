@@ -201,7 +201,7 @@ func (w *watcher) take(event []byte, first int, age func(i int) time.Duration) {
 	i, err := strconv.Atoi(string(text(event, sequence)))
 	i -= first
 	if err == nil && (i < 0 || i >= len(w.seen)) {
-		err = fmt.Errorf("an event of nobody's: %d", i)
+		err = fmt.Errorf("an event of no write of this run: %d", i)
 	}
 	version, versionErr := strconv.ParseUint(string(text(event, `"resourceVersion":"`)), 10, 64)
 	switch {

@@ -7,7 +7,7 @@ import (
 )
 
 // behaviours are what a server of wardle.example.com that has joined a cluster does,
-// whoever wrote it.
+// upstream's and ours alike.
 var behaviours = []struct {
 	name string
 	test func(*testing.T, *wardle)

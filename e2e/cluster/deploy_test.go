@@ -189,18 +189,18 @@ func TestManifestsAloneDeployAServer(t *testing.T) {
 
 	t.Run("ABundleThatSomebodyOverwroteIsPutRight", func(t *testing.T) {
 		want := apiServiceNow(t, deployedServices[0]).Spec.CABundle
-		other, err := kube.NewAuthority("somebody")
+		other, err := kube.NewAuthority("other")
 		if err != nil {
 			t.Fatal(err)
 		}
 		d.admin.must("patch", "apiservice", deployedServices[0], "--type=merge", "-p", `{"spec":{"caBundle":"`+base64.StdEncoding.EncodeToString(other.PEM())+`"}}`)
-		testwait.NoError(t, "the bundle is put right", func(context.Context) error {
+		testwait.NoError(t, "the bundle is restored", func(context.Context) error {
 			if got := apiServiceNow(t, deployedServices[0]).Spec.CABundle; string(got) != string(want) {
 				return errors.New("the bundle is another's")
 			}
 			return nil
 		})
-		if !strings.Contains(process.Tail(), "was changed by somebody else, and is put right") {
+		if !strings.Contains(process.Tail(), "was changed by another writer, and is restored") {
 			t.Errorf("not logged:\n%s", process.Tail())
 		}
 		d.available(apiregistrationv1.ConditionTrue)
@@ -233,7 +233,7 @@ func TestManifestsAloneDeployAServer(t *testing.T) {
 				t.Errorf("%s: service %v, annotations %v", name, s.Spec.Service, s.Annotations)
 			}
 		}
-		d.available(apiregistrationv1.ConditionTrue) // nobody is asked
+		d.available(apiregistrationv1.ConditionTrue) // an APIService without a service needs no answer
 		d.admin.must("create", "namespace", "free")
 		d.admin.must("delete", "namespace", "free", "--timeout=60s") // waits
 		d.admin.refused("", "the server ", "get", "flunders")        // does not have it; says it in words of its discovery's age

@@ -89,7 +89,7 @@ func TestDoctor(t *testing.T) {
 	t.Run("AnnexMissingAuthReader", func(t *testing.T) { annexMissingAuthReader(t, d) })
 	t.Run("MissingDelegator", func(t *testing.T) { missingDelegator(t, d) })
 	t.Run("NoEndpoints", func(t *testing.T) {
-		d.k.given("apiVersion: v1\nkind: Service\nmetadata: {name: empty, namespace: ward}\nspec: {selector: {app: nobody}, ports: [{port: 443}]}\n", "apply", "-f", "-")
+		d.k.given("apiVersion: v1\nkind: Service\nmetadata: {name: empty, namespace: ward}\nspec: {selector: {app: absent}, ports: [{port: 443}]}\n", "apply", "-f", "-")
 		name := register(t, "endpoints.example.com", "empty", 443, nil)
 		if err := host.AwaitAvailable(ending(t), name, apiregistrationv1.ConditionFalse); err != nil {
 			t.Fatal(err)
@@ -97,7 +97,7 @@ func TestDoctor(t *testing.T) {
 		d.finds(t, name, []string{"NoEndpoints"})
 	})
 	t.Run("PodsNotReady", func(t *testing.T) {
-		// Nobody runs pods here, and a cause is found in the account that one of them names.
+		// No kubelet runs pods here; the cause is found in the account that one of them names.
 		account(t, d.k, "pods-no-reader", false, true)
 		d.k.given(unready, "apply", "-f", "-")
 		name := register(t, "pods.example.com", "pods", 443, nil)
@@ -199,8 +199,8 @@ func missingAuthReader(t *testing.T, d *doctor) {
 	}
 }
 
-// missingDelegator starts upstream's server as a service account that may not ask who
-// somebody is. It serves administrators, and nobody else.
+// missingDelegator starts upstream's server as a service account that may not create
+// TokenReviews and SubjectAccessReviews. It serves administrators only.
 func missingDelegator(t *testing.T, d *doctor) {
 	account(t, d.k, "no-delegator", true, false)
 	port, authority := startAs(t, "no-delegator", "sample-apiserver", "--etcd-servers", host.Etcd.Endpoint())
@@ -213,8 +213,8 @@ func missingDelegator(t *testing.T, d *doctor) {
 		t.Fatal(err)
 	}
 	account := []string{"--service-account", ward + "/no-delegator"}
-	// The cluster may read the lists of resources, but not OpenAPI, for which it is nobody
-	// special.
+	// The cluster may read the lists of resources, but not OpenAPI, for which it is an
+	// ordinary user.
 	d.finds(t, name, []string{"AuthDelegatorMissing", "OpenAPIMissing"}, account...)
 	if first := d.first(t, name, account...); first != "AuthDelegatorMissing" {
 		t.Errorf("without --all: %q", first)
@@ -232,7 +232,7 @@ func missingDelegator(t *testing.T, d *doctor) {
 }
 
 // annexMissingAuthReader starts our server so. It does not end, but is not ready and
-// believes nobody.
+// authenticates no caller.
 func annexMissingAuthReader(t *testing.T, d *doctor) {
 	account(t, d.k, "annex-no-reader", false, true)
 	port, authority := startAs(t, "annex-no-reader", "wardle", "serve", "--aggregated", "--data-dir", t.TempDir())

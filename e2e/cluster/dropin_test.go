@@ -21,7 +21,7 @@ import (
 
 // The APIService of upstream's manifests is led from upstream's server to ours and
 // back, while an informer and a writer go on. Each time the other server is ended, so
-// that nobody can be talking to it.
+// that no client can still be connected to it.
 func TestClientsDoNotNoticeThatTheServerIsReplaced(t *testing.T) {
 	etcd := startEtcd(t)
 	upstream := startSample(t, "replaced-sample", etcd)

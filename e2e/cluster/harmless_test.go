@@ -22,7 +22,7 @@ const atOnce = 100 * time.Millisecond
 var everybodys = []string{"/livez", "/apis", "/apis/wardle.example.com", "/apis/wardle.example.com/v1beta1", "/openapi/v3", "/openapi/v3/apis/wardle.example.com/v1beta1"}
 
 // A storage that hangs makes the server unready, and those wait who want its objects.
-// Discovery and health answer as ever: nobody else in the cluster waits.
+// Discovery and health answer as ever: no other client of the cluster waits.
 func TestAStorageThatHangsHoldsUpNobodyElse(t *testing.T) {
 	etcd := startEtcd(t)
 	w := startAnnex(t, "hanging", etcd)
@@ -59,7 +59,7 @@ func TestAStorageThatHangsHoldsUpNobodyElse(t *testing.T) {
 	admin.prints("before-2", "get", "flunders", "--all-namespaces")
 }
 
-// latencies are the medians of what everybody asks.
+// latencies are the medians of the requests that every client of a cluster makes.
 func latencies(t *testing.T, config *rest.Config) map[string]time.Duration {
 	t.Helper()
 	client, err := rest.HTTPClientFor(config)

@@ -72,8 +72,8 @@ func hostRestarts(t *testing.T, w *wardle) {
 	f := follow(t, host.Admin(), alphaFlunders, ns)
 	direct := follow(t, w.direct(user(t, "admin", "system:masters")), alphaFlunders, ns)
 	host.APIServer.Kill()
-	// The server has nobody to ask, but its watches go on and it serves those who need no
-	// permission of the cluster.
+	// The server has no cluster to ask, but its watches go on and it serves callers who need
+	// no permission of the cluster.
 	write(t, flunders(t, w.direct(user(t, "admin", "system:masters")), ns), "meanwhile", 10)
 	direct.catchesUp(t)
 	if err := host.APIServer.Start(ending(t)); err != nil {

@@ -80,10 +80,10 @@ func TestDeployRunsAProjectAndUninstallTakesItAway(t *testing.T) {
 	admin.given("apiVersion: animal.demo.io/v1alpha1\nkind: Cat\nmetadata: {name: lucky, namespace: default}\nspec: {name: Lucky}\n", "apply", "-f", "-")
 	admin.prints("lucky", "get", "cat")
 
-	// The test has changed the port, as somebody else.
+	// The test has changed the port, as another field manager.
 	again, out := tool(t, admin, "deploy", "--image", image, "--name", "animal", "--namespace", "zoo", "--no-build", "--timeout", "0")
 	if err := again.Run(); err == nil || !strings.Contains(out.String(), "--force-conflicts takes the fields over") {
-		t.Errorf("over somebody else's change: %v\n%s", err, out)
+		t.Errorf("over another manager's change: %v\n%s", err, out)
 	}
 	if text := out.String(); !strings.Contains(text, "namespace zoo unchanged") {
 		t.Errorf("deployed again, it printed\n%s", text)

@@ -18,7 +18,7 @@ import (
 	"github.com/annexapi/annex/internal/testwait"
 )
 
-// Whoever can reach the server could claim to be the front proxy.
+// Any client that can reach the server could claim to be the front proxy.
 func forgedHeaders(t *testing.T, w *wardle) {
 	stranger, err := kube.NewAuthority("stranger")
 	if err != nil {
@@ -43,7 +43,7 @@ func forgedHeaders(t *testing.T, w *wardle) {
 	}{
 		"the front proxy itself":                     {client(host.FrontProxyAuthority(), "front-proxy-client"), http.StatusOK, "FlunderList"},
 		"the right name of an unknown authority":     {client(stranger, "front-proxy-client"), http.StatusUnauthorized, "Unauthorized"},
-		"another name of the right authority":        {client(host.FrontProxyAuthority(), "somebody"), http.StatusUnauthorized, "Unauthorized"},
+		"another name of the right authority":        {client(host.FrontProxyAuthority(), "alice"), http.StatusUnauthorized, "Unauthorized"},
 		"a user of the cluster, who stays that user": {user(t, "mallory"), http.StatusForbidden, `\"mallory\" cannot list`},
 		"an unknown authority's own administrator":   {client(stranger, "root", "system:masters"), http.StatusUnauthorized, "Unauthorized"},
 		"no certificate":                             {w.direct(&rest.Config{}), http.StatusForbidden, `\"system:anonymous\" cannot list`},
@@ -91,7 +91,8 @@ func serviceAccounts(t *testing.T, w *wardle) {
 	}
 }
 
-// The host takes nobody for the server whose certificate the APIService does not vouch for.
+// The host sends requests to no server whose certificate the APIService's caBundle does
+// not verify.
 func wrongAuthority(t *testing.T, w *wardle) {
 	stranger, err := kube.NewAuthority("stranger")
 	if err != nil {

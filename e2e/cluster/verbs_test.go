@@ -49,7 +49,7 @@ func namespace(t *testing.T) string {
 	return name
 }
 
-// user is somebody with a client certificate of the cluster.
+// user is a client with a certificate of the cluster for this name.
 func user(t *testing.T, name string, groups ...string) *rest.Config {
 	t.Helper()
 	config, err := host.User(name, groups...)

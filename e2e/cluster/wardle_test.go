@@ -123,7 +123,7 @@ func (w *wardle) apiService(version string, priority int32) *apiregistrationv1.A
 	}
 }
 
-// direct is how somebody talks to the server without the cluster between.
+// direct is a client's configuration for the server itself, without the cluster between.
 func (w *wardle) direct(config *rest.Config) *rest.Config {
 	direct := rest.CopyConfig(config)
 	direct.Host = fmt.Sprintf("https://127.0.0.1:%d", w.Port(0))
@@ -162,7 +162,7 @@ func stockManifests(t *testing.T) string {
 	return filepath.Join(strings.TrimSpace(string(out)), "artifacts", "example")
 }
 
-// kubectl is the program, as somebody.
+// kubectl is the program, with the credentials of one user.
 type kubectl struct {
 	t          *testing.T
 	kubeconfig string

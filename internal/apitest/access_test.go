@@ -29,7 +29,7 @@ func (c *client) stranger(token string) *client {
 func withTokens(t *testing.T) *client {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "tokens.csv")
-	if err := os.WriteFile(file, []byte("secret,jane,42,\"staff,nobody\"\nroot,joe,43,system:masters\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("secret,jane,42,\"staff,guests\"\nroot,joe,43,system:masters\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return startWith(t, shop(), annex.Options{Storage: memory.Storage(), TokenAuthFile: file})
@@ -45,17 +45,17 @@ func TestWithoutCredentialsOnlyHealthAndVersionAreOpen(t *testing.T) {
 	t.Parallel()
 	c := withTokens(t)
 	c.create("w")
-	nobody := c.stranger("")
+	anonymous := c.stranger("")
 	for _, path := range openPaths {
-		nobody.get(path).want(200)
+		anonymous.get(path).want(200)
 	}
 	for _, path := range closedPaths {
-		a := nobody.get(path)
+		a := anonymous.get(path)
 		a.refused(401, metav1.StatusReasonUnauthorized, "Unauthorized")
 	}
 	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions} {
 		for _, path := range []string{"/version", "/healthz", widgetsPath + "/w"} {
-			if a := nobody.do(method, path, `{}`); a.code != 401 {
+			if a := anonymous.do(method, path, `{}`); a.code != 401 {
 				t.Errorf("%s %s: %d", method, path, a.code)
 			}
 		}
@@ -66,9 +66,9 @@ func TestWithoutCredentialsOnlyHealthAndVersionAreOpen(t *testing.T) {
 		wrong.get("/version").refused(401, metav1.StatusReasonUnauthorized)
 	}
 	// Names that one gives oneself count for nothing.
-	nobody.get(widgetsPath, "X-Remote-User", "admin", "X-Remote-Group", "system:masters").refused(401, metav1.StatusReasonUnauthorized)
-	nobody.get(widgetsPath, "Impersonate-User", "admin", "Impersonate-Group", "system:masters").refused(401, metav1.StatusReasonUnauthorized)
-	nobody.get(widgetsPath, "Authorization", "Basic YWRtaW46YWRtaW4=").refused(401, metav1.StatusReasonUnauthorized)
+	anonymous.get(widgetsPath, "X-Remote-User", "admin", "X-Remote-Group", "system:masters").refused(401, metav1.StatusReasonUnauthorized)
+	anonymous.get(widgetsPath, "Impersonate-User", "admin", "Impersonate-Group", "system:masters").refused(401, metav1.StatusReasonUnauthorized)
+	anonymous.get(widgetsPath, "Authorization", "Basic YWRtaW46YWRtaW4=").refused(401, metav1.StatusReasonUnauthorized)
 }
 
 func TestOnlyMastersAreLetIn(t *testing.T) {

@@ -77,7 +77,7 @@ func join(t *testing.T, cluster *clustertest.Cluster, server annex.Server, optio
 	return j
 }
 
-// caller is somebody who sends requests to an aggregated server.
+// caller sends requests to an aggregated server, with its own credentials.
 type caller struct {
 	*joined
 	transport *http.Transport
@@ -193,8 +193,8 @@ func TestAggregatedServersKnowCallersByTheHostsHeaders(t *testing.T) {
 
 func TestForgedHeadersAreRefused(t *testing.T) {
 	cluster := clustertest.Start(t)
-	cluster.Allow(func(spec authorizationv1.SubjectAccessReviewSpec) bool { return spec.User == "somebody" })
-	cluster.Know("secret", authenticationv1.UserInfo{Username: "somebody"})
+	cluster.Allow(func(spec authorizationv1.SubjectAccessReviewSpec) bool { return spec.User == "alice" })
+	cluster.Know("secret", authenticationv1.UserInfo{Username: "alice"})
 	j := join(t, cluster, shop(), annex.Options{}).ready()
 	forged := http.Header{"X-Remote-User": {"admin"}, "X-Remote-Group": {"system:masters"}}
 
@@ -205,9 +205,9 @@ func TestForgedHeadersAreRefused(t *testing.T) {
 		code      int
 	}{
 		"a certificate of an unknown authority":     {strangers.Transport(t, "front-proxy-client"), forged, http.StatusUnauthorized},
-		"a name that is not allowed":                {cluster.RequestHeaderCA.Transport(t, "somebody"), forged, http.StatusUnauthorized},
+		"a name that is not allowed":                {cluster.RequestHeaderCA.Transport(t, "alice"), forged, http.StatusUnauthorized},
 		"a client of the cluster is who it is":      {cluster.ClientCA.Transport(t, "joe"), forged, http.StatusForbidden},
-		"a client may be allowed":                   {cluster.ClientCA.Transport(t, "somebody"), forged, http.StatusOK},
+		"a client may be allowed":                   {cluster.ClientCA.Transport(t, "alice"), forged, http.StatusOK},
 		"no certificate at all, anonymous":          {cluster.Plain(), forged, http.StatusForbidden},
 		"a token is whose it is":                    {cluster.Plain(), http.Header{"Authorization": {"Bearer secret"}, "X-Remote-User": {"admin"}, "X-Remote-Group": {"system:masters"}}, http.StatusOK},
 		"a token that is wrong":                     {cluster.Plain(), http.Header{"Authorization": {"Bearer wrong"}}, http.StatusUnauthorized},
@@ -339,7 +339,7 @@ func TestMissingPermissionsAreNamedUntilTheyAreThere(t *testing.T) {
 	for name, test := range map[string]struct {
 		forbidden []string
 		says      []string
-		// write is the answer to a member of system:masters, read that to somebody else.
+		// write is the answer to a member of system:masters, read that to any other user.
 		write, read int
 	}{
 		"the ConfigMap": {[]string{"configmaps"}, []string{"role extension-apiserver-authentication-reader in kube-system", "`shop manifests`"}, 0, 0},
@@ -689,7 +689,7 @@ func TestFilesReplaceWhatTheHostSays(t *testing.T) {
 	j = join(t, cluster, shop(), skipping)
 	askUntil(t, func() *answer { return (&caller{j, cluster.Plain(), nil}).get("/readyz") }, func(a *answer) bool { return a.code == http.StatusOK })
 	if a := j.through("jane").get("/version"); a.code != http.StatusOK {
-		t.Errorf("nobody's certificate: %d %s", a.code, a.raw)
+		t.Errorf("a certificate of an authority that is not looked up: %d %s", a.code, a.raw)
 	}
 
 	tolerating := annex.Options{}

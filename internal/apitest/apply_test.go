@@ -173,7 +173,7 @@ func TestApplyDoesNotOwnWhatAnEndpointIgnores(t *testing.T) {
 	c.apply(path+"/status", "other", widget("w", status(fields{"phase": "Gone"}))).refused(409, metav1.StatusReasonConflict, `conflict with "controller" with subresource "status": .status.phase`)
 	w = c.apply(path+"/status", "controller", widget("w")).want(200).widget()
 	if w.Status.Phase != "" {
-		t.Errorf("a status that nobody wants stays: %+v", w.Status)
+		t.Errorf("a status that no manager applies any more stays: %+v", w.Status)
 	}
 	wantOwners(t, w, `main Apply v1 {"f:spec":{"f:replicas":{}}}`)
 

@@ -124,7 +124,7 @@ func TestControllersRunInAProcessOfTheirOwn(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("%v: %s", err, stderr.String())
 	}
-	// Nobody can be elected in a server that has no Leases.
+	// There is no leader election in a server that has no Leases.
 	out, err := exec.Command(binary, "controllers", "--kubeconfig", instance.Kubeconfig()).CombinedOutput()
 	if want := "shop: " + instance.URL() + " serves no leases.coordination.k8s.io to elect a leader by: run one process, with --leader-elect=false\n"; err == nil || string(out) != want {
 		t.Errorf("got %v: %s, want %s", err, out, want)

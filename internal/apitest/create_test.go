@@ -54,7 +54,7 @@ func TestAdmitCreateIsExactUnderConcurrency(t *testing.T) {
 	}
 }
 
-// Places are given up and taken all the time. Nobody is refused for long while
+// Places are given up and taken all the time. No writer is refused for long while
 // one is free, and at no revision are there more.
 func TestAdmitCreateWithDeletesRacing(t *testing.T) {
 	t.Parallel()
@@ -135,7 +135,7 @@ func TestAdmitCreateSeesAllOthersAndNothingElse(t *testing.T) {
 	c.create("b")
 	want("CREATE v1 default/b medium by annex-admin beside [default/a other/b]")
 
-	// What creates nothing is nobody's business.
+	// A write that creates nothing calls no hook.
 	c.patch(mergePatch, widgetsPath+"/a", `{"spec":{"size":"large"}}`).want(200)
 	c.apply(widgetsPath+"/b", "m", widget("b")).want(200)
 	c.apply(widgetsPath+"/b", "m", widget("b", spec(fields{"size": "small"})), "force=true").want(200)

@@ -153,7 +153,7 @@ func TestEveryProviderEncryptsWhatIsStored(t *testing.T) {
 					}
 				})
 				if name != "identity" && inFiles(t, options.DataDir, "hush") {
-					t.Error("it is in a file for everybody to read")
+					t.Error("it is in a file as plain text")
 				}
 				values := storedWidgets(t, options)
 				if values["kept"] == "" {
@@ -382,7 +382,7 @@ func checkLostHistory(t *testing.T, c *client, begin string) {
 	}
 	old := c.watch(widgetsPath + "?watch=1&resourceVersion=" + begin).next()
 	if message := text(old.Object, "message"); old.Type != "ERROR" || text(old.Object, "code") != "500" || !strings.Contains(message, "no matching") {
-		t.Errorf("a watch of what nobody can decrypt any more begins with %v", old)
+		t.Errorf("a watch from before the key was lost begins with %v", old)
 	}
 	now := c.get(widgetsPath).str("metadata", "resourceVersion")
 	fresh := c.watch(widgetsPath + "?watch=1&resourceVersion=" + now)

@@ -184,7 +184,7 @@ func TestTheDrainIsAnnounced(t *testing.T) {
 	testwait.Until(t, "refused", func() bool { refused = c.get(widgetsPath); return refused.code != http.StatusOK })
 	refused.refused(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "shutting down")
 	if after := refused.header.Get("Retry-After"); after == "" {
-		t.Error("nobody says when to try again")
+		t.Error("no header says when to try again")
 	}
 	c.get(widgetsPath+"?watch=1").refused(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
 	c.get("/livez").want(http.StatusOK)
@@ -393,7 +393,7 @@ func TestAFailedNewLeavesNothing(t *testing.T) {
 		},
 		"a port that is taken":          func(_ *annex.Server, o *annex.Options) { o.Listen = taken.Addr().String() },
 		"another port that is taken":    func(_ *annex.Server, o *annex.Options) { o.ListenInsecure = taken.Addr().String() },
-		"an address of somebody else's": func(_ *annex.Server, o *annex.Options) { o.Listen = "192.0.2.1:0" },
+		"an address of another machine": func(_ *annex.Server, o *annex.Options) { o.Listen = "192.0.2.1:0" },
 		"a certificate without a key":   func(_ *annex.Server, o *annex.Options) { o.TLSCertFile = filepath.Join(dir, "empty") },
 		"an empty certificate": func(_ *annex.Server, o *annex.Options) {
 			o.TLSCertFile, o.TLSPrivateKeyFile = filepath.Join(dir, "empty"), filepath.Join(dir, "empty")
@@ -708,7 +708,7 @@ func added(names []string) []string {
 }
 
 // writeUntilFull makes widgets of 1 MiB until that fails. It returns those that were
-// acknowledged, and the one of which nobody knows.
+// acknowledged, and the one with an unknown outcome.
 func (c *client) writeUntilFull(from int) (acknowledged []string, unknown string) {
 	c.t.Helper()
 	padding := spec(fields{"options": fields{"padding": strings.Repeat("x", 1<<20)}})
@@ -743,24 +743,24 @@ func fill(t *testing.T, path string) {
 func TestWhatOnlyLooksOpenIsClosed(t *testing.T) {
 	t.Parallel()
 	c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), TokenAuthFile: tokenFile(t)})
-	nobody := c.stranger("")
+	anonymous := c.stranger("")
 	for _, path := range []string{"/healthz/../apis", "/healthz/%2e%2e/apis", "/livez%2f..%2fmetrics", "/readyz/..;/metrics", "//healthz", "/HEALTHZ", "/version/x", "/apis;/healthz", "/flagz", "/statusz", "/logs/", "/debug/pprof/"} {
-		if a := nobody.get(path); a.code != http.StatusUnauthorized {
+		if a := anonymous.get(path); a.code != http.StatusUnauthorized {
 			t.Errorf("%s: %d %s", path, a.code, a.raw)
 		}
 	}
 	for _, method := range []string{http.MethodOptions, http.MethodTrace, http.MethodConnect, "PROPFIND"} {
-		if a := nobody.do(method, "/version", nil); a.code != http.StatusUnauthorized {
+		if a := anonymous.do(method, "/version", nil); a.code != http.StatusUnauthorized {
 			t.Errorf("%s: %d", method, a.code)
 		}
 	}
 	for _, path := range []string{"/healthz/nothing", "/livez/", "/readyz//storage"} {
-		if a := nobody.get(path).want(http.StatusNotFound); strings.Contains(string(a.raw), "/apis") {
+		if a := anonymous.get(path).want(http.StatusNotFound); strings.Contains(string(a.raw), "/apis") {
 			t.Errorf("%s tells strangers what is served: %s", path, a.raw)
 		}
 	}
-	nobody.get(widgetsPath+"?access_token=root&token=root").refused(http.StatusUnauthorized, metav1.StatusReasonUnauthorized)
-	cross := nobody.get("/version", "Origin", "https://elsewhere.example.com", "Host", "elsewhere.example.com")
+	anonymous.get(widgetsPath+"?access_token=root&token=root").refused(http.StatusUnauthorized, metav1.StatusReasonUnauthorized)
+	cross := anonymous.get("/version", "Origin", "https://elsewhere.example.com", "Host", "elsewhere.example.com")
 	for name := range cross.header {
 		if strings.HasPrefix(name, "Access-Control-") {
 			t.Errorf("cross-origin requests get %s", name)
@@ -771,7 +771,7 @@ func TestWhatOnlyLooksOpenIsClosed(t *testing.T) {
 	bearer := func(token string) string {
 		return "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte(token)) + ", v4.channel.k8s.io"
 	}
-	h1 := nobody.http1()
+	h1 := anonymous.http1()
 	h1.get(widgetsPath+"/w", append(socket, bearer("wrong"))...).refused(http.StatusUnauthorized, metav1.StatusReasonUnauthorized)
 	h1.get(widgetsPath+"/w", append(socket, bearer("secret"))...).refused(http.StatusForbidden, metav1.StatusReasonForbidden)
 	h1.get(widgetsPath+"/w", append(socket, bearer("root"))...).refused(http.StatusNotFound, metav1.StatusReasonNotFound)
@@ -849,7 +849,7 @@ func TestURLsCanBeUsed(t *testing.T) {
 					t.Fatal(err)
 				}
 				if ip := net.ParseIP(parsed.Hostname()); ip == nil || ip.IsUnspecified() {
-					t.Errorf("nobody is at %s", u)
+					t.Errorf("%s is no address that a client can connect to", u)
 				}
 			}
 			connect(t, &rest.Config{Host: instance.InsecureURL()}).get("/readyz").want(http.StatusOK)

@@ -306,7 +306,7 @@ func TestAFileAndTheAPIChangeOneObject(t *testing.T) {
 	if got := c.widget("a").Spec.Replicas; got != nil {
 		t.Errorf("%d replicas", *got)
 	}
-	// What kubectl get prints is taken, but for what nobody may say.
+	// What kubectl get prints is taken, but for the fields that the server alone may set.
 	f.write(f.widget("a"), string(c.get(widgetsPath+"/a", "Accept", yamlType).raw)+"")
 	f.edit(f.widget("a"), "size: small", "size: large")
 	before := c.widget("a")

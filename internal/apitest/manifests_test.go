@@ -139,7 +139,7 @@ func TestManifestsGrantWhatTheServerNeedsAndNoMore(t *testing.T) {
 		}
 		for _, role := range append(roles, "extension-apiserver-authentication-reader", "system:auth-delegator") {
 			if !bound[role] {
-				t.Errorf("%s: nobody is bound to %s", name, role)
+				t.Errorf("%s: no subject is bound to %s", name, role)
 			}
 		}
 		if len(bound) != len(roles)+2 {

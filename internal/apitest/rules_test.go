@@ -137,7 +137,7 @@ func TestNoVersionIsAWayAroundTheRulesOfTheHub(t *testing.T) {
 		refused(422, metav1.StatusReasonInvalid, "spec.title: Too long")
 }
 
-// What was stored before a rule came may stay, as long as nobody changes it.
+// What was stored before a rule came may stay, as long as no write changes it.
 func TestUnchangedFieldsAreNotValidatedAnew(t *testing.T) {
 	t.Parallel()
 	old := int32(9)

@@ -36,7 +36,7 @@ var (
 )
 
 func (g *greeter) Get(ctx context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
-	if name == "nobody" {
+	if name == "absent" {
 		return nil, apierrors.NewNotFound(schema.GroupResource{Group: "shop.example.com", Resource: "widgets"}, name)
 	}
 	w := &v1.Widget{ObjectMeta: metav1.ObjectMeta{Namespace: request.NamespaceValue(ctx), Name: name, UID: types.UID("uid-of-" + name)}}
@@ -121,7 +121,7 @@ func TestAKindServedByAStorageOfItsOwn(t *testing.T) {
 	if w := c.widget("you"); w.Spec.Options["hello"] != "you" || w.Namespace != "default" {
 		t.Errorf("got %+v", w)
 	}
-	c.get(widgetsPath+"/nobody").refused(404, metav1.StatusReasonNotFound)
+	c.get(widgetsPath+"/absent").refused(404, metav1.StatusReasonNotFound)
 	if beta := c.get(widgetsBetaPath + "/you").want(200); beta.str("apiVersion") != "shop.example.com/v1beta1" {
 		t.Errorf("not converted: %s", beta.raw)
 	}

@@ -59,7 +59,7 @@ func TestNewNamesEveryMistakeOfASubresource(t *testing.T) {
 			[]annex.SubresourceOf[v1.Widget]{connecting("a").Methods(), connecting("b").Methods("get"), connecting("c").Methods("GET", "GET"), connecting("d").Methods("CONNECT")},
 			[]string{`subresource "a": Methods: name at least one`, `subresource "b": Methods: "get" is none of GET`, `subresource "c": Methods: GET is named twice`, `subresource "d": Methods: "CONNECT" is none of`},
 		},
-		"types of nobody": {
+		"types that no version has": {
 			[]annex.SubresourceOf[v1.Widget]{
 				annex.Subresource("check", func(context.Context, *annex.SubresourceRequest[v1.Widget, metav1.PartialObjectMetadata]) (*metav1.PartialObjectMetadata, error) {
 					return nil, nil

@@ -313,7 +313,7 @@ func TestASubresourceDoesNotTakeAnotherObjectForItsParent(t *testing.T) {
 	var c *client
 	c = start(t, annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
 		widgets().Subresources(annex.Subresource("inspection", func(ctx context.Context, r *annex.SubresourceRequest[v1.Widget, v1.Inspection]) (*v1.Widget, error) {
-			// Somebody else replaces the widget meanwhile.
+			// Another client replaces the widget meanwhile.
 			c.delete(widgetsPath+"/w", nil).want(200)
 			c.create("w")
 			return r.UpdateStatus(ctx, func(w *v1.Widget) error { w.Status.Phase = "Inspected"; return nil })

@@ -239,7 +239,7 @@ func TestAVirtualKindIsReadFromItsSource(t *testing.T) {
 		t.Errorf("a get does not show what changed outside: %+v", changed)
 	}
 	s.drop("c")
-	// In this order: nobody watches, so the mirror knows of the deletion when a list
+	// In this order: there is no watch, so the mirror knows of the deletion when a list
 	// has asked the source for all.
 	for _, list := range []struct{ query, want string }{
 		{"?resourceVersion=0", "[a b c]"},

@@ -22,8 +22,8 @@ func admitJenkinsServiceCreate(_ context.Context, _ annex.Request[autobusiv1alph
 	return nil
 }
 
-// admitJenkinsService lets nobody approve by the way: whoever may write /status, as the
-// controller may, may not decide.
+// admitJenkinsService refuses approvals through /status: a writer of /status, such as the
+// controller, may not decide.
 func admitJenkinsService(_ context.Context, r annex.Request[autobusiv1alpha.JenkinsService]) error {
 	if r.Operation == annex.Update && r.Subresource == "status" && r.Object.Status.ApprovalStatus != r.Old.Status.ApprovalStatus {
 		return errors.New("status.approvalstatus is decided at the subresource approval")

@@ -100,7 +100,7 @@ func TestTheQuotaOnTheOtherWaysToCreate(t *testing.T) {
 	must(a.create(ctx, "eleventh", small))(t)
 }
 
-// Everybody gets a place in the end, and there are never more than ten at a time.
+// Every writer gets a place in the end, and there are never more than ten at a time.
 func TestTheQuotaWhileOthersDelete(t *testing.T) {
 	t.Parallel()
 	const writers, rounds = 14, 5
@@ -150,7 +150,7 @@ func TestTheQuotaWhileOthersDelete(t *testing.T) {
 }
 
 // A server that is killed while it creates leaves whole objects or nothing, and neither
-// too many nor places that nobody has.
+// too many nor places without an object that has them.
 func TestTheQuotaSurvivesKill(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")

@@ -15,8 +15,8 @@ func prepareJenkinsServiceForCreate(_ context.Context, j *autobusiv1alpha.Jenkin
 	j.Status.ApprovalStatus = autobusiv1alpha.Pending
 }
 
-// prepareJenkinsServiceForUpdate has another spec approved anew: else whoever may update
-// a JenkinsService would have one instance approved, and then ask for ten.
+// prepareJenkinsServiceForUpdate has another spec approved anew: else a user who may
+// update a JenkinsService would have one instance approved, and then ask for ten.
 func prepareJenkinsServiceForUpdate(_ context.Context, j, old *autobusiv1alpha.JenkinsService) {
 	if j.Spec != old.Spec {
 		j.Status.ApprovalStatus = autobusiv1alpha.Pending

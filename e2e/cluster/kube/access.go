@@ -69,7 +69,7 @@ func (c *Cluster) FrontProxyClient(name string) (Pair, error) { return c.frontPr
 
 // WriteKubeconfig writes a file from which kubectl and other programs read how to talk
 // to a server: its address, the authority of its certificate, and the client's
-// certificate or token. Nobody else may read it.
+// certificate or token. No other user may read it.
 func WriteKubeconfig(path string, config *rest.Config) error {
 	const name = "cluster"
 	file := clientcmdapi.NewConfig()

@@ -21,7 +21,7 @@ type Options struct {
 	// kube-controller-manager.
 	Bin string
 	// Dir keeps all that the cluster writes: data, keys and logs. It exists and is
-	// empty, and nobody else may read it.
+	// empty, and no other user may read it.
 	Dir string
 	// Controllers are those of kube-controller-manager that run, by the names of its
 	// flag --controllers. Nil means Controllers(); an empty slice does not start the
@@ -220,7 +220,7 @@ func (c *Cluster) Stop() error {
 		failed = append(failed, c.APIServer.Stop())
 	}
 	if c.Etcd != nil {
-		c.Etcd.Kill() // nobody reads its data again
+		c.Etcd.Kill() // its data is not read again
 	}
 	return errors.Join(failed...)
 }

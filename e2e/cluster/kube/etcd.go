@@ -18,7 +18,7 @@ func StartEtcd(ctx context.Context, bin, dir, name string) (*Etcd, error) {
 }
 
 // StartDurableEtcd is StartEtcd with every write synced before it is acknowledged, as
-// etcd does if nobody says otherwise.
+// etcd does by default.
 func StartDurableEtcd(ctx context.Context, bin, dir, name string) (*Etcd, error) {
 	return startEtcd(ctx, bin, dir, name)
 }

@@ -50,7 +50,7 @@ type run struct {
 }
 
 const (
-	// startAttempts is how often ports are chosen: somebody else may take one between
+	// startAttempts is how often ports are chosen: another process may take one between
 	// our look and the program's.
 	startAttempts = 5
 	retryInterval = 20 * time.Millisecond
@@ -77,7 +77,7 @@ func Run(ctx context.Context, dir string, program Program) (*Process, error) {
 			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("start %s: %d times somebody else took its ports", program.Name, startAttempts)
+	return nil, fmt.Errorf("start %s: %d times another process took its ports", program.Name, startAttempts)
 }
 
 // Start starts a process that has ended anew, with the same ports, and returns when it
@@ -215,9 +215,9 @@ func (p *Process) Tail() string {
 // LogFile holds everything that the process wrote in all its lives.
 func (p *Process) LogFile() string { return p.log }
 
-// freePorts finds ports of the loopback address that nobody listens on. The kernel gives
-// those of this range to nobody who does not ask for them, so that a program has its
-// port again when it is started anew.
+// freePorts finds ports of the loopback address that no process listens on. They are
+// outside of the range from which the kernel chooses ephemeral ports, so that a program
+// has its port again when it is started anew.
 func freePorts(count int) ([]int, error) {
 	var ports []int
 	for range 1000 {

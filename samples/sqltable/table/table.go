@@ -154,7 +154,7 @@ func metadataOf(order *v1.Order) (string, error) {
 	return string(data), err
 }
 
-// changes follows the table changes, whoever writes to it.
+// changes follows the table changes, which holds the writes of all programs.
 func (o orders) changes(ctx context.Context, changed func(namespace, name string)) error {
 	var seen int64
 	if err := o.db.QueryRowContext(ctx, "SELECT coalesce(max(seq), 0) FROM changes").Scan(&seen); err != nil {
@@ -192,7 +192,7 @@ func (o orders) since(ctx context.Context, seen *int64, changed func(namespace, 
 }
 
 // Customers are the rows of the view customers: they can only be read, and are polled
-// because nobody tells when they change.
+// because the database does not notify of their changes.
 func Customers(db *sql.DB) annex.Source[v1.Customer] {
 	read := func(ctx context.Context, query string, args ...any) ([]v1.Customer, error) {
 		rows, err := db.QueryContext(ctx, query, args...)

@@ -183,7 +183,7 @@ func TestOneOfThreeMembersMayStop(t *testing.T) {
 					t.Errorf("get %s: %v", name, err)
 				}
 			}
-			if role == "follower" { // nobody has to be elected
+			if role == "follower" { // no election is needed
 				if err := backend.Health(); err != nil {
 					t.Errorf("health with two members: %v", err)
 				}
@@ -252,11 +252,11 @@ func TestTheRevisionFollowsEtcd(t *testing.T) {
 		t.Errorf("revision %s after a write, want %s", got, want)
 	}
 
-	put, err := client(t, members).Put(t.Context(), "somebody else's", "")
+	put, err := client(t, members).Put(t.Context(), "another writer's", "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	testwait.NoError(t, "the revision of somebody else's write", func(context.Context) error {
+	testwait.NoError(t, "the revision of another writer's write", func(context.Context) error {
 		if got := backend.Revision(); got < uint64(put.Header.Revision) {
 			return fmt.Errorf("revision %d, want %d", got, put.Header.Revision)
 		}

@@ -115,9 +115,9 @@ func client(t testing.TB, members []*member) *clientv3.Client {
 	return c
 }
 
-// freePorts returns loopback addresses that nobody listens on. A member has to know
-// its port before it starts, and to have it again when it is started anew: the kernel
-// gives ports of this range to nobody who does not ask for them.
+// freePorts returns loopback addresses that no process listens on. A member has to know
+// its port before it starts, and to have it again when it is started anew: the ports
+// are outside of the range from which the kernel chooses ephemeral ones.
 func freePorts(t testing.TB, count int) []string {
 	t.Helper()
 	var addresses []string

@@ -120,7 +120,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	certFile, keyFile := a.sign("server")
 	strangeCert, strangeKey := stranger.sign("stranger")
 	secured, plain := startSecured(t, a)[0].endpoint(), startCluster(t, 1, nil)[0].endpoint()
-	nobody := "http://" + freePorts(t, 1)[0]
+	unreachable := "http://" + freePorts(t, 1)[0]
 	web := httptest.NewServer(http.NotFoundHandler())
 	defer web.Close()
 	other := func(scheme, endpoint string) string {
@@ -134,8 +134,8 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		want    []string
 		waits   bool
 	}{
-		{"nobody listens", etcd.Options{Endpoints: []string{nobody}}, []string{nobody, "connection refused", "gave up after"}, true},
-		{"nobody listens at several", etcd.Options{Endpoints: []string{nobody, other("http", web.URL)}}, []string{nobody, "connection refused", web.URL, "etcd's protocol"}, true},
+		{"no server listens", etcd.Options{Endpoints: []string{unreachable}}, []string{unreachable, "connection refused", "gave up after"}, true},
+		{"no server listens at several", etcd.Options{Endpoints: []string{unreachable, other("http", web.URL)}}, []string{unreachable, "connection refused", web.URL, "etcd's protocol"}, true},
 		{"no TLS there", etcd.Options{Endpoints: []string{other("https", plain)}}, []string{other("https", plain), "is it an http:// endpoint"}, true},
 		{"a web server", etcd.Options{Endpoints: []string{web.URL}}, []string{web.URL, "does not speak etcd's protocol"}, false},
 		{"an authority that we do not know", etcd.Options{Endpoints: []string{secured}, CertFile: certFile, KeyFile: keyFile}, []string{secured, "unknown authority", "CA file"}, false},
@@ -198,10 +198,10 @@ func TestOpenWaitsForEtcdToStart(t *testing.T) {
 func TestOpenEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	nobody := "http://" + freePorts(t, 1)[0]
-	if _, err := etcd.Open(ctx, etcd.Options{Endpoints: []string{nobody}, StartTimeout: patience}); err == nil {
+	unreachable := "http://" + freePorts(t, 1)[0]
+	if _, err := etcd.Open(ctx, etcd.Options{Endpoints: []string{unreachable}, StartTimeout: patience}); err == nil {
 		t.Error("it opens")
-	} else if !strings.Contains(err.Error(), nobody) {
+	} else if !strings.Contains(err.Error(), unreachable) {
 		t.Error(err)
 	}
 }

@@ -79,7 +79,7 @@ func TestAdmitCreateIsExactAcrossReplicas(t *testing.T) {
 }
 
 // Sixteen writers want ten places and give them up again. At no revision are there
-// more than ten widgets, and everybody gets a place in the end.
+// more than ten widgets, and every writer gets a place in the end.
 func TestAdmitCreateAcrossReplicasWithDeletesRacing(t *testing.T) {
 	const writers, rounds = 16, 5
 	members := startCluster(t, 1, nil)
@@ -176,8 +176,8 @@ func TestAdmitCreateCountsAgainWhenAnotherReplicaWasFaster(t *testing.T) {
 	}
 }
 
-// Whoever dies between counting and writing leaves nothing behind that would have to
-// be cleaned up: the place is free for others.
+// A replica that dies between counting and writing leaves nothing behind that would
+// have to be cleaned up: the place is free for others.
 func TestAdmitCreateLeavesNothingBehindWhenItNeverWrites(t *testing.T) {
 	members := startCluster(t, 1, nil)
 	counted, proceed := make(chan struct{}), make(chan struct{})
@@ -224,7 +224,7 @@ func TestAdmitCreateLeavesNothingBehindWhenItNeverWrites(t *testing.T) {
 }
 
 // One of two replicas is killed while both create. What it has acknowledged is there, and
-// no place is taken that nobody has.
+// no place is taken without an object that has it.
 func TestAdmitCreateWhenAReplicaIsKilled(t *testing.T) {
 	members := startCluster(t, 1, nil)
 	args := []string{"--storage", "etcd", "--etcd-servers", endpoints(members)[0]}

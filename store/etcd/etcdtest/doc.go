@@ -1,4 +1,4 @@
 // Package etcdtest tests the etcd backend against real etcd servers in this
-// process. It is a module of its own because it links the server, which nobody who
-// only stores in etcd needs.
+// process. It is a module of its own because it links the server, which a program
+// that only stores in etcd does not need.
 package etcdtest

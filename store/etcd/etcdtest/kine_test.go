@@ -182,8 +182,8 @@ func startPostgres(t *testing.T) database {
 	}
 }
 
-// unprivileged is who PostgreSQL runs as, which refuses to be root; nil is whoever
-// runs the test. It gives the directory to that user.
+// unprivileged is the user that PostgreSQL, which refuses to be root, runs as; nil is
+// the user that runs the test. It gives the directory to that user.
 func unprivileged(t *testing.T, dir string) *syscall.Credential {
 	t.Helper()
 	if os.Getuid() != 0 {

@@ -195,7 +195,7 @@ func (l *load) create(ctx context.Context, name string) (created *unstructured.U
 		}
 		if err != nil {
 			if apierrors.IsAlreadyExists(err) && certain {
-				l.mistake("create %s, which nobody has created: %v", name, err)
+				l.mistake("create %s, which no replica has created: %v", name, err)
 			}
 			certain = false
 			return !l.retryable("create "+name, err)
@@ -207,7 +207,7 @@ func (l *load) create(ctx context.Context, name string) (created *unstructured.U
 	return created, certain
 }
 
-// update raises the sequence of an object that nobody else writes.
+// update raises the sequence of an object that has no other writer.
 func (l *load) update(ctx context.Context, object *unstructured.Unstructured) (updated *unstructured.Unstructured) {
 	next, certain := sequenceOf(object)+1, true
 	l.until(ctx, func(ctx context.Context, replica dynamic.ResourceInterface) bool {

@@ -122,7 +122,7 @@ func (c *cluster) leader(ask func(*clusterMember) bool) *clusterMember {
 				}
 			}
 		}
-		return errors.New("nobody leads")
+		return errors.New("no replica leads")
 	})
 	return leader
 }

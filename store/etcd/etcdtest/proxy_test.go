@@ -41,7 +41,7 @@ func (c *proxied) close() {
 	}
 }
 
-// startProxy forwards connections to an address, where nobody needs to listen yet.
+// startProxy forwards connections to an address, where no server needs to listen yet.
 func startProxy(t testing.TB, target string) *proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -78,7 +78,7 @@ func (p *proxy) cut(refuses func(from string) bool, breaks bool) {
 	p.refuses, p.breaks = refuses, breaks
 	p.mu.Unlock()
 	if refuses == nil || breaks {
-		p.closeAll() // which of them lost something nobody knows
+		p.closeAll() // some of them may have lost data
 	}
 }
 

@@ -157,8 +157,8 @@ func TestAServerIsAliveButNotReadyUntilEtcdAnswers(t *testing.T) {
 }
 
 func TestAServerThatWaitsForEtcdCanBeStopped(t *testing.T) {
-	nobody := "http://" + freePorts(t, 1)[0]
-	config, _, stop := run(t, annex.Options{Storage: etcd.Cluster(etcd.Options{Endpoints: []string{nobody}})})
+	unreachable := "http://" + freePorts(t, 1)[0]
+	config, _, stop := run(t, annex.Options{Storage: etcd.Cluster(etcd.Options{Endpoints: []string{unreachable}})})
 	wantAnswer(t, config, "/livez", http.StatusOK)
 	if err := stop(); err != nil {
 		t.Error(err)
@@ -167,11 +167,11 @@ func TestAServerThatWaitsForEtcdCanBeStopped(t *testing.T) {
 }
 
 func TestAServerToldToGiveUpDoes(t *testing.T) {
-	nobody := "http://" + freePorts(t, 1)[0]
+	unreachable := "http://" + freePorts(t, 1)[0]
 	_, err := annex.New(t.Context(), shop(), annex.Options{Storage: etcd.Cluster(etcd.Options{
-		Endpoints: []string{nobody}, StartTimeout: 100 * time.Millisecond,
+		Endpoints: []string{unreachable}, StartTimeout: 100 * time.Millisecond,
 	})})
-	if err == nil || !strings.Contains(err.Error(), nobody) || !strings.Contains(err.Error(), "gave up after") || strings.Contains(err.Error(), "\n") {
+	if err == nil || !strings.Contains(err.Error(), unreachable) || !strings.Contains(err.Error(), "gave up after") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("got %v", err)
 	}
 }

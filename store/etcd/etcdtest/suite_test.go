@@ -35,7 +35,7 @@ func (c *compacting) Open(resource store.Resource) (storage.Interface, error) {
 }
 
 // Compact implements storetest.Backend: it returns once the storages know of it, as
-// they learn it from a key that is written by whoever compacts.
+// they learn it from a key that the replica that compacts writes.
 func (c *compacting) Compact(ctx context.Context, revision uint64) error {
 	var version int64
 	for compacted := int64(0); compacted != int64(revision); {

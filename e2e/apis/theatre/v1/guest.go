@@ -4,7 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Guest is somebody in the audience, who is given time to leave.
+// Guest is a person in the audience, who is given time to leave.
 type Guest struct {
 	metav1.TypeMeta `json:",inline"`
 

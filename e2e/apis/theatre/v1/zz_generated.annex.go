@@ -509,7 +509,7 @@ func schema_Guest(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Guest is somebody in the audience, who is given time to leave.",
+				Description: "Guest is a person in the audience, who is given time to leave.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {

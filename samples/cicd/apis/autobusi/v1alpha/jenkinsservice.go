@@ -4,8 +4,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// JenkinsService is a Jenkins of somebody's own: a number of instances, which run once
-// somebody else has approved of them.
+// JenkinsService is a Jenkins of a user's own: a number of instances, which run once
+// another user has approved of them.
 type JenkinsService struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -47,7 +47,7 @@ type JenkinsServiceStatus struct {
 type ApprovalStatus string
 
 const (
-	// Pending says that nobody has decided yet.
+	// Pending says that the approval is not decided yet.
 	Pending ApprovalStatus = "Pending"
 	// Approved says that the instances may run.
 	Approved ApprovalStatus = "Approved"

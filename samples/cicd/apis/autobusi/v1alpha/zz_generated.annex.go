@@ -971,7 +971,7 @@ func schema_JenkinsService(ref common.ReferenceCallback) common.OpenAPIDefinitio
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "JenkinsService is a Jenkins of somebody's own: a number of instances, which run once somebody else has approved of them.",
+				Description: "JenkinsService is a Jenkins of a user's own: a number of instances, which run once another user has approved of them.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {

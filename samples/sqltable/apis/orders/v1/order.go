@@ -26,7 +26,7 @@ type OrderSpec struct {
 
 // OrderStatus is what became of an order.
 type OrderStatus struct {
-	// state is New until somebody says otherwise.
+	// state is New until a writer sets another.
 	// +optional
 	State string `json:"state,omitempty"`
 }
@@ -43,7 +43,7 @@ type OrderList struct {
 func ValidateOrder(_ context.Context, o *Order) field.ErrorList {
 	var errs field.ErrorList
 	if o.Spec.Customer == "" {
-		errs = append(errs, field.Required(field.NewPath("spec", "customer"), "somebody has to order"))
+		errs = append(errs, field.Required(field.NewPath("spec", "customer"), "an order needs a customer"))
 	}
 	if o.Spec.Quantity < 1 {
 		errs = append(errs, field.Invalid(field.NewPath("spec", "quantity"), o.Spec.Quantity, "must be at least 1"))

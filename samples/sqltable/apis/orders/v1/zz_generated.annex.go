@@ -461,7 +461,7 @@ func schema_OrderStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
 				Properties: map[string]spec.Schema{
 					"state": {
 						SchemaProps: spec.SchemaProps{
-							Description: "state is New until somebody says otherwise.",
+							Description: "state is New until a writer sets another.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
