@@ -2,9 +2,9 @@
 // stands alone, where there is no cluster to ask.
 //
 // A caller is known by a client certificate, by a bearer token from a file, or by
-// the token with which the server talks to itself. Whoever shows neither is
-// anonymous, and that only on the paths that are open to everybody; elsewhere the
-// answer is 401. Credentials that are wrong are refused everywhere.
+// the token with which the server talks to itself. A request without any
+// of them is anonymous, and allowed only on the open paths; elsewhere the answer is
+// 401. Credentials that are wrong are refused everywhere.
 package auth
 
 import (
@@ -25,7 +25,7 @@ import (
 )
 
 // Credentials are the ways in which a caller can prove who it is. The zero value
-// knows nobody.
+// authenticates no caller.
 type Credentials struct {
 	// ClientCA verifies client certificates; nil believes none. The subject's common
 	// name is the user, its organizations are the groups.
@@ -52,7 +52,7 @@ func NewAuthenticator(credentials Credentials) authenticator.Request {
 	)
 }
 
-// authenticateAnonymous lets everybody in on the open paths. Upstream's
+// authenticateAnonymous lets anonymous requests in on the open paths. Upstream's
 // anonymous authenticator can do the same only for paths listed one by one, and
 // health checks have a path for each check.
 func authenticateAnonymous(req *http.Request) (*authenticator.Response, bool, error) {
@@ -66,7 +66,7 @@ func authenticateAnonymous(req *http.Request) (*authenticator.Response, bool, er
 	}, true, nil
 }
 
-// isOpen says whether everybody may read path: health, with a path below for
+// isOpen says whether anonymous requests may read path: health, with a path below for
 // every single check, and the version.
 func isOpen(verb, path string) bool {
 	if verb != "get" && verb != "head" {

@@ -142,7 +142,7 @@ func TestAuthorize(t *testing.T) {
 	}
 	admin := &user.DefaultInfo{Name: "anybody", Groups: []string{user.SystemPrivilegedGroup}}
 	bob := &user.DefaultInfo{Name: "bob", Groups: []string{user.AllAuthenticated}}
-	nobody := &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
+	anonymous := &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
 	list := authorizer.AttributesRecord{Verb: "list", APIGroup: "wardle.example.com", Resource: "flunders", ResourceRequest: true}
 	path := func(verb, path string) authorizer.AttributesRecord {
 		return authorizer.AttributesRecord{Verb: verb, Path: path}
@@ -160,10 +160,10 @@ func TestAuthorize(t *testing.T) {
 		{"others may not use resources", standalone, bob, list, authorizer.DecisionNoOpinion, "only members of the group system:masters"},
 		{"others may not discover", standalone, bob, path("get", "/apis"), authorizer.DecisionNoOpinion, "only members of the group system:masters"},
 		{"others may not read metrics", standalone, bob, path("get", "/metrics"), authorizer.DecisionNoOpinion, "only members of the group system:masters"},
-		{"everybody may read health", standalone, nobody, path("get", "/livez/ping"), authorizer.DecisionAllow, ""},
-		{"everybody may read the version", standalone, bob, path("get", "/version"), authorizer.DecisionAllow, ""},
-		{"nobody may write to health", standalone, nobody, path("post", "/livez"), authorizer.DecisionNoOpinion, "only members of the group system:masters"},
-		{"a resource called like an open path is not one", standalone, nobody,
+		{"anonymous requests may read health", standalone, anonymous, path("get", "/livez/ping"), authorizer.DecisionAllow, ""},
+		{"other users may read the version", standalone, bob, path("get", "/version"), authorizer.DecisionAllow, ""},
+		{"anonymous requests may not write to health", standalone, anonymous, path("post", "/livez"), authorizer.DecisionNoOpinion, "only members of the group system:masters"},
+		{"a resource called like an open path is not one", standalone, anonymous,
 			authorizer.AttributesRecord{Verb: "get", Path: "/healthz", Resource: "healthz", ResourceRequest: true}, authorizer.DecisionNoOpinion, "only members"},
 		{"a policy may allow more", withPolicy, bob, list, authorizer.DecisionAllow, ""},
 		{"a policy gives its own reason", withPolicy, bob, path("get", "/apis"), authorizer.DecisionNoOpinion, "rbac: no role says so"},

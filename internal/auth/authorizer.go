@@ -10,8 +10,8 @@ import (
 )
 
 // NewAuthorizer returns the authorizer of a server that stands alone. The group
-// system:masters may do everything, everybody may read the open paths, and what
-// else is allowed is up to the policies, which are asked in order. Without a
+// system:masters may do everything, every caller, anonymous ones included, may read the
+// open paths, and what else is allowed is up to the policies, which are asked in order. Without a
 // policy that is nothing, not even discovery.
 //
 // The names of policies begin the reason in a refusal. They must differ from each

@@ -15,7 +15,7 @@
 // end of the queue for a share of the new size. Requests are served in their order.
 //
 // A need larger than everything there is counts as everything there is: that request is
-// served alone. So that it does not hold up everybody else meanwhile, small needs have a
+// served alone. So that it does not hold up all other requests meanwhile, small needs have a
 // lane of their own, an eighth of the budget.
 package budget
 

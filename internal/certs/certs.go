@@ -2,7 +2,7 @@
 // TLS and to know its administrator: an authority of its own, a serving
 // certificate, an administrator's client certificate and a kubeconfig. It makes
 // them on the first start, keeps them afterwards and renews them in time, so that
-// nobody has to run a certificate tool before the first kubectl command.
+// no certificate tool has to be run before the first kubectl command.
 //
 // All keys are ECDSA P-256: making RSA keys would be most of a server's start-up
 // time.
@@ -75,7 +75,7 @@ type Options struct {
 	ClientCAFile string
 
 	// ServingOnly makes nothing for an administrator, and no authority either if the
-	// serving certificate is the user's: callers are somebody else's to know.
+	// serving certificate is the user's: another authenticator knows the callers.
 	// ClientConfig and kubeconfigs are not to be asked for then.
 	ServingOnly bool
 
@@ -132,7 +132,7 @@ func Open(ctx context.Context, options Options) (*Certs, error) {
 		return nil, err
 	}
 	if !c.alone {
-		c.clients = &clientCAs{name: "client-ca"} // of nobody
+		c.clients = &clientCAs{name: "client-ca"} // verifies no certificate
 	} else if err := c.openClientCA(options.ClientCAFile); err != nil {
 		c.Close()
 		return nil, err

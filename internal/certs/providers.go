@@ -19,7 +19,7 @@ var (
 	_ dynamiccertificates.Listener               = (*Certs)(nil)
 )
 
-// listeners passes a change on to everybody who asked. Unlike upstream's
+// listeners passes a change on to all registered listeners. Unlike upstream's
 // providers it takes listeners at any time.
 type listeners struct {
 	mu   sync.Mutex
@@ -73,8 +73,8 @@ func (c *clientCAs) VerifyOptions() (x509.VerifyOptions, bool) {
 	}, true
 }
 
-// Enqueue implements dynamiccertificates.Listener. The content has been checked
-// by whoever loaded it; if it does not parse all the same, what was valid before
+// Enqueue implements dynamiccertificates.Listener. The provider that loaded the content
+// has checked it; if it does not parse all the same, what was valid before
 // stays in use.
 func (c *clientCAs) Enqueue() {
 	if c.refresh() == nil {

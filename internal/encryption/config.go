@@ -77,7 +77,7 @@ func mistake(file string, err error) error {
 	return fmt.Errorf("encryption configuration %s: %w", file, err)
 }
 
-// withoutPath leaves the path of a file to whoever names it anyway.
+// withoutPath removes the path from a file's error, for callers that add it themselves.
 func withoutPath(err error) error {
 	if path := (*fs.PathError)(nil); errors.As(err, &path) {
 		return path.Err

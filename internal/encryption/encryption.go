@@ -116,7 +116,8 @@ func (e *Encryption) load(ctx context.Context) (*config, *encryptionconfig.Encry
 		return nil, nil, err
 	}
 	loaded, err := encryptionconfig.LoadEncryptionConfig(ctx, e.options.File, e.options.Reload, e.options.Server)
-	// What upstream says of a file that nobody has looked at before may be the file.
+	// If the file is not the one that readConfig has checked, upstream's error may quote it,
+	// keys included: it is dropped.
 	if hash, hashErr := encryptionconfig.GetEncryptionConfigHash(e.options.File); hashErr != nil || hash != c.hash {
 		return nil, nil, mistake(c.file, errors.New("it changed while it was read"))
 	}
@@ -220,7 +221,7 @@ func (c *config) key(resource schema.GroupResource) Key {
 func (k Key) String() string { return strings.TrimSpace(k.Provider + " " + k.Name) }
 
 // HealthChecks are the checks of the key management plugins, under upstream's
-// name; none if there cannot be any. Everybody may see what they say.
+// name; none if there cannot be any. Anonymous callers may see their errors.
 func (e *Encryption) HealthChecks() []healthz.HealthChecker {
 	if e == nil {
 		return nil

@@ -85,7 +85,7 @@ func TestAPluginMayStopAndComeBack(t *testing.T) {
 	plugin.Stop(t)
 	testwait.Until(t, "without the plugin the server is not ready", func() bool { return health() != nil })
 	if text := health().Error(); strings.Contains(text, plugin.Endpoint()) {
-		t.Errorf("everybody is told of the socket: %s", text)
+		t.Errorf("anonymous callers are told of the socket: %s", text)
 	}
 	if err := e.Check(t.Context(), stored); err != nil {
 		t.Errorf("what was read cannot be read without the plugin: %v", err)

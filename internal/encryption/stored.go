@@ -72,7 +72,8 @@ func check(ctx context.Context, stored Stored, c *config, transformers value.Res
 const (
 	// attempts is how many values of a key are tried before it counts as the wrong one.
 	attempts = 3
-	// sample is how many values are looked at for encryption that nobody has asked for.
+	// sample is how many values are examined when no encryption is configured, to find those
+	// that are encrypted all the same.
 	sample = 100
 )
 

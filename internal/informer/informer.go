@@ -35,8 +35,8 @@ func NewSet(client *rest.Config, codecs serializer.CodecFactory) *Set {
 	return &Set{client: client, codecs: codecs, informers: map[schema.GroupVersionResource]*Informer{}}
 }
 
-// For returns the informer of a kind in a version, the same one each time. It is an
-// error to ask for one that nobody asked for before Run.
+// For returns the informer of a kind in a version, the same one each time. After Run has
+// been called, it is an error to ask for one that does not exist yet.
 func (s *Set) For(k *define.Kind, v *define.Version) (*Informer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 // checkForms refuses to serve objects that are stored in a version that the
 // definition does not have any more, in a media type that its Go type has lost, or with
 // fields that its Go type has otherwise: they could not be read, and with them no list
-// of their kind. Objects of no kind harm no request, but nobody sees them either: it
-// says so.
+// of their kind. Objects that belong to no kind harm no request, but no request shows
+// them either: it logs them.
 func (s *Server) checkForms(ctx context.Context) error {
 	all, unserved, err := s.tools.Forms(ctx)
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *Server) checkForms(ctx context.Context) error {
 type storedForms struct {
 	mu    sync.Mutex
 	last  []maintenance.Forms
-	asked chan struct{} // somebody has read it
+	asked chan struct{} // holds a value if the figures have been read since the last count
 }
 
 func newStoredForms() *storedForms { return &storedForms{asked: make(chan struct{}, 1)} }
@@ -90,8 +90,8 @@ const (
 	formsShare = 100
 )
 
-// countForms counts anew after somebody has read the figures, so that the next reader
-// has newer ones. It takes a hundredth of a processor at most, however much is stored.
+// countForms counts anew after the metrics have been scraped, so that the next scrape has
+// newer figures. It takes a hundredth of a processor at most, however much is stored.
 func (s *Server) countForms(ctx context.Context) {
 	wait := time.NewTimer(formsInterval)
 	defer wait.Stop()

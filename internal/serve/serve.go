@@ -488,9 +488,8 @@ func (s *Server) becomeReady(ctx, background context.Context) error {
 	return err
 }
 
-// cacheTimeout bounds how long a start waits for watch caches. One that cannot begin,
-// for an object that nobody can read say, does not keep the other kinds from being
-// served.
+// cacheTimeout bounds how long a start waits for watch caches. One that cannot be filled,
+// because an object cannot be decoded say, does not keep the other kinds from being served.
 const cacheTimeout = 10 * time.Second
 
 // awaitCaches waits until the kinds can be listed and watched: a watch cache first

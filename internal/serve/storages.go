@@ -57,7 +57,8 @@ func (s Storages) Of(resource schema.GroupResource) store.Backend {
 	return nil
 }
 
-// health is nil, or what everybody may know of why the storage takes no writes.
+// health is nil, or says why the storage takes no writes, in words that anonymous callers
+// of /readyz may see.
 func (s *Storage) health() error {
 	switch err := s.Health(); {
 	case err == nil:

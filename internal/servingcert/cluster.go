@@ -38,8 +38,8 @@ const (
 // leaves its APIServices.
 type Place struct{ Namespace, Secret, Lease, Workload string }
 
-// New returns a keeper of a certificate, which serves one that nobody believes until Run
-// has read the Secret. It asks nothing of the cluster yet.
+// New returns a keeper of a certificate, which serves a temporary one, of no authority that
+// a client trusts, until Run has read the Secret. It asks nothing of the cluster yet.
 func New(config *rest.Config, place Place, options Options) (*Keeper, error) {
 	client, err := corev1client.NewForConfig(config)
 	if err != nil {
@@ -77,7 +77,7 @@ func (c *cluster) run(ctx context.Context, k *Keeper) error {
 		},
 	})
 	running.Go(func() { informer.RunWithContext(ctx) })
-	// The elector starts goroutines that nobody waits for; they only hand over the lead.
+	// The elector starts goroutines that it does not wait for; they only hand over the lead.
 	leads := make(chan context.Context)
 	running.Go(func() {
 		for {

@@ -8,7 +8,7 @@
 // the serving certificate; ca.crt, the authorities that the cluster is to believe, newest
 // first; and ca.key, the key of the newest. All replicas follow the Secret. The one that
 // holds a Lease also renews what is in it, and keeps the APIServices' caBundle equal to
-// ca.crt, whoever else changes that.
+// ca.crt, undoing other writers' changes.
 //
 // # How an authority is replaced
 //
@@ -22,7 +22,7 @@
 //
 // As long as an APIService points to a server that does not answer, its host finishes no
 // deletion of a namespace, for it cannot tell what is still in it. That is right while
-// the server restarts. It is wrong when nobody wants it to run any more: when its workload
+// the server restarts. It is wrong when the server is not meant to run any more: when its workload
 // was scaled to nothing or deleted, or its namespace is. A server that stops then takes
 // itself out of the APIServices, which stay, without a service, and say whose they were.
 // The next one that starts puts itself in again.
@@ -63,7 +63,7 @@ const (
 	authorityLives = 4
 	// maxNotice bounds the time that hosts get to notice an authority.
 	maxNotice = time.Minute
-	// checkInterval is how late a change of the APIServices by somebody else is noticed:
+	// checkInterval is how late another writer's change of the APIServices is noticed:
 	// the permission to watch them is not asked for.
 	checkInterval = 10 * time.Second
 	// missingInterval is how late one is noticed that did not exist before.
@@ -97,7 +97,8 @@ type host interface {
 	// changed since is a conflict.
 	apiService(ctx context.Context, name string) (*apiService, error)
 	updateAPIService(ctx context.Context, service *apiService) error
-	// unwanted says that nobody wants the server to run any more.
+	// unwanted says that the server is not meant to run any more: its workload is scaled
+	// to zero or deleted, or its namespace is.
 	unwanted(ctx context.Context) (bool, error)
 	// run calls follow with the Secret whenever it has changed, and lead while this
 	// replica holds the Lease.
@@ -154,8 +155,8 @@ var _ dynamiccertificates.CertKeyContentProvider = (*Keeper)(nil)
 // errNotRead is the status before the Secret has been read for the first time.
 var errNotRead = errors.New("the serving certificate has not been read from the cluster yet")
 
-// newKeeper returns a keeper that serves a certificate nobody believes until it has read
-// the Secret: the probes of a kubelet ask no more.
+// newKeeper returns a keeper that serves a temporary certificate until it has read the
+// Secret: no client trusts it, but a kubelet's probes do not verify.
 func newKeeper(options Options, host host) (*Keeper, error) {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
@@ -251,7 +252,7 @@ func (k *Keeper) lead(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case apierrors.IsConflict(err):
-			// Somebody was faster; look again.
+			// Another writer was faster; read again.
 		case err != nil:
 			k.say(ctx, "", err.Error())
 		default:
@@ -294,7 +295,7 @@ func (k *Keeper) renew(ctx context.Context) (time.Duration, error) {
 	now := k.options.Clock.Now()
 	state, err := read(secret)
 	if err != nil {
-		// What cannot be read helps nobody, and is made anew. The authorities that can be
+		// What cannot be parsed is of no use, and is made anew. The authorities that can be
 		// read stay known to the cluster.
 		k.say(ctx, secret.Name, err.Error())
 	}
@@ -385,7 +386,7 @@ func (k *Keeper) publish(ctx context.Context, state *state) (all, missing bool, 
 			k.say(ctx, name, "")
 			continue
 		case found.insecure || len(found.bundle) > 0 && !state.knows(found.bundle):
-			klog.FromContext(ctx).Error(nil, "The APIService's caBundle was changed by somebody else, and is put right", "apiservice", name, "insecureSkipTLSVerify", found.insecure)
+			klog.FromContext(ctx).Error(nil, "The APIService's caBundle was changed by another writer, and is restored", "apiservice", name, "insecureSkipTLSVerify", found.insecure)
 		}
 		k.say(ctx, name, "")
 		found.bundle = bundle
@@ -408,7 +409,7 @@ func (k *Keeper) goesBack(ctx context.Context, found *apiService) (bool, error) 
 // leaveAttempts is how often an APIService that others write meanwhile is tried.
 const leaveAttempts = 5
 
-// Leave takes the server out of its APIServices if nobody wants it to run any more. It is
+// Leave takes the server out of its APIServices if it is not meant to run any more. It is
 // for a server that is about to stop, after Run has returned.
 func (k *Keeper) Leave(ctx context.Context) error {
 	unwanted, err := k.host.unwanted(ctx)
@@ -483,8 +484,8 @@ func read(secret *corev1.Secret) (*state, error) {
 	return s, errors.Join(problems...)
 }
 
-// remember adds what the Secret does not hold any more, because somebody has emptied or
-// spoilt it: what is in use stays in use until what replaces it is believed. The key of the
+// remember adds what the Secret does not hold any more, because another writer has
+// emptied or spoilt it: what is in use stays in use until what replaces it is believed. The key of the
 // authority is not among it.
 func (s *state) remember(now time.Time, known *state) (added bool) {
 	if len(s.authorities) == 0 && len(known.authorities) > 0 {

@@ -114,7 +114,7 @@ func (h *fakeHost) bundle(name string) []byte {
 	return h.services[name].bundle
 }
 
-// edit changes what is stored, as somebody else.
+// edit changes what is stored, as another writer.
 func (h *fakeHost) edit(change func(secret *corev1.Secret, services map[string]*apiService)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -236,7 +236,7 @@ func TestEveryHostBelievesEveryReplicaAtAnyTime(t *testing.T) {
 						bundles[at{h, s}] = host.bundle(name)
 					}
 					if step < 4*30 {
-						continue // everybody comes to know the first one
+						continue // every host gets to know the first one
 					}
 					for i, k := range replicas {
 						cert, _ := k.CurrentCertKeyContent()

@@ -86,7 +86,7 @@ type stopping <-chan struct{}
 func (s stopping) ShuttingDown() <-chan struct{} { return s }
 
 // watchGroup refuses watches from the moment on that those in progress are told to
-// end. Upstream's group refuses them only once somebody waits for it; a watch that
+// end. Upstream's group refuses them only once Wait has been called; a watch that
 // begins in between ends at once and empty, which clients take for a fault and
 // list everything anew.
 type watchGroup struct {

@@ -24,7 +24,7 @@ const answerTime = time.Second
 func withConnectionDeadline(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if deadline, ok := r.Context().Deadline(); ok {
-			// Somebody else's connection may know no deadlines.
+			// Best effort: a ResponseWriter other than net/http's may not support deadlines.
 			connection := http.NewResponseController(w)
 			_ = connection.SetWriteDeadline(deadline.Add(answerTime))
 			if r.ContentLength != 0 && connection.SetReadDeadline(deadline) == nil {

@@ -9,8 +9,8 @@ import (
 )
 
 // withReasons has /readyz say why one of the checks fails. Upstream withholds
-// reasons because everybody may ask; those of these checks are written for
-// everybody.
+// reasons because anonymous requests may ask; those of these checks reveal nothing that an
+// anonymous caller must not know.
 func withReasons(handler http.Handler, checks []healthz.HealthChecker) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/readyz" {

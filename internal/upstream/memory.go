@@ -126,7 +126,8 @@ var (
 )
 
 // answerPrice is what the answer to a request needs: the dearest one, if it depends on
-// whether the kind has protobuf. One that nobody can give is refused soon.
+// whether the kind has protobuf. A request for a media type that is not served is priced,
+// too: upstream's negotiation refuses it soon after.
 func answerPrice(r *http.Request, s runtime.NegotiatedSerializer) budget.Price {
 	accept := r.Header.Get("Accept")
 	price := priceOf(r, accept, s)

@@ -14,8 +14,8 @@ import (
 )
 
 // withRecovery answers a request whose handling panics, in a user's hook say, with
-// a 500. An answer that has begun is cut off instead, so that nobody takes it for a
-// whole one. The server lives on either way; upstream's filter lets the panic go on
+// a 500. An answer that has begun is cut off instead, so that no client takes it for
+// a whole one. The server lives on either way; upstream's filter lets the panic go on
 // and the client see a broken connection.
 func withRecovery(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -47,7 +47,7 @@ func writeStatus(w http.ResponseWriter, err *apierrors.StatusError) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(int(status.Code))
-	// Whoever does not read the answer does not read an error either.
+	// Best effort: the status has been sent, and there is no way left to report an error.
 	_ = json.NewEncoder(w).Encode(status)
 }
 

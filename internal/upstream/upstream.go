@@ -49,8 +49,8 @@ type Config struct {
 	Loopback *restclient.Config
 	// Address is the host:port that discovery tells clients.
 	Address string
-	// Ready are the checks of /readyz beside upstream's own. Everybody sees their
-	// errors.
+	// Ready are the checks of /readyz beside upstream's own. Their errors
+	// are shown to anonymous callers.
 	Ready []healthz.HealthChecker
 	// Metrics are the server's own.
 	Metrics []prometheus.Collector

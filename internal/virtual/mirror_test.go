@@ -182,7 +182,7 @@ func number(s string) int {
 func TestReadersShareAnswers(t *testing.T) {
 	s := newPodSystem()
 	source := s.source()
-	source.Changes = nil // nobody else asks
+	source.Changes = nil // the test alone asks the source
 	asked, answer := make(chan struct{}), make(chan struct{})
 	gets := 0
 	source.Get = func(ctx context.Context, namespace, name string) (runtime.Object, error) {

@@ -229,7 +229,7 @@ func TestDefinitionsAreOfTheTypesAPIsReachAndTheServerDoesNotBring(t *testing.T)
 			for name, d := range definitions {
 				for _, on := range d.Dependencies {
 					if _, ok := definitions[on]; !ok && !strings.HasPrefix(on, "io.k8s.apimachinery.pkg.") {
-						t.Errorf("%s refers to %s, which nobody defines", name, on)
+						t.Errorf("%s refers to %s, which is not defined", name, on)
 					}
 				}
 			}

@@ -461,7 +461,7 @@ func (l *loaded) withModelNames(body []byte, sources []*source) []byte {
 		}
 		for _, t := range findObjects(l.universe[s.path]).kinds {
 			if s.methods[t.Name.Name]["OpenAPIModelName"] {
-				continue // nobody but the method knows
+				continue // its value is known at run time only
 			}
 			model := ofPackage.text
 			for _, line := range slices.Concat(t.SecondClosestCommentLines, t.CommentLines) {

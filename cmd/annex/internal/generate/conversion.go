@@ -157,8 +157,8 @@ var (
 	fullPath          = regexp.MustCompile(`[\w.-]+(?:/[\w.-]+)+/([\w-]+\.\w+)`)
 )
 
-// unconverted finds what the generator left to be written by hand and nobody has
-// written.
+// unconverted finds the conversions that the generator left to be written by hand and that
+// do not exist yet.
 func (l *loaded) unconverted(s *source, generated *generator.File) Problems {
 	fset := token.NewFileSet()
 	f, err := parser.ParseFile(fset, generated.Name, "package p\n"+generated.Body.String(), parser.ParseComments)
@@ -214,7 +214,7 @@ func (l *loaded) unconverted(s *source, generated *generator.File) Problems {
 }
 
 // conversionStub is a conversion to be filled in: it calls a function for each field,
-// which nobody has written.
+// which does not exist yet.
 func conversionStub(name, signature string, in, out typeRef, fields [][2]string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s {\n\tif err := auto%s(in, out, s); err != nil {\n\t\treturn err\n\t}\n", signature, name)

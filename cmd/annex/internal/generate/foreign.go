@@ -218,7 +218,7 @@ func (l *loaded) foreignFacts(s, target *source, own bool) (output, error) {
 	for _, t := range slices.Concat(objects.kinds, objects.lists) {
 		if t.Methods["DeepCopyObject"] == nil {
 			return output{}, Problem{Message: fmt.Sprintf(
-				"--for %s: type %s has no method DeepCopyObject, and nobody can give it one from outside: copy the type, or embed it in one of yours", s.path, t.Name.Name)}
+				"--for %s: type %s has no method DeepCopyObject, and another package cannot add one: copy the type, or embed it in one of yours", s.path, t.Name.Name)}
 		}
 	}
 	if len(objects.kinds) == 0 {

@@ -36,7 +36,7 @@ type record struct {
 	Clients  []clientFile
 }
 
-// recordAge is how long a record is kept that nobody asks for.
+// recordAge is how long a record is kept after its last use.
 const recordAge = 30 * 24 * time.Hour
 
 // recordOf returns where the record of a request is kept. It is empty if there is
@@ -151,7 +151,7 @@ func remember(path, work string, r moduleRequest, resp response, start time.Time
 	return writeWhole(path, text, 0o600)
 }
 
-// forget removes the records that nobody has asked for.
+// forget removes the records that have not been used for recordAge. It is best effort.
 func forget(dir string) {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {

@@ -92,21 +92,21 @@ type Thing struct {
 		change func(text string) string
 		hit    bool
 	}{
-		"the package":                          {"m/v1/types.go", suffix("\ntype More struct{}\n"), false},
-		"a package that it imports":            {"m/shared/shared.go", suffix("\n// more\n"), false},
-		"a package of a module in a folder":    {"other/other.go", suffix("\n// more\n"), false},
-		"a file that is new":                   {"m/v1/more.go", suffix("package v1\n"), false},
-		"a file in an imported package":        {"other/more.go", suffix("package other\n"), false},
-		"a folder that is new":                 {"m/v2/types.go", suffix("// +groupName=a.example.com\npackage v2\n"), false},
-		"versions of dependencies":             {"m/go.mod", suffix("\n// more\n"), false},
-		"sums of dependencies":                 {"m/go.sum", suffix("\n"), false},
-		"a module in a folder":                 {"other/go.mod", suffix("\n// more\n"), false},
-		"numbers of protobuf":                  {"m/v1/generated.proto", suffix("syntax = \"proto2\";\n"), false},
-		"somebody else's file in its place":    {"m/v1/" + FileName, func(string) string { return "package v1\n" }, false},
-		"a test":                               {"m/v1/types_test.go", suffix("package v1\n"), true},
-		"the generated file":                   {"m/v1/" + FileName, suffix("\n// by hand\n"), true},
-		"a file that is not Go's":              {"m/v1/README.md", suffix("more"), true},
-		"a package that nobody refers to, yet": {"m/unrelated/y.go", suffix("package unrelated\n"), false},
+		"the package":                         {"m/v1/types.go", suffix("\ntype More struct{}\n"), false},
+		"a package that it imports":           {"m/shared/shared.go", suffix("\n// more\n"), false},
+		"a package of a module in a folder":   {"other/other.go", suffix("\n// more\n"), false},
+		"a file that is new":                  {"m/v1/more.go", suffix("package v1\n"), false},
+		"a file in an imported package":       {"other/more.go", suffix("package other\n"), false},
+		"a folder that is new":                {"m/v2/types.go", suffix("// +groupName=a.example.com\npackage v2\n"), false},
+		"versions of dependencies":            {"m/go.mod", suffix("\n// more\n"), false},
+		"sums of dependencies":                {"m/go.sum", suffix("\n"), false},
+		"a module in a folder":                {"other/go.mod", suffix("\n// more\n"), false},
+		"numbers of protobuf":                 {"m/v1/generated.proto", suffix("syntax = \"proto2\";\n"), false},
+		"a file of another tool in its place": {"m/v1/" + FileName, func(string) string { return "package v1\n" }, false},
+		"a test":                              {"m/v1/types_test.go", suffix("package v1\n"), true},
+		"the generated file":                  {"m/v1/" + FileName, suffix("\n// by hand\n"), true},
+		"a file that is not Go's":             {"m/v1/README.md", suffix("more"), true},
+		"a package without references to it":  {"m/unrelated/y.go", suffix("package unrelated\n"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(dir, test.file)

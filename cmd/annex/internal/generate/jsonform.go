@@ -16,8 +16,8 @@ import (
 var wellFormedTag = regexp.MustCompile(`^ *([^\s":]+:"([^"\\]|\\.)*"( +|$))*$`)
 
 // formless finds the fields of API objects that have no form in JSON, or not the one
-// that OpenAPI says: Go would encode them all the same, and the server fail when
-// somebody writes or applies such an object.
+// that OpenAPI says: Go would encode them all the same, and the server fail when a client
+// writes or applies such an object.
 func (l *loaded) formless(s *source) Problems {
 	f := &forms{l: l, seen: map[*types.Type]bool{}}
 	for _, t := range l.roots(s) {
@@ -93,7 +93,8 @@ func (l *loaded) declaring(path string) *source {
 }
 
 // jsonName returns what m is called in JSON, "-" if it is not there, and nothing if its
-// own fields take its place; or what is wrong. mendable says that somebody can edit m.
+// own fields take its place; or what is wrong. mendable says that the user's module declares
+// m, so that the problem can be fixed there.
 func jsonName(m types.Member, mendable bool) (name, wrong string) {
 	if namer.IsPrivateGoName(m.Name) && !m.Embedded {
 		return "-", "it is not exported, and no object with such a field can be applied: export it, or remove it"

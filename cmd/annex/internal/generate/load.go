@@ -323,7 +323,7 @@ func noPackage(p *packages.Package) Problem {
 }
 
 // misspeltGroup finds what would be +groupName if it were written right. Without it a
-// package is none to generate, which nobody would hear of.
+// package is silently not generated.
 func (s *source) misspeltGroup() error {
 	for _, t := range s.tags {
 		if name, meant := misspelt("+"+t.text, []string{"groupName"}); meant != "" {

@@ -45,7 +45,7 @@ func TestEveryMisspeltTagIsAnswered(t *testing.T) {
 			}
 			_, unknown := validationTags("// +" + mistake + "=1")
 			if len(unknown) == 0 {
-				t.Errorf("+%s: nobody would hear that +%s is not read", mistake, name)
+				t.Errorf("+%s: it is not reported that +%s has no effect", mistake, name)
 			} else if likeliest(mistake) == "" {
 				t.Errorf("+%s: nothing is suggested for +%s", mistake, name)
 			}

@@ -16,7 +16,7 @@ type Problem struct {
 	// Message says what is wrong and, after a colon, what to do, on one line.
 	Message string `json:"message"`
 	// Stub is the function that is missing, for a conversion: Go that does not compile
-	// until somebody has written what only a person knows. It is empty for anything else.
+	// until a developer has filled in what cannot be derived. It is empty for anything else.
 	Stub string `json:"stub,omitempty"`
 }
 

@@ -265,7 +265,7 @@ func (s *source) badTags() Problems {
 		}
 		if len(known) > 0 && !documents[group] {
 			problems = append(problems, Problem{File: at.Filename, Line: at.Line, Message: fmt.Sprintf(
-				"+%s is read by nobody here: put it right above a type, a field or a constant, without a blank line between", known[0])})
+				"+%s has no effect here: put it right above a type, a field or a constant, without a blank line between", known[0])})
 		}
 	})
 	return problems
@@ -275,7 +275,7 @@ func (s *source) badTags() Problems {
 // those that controller-tools does.
 var plainTags = []string{"default", "enum", "groupName", "versionName", "groupGoName", "patchStrategy", "patchMergeKey", "genclient", "protobuf"}
 
-// tagNames are the names of all tags that somebody reads.
+// tagNames are the names of all tags that have an effect.
 func tagNames() ([]string, error) {
 	names, err := schema.MarkerNames()
 	if err != nil {

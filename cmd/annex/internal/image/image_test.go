@@ -178,7 +178,7 @@ func TestALayoutHoldsOneImageOfEachReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := one.WriteLayout(other, ref(t, "demo:v1")); err == nil || !strings.Contains(err.Error(), "holds something that is no OCI image layout") {
-		t.Errorf("a folder of somebody else's: %v", err)
+		t.Errorf("a folder that is not a layout: %v", err)
 	}
 }
 

@@ -579,8 +579,8 @@ func (k *projectKind) moveHooks(old, added kindData, names map[string]bool) ([]s
 }
 
 // facts are the places where the file names a package's API or AddToScheme. If it names
-// kinds of the package's that are not among names, nobody knows whose facts these are:
-// then rest is one such place, and there are no others.
+// kinds of the package's that are not among names, it is not known whose facts these
+// are: then rest is one such place, and there are no others.
 func (s *source) facts(importPath string, names map[string]bool) (all []*ast.SelectorExpr, rest *ast.SelectorExpr) {
 	others := false
 	for _, sel := range s.selectors(importPath, nil) {

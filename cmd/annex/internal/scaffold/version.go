@@ -145,7 +145,7 @@ import (
 
 // These conversions cannot be generated as a whole. They do not compile until there is
 // something in place of each function that they call for a field. What one version can
-// say and the other cannot is lost to whoever writes through the other: the round-trip
+// say and the other cannot is lost to clients that write through the other: the round-trip
 // test finds it. A conversion may also return an error, which refuses the object.
 
 %s`, version, alias, hub.Import, strings.Join(stubs, "\n")))

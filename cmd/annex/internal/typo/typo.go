@@ -1,4 +1,4 @@
-// Package typo measures how far a name is from one that somebody may have meant.
+// Package typo measures how far a name is from the one that was probably meant.
 package typo
 
 import (

@@ -1,5 +1,5 @@
 // Package protobuf writes the protobuf methods of the types of one package, and
-// the .proto file that says the same to everybody else.
+// the .proto file that describes the same messages to other languages.
 //
 // What goes over the wire is what go-to-protobuf and protoc-gen-gogo would make of
 // the same types, to the byte. Unlike theirs, the field numbers of fields without a
