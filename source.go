@@ -68,18 +68,18 @@ type Source[T any] struct {
 	// comes back from Get and List: labels, annotations, finalizers and deletion
 	// times, owners, generation, managedFields. Without it, finalizers are refused
 	// with 422, whatever else does not come back is lost with a warning to its
-	// writer, and server-side apply takes every field to be somebody else's: it needs
+	// writer, and server-side apply takes every field to be another manager's: it needs
 	// to be forced, and does not remove what is no longer applied.
 	KeepsMetadata bool
 
 	// Changes tells what happens in the system: until its context ends, it calls
 	// changed with the names of every object that may have been created, changed or
 	// deleted. Empty names mean that any may have; Changes begins with that call, as
-	// soon as it would not miss a change any more. It runs while somebody watches. If
+	// soon as it would not miss a change any more. It runs while there are watches. If
 	// it returns early, for an error say, it is called again after a while.
 	Changes func(ctx context.Context, changed func(namespace, name string)) error
 
-	// Poll is how long to wait between two calls of List while somebody watches, at
+	// Poll is how long to wait between two calls of List while there are watches, at
 	// least a millisecond; 0 does not poll. Without Poll and Changes the kind cannot
 	// be watched.
 	Poll time.Duration
