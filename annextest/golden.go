@@ -141,8 +141,8 @@ func (g *golden) full() runtime.Object {
 	return obj
 }
 
-// goldenDepth ends objects whose types hold themselves earlier than maxDepth does, in
-// files that people read.
+// goldenDepth bounds the nesting of objects of recursive types. It is less than maxDepth:
+// people read golden files.
 const goldenDepth = 16
 
 // decode reads an object that is stored as JSON, and finds what today's type has no

@@ -81,7 +81,7 @@ type Options struct {
 	// longest ago are then read from disk.
 	ValueCacheSize int64
 	// MemoryBudget is how many bytes requests may need at once, by an estimate from above,
-	// for bodies that are decoded and for lists that are read and encoded; nobody's are
+	// for bodies that are decoded and for lists that are read and encoded; no caller is
 	// exempt. A request that does not fit beside others waits, and gets 429 with
 	// Retry-After when too many wait or it has waited for 15 seconds; one that needs more
 	// than there is is served alone. 0 is a quarter of what the process may use: of
@@ -97,7 +97,7 @@ type Options struct {
 	// watches, and connections to become idle; 10 seconds if 0.
 	ShutdownTimeout time.Duration
 	// ShutdownDelay is how long a server that is told to stop still answers as before,
-	// while /readyz fails, so that nobody sends it requests any more when it does stop;
+	// while /readyz fails, so that load balancers have stopped sending it requests when it stops;
 	// not at all if 0. ShutdownTimeout begins after it.
 	ShutdownDelay time.Duration
 
@@ -148,7 +148,7 @@ type SelfCertifyOptions struct {
 	// Workload is what runs the server, as in deployments/NAME or statefulsets/NAME. When
 	// that is scaled to nothing or deleted, a server that stops takes itself out of its
 	// APIServices, so that they are in the way of no deletion of a namespace, and back in
-	// when it is ready again. Without it, that is left to whoever takes the server away.
+	// when it is ready again. Without it, that is left to the operator.
 	Workload string
 }
 
@@ -190,7 +190,7 @@ type ClusterOptions struct {
 	TokenCacheTTL        time.Duration
 	AuthorizedCacheTTL   time.Duration
 	UnauthorizedCacheTTL time.Duration
-	// AlwaysAllowPaths are open to everybody; one that ends in * stands for all that begin
+	// AlwaysAllowPaths are open to anonymous requests; one that ends in * stands for all that begin
 	// so. Nil is health and version, an empty list is none.
 	AlwaysAllowPaths []string
 
