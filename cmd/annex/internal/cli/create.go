@@ -69,7 +69,7 @@ func newCreateVersion(module Module) *cobra.Command {
 		Short: "Add a version to a kind",
 		Long: `Adds a version to a kind: a copy of the types of its hub, the version that the
 others convert to. The conversions are generated. What cannot be is written as functions
-that do not compile until somebody has filled them in: what a version means, no tool can
+that do not compile until you fill them in: what a version means, no tool can
 know.
 
 With --hub the new version becomes the hub, which the old one and the others convert to.

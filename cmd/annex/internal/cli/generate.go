@@ -73,7 +73,7 @@ so is what annex lint api finds.`,
 				return err
 			}
 			if forPackage != "" {
-				return nil // nobody's API changes with a package of another module
+				return nil // a package of another module is not linted
 			}
 			return lintAfterCheck(cmd.Context(), cmd.ErrOrStderr(), args)
 		},

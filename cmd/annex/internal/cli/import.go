@@ -191,7 +191,7 @@ func writeFiles(dir string, files []gotypes.File, dryRun bool) error {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return fmt.Errorf("import crd: %w", err)
 		}
-		// Whoever made the file meanwhile keeps it.
+		// O_EXCL: a file that another process made meanwhile is kept.
 		out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 		if err != nil {
 			return fmt.Errorf("import crd: %w", err)

@@ -110,7 +110,7 @@ func (h *host) apiServices(ctx context.Context) ([]apiService, error) {
 	return list.Items, nil
 }
 
-// CheckName says what is wrong with the way somebody names APIServices.
+// CheckName says what is wrong with a name that a user gives for APIServices.
 func CheckName(name string) error {
 	first, version, both := strings.Cut(name, "/")
 	if name == "" || first == "" || both && (version == "" || strings.Contains(version, "/")) || strings.ContainsAny(name, " ,_:") || name != strings.ToLower(name) {
@@ -244,7 +244,7 @@ func checkPriorities(ctx context.Context, p *patient) Finding {
 				repairedBy(patch(newer.Name, fmt.Sprintf(`{"spec":{"versionPriority":%d}}`, older.Spec.VersionPriority+1)))
 		}
 	}
-	return ok("nobody else claims the group; groupPriorityMinimum %d, versionPriority %d%s%s", p.groupPriority(), p.api.Spec.VersionPriority, hidden, more)
+	return ok("no other API claims the group; groupPriorityMinimum %d, versionPriority %d%s%s", p.groupPriority(), p.api.Spec.VersionPriority, hidden, more)
 }
 
 // siblings are the versions of the group, itself among them, the preferred one first.

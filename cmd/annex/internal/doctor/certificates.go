@@ -48,7 +48,7 @@ func checkName(ctx context.Context, p *patient) Finding {
 		repairedBy(p.repairName(name)...)
 }
 
-// notPresented is the finding about a certificate that nobody has shown: the API server
+// notPresented is the finding about a certificate that has not been seen: the API server
 // says only its first objection.
 func (p *patient) notPresented() Finding {
 	return unseen("the API server stops at what it objects to first, and " + p.notHere())
@@ -128,7 +128,7 @@ func checkAuthority(ctx context.Context, p *patient) Finding {
 		return f
 	}
 	if p.api.Spec.InsecureSkipTLSVerify {
-		return wrong(Doubtful, ReasonNotVerified, "insecureSkipTLSVerify: whoever answers at the Service's address is believed, and is sent what users send").
+		return wrong(Doubtful, ReasonNotVerified, "insecureSkipTLSVerify: any server that answers at the Service's address is trusted, and is sent what users send").
 			repairedBy("# With the authority of the server's certificate in ca.crt:",
 				patch(p.name, `{"spec":{"insecureSkipTLSVerify":false,"caBundle":"'$(base64 -w0 ca.crt)'"}}`))
 	}

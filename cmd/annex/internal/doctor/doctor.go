@@ -200,7 +200,7 @@ func chain() []link {
 }
 
 // Examine walks the chain of each APIService that is meant. An error says why nothing
-// could be examined at all; that something is broken is none.
+// could be examined at all; findings are not errors.
 func Examine(ctx context.Context, options Options) ([]Diagnosis, error) {
 	options.setDefaults()
 	h, err := connect(ctx, options)
@@ -331,7 +331,8 @@ func (d *Diagnosis) Print(w io.Writer, all bool) {
 	}
 }
 
-// oneLine keeps what servers say from moving about in a terminal.
+// oneLine replaces control characters in what servers say, which a terminal would obey, and
+// truncates it.
 func oneLine(said string) string {
 	said = strings.Join(strings.FieldsFunc(said, func(r rune) bool { return unicode.IsControl(r) }), " ")
 	const most = 1000

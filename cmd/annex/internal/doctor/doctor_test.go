@@ -276,7 +276,7 @@ func TestEachFaultIsNamed(t *testing.T) {
 		},
 		"a certificate that is not verified": {
 			func(t *testing.T, w *world) { delete(w.spec, "caBundle"); w.spec["insecureSkipTLSVerify"] = true },
-			linkAuthority, Doubtful, ReasonNotVerified, []string{"whoever answers"},
+			linkAuthority, Doubtful, ReasonNotVerified, []string{"any server that answers"},
 		},
 		"an expired certificate": {
 			func(t *testing.T, w *world) { w.certificate = w.signs.server(t, past.Add(-time.Hour), past, dnsName) },
@@ -295,7 +295,7 @@ func TestEachFaultIsNamed(t *testing.T) {
 			},
 			linkExpiry, Broken, ReasonCertificateExpired, []string{"the clock of the API server is ", "ahead of this machine's"},
 		},
-		"a certificate that nobody renews": {
+		"a certificate that is not renewed": {
 			func(t *testing.T, w *world) {
 				w.certificate = w.signs.server(t, time.Now().Add(-200*time.Hour), soon, dnsName)
 			},
@@ -551,7 +551,7 @@ func TestTheCauseComesBeforeItsEffect(t *testing.T) {
 	}
 }
 
-// Who knows whether a server takes writes that nobody has ever reached.
+// A server that could not be reached may accept writes: nothing is known of its admission.
 func TestAdmissionIsNoCauseForAServerThatIsNotKnown(t *testing.T) {
 	w := newWorld(t)
 	w.lacks["watch namespaces"] = true

@@ -114,8 +114,8 @@ type world struct {
 	// clock is what the API server's is ahead.
 	clock time.Duration
 
-	// taken are the names of all that is created, stranger is whoever asks, and standalone
-	// is a server that aggregates no others.
+	// taken: every object to be created exists already. stranger: the caller has no
+	// permissions. standalone: the API server aggregates no others.
 	taken, stranger, standalone bool
 
 	mu      sync.Mutex

@@ -18,7 +18,7 @@ import (
 type Repair struct {
 	APIService string
 	Link       string
-	// Command is what somebody would type to the same effect.
+	// Command is the shell command with the same effect.
 	Command string
 
 	object runtime.Object
@@ -72,7 +72,7 @@ func (h *host) apply(ctx context.Context, r Repair, dryRun bool) error {
 		_, err = h.core.RbacV1().ClusterRoleBindings().Create(ctx, o, create)
 	}
 	if apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("repair the %s of %s: somebody has given the name to another binding: choose one yourself in: %s", r.Link, r.APIService, r.Command)
+		return fmt.Errorf("repair the %s of %s: another binding has the name: choose one yourself in: %s", r.Link, r.APIService, r.Command)
 	}
 	if err != nil {
 		return fmt.Errorf("repair the %s of %s: %w", r.Link, r.APIService, err)

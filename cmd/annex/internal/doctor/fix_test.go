@@ -80,7 +80,7 @@ func TestABindingOfTheNameIsLeftAlone(t *testing.T) {
 	}
 	w.taken = true
 	err = Repairs(found)[0].Apply(t.Context(), options, false)
-	if err == nil || !strings.Contains(err.Error(), "somebody has given the name to another binding") {
+	if err == nil || !strings.Contains(err.Error(), "another binding has the name") {
 		t.Error(err)
 	}
 }

@@ -212,8 +212,8 @@ func reasonOf(status int) metav1.StatusReason {
 	return metav1.StatusReasonUnknown
 }
 
-// mayNot is the finding of somebody who may not look, or to whom the cluster did not
-// answer.
+// mayNot is the finding when the caller has no permission to look, or when the cluster did
+// not answer.
 func mayNot(what string, err error) Finding {
 	if apierrors.IsForbidden(err) {
 		return unseen("the user of the kubeconfig may not " + what)

@@ -39,7 +39,8 @@ func checkAccount(ctx context.Context, p *patient) Finding {
 	return ok("%s/%s, %s", a.namespace, a.name, a.from)
 }
 
-// findAccount is nil if nobody says it.
+// findAccount returns the server's service account; nil if no option, pod or workload
+// names it.
 func (p *patient) findAccount(ctx context.Context) *account {
 	if p.account != nil {
 		return p.account

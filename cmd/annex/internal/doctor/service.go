@@ -189,7 +189,7 @@ func (p *patient) noEndpoints(ctx context.Context) Finding {
 	name, namespace := p.service.Name, p.service.Namespace
 	f := wrong(Broken, ReasonNoEndpoints, "the Service %s/%s has none", namespace, name)
 	if len(p.service.Spec.Selector) == 0 {
-		return f.seenIn("it has no selector, so that somebody has to make its EndpointSlices").
+		return f.seenIn("it has no selector, so that no controller makes its EndpointSlices").
 			repairedBy("# Give it the labels of the server's pods:",
 				fmt.Sprintf(`kubectl -n %s patch service %s --type=merge -p '{"spec":{"selector":{"app":"NAME"}}}'`, namespace, name))
 	}
@@ -337,7 +337,7 @@ func ended(t *corev1.ContainerStateTerminated) string {
 }
 
 // readyz asks a pod that is not ready why, by the API server's proxy: the path is open
-// to everybody in servers of Kubernetes' library. It is empty if the pod did not say.
+// to anonymous requests in servers of Kubernetes' library. It is empty if the pod did not say.
 func (p *patient) readyz(ctx context.Context, pod *corev1.Pod) string {
 	port := containerPort(pod, p.port())
 	if port == 0 || pod.Status.Phase != corev1.PodRunning {

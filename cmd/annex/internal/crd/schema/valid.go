@@ -135,7 +135,7 @@ func (f *finder) problem(e *field.Error, root *apiextensionsv1.JSONSchemaProps) 
 	return Problem{File: at.Filename, Line: at.Line, Column: at.Column, Message: what + ": " + inMarkers(detail)}
 }
 
-// recursive returns the struct that a type is, or points to, if that is made of itself.
+// recursive returns the struct that a type is, or points to, if that is a recursive type.
 func recursive(t types.Type) *types.Named {
 	for t != nil {
 		t = types.Unalias(t)
