@@ -363,7 +363,7 @@ func TestManyWritersAndWatchers(t *testing.T) {
 	for revision := uint64(2); revision < core.Revision(); revision++ {
 		event, ok := written[rv(revision)]
 		if !ok {
-			t.Fatalf("nobody wrote revision %d", revision)
+			t.Fatalf("revision %d was published, and no client wrote it", revision)
 		}
 		want = append(want, event)
 	}

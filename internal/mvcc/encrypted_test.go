@@ -31,7 +31,7 @@ func stored(t *testing.T, core *mvcc.Core, key string) store.Value {
 	return store.Value{}
 }
 
-// overwrite puts data at a key as somebody would who has the storage, but no key.
+// overwrite puts data at a key as an attacker would who has the storage, but no key.
 func overwrite(t *testing.T, core *mvcc.Core, key string, data []byte) {
 	t.Helper()
 	v := stored(t, core, key)

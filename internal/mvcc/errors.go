@@ -84,8 +84,8 @@ const maxUnreadable = 100
 
 var errTooManyUnreadable = errors.New("too many errors, the list is truncated")
 
-// add takes the error of one object and tells whether the list is to go on. It
-// does if the object is merely corrupt.
+// add records the error of one object, and returns whether the list continues: it does if
+// only this object is corrupt.
 func (u *unreadable) add(key string, err error) bool {
 	corrupt := (*corruptError)(nil)
 	if !errors.As(err, &corrupt) {

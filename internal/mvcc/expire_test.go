@@ -153,7 +153,7 @@ func TestExpiryIsTriedAgainOnceWritesAreTaken(t *testing.T) {
 	select {
 	case <-j.asked: // by the deletion, which is then refused
 	case <-time.After(patience):
-		t.Fatal("nobody tries to delete the object")
+		t.Fatal("the core does not try to delete the object")
 	}
 	setTrouble(nil)
 	w := watchFrom(t, pods, 2, storage.Everything)

@@ -203,7 +203,8 @@ func (p *page) room() int {
 	return int(p.predicate.Limit) - len(p.selected)
 }
 
-// take adds those objects that are selected. It tells whether the list is to go on.
+// take adds those objects that are selected. It returns false if the page is
+// full or an error ends the list.
 func (p *page) take(ctx context.Context, batch []*version) bool {
 	if ctx.Err() != nil {
 		p.unreadable.abort = tooSlow(p.store.keyspace.prefix)

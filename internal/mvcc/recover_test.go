@@ -302,7 +302,7 @@ func TestRecoveryTrimsAgainWhatCameBack(t *testing.T) {
 	annotate(t, pods, "a", "second") // 3
 	create(t, pods, "b")             // 4
 	remove(t, pods, "b")             // 5
-	create(t, pods, "b")             // 6, after a tombstone that nobody needs
+	create(t, pods, "b")             // 6, after a tombstone that is not needed
 	before := j.reopen()
 	j.recover = func() (journal.Journal, error) { return before, nil }
 	if err := core.Compact(t.Context(), 5); err != nil {

@@ -31,7 +31,7 @@ type createRules struct {
 
 // decide asks the hooks whether an object may be created beside those that exist, and
 // returns the revision at which they do. If there is an object of its name, that is the
-// error, and nobody is asked.
+// error, and no hook is called.
 func (r createRules) decide(ctx context.Context, from storage.Interface, obj runtime.Object, dryRun bool) (revision uint64, err error) {
 	list := r.kind.Hub().NewList()
 	if err := from.GetList(ctx, r.prefix, storage.ListOptions{Recursive: true, Predicate: storage.Everything}, list); err != nil {
@@ -82,8 +82,8 @@ func (r createRules) attributes(ctx context.Context, obj runtime.Object, dryRun 
 // object is written in one step: what they have looked at is a list at one revision,
 // and the write happens only if nothing has been created since. Else they look again.
 //
-// Whoever loses has lost against a create that happened, so some create always comes
-// through; within a process they take turns, for only one of them could win.
+// A create that loses has lost against another that happened, so some create always
+// succeeds; within a process they take turns, for only one of them could win.
 type ruledStorage struct {
 	store.ConditionalCreator
 	rules createRules
@@ -178,8 +178,8 @@ func (r *mainREST) Create(ctx context.Context, obj runtime.Object, valid rest.Va
 
 type editKey struct{}
 
-// withEdit marks the context of what somebody has written into the storage already, and
-// which is served or not, but decided by no hook.
+// withEdit marks the context of the write of an edit in the storage (a file, say): the
+// object is there already, and is validated, but no hook decides about it.
 func withEdit(ctx context.Context) context.Context { return context.WithValue(ctx, editKey{}, true) }
 
 func isEdit(ctx context.Context) bool { return ctx.Value(editKey{}) != nil }

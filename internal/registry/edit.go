@@ -22,8 +22,8 @@ import (
 	"github.com/annexapi/annex/internal/objects"
 )
 
-// Edit is what a person has made of one object without asking the API: in a file,
-// say.
+// Edit is a change of one object that was made in the storage and not through the API: in
+// its YAML file, say.
 type Edit struct {
 	Namespace, Name string
 	// Document is the whole object, in JSON and in any served version. Nil deletes

@@ -162,7 +162,7 @@ func TestGraceTimerDeletesWhatIsDue(t *testing.T) {
 	happens(watch.Modified, "later")
 	happens(watch.Deleted, "later")
 	if !k.exists("alive") {
-		t.Error("what nobody deletes was deleted")
+		t.Error("what no client deletes was deleted")
 	}
 }
 

@@ -42,7 +42,7 @@ type Options struct {
 	Env any
 	// Hooks are the admission hooks of all kinds.
 	Hooks *admit.Hooks
-	// GarbageCollected says that somebody collects garbage by owner references: a
+	// GarbageCollected says that a controller collects garbage by owner references: a
 	// deletion may wait for it, which takes the finalizers foregroundDeletion and orphan
 	// away.
 	GarbageCollected bool
@@ -254,7 +254,7 @@ func predicate(k *define.Kind) func(labels.Selector, fields.Selector) storage.Se
 	return func(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
 		attrs := all
 		if field == nil || field.Empty() {
-			// A map of fields that nobody looks at would be most of the work of a list by label.
+			// A map of fields that is not used would be most of the work of a list by label.
 			attrs = onlyLabels
 		}
 		return storage.SelectionPredicate{

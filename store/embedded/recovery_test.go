@@ -58,8 +58,8 @@ func recoveries(t *testing.T, faults *storetest.Faults) {
 	}
 }
 
-// failedSyncs are not recovered from: what one was to write may be marked clean, and look durable to whoever
-// reads it.
+// failedSyncs are not recovered from: what one was to write may be marked clean, and look durable to a
+// reader.
 func failedSyncs(t *testing.T, faults *storetest.Faults) {
 	syncs := []errorfs.OpKind{errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo}
 	for _, c := range []struct {

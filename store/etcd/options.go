@@ -47,7 +47,7 @@ type Options struct {
 	// CompactionInterval is the time between two compactions of etcd's history, and
 	// how much of it is kept at least. It applies to the whole of etcd, not only to
 	// keys with Prefix; replicas share the work. 0 means 5 minutes; negative leaves
-	// compaction to somebody else (--etcd-compaction-interval, where 0 does).
+	// compaction to etcd or another program (--etcd-compaction-interval, where 0 does).
 	CompactionInterval time.Duration
 	// HealthcheckTimeout is how long etcd may take to answer a probe of its health;
 	// one is sent twice in this time. 0 means 2 seconds (--etcd-healthcheck-timeout).

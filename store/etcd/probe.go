@@ -64,7 +64,7 @@ func (b *Backend) probeUntil(ctx context.Context) {
 		}
 	})
 	log := outage{logger: b.options.Logger}
-	if b.health != nil { // nobody else writes to it
+	if b.health != nil { // this goroutine is its only writer
 		log.goesOn(b.health)
 	}
 	ticker := time.NewTicker(b.options.HealthcheckTimeout / 2)

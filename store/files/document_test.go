@@ -61,7 +61,7 @@ var readers = map[string]func([]byte) (any, error){
 	},
 }
 
-// mustReadBack checks that everybody reads in a file what was stored.
+// mustReadBack checks that a file, read by any YAML parser, holds what was stored.
 func mustReadBack(t *testing.T, value []byte) {
 	t.Helper()
 	content, ok := render(value, thing)

@@ -15,7 +15,7 @@
 // For each file, the journal has a note with the hash of what the server left there
 // and, while a file is being replaced, the hash of what comes next. So a file that a
 // crash kept from being written can be told from one that a person edited, and a file
-// that nobody touched is replaced without asking.
+// without edits is replaced without asking.
 //
 // # Edits
 //

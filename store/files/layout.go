@@ -43,7 +43,7 @@ type place struct {
 	stem string
 }
 
-// layout is where everything is. All paths are relative to the root, with slashes.
+// layout maps objects to the paths of their files. All paths are relative to the root, with slashes.
 type layout struct {
 	resources []Resource
 }

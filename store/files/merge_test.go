@@ -13,7 +13,7 @@ func TestAWriteKeepsWhatAPersonWrote(t *testing.T) {
 kind: Thing # of ours
 apiVersion: v1
 metadata:
-  # Everybody knows it by that.
+  # All clients know it by that.
   name: a
   labels: {tier: 'front'}
 spec:
@@ -39,7 +39,7 @@ spec:
 kind: Thing # of ours
 apiVersion: v1
 metadata:
-  # Everybody knows it by that.
+  # All clients know it by that.
   name: a
   labels: {tier: 'front'}
 spec:

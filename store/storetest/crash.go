@@ -242,7 +242,7 @@ func keyOfPod(pod *example.Pod) string { return "/pods/" + pod.Namespace + "/" +
 
 func contentOf(pod *example.Pod) string { return pod.Annotations["content"] }
 
-// fact is what one revision did, as somebody was told.
+// fact is what one revision did, as a client was answered.
 type fact struct{ key, content string }
 
 func parseFact(line string) (revision uint64, f fact, err error) {

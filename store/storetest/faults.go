@@ -31,7 +31,7 @@ func (f *Faults) Lost(t testing.TB, writes int, format string, args ...any) {
 	t.Errorf(format, args...)
 }
 
-// Corrupted fails the test because something was read that nobody wrote, and no
+// Corrupted fails the test because something was read that no client wrote, and no
 // error said so.
 func (f *Faults) Corrupted(t testing.TB, format string, args ...any) {
 	t.Helper()

@@ -179,7 +179,7 @@ func resolve(all []result, events []change) ([]result, error) {
 			if told[e.Revision] || e != (result{operation: r.operation, outcome: outcome{Revision: e.Revision, Saw: e.Content}}).expects() {
 				continue
 			}
-			// Of several deletions of the same object, nobody can tell which one it was:
+			// Of several deletions of the same object, it cannot be told which one it was:
 			// this stands for them all.
 			told[e.Revision] = true
 			r.outcome = outcome{Revision: e.Revision, Saw: r.Saw}
@@ -198,7 +198,7 @@ func resolve(all []result, events []change) ([]result, error) {
 	}
 	for _, e := range events {
 		if !told[e.Revision] {
-			return nil, fmt.Errorf("nobody did what the event at revision %d says: %+v", e.Revision, e)
+			return nil, fmt.Errorf("no operation did what the event at revision %d says: %+v", e.Revision, e)
 		}
 	}
 	after, last := map[uint64]uint64{}, uint64(0)
@@ -264,7 +264,7 @@ func (r result) String() string {
 	return fmt.Sprintf("%s of object %d by client %d", r.Kind, r.Key, r.client)
 }
 
-// world is the store as a model: one thing after the other.
+// world is the sequential model of the store that histories are checked against.
 type world struct {
 	objects [historyKeys]object
 	// last is the highest revision that anything has been told of, written that of the

@@ -60,7 +60,7 @@ func (s *lostUpdates) GuaranteedUpdate(
 	if err != nil {
 		return err
 	}
-	// Somebody else writes meanwhile.
+	// Another client writes meanwhile.
 	for range 5000 {
 		now := &example.Pod{}
 		if err := s.Get(ctx, key, storage.GetOptions{IgnoreNotFound: true}, now); err != nil || now.ResourceVersion != current.ResourceVersion {
@@ -219,7 +219,7 @@ func TestHistories(t *testing.T) {
 		}, "revision 5"},
 		{"a refused write happens all the same", []entry{
 			create(0, "a"), told(0, outcome{Error: "refused"}), saw(change{5, 0, "a", false}),
-		}, "nobody did"},
+		}, "no operation did"},
 		{"revisions against the order of things", []entry{
 			create(0, "a"), told(0, outcome{Revision: 6}),
 			call(1, operation{Kind: "create", Key: 1, Content: "b"}), told(1, outcome{Revision: 5}),

@@ -169,7 +169,7 @@ func transcript(history []entry) string {
 // more until it is resumed. What is begun meanwhile may still happen, until it has ended.
 type recorder struct {
 	namespace string
-	// to gets every entry, too, before record returns; nil for nobody.
+	// to gets every entry, too, before record returns; nil discards them.
 	to io.Writer
 
 	mu      sync.Mutex

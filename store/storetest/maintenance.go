@@ -15,7 +15,7 @@ import (
 )
 
 // RunMaintenance checks what the storage tools need of a backend. open returns an
-// empty one, which is closed by whoever opened it.
+// empty one, which open also closes when t ends.
 func RunMaintenance(t *testing.T, open func(t *testing.T) store.Maintenance) {
 	for _, test := range []struct {
 		name string

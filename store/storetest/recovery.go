@@ -314,8 +314,8 @@ func podOf(event watch.Event) (*example.Pod, bool) {
 	return pod, ok
 }
 
-// verify compares what everybody was told, and with what the journal holds in the
-// end. It needs a closed core.
+// verify compares what all clients were answered, with each other and with what the
+// journal holds in the end. It needs a closed core.
 func (r *recoveries) verify(t *testing.T, disk Disk) {
 	t.Helper()
 	for i, events := range r.events {

@@ -172,7 +172,7 @@ var storageTests = []storageTest{
 // RunStorage runs the API machinery's storage suite on the revisioned core, with what
 // store.ConditionalCreator promises besides, and prints a line that says how much of the suite
 // passed. It needs the sources of that
-// package, which it checks for functions that nobody has thought of here.
+// package, which it checks for tests that are neither run nor excluded here.
 func RunStorage(t *testing.T, name string, open OpenBackend) {
 	RunStorageWith(t, name, open, Traits{})
 }
@@ -327,7 +327,7 @@ func (s *pods) checkStored(_ context.Context, t *testing.T, key string) {
 }
 
 // checkReads checks that a list reads no more objects than it has to. One out of a
-// watch cache reads none, or some that nobody can foresee.
+// watch cache reads none, or a number that cannot be foreseen.
 func (s *pods) checkReads(t *testing.T, _, objects uint64) {
 	if s.traits.Cached {
 		return
