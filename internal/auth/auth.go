@@ -27,7 +27,7 @@ import (
 // Credentials are the ways in which a caller can prove who it is. The zero value
 // authenticates no caller.
 type Credentials struct {
-	// ClientCA verifies client certificates; nil believes none. The subject's common
+	// ClientCA verifies client certificates; nil accepts none. The subject's common
 	// name is the user, its organizations are the groups.
 	ClientCA dynamiccertificates.CAContentProvider
 	// Tokens are asked about bearer tokens, in order.

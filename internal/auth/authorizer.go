@@ -10,9 +10,9 @@ import (
 )
 
 // NewAuthorizer returns the authorizer of a server that stands alone. The group
-// system:masters may do everything, every caller, anonymous ones included, may read the
-// open paths, and what else is allowed is up to the policies, which are asked in order. Without a
-// policy that is nothing, not even discovery.
+// system:masters may do everything; every caller, anonymous ones included, may read the
+// open paths; all else is up to the policies, which are asked in order. Without a policy,
+// all else is forbidden, discovery included.
 //
 // The names of policies begin the reason in a refusal. They must differ from each
 // other and from privileged-groups, open-paths and policy.

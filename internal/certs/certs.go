@@ -140,8 +140,8 @@ func Open(ctx context.Context, options Options) (*Certs, error) {
 	return c, nil
 }
 
-// Close releases what Open started. Run must not be running; it may have been. The
-// certificates at hand can still be used.
+// Close releases what Open started. Run must have returned if it was called. The
+// certificates that have been loaded can still be used.
 func (c *Certs) Close() {
 	// Upstream's providers hold queues from the beginning, and release them at the
 	// end of their run.
@@ -183,8 +183,8 @@ func (c *Certs) ClientConfig(url string) (*rest.Config, error) {
 
 // Run renews certificates when they become due, reads the user's files again
 // when they change, and brings the kubeconfigs that were written up to date. It
-// returns when ctx is done. A failed renewal is logged and tried again within
-// the hour; until then the certificates at hand stay in use.
+// returns when ctx is done. A failed renewal is logged and retried within
+// the hour; until then the current certificates stay in use.
 func (c *Certs) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -319,8 +319,8 @@ func (c *Certs) openClientCA(file string) error {
 	return nil
 }
 
-// follow has Run keep a provider of the user's files current, and passes its
-// changes on.
+// follow makes Run keep a provider of the user's files current, and notifies the listeners
+// of its changes.
 func (c *Certs) follow(provider interface {
 	dynamiccertificates.Notifier
 	dynamiccertificates.ControllerRunner

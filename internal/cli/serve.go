@@ -122,7 +122,7 @@ func serveCommand(program Program) *cobra.Command {
 
 The first start makes certificates and an administrator's kubeconfig in the data
 directory; later starts keep them. The server listens on 127.0.0.1 with TLS and
-lets in nobody but the administrator, unless flags say otherwise.
+lets in the administrator only, unless flags say otherwise.
 
 With --aggregated, which a pod need not be told, it is a part of a cluster instead:
 kube-apiserver sends it requests, and is asked who callers are, what they may do, and
@@ -165,7 +165,7 @@ which namespaces, webhooks and policies there are.`,
 			if err := addresses.complete(&options); err != nil {
 				return usage(err)
 			}
-			// A server outlives whoever reads what it prints.
+			// A server outlives the process that reads what it prints.
 			signal.Ignore(syscall.SIGPIPE)
 			logTo(cmd.ErrOrStderr(), verbosity)
 			if storage.etcd.CompactionInterval == 0 { // off, as with kube-apiserver's flag

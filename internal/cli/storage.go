@@ -390,8 +390,8 @@ func (v *storageVerbs) restore() *cobra.Command {
 		Short: "Put a backup where a server stores its objects",
 		Long: `Put a backup where a server stores its objects, which must be empty, or is moved aside
 with --replace. No server may be running. The file is read to its end before anything is
-changed, and what is written is read again. Whoever interrupts it leaves what was there
-before.
+changed, and what is written is read again. An interrupted restore
+leaves what was there before.
 
 Objects keep their uid, creation time, finalizers, generation and managed fields. Their
 resource versions are new, and higher than any that was seen before: clients that watched

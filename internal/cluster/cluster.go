@@ -296,7 +296,7 @@ func kindOf(problem error) string {
 }
 
 // Problem is nil if the server has all that it needs of its cluster. If not, it may not
-// write, and the error says, for everybody, what is missing.
+// write, and the error says what is missing, in words that anonymous callers may see.
 func (h *Cluster) Problem() error {
 	at := h.failures.Load()
 	if h.wellSince.Load() == at {

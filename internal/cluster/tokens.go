@@ -13,7 +13,7 @@ import (
 )
 
 // errNotReviewed is that no answer about a token could be had, in contrast to the answer
-// that it is nobody's.
+// that the token is not valid.
 var errNotReviewed = errors.New("the token could not be reviewed")
 
 // openTokens returns what asks the cluster whose a token is. An error that matches

@@ -177,7 +177,7 @@ type rememberedItems struct {
 	bytes int // of the young
 }
 
-// encode returns the encoded items of a list, which nobody may change. Those that are
+// encode returns the encoded items of a list. The caller must not change them. Those that are
 // not remembered are encoded one by one.
 func (r *rememberedItems) encode(list listKey, items reflect.Value, encode func(i int) ([]byte, error)) ([][]byte, error) {
 	encoded, keys := r.find(list, items)

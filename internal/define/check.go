@@ -182,7 +182,8 @@ func (c *checker) shared(k *Kind) {
 	c.paths(where, k)
 }
 
-// same completes a version that has the Go type of one of its owner's.
+// same completes a version declared with SameVersion: it has the Go type, and the
+// conversions, of a version of the primary kind.
 func (c *checker) same(where string, k *Kind, v *Version) {
 	i := slices.IndexFunc(k.SharedWith.Versions, func(other *Version) bool { return other.Type == v.Type })
 	if i < 0 {
@@ -420,7 +421,7 @@ func (c *checker) versions(where string, k *Kind) {
 			c.errorf(at, "Validate on an unserved version never runs")
 		}
 		if v.Unserved && v.Deprecated != "" {
-			c.errorf(at, "a version cannot be both unserved and deprecated: nobody would see the warning")
+			c.errorf(at, "a version cannot be both unserved and deprecated: no client would see the warning")
 		}
 	}
 }

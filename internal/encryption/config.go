@@ -43,9 +43,9 @@ type provider struct {
 	endpoint string   // of kms
 }
 
-// readConfig reads a configuration file and returns what is wrong with it in one
-// line, without anything of the secrets in it. Upstream's reader comes after this
-// one: what it says of a file without a kind is the file, secrets and all.
+// readConfig reads a configuration file. Its errors are one line and quote no secrets. It
+// runs before upstream's reader, whose error about a file without a kind quotes the whole
+// file, secrets included.
 func readConfig(file string, reload bool) (*config, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -121,8 +121,8 @@ func oneLine(err error) error {
 
 var ruleIndex = regexp.MustCompile(`^resources\[(\d+)\]`)
 
-// inWords is one mistake of a file with the resources named that it is about. The
-// value that is wrong stays out, it may hold a secret.
+// inWords describes one mistake of a file and names the resources of its entry. It does not
+// quote the invalid value, which may be a secret.
 func inWords(parsed *apiserver.EncryptionConfiguration, err *field.Error) error {
 	text := err.Field + ": " + err.Detail
 	if strings.HasSuffix(err.Field, ".secret") {
@@ -182,8 +182,8 @@ func (c *config) holdsKeys() bool {
 	})
 }
 
-// private refuses a file with keys that is anybody's. Its group is let in, which
-// is how clusters give secrets to programs that do not run as root.
+// private refuses a file with keys that users other than its owner and group may read. The
+// group may, for that is how clusters mount secrets for programs that do not run as root.
 func private(file string) error {
 	if runtime.GOOS == "windows" { // there are no modes
 		return nil

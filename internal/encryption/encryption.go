@@ -1,8 +1,8 @@
 // Package encryption encrypts what is stored, as upstream's EncryptionConfiguration
 // file says. The cryptography, the key management plugins and the meaning of the
-// file are upstream's. What is added here is that a mistake is told in words, in one
-// line, before anything is changed: in the file, in the reach of a plugin, and in
-// keys that do not fit what is stored.
+// file are upstream's. What is added here are errors of one line, before anything is
+// changed, about mistakes in the file, plugins that cannot be reached, and keys that
+// cannot decrypt what is stored.
 package encryption
 
 import (
@@ -48,7 +48,7 @@ type Encryption struct {
 	health       []healthz.HealthChecker // of the plugins, by upstream
 
 	current atomic.Pointer[config]
-	// life ends what upstream runs for the plugins.
+	// life cancels the goroutines that upstream runs for the plugins.
 	life context.Context
 	end  context.CancelFunc
 
@@ -163,7 +163,7 @@ func ask(ctx context.Context, checks []healthz.HealthChecker) error {
 	return errors.Join(errs...)
 }
 
-// named calls plugins in an error of upstream's, which numbers them, by name.
+// named replaces the numbers of plugins in an error of upstream's by their names.
 func named(plugins []string, err error) error {
 	text := oneLine(err).Error()
 	for i, plugin := range plugins {

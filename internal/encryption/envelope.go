@@ -22,7 +22,7 @@ type Envelope struct {
 	Key string
 }
 
-// marker begins what upstream encrypts: k8s:enc:<provider>:<version>:<key>:
+// marker is the prefix of what upstream encrypts: k8s:enc:<provider>:<version>:<key>:
 const marker = "k8s:enc:"
 
 // longestEnvelope bounds the search for the end of a name.

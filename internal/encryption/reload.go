@@ -17,10 +17,10 @@ import (
 // healthInterval is how often the plugins are asked for what is to be logged.
 const healthInterval = 10 * time.Second
 
-// Run logs what becomes of the key management plugins and, if Options.Reload is
-// set, reads the file again when it changes, until ctx is done. A file that is
-// wrong, whose plugins do not answer, or with which something that is stored could
-// not be read, is logged and changes nothing: what was read last stays in force.
+// Run logs changes of the key management plugins' health and, if Options.Reload is set,
+// reads the file again when it changes, until ctx is done. A file that is invalid, whose
+// plugins do not answer, or with which something stored could not be decrypted, is logged
+// and changes nothing: the configuration read last stays in effect.
 func (e *Encryption) Run(ctx context.Context) {
 	if e == nil {
 		return
@@ -43,7 +43,7 @@ func (e *Encryption) follow(ctx context.Context) error {
 	return err
 }
 
-// reload puts a changed file in force, and tells whether it did.
+// reload applies a changed file, and tells whether it did.
 func (e *Encryption) reload(ctx context.Context) (replaced bool, err error) {
 	if hash, err := encryptionconfig.GetEncryptionConfigHash(e.options.File); err == nil && hash == e.current.Load().hash {
 		return false, nil

@@ -29,10 +29,10 @@ type Stored interface {
 // the configuration has no way to read.
 var ErrUnreadable = errors.New("nothing was changed")
 
-// Check says whether what is stored can be read with the configuration: of every
-// key that a resource's values name, one value at least. It is to be called before
-// anything else reads them. After it has returned nil, Run accepts no file with which
-// that would be different.
+// Check returns an error unless the stored values can be decrypted with the configuration:
+// for every key that a resource's values name, one value at least. It is to be called before
+// anything else reads them. After it has returned nil, Run accepts only files that pass the
+// same check.
 //
 // Single values that cannot be read beside others of the same key are no mistake
 // of the configuration. Without one, only the first values of a resource are looked at.
@@ -144,7 +144,7 @@ func encoded(data []byte) bool {
 		bytes.HasPrefix(data, []byte("\xd9\xd9\xf7"))
 }
 
-// mistake says what to do about values that cannot be read.
+// mistake is the error about values that cannot be decrypted, with what to do.
 func (t *trial) mistake(resource schema.GroupResource, c *config) error {
 	how := t.envelope.String()
 	if c == nil {

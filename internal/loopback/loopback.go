@@ -82,7 +82,7 @@ func (l *Loopback) Serve(handler http.Handler) {
 	l.serving = serving
 	go func() {
 		defer close(serving)
-		// It ends by Close only, which says all there is to say.
+		// It returns only after Close, with an error that says no more than that.
 		_ = l.server.Serve(l.listener)
 	}()
 }

@@ -22,17 +22,17 @@ import (
 // OpenJournal opens the journal in a directory, making it if need be.
 type OpenJournal func(dir string) (journal.Journal, error)
 
-// The names that a storage's directory has, with something behind its own, before it
-// is one.
+// A storage is restored into a temporary directory beside its own, whose name has one of
+// these suffixes, and renamed.
 const (
 	// unfinished is being written, or was when a restore was interrupted.
 	unfinished = ".restoring"
-	// finished is complete and about to get its name.
+	// finished is complete and about to be renamed.
 	finished = ".restored"
 )
 
-// FinishRestore gives a directory its name that was about to get it when a restore was
-// interrupted.
+// FinishRestore renames a restored directory that was complete when the restore was
+// interrupted. It is a no-op if there is none.
 func FinishRestore(dir string) error {
 	dir, err := named(dir)
 	if err != nil {

@@ -146,9 +146,10 @@ func (p *patient) FlushError() error {
 	return http.NewResponseController(p.ResponseWriter).Flush()
 }
 
-// limit gives the client sendTimeout to receive what is sent before lift is called.
+// limit sets a write deadline of sendTimeout, until lift is called: a client that does not
+// read does not hold the storage for ever.
 func (p *patient) limit() (lift func()) {
-	// A connection of another HTTP server may know no deadlines.
+	// Best effort: a ResponseWriter other than net/http's may not support deadlines.
 	connection := http.NewResponseController(p.ResponseWriter)
 	_ = connection.SetWriteDeadline(time.Now().Add(sendTimeout))
 	return func() { _ = connection.SetWriteDeadline(time.Time{}) }

@@ -119,7 +119,7 @@ func TestARunningServerSaysThatItCannotReadEverything(t *testing.T) {
 type away struct{ value.Transformer }
 
 func (away) TransformFromStorage(context.Context, []byte, value.Context) ([]byte, bool, error) {
-	return nil, false, fmt.Errorf("decrypt: %w", status.Error(codes.DeadlineExceeded, "nobody is there"))
+	return nil, false, fmt.Errorf("decrypt: %w", status.Error(codes.DeadlineExceeded, "the plugin does not answer"))
 }
 
 func TestAPluginThatIsAwayIsNoDamage(t *testing.T) {
@@ -244,7 +244,7 @@ func TestAServerMayTakeLongBetweenTwoParts(t *testing.T) {
 	}
 }
 
-// held is a backend whose snapshots are not read before somebody lets them.
+// held is a backend whose snapshots are not read before the test allows it.
 type held struct {
 	store.Maintenance
 	reading chan struct{}

@@ -83,7 +83,7 @@ func create(t testing.TB, pods storage.Interface, count int) {
 	for i := range count {
 		pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{
 			Namespace: "ns", Name: fmt.Sprintf("pod-%04d", i), UID: "uid", Generation: 7,
-			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "somebody", Operation: "Apply"}},
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "writer", Operation: "Apply"}},
 		}}
 		if err := pods.Create(t.Context(), key(i), pod, nil, uint64(i%2)*3600); err != nil {
 			t.Fatal(err)
@@ -282,7 +282,7 @@ func TestARunningServerTellsOfEachResourceAtOnce(t *testing.T) {
 			case <-told:
 				return pods, nil
 			case <-time.After(10 * time.Second):
-				return nil, errors.New("nobody has been told of the pods yet")
+				return nil, errors.New("the progress of the pods has not been reported yet")
 			}
 		}},
 	}

@@ -17,8 +17,9 @@ type Change struct {
 }
 
 // Write makes a folder hold the files. Those that it wrote before and that are no
-// manifests any more are removed; a chart would install them. A file of somebody else in
-// the way is an error, and then nothing is changed. With dryRun nothing ever is.
+// manifests any more are removed; a chart would install them. A file at the path of one
+// of them that Write did not write is an error, and then nothing is changed. With dryRun
+// nothing ever is.
 func Write(dir string, files []File, dryRun bool) ([]Change, error) {
 	changes, err := plan(dir, files)
 	if err != nil || dryRun {

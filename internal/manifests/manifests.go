@@ -1,7 +1,7 @@
 // Package manifests writes what a cluster has to be told so that a server can be
 // aggregated into it: who the server is there and what it may do, what runs it, and which
-// APIs it serves. It asks nobody: all of it follows from the definition and the choices
-// of whoever deploys.
+// APIs it serves. It makes no requests: all of it follows from the definition and the
+// operator's choices.
 package manifests
 
 import (
@@ -198,7 +198,7 @@ func (c *Config) check() error {
 		add("Config.Certificates %q: choose %s, %s, or %sNAME", c.Certificates, SelfCertified, CertManager, SecretPrefix)
 	}
 	if len(c.CABundle) > 0 && !isSecret {
-		add("Config.CABundle is for Config.Certificates %sNAME: with %s the authority is written by whoever makes it", SecretPrefix, c.Certificates)
+		add("Config.CABundle is for Config.Certificates %sNAME: with %s the authority is written by what issues the certificate", SecretPrefix, c.Certificates)
 	}
 	if err := cluster.Check(cluster.Options{DisableAdmissionPlugins: c.DisablePlugins}); err != nil {
 		problems = append(problems, err)

@@ -193,7 +193,7 @@ func (c *Config) pod() corev1.PodTemplateSpec {
 }
 
 func secretVolume(name, secret string) corev1.Volume {
-	// The group of fsGroup may read it, and nobody else.
+	// Only root and the group of fsGroup may read it.
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret, DefaultMode: new(int32(0o440))}}}
 }
 

@@ -170,7 +170,8 @@ func (m *aggregated) lead(ctx context.Context, run func(context.Context)) {
 	for {
 		err := elect(ctx, m.plan.Definition.Name, m.front.ClientConfig(), election, func(ctx context.Context) {
 			run(ctx)
-			// The next leader must not do again what has been done.
+			// The Lease is held also after the controllers have returned, so that no other
+			// replica runs them again.
 			<-ctx.Done()
 		})
 		if ctx.Err() != nil {
@@ -201,7 +202,7 @@ type selfCertified struct {
 
 var _ mode = (*selfCertified)(nil)
 
-// leaveTimeout bounds how long a server that drains waits for its cluster.
+// leaveTimeout bounds how long a draining server waits for answers of its cluster.
 const leaveTimeout = 3 * time.Second
 
 const certificateCheck = "serving-certificate"
@@ -248,7 +249,7 @@ func (m *selfCertified) leave(ctx context.Context) {
 	}
 }
 
-// readyBut says why the server does not answer yet, one of the checks aside.
+// readyBut is the error of the first failing check of /readyz, except the one named aside.
 func (s *Server) readyBut(aside string) error {
 	select {
 	case <-s.leaving:

@@ -29,7 +29,7 @@ import (
 )
 
 // startUsers starts the controllers that the user has declared and the options select.
-// What is returned waits for them, as long as a shutdown waits for requests.
+// wait blocks until they have returned, for ShutdownTimeout at most.
 func (s *Server) startUsers(ctx context.Context) (wait func()) {
 	selected := s.plan.Controllers
 	if len(selected) == 0 {
@@ -51,7 +51,7 @@ func (s *Server) startUsers(ctx context.Context) (wait func()) {
 	}
 }
 
-// LeaderElection says by which Lease processes agree on one of them.
+// LeaderElection configures the Lease by which one of several processes becomes the leader.
 type LeaderElection struct {
 	Enabled                                   bool
 	Namespace, Name                           string
@@ -79,11 +79,11 @@ func (e *LeaderElection) Complete(server string) error {
 	return nil
 }
 
-// ErrNoLeases is about a server in which no leader can be elected.
+// ErrNoLeases says that a server has no Leases, and so no leader election.
 var ErrNoLeases = errors.New("serves no leases.coordination.k8s.io to elect a leader by: run one process, with LeaderElection.Enabled=false")
 
-// RunControllers runs controllers for another server until the context ends, or the
-// lead is lost, which is an error. It calls started when they begin.
+// RunControllers runs controllers against another server until the context ends, or the
+// leadership is lost, which is an error. It calls started when they begin.
 func RunControllers(ctx context.Context, definition *define.Server, selected []define.Controller, config *rest.Config, election LeaderElection, newEnv EnvFunc, started func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -122,8 +122,8 @@ func servesLeases(config *rest.Config) error {
 	return nil
 }
 
-// elect runs what a leader runs. The Lease is given back only when that has returned,
-// so that no two do the work at a time.
+// elect calls run while this process is the leader. It releases the Lease only when run has
+// returned, so that two processes never run it at the same time.
 func elect(ctx context.Context, server string, config *rest.Config, election LeaderElection, run func(context.Context)) error {
 	hostname, err := os.Hostname()
 	if err != nil {
@@ -141,7 +141,7 @@ func elect(ctx context.Context, server string, config *rest.Config, election Lea
 		Lock: lock, Name: server, ReleaseOnCancel: true,
 		LeaseDuration: election.LeaseDuration, RenewDeadline: election.RenewDeadline, RetryPeriod: election.RetryPeriod,
 		Callbacks: leaderelection.LeaderCallbacks{
-			// Called in a goroutine of its own, with a context that ends with the lead.
+			// Called in a goroutine of its own, with a context that ends with the leadership.
 			OnStartedLeading: func(lead context.Context) {
 				leading.take(func() {
 					defer release()
@@ -157,7 +157,7 @@ func elect(ctx context.Context, server string, config *rest.Config, election Lea
 	if err != nil {
 		return fmt.Errorf("leader election: %w", err)
 	}
-	// Who only waits for the lead may go at once.
+	// A process that is not the leader has nothing to release, and returns at once.
 	defer context.AfterFunc(ctx, func() {
 		if !elector.IsLeader() {
 			release()
@@ -172,7 +172,7 @@ func elect(ctx context.Context, server string, config *rest.Config, election Lea
 	return nil
 }
 
-// turn is the one time that a process leads.
+// turn is the term of a leader. A process that has ended its term never begins another.
 type turn struct {
 	mu      sync.Mutex
 	over    bool
@@ -191,7 +191,7 @@ func (t *turn) take(run func()) {
 	run()
 }
 
-// end waits for who leads, but not for ever: another leader may begin.
+// end waits until run has returned, for timeout at most. After it, run is not called.
 func (t *turn) end(timeout time.Duration) {
 	t.mu.Lock()
 	t.over = true

@@ -13,9 +13,9 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// lockDataDir keeps a data directory from other servers, whatever their storage:
-// two would make certificates and a kubeconfig over each other. It makes one that is not
-// there.
+// lockDataDir locks a data directory against other servers, whatever their storage: two
+// would overwrite each other's certificates and kubeconfig. It creates one that does not
+// exist.
 func lockDataDir(dir string) (io.Closer, error) {
 	_, err := os.Stat(dir)
 	isNew := errors.Is(err, fs.ErrNotExist)
@@ -24,8 +24,8 @@ func lockDataDir(dir string) (io.Closer, error) {
 		return nil, fmt.Errorf("data directory %s: %w", dir, err)
 	}
 	if isNew {
-		// There will be private keys in it, which belong into no repository. A directory that
-		// was there is the operator's, and may be the top of one.
+		// There will be private keys in it, so .gitignore excludes everything. Not so in a
+		// directory that existed: it is the operator's, and may be the root of a repository.
 		if err := os.WriteFile(filepath.Join(dir, ".gitignore"), []byte("*\n"), 0o600); err != nil {
 			return nil, errors.Join(fmt.Errorf("data directory %s: %w", dir, err), lock.Close())
 		}
@@ -37,7 +37,7 @@ func lockDir(dir string) (io.Closer, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	// Within a process, the file's name is what is locked.
+	// Two servers in one process exclude each other by the file's name.
 	real, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return nil, err

@@ -11,9 +11,9 @@ import (
 	"github.com/annexapi/annex/internal/encryption"
 )
 
-// checkReadable refuses to serve objects that the encryption's configuration, or the
-// definition, has no way to read: now, or if a storage has not been reached yet, when it is called again
-// after that.
+// checkReadable refuses to serve objects that cannot be decrypted with the encryption
+// configuration, or not be decoded by the definition. While a storage has not been reached
+// it checks nothing, and is called again after that.
 func (s *Server) checkReadable(ctx context.Context) error {
 	if s.checked || !s.storages.connected() {
 		return nil
@@ -33,8 +33,8 @@ func (s *Server) checkReadable(ctx context.Context) error {
 	return s.checkForms(ctx)
 }
 
-// EncryptionOf returns with what a configuration file encrypts a resource, as a person
-// would say it; empty if it does not. Without a file that is nothing.
+// EncryptionOf returns the provider and key with which a configuration file encrypts a
+// resource, for people; empty if it does not, or if file is.
 func EncryptionOf(file string) (func(schema.GroupResource) string, error) {
 	if file == "" {
 		return func(schema.GroupResource) string { return "" }, nil

@@ -17,9 +17,8 @@ import (
 )
 
 // mode is all that differs between a server that stands alone and one that is part of a
-// cluster: who knows the callers, who decides what they may do, where namespaces come
-// from, and who else has to be there for the server to be ready. The rest of the package
-// does not know which it is.
+// cluster: authentication, authorization, the source of namespaces, and what besides the
+// server itself is needed to be ready. The rest of the package does not know which it is.
 //
 // Methods are called in the order of their groups.
 type mode interface {
@@ -59,13 +58,14 @@ type mode interface {
 	// controllers are clients of the server itself. Each returns when its context ends, or
 	// with an error that ends the server.
 	controllers() []func(ctx context.Context) error
-	// initialize makes what clients take for granted, once the storages are connected.
+	// initialize creates the objects that every server has, such as the namespace default,
+	// once the storages are connected.
 	initialize(ctx context.Context) error
 	// blocked is why the server cannot be ready whatever it does, nil if nothing outside
 	// of it is missing.
 	blocked() error
-	// lead calls run while this replica is the one that runs controllers. It returns when
-	// the context ends.
+	// lead calls run while this replica is the leader, the one that runs controllers. It
+	// returns when the context ends.
 	lead(ctx context.Context, run func(context.Context))
 	// leave is called when the server begins to drain, before anything ends.
 	leave(ctx context.Context)

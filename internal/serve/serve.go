@@ -1,6 +1,6 @@
 // Package serve makes a running server of a definition: it opens the storage,
-// gets certificates, listens, starts what runs beside the requests, and takes it
-// all down again in order.
+// gets certificates, listens, starts the background work, and shuts everything
+// down in reverse order.
 package serve
 
 import (
@@ -41,7 +41,8 @@ import (
 	"github.com/annexapi/annex/store"
 )
 
-// EnvFunc makes the handle that admission hooks get.
+// EnvFunc makes the handle to the server that hooks and controllers get. Its type is the
+// façade's, which this package does not know.
 type EnvFunc func(client *rest.Config, informers *informer.Set) any
 
 // Server is a server that is built and listens, but answers nothing yet.
@@ -198,8 +199,8 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 	return nil
 }
 
-// storageOf returns where the objects of a kind are: in the stores, or for a virtual
-// one in a mirror of its source.
+// storageOf returns the storage of a kind: the stores, or for a virtual kind the mirror of
+// its source.
 func (s *Server) storageOf(ctx context.Context, k *define.Kind, stores generic.RESTOptionsGetter) (generic.RESTOptionsGetter, error) {
 	if k.Source == nil {
 		return stores, nil
@@ -252,8 +253,8 @@ func (s *Server) openFiles(ctx context.Context) error {
 
 func (s *Server) onClose(f func() error) { s.closers = append(s.closers, f) }
 
-// destroyOnClose ends what storages do in the background, should they never get
-// into the API server that destroys them. Destroying twice does no harm.
+// destroyOnClose ends the background work of storages, in case they are never installed in
+// the API server that destroys them. Destroy is idempotent.
 func (s *Server) destroyOnClose(storages map[string]registryrest.Storage) {
 	for _, storage := range storages {
 		s.onClose(func() error { storage.Destroy(); return nil })
@@ -363,7 +364,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	s.startControllers(controllers, &running, cancel)
 	for _, storage := range s.storages.edited() {
 		running.Go(func() {
-			// What it shows follows to the last request.
+			// Its files are written until the last request has ended.
 			if err := storage.edited.Run(background, s.decideEdits()); err != nil {
 				cancel(err)
 			}
@@ -386,7 +387,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 		}
 	}
 	if ctx.Err() != nil {
-		// Being told to stop is no error, not even before the server was ready.
+		// To be stopped is no error, not even before the server was ready.
 		err = nil
 	}
 	stopControllers()
@@ -398,8 +399,8 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	return errors.Join(err, s.close())
 }
 
-// leave tells those who send requests to send them elsewhere, and answers what still comes
-// until they know.
+// leave begins to drain: /readyz fails, so that load balancers send requests elsewhere, and
+// requests are still answered for ShutdownDelay.
 func (s *Server) leave(ctx context.Context) {
 	delay := time.NewTimer(s.plan.Options.ShutdownDelay)
 	defer delay.Stop()
@@ -410,7 +411,8 @@ func (s *Server) leave(ctx context.Context) {
 	}
 }
 
-// shutDown ends the answering of requests within the shutdown timeout.
+// shutDown refuses new requests and waits for those in flight, for the shutdown timeout at
+// most.
 func (s *Server) shutDown(ctx context.Context, stop func(context.Context)) {
 	ctx, cancel := context.WithTimeout(ctx, s.plan.Options.ShutdownTimeout)
 	defer cancel()
@@ -428,7 +430,8 @@ func (s *Server) shutDown(ctx context.Context, stop func(context.Context)) {
 // only began a request, or a handshake, would hold a shutdown much longer.
 const idleTimeout = 2 * time.Second
 
-// startBackground starts what requests in progress need to the last.
+// startBackground starts the background work that requests in flight need: it runs until
+// the last of them has been answered.
 func (s *Server) startBackground(ctx context.Context, running *sync.WaitGroup) {
 	running.Go(func() { s.certs.Run(ctx) })
 	running.Go(func() { s.encryption.Run(ctx) })
@@ -457,9 +460,9 @@ func (s *Server) startControllers(ctx context.Context, running *sync.WaitGroup, 
 	}
 }
 
-// becomeReady returns nil when the server has what its users take for granted. That
-// takes readyTimeout at most, not counting how long a storage is away. The context
-// ends with the wish to run, background with the ability.
+// becomeReady returns nil when the server is initialized and /readyz answers 200. That
+// takes readyTimeout at most, not counting the time in which a storage is unavailable. ctx
+// ends when the server is told to stop, background when a part of it has failed.
 func (s *Server) becomeReady(ctx, background context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var limit sync.WaitGroup

@@ -84,7 +84,7 @@ func (s *Storage) health() error {
 	}
 }
 
-// health is what the first storage says that does not work.
+// health is the error of the first storage that is not healthy.
 func (s Storages) health() error {
 	for _, storage := range s {
 		if err := storage.Health(); err != nil {
@@ -116,7 +116,8 @@ func (s Storages) edited() Storages {
 	return slices.DeleteFunc(slices.Clone(s), func(storage *Storage) bool { return storage.edited == nil })
 }
 
-// connected tells whether awaitConnected would not wait.
+// connected tells whether every remote backend has been reached once. It does not block;
+// awaitConnected does.
 func (s Storages) connected() bool {
 	return !slices.ContainsFunc(s, func(storage *Storage) bool {
 		remote, ok := storage.Backend.(store.Connecter)
@@ -141,8 +142,8 @@ func (s Storages) Close() error {
 	return errors.Join(errs...)
 }
 
-// checkPlaces refuses to serve a kind that has moved to another group without its
-// objects. Where there are some in both places, it only says so.
+// checkPlaces refuses to serve a kind that has moved to another group while its objects are
+// stored under the old one. Objects under both are only logged.
 func (s *Server) checkPlaces(ctx context.Context) error {
 	for _, k := range s.definition.Kinds() {
 		if len(k.Also) == 0 || !k.IsStored() {

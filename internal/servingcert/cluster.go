@@ -89,7 +89,8 @@ func (c *cluster) run(ctx context.Context, k *Keeper) error {
 			}
 		}
 	})
-	// It says every other second that it does not reach the cluster; Check says that once.
+	// The elector would log every other second that the cluster is unreachable; Check
+	// reports it once.
 	quiet := klog.NewContext(ctx, logr.Discard())
 	for ctx.Err() == nil {
 		elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{

@@ -5,7 +5,7 @@
 // # What is kept where
 //
 // A Secret of the server's namespace holds what all replicas use: tls.crt and tls.key,
-// the serving certificate; ca.crt, the authorities that the cluster is to believe, newest
+// the serving certificate; ca.crt, the authorities that the cluster is to trust, newest
 // first; and ca.key, the key of the newest. All replicas follow the Secret. The one that
 // holds a Lease also renews what is in it, and keeps the APIServices' caBundle equal to
 // ca.crt, undoing other writers' changes.
@@ -22,8 +22,8 @@
 //
 // As long as an APIService points to a server that does not answer, its host finishes no
 // deletion of a namespace, for it cannot tell what is still in it. That is right while
-// the server restarts. It is wrong when the server is not meant to run any more: when its workload
-// was scaled to nothing or deleted, or its namespace is. A server that stops then takes
+// the server restarts. It is wrong when the server is not meant to run any more: when its
+// workload was scaled to zero or deleted, or its namespace is. A server that stops then takes
 // itself out of the APIServices, which stay, without a service, and say whose they were.
 // The next one that starts puts itself in again.
 package servingcert
@@ -186,7 +186,7 @@ func (k *Keeper) AddListener(listener dynamiccertificates.Listener) {
 	k.listeners = append(k.listeners, listener)
 }
 
-// Check returns why the cluster does not believe this replica; nil if it does.
+// Check returns why the cluster does not trust this replica's certificate; nil if it does.
 func (k *Keeper) Check() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -224,14 +224,14 @@ func (k *Keeper) follow(secret *corev1.Secret) {
 	}
 }
 
-// become changes the status.
+// become sets the status.
 func (k *Keeper) become(status error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.status = status
 }
 
-// refuse changes what the cluster does not let this replica do.
+// refuse sets why the cluster refuses this replica's writes; nil if it does not.
 func (k *Keeper) refuse(reason error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -295,8 +295,8 @@ func (k *Keeper) renew(ctx context.Context) (time.Duration, error) {
 	now := k.options.Clock.Now()
 	state, err := read(secret)
 	if err != nil {
-		// What cannot be parsed is of no use, and is made anew. The authorities that can be
-		// read stay known to the cluster.
+		// What cannot be parsed is made anew. The authorities that can be parsed stay in the
+		// caBundle.
 		k.say(ctx, secret.Name, err.Error())
 	}
 	spoilt := state.remember(now, &k.known) || err != nil
@@ -350,8 +350,8 @@ func (k *Keeper) store(ctx context.Context, secret *corev1.Secret, state *state)
 	return stored, nil
 }
 
-// publish makes all APIServices of ours hold the authorities, and says whether they do.
-// One that is missing needs none yet.
+// publish writes the authorities into the caBundle of all APIServices of this server, and
+// says whether all of them have it. One that does not exist yet does not count.
 func (k *Keeper) publish(ctx context.Context, state *state) (all, missing bool, err error) {
 	bundle := state.bundle()
 	all = true
@@ -397,7 +397,7 @@ func (k *Keeper) publish(ctx context.Context, state *state) (all, missing bool, 
 	return all, missing, err
 }
 
-// goesBack says whether the server is to be put into an APIService that it left.
+// goesBack says whether an APIService that the server left is to point to it again.
 func (k *Keeper) goesBack(ctx context.Context, found *apiService) (bool, error) {
 	if found.service != (service{}) || !found.left.is(k.options) || k.options.Ready != nil && k.options.Ready() != nil {
 		return false, nil
@@ -485,8 +485,8 @@ func read(secret *corev1.Secret) (*state, error) {
 }
 
 // remember adds what the Secret does not hold any more, because another writer has
-// emptied or spoilt it: what is in use stays in use until what replaces it is believed. The key of the
-// authority is not among it.
+// emptied or spoilt it: the certificates in use stay in use until their replacements are
+// trusted. The authority's key is not restored.
 func (s *state) remember(now time.Time, known *state) (added bool) {
 	if len(s.authorities) == 0 && len(known.authorities) > 0 {
 		s.authorities, added = slices.Clone(known.authorities), true
@@ -506,7 +506,7 @@ func (s *state) write(data map[string][]byte) {
 
 func (s *state) newest() *x509.Certificate { return s.authorities[0] }
 
-// bundle is what the cluster is to believe.
+// bundle holds the authorities that the cluster is to trust, in PEM.
 func (s *state) bundle() []byte {
 	var all []byte
 	for _, authority := range s.authorities {
@@ -549,8 +549,9 @@ func (s *state) newAuthority(now time.Time, name string, life time.Duration) err
 	return nil
 }
 
-// renewServing says whether the serving certificate is to be made anew. An authority
-// that is not ripe yet signs only what is better than nothing.
+// renewServing says whether the serving certificate is to be made anew. An authority that
+// is not ripe, which the hosts may not know yet, signs only if there is no usable
+// certificate at all.
 func (s *state) renewServing(now time.Time, options Options, ripe bool) bool {
 	switch {
 	case s.serving == nil || now.After(s.serving.NotAfter):

@@ -18,11 +18,12 @@ import (
 	"github.com/annexapi/annex/internal/yamlsize"
 )
 
-// Decode completes what a decoder made of the bytes that a client sent, in JSON or YAML:
-// it fills defaults in where the client left a field out. decoded is nil if there was a
-// failure. If that is because of a value that the rules do not allow, they are to say so:
-// then Decode returns an object, in into if that has the type, without such values. The
-// object must be validated together with what was sent.
+// Decode completes the object decoded from the bytes that a client sent, in JSON or YAML: it
+// fills defaults in where the client left a field out. decoded is nil if decoding failed,
+// with failure. If it failed because of a value that does not fit the Go type and that the
+// rules do not allow either, the error is left to validation, which names the field: then
+// Decode returns an object without such values, in into if that has the type. The object
+// must be validated together with what was sent.
 func (v *Version) Decode(data []byte, decoded, into runtime.Object, failure error) (runtime.Object, error) {
 	if failure == nil && !v.defaults {
 		return decoded, nil
@@ -111,10 +112,10 @@ func (v *Version) into(doc any, obj runtime.Object) error {
 	return nil
 }
 
-// Document returns an object that a request is about to write as its client sent it, and
-// with what has been changed in the object since. old is the document that it replaces,
-// nil if there is none. If the context does not tell what was sent, or that does not tell
-// which fields of the object are present, the object is all there is to go by: see Read.
+// Document returns the document that a request is about to write: as its client sent it,
+// with the changes made to obj since it was decoded. old is the document that it replaces,
+// nil if there is none. If the context holds no request body, or one that does not tell
+// which fields of the object are present, the document is made from obj alone: see Read.
 func (v *Version) Document(ctx context.Context, obj runtime.Object, old map[string]any) (map[string]any, error) {
 	kept := sentIn(ctx)
 	if kept == nil {
@@ -135,7 +136,7 @@ func (v *Version) Document(ctx context.Context, obj runtime.Object, old map[stri
 	metadata := now["metadata"]
 	decoded := reflect.New(v.goType).Interface().(runtime.Object)
 	if v.into(doc, decoded) != nil {
-		// The object has a part of it only, and the rules do not allow the rest.
+		// The object lacks the values that do not fit its type; validation refuses them.
 		return v.named(doc, metadata), nil
 	}
 	v.Fill(decoded, doc)
@@ -156,7 +157,7 @@ func (v *Version) Document(ctx context.Context, obj runtime.Object, old map[stri
 	return v.named(overlaid, metadata), nil
 }
 
-// sent returns the document that a body makes of the old one.
+// sent returns the document that results from a body: the body itself, or old patched by it.
 func (v *Version) sent(kept *sent, old map[string]any) (map[string]any, error) {
 	body := kept.body.Bytes()
 	switch kind := types.PatchType(kept.media); {
@@ -217,7 +218,7 @@ func (v *Version) read(obj runtime.Object, kept *sent, old map[string]any) (map[
 	return v.named(doc, nil), nil
 }
 
-// plain is Plain without the metadata that is no client's affair.
+// plain is Plain without the metadata that clients cannot set.
 func (v *Version) plain(obj runtime.Object) (map[string]any, error) {
 	doc, err := v.Plain(obj)
 	if err != nil {

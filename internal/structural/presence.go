@@ -55,7 +55,7 @@ func shapeOf(t reflect.Type, s *structuralschema.Structural) *Shape {
 		t = t.Elem()
 	}
 	if reflect.PointerTo(t).Implements(marshaler) {
-		return nil // its JSON is its own affair
+		return nil // it has a MarshalJSON of its own
 	}
 	switch t.Kind() {
 	case reflect.Slice, reflect.Array:
@@ -142,7 +142,7 @@ func (s *Shape) List() *Shape {
 	return &Shape{inner: map[string]innerField{"items": {shape: &Shape{elements: s}}}}
 }
 
-// absent says whether a field is without a value even where zeros are definite.
+// absent says whether a field has no value even where zeros count as values.
 func absent(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:

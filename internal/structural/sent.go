@@ -11,8 +11,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// sent is what the client of a request sent, as far as the handler has read it. It is for
-// that request alone: a hook may make others in its context.
+// sent is the body of a request, as far as the handler has read it. It applies to that
+// request's object only: a hook may write other objects in the same context.
 type sent struct {
 	info  *request.RequestInfo
 	media string
@@ -21,8 +21,8 @@ type sent struct {
 
 type sentKey struct{}
 
-// Keep returns a request that keeps its body in its context while it is read. Its
-// request info must be there.
+// Keep returns a request whose body is captured in its context while it is read. The
+// context must hold the request info.
 func Keep(r *http.Request) *http.Request {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok || r.Body == nil {

@@ -221,8 +221,8 @@ func mayBeEmpty(value any, s *structuralschema.Structural) bool {
 	return true
 }
 
-// removeAbsent removes from a document of a value the empty fields that are required and
-// that neither of two other documents has.
+// removeAbsent removes from the document of a value its empty required fields that neither
+// applied nor old has.
 func removeAbsent(doc map[string]any, value reflect.Value, s *structuralschema.Structural, applied, old map[string]any) {
 	eachField(value, s, func(name string, field reflect.Value, property *structuralschema.Structural) {
 		_, given := applied[name]
@@ -250,8 +250,8 @@ func removeAbsentFrom(doc any, value reflect.Value, s *structuralschema.Structur
 		})
 }
 
-// counterpart finds the element of another list that stands for the same thing: by its
-// keys if the list has such, else by its place.
+// counterpart finds the same element in another list: by its keys if it is a list of type
+// map, else by its index.
 func counterpart(list, element any, i int, s *structuralschema.Structural) any {
 	others, _ := list.([]any)
 	if s.XListType == nil || *s.XListType != "map" {

@@ -80,7 +80,7 @@ func longRunning(check request.LongRunningRequestCheck, handlers map[string]http
 	}
 }
 
-// stopping tells watches that the server is about to end.
+// stopping is closed when the server drains: watches end then.
 type stopping <-chan struct{}
 
 func (s stopping) ShuttingDown() <-chan struct{} { return s }
@@ -136,8 +136,7 @@ func addUserAgent(r *http.Request, info *request.RequestInfo) (*http.Request, er
 	return r, nil
 }
 
-// withImpersonation takes the way through the impersonation filter only if the
-// request asks for it.
+// withImpersonation bypasses the impersonation filter for requests without its headers.
 func withImpersonation(handler http.Handler, c *server.Config) http.Handler {
 	impersonating := impersonation.WithConstrainedImpersonation(handler, c.Authorization.Authorizer, c.Serializer)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -35,7 +35,8 @@ func connectedOf(s *define.Server) connected {
 	return all
 }
 
-// of returns what a request is to be connected by; nil if it is another request.
+// of returns the subresource that handles a request for a connection; nil if it is any
+// other request.
 func (c connected) of(info *request.RequestInfo) *define.Subresource {
 	if !info.IsResourceRequest || info.Subresource == "" {
 		return nil
@@ -43,8 +44,9 @@ func (c connected) of(info *request.RequestInfo) *define.Subresource {
 	return c[connectedKey{schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Subresource}]
 }
 
-// longRunning says whether a request is one that takes its time: a connection is,
-// unless its options say otherwise. Options that cannot be read are refused soon.
+// longRunning says whether a request is exempt from the request timeout and the limits of
+// requests in flight: a connection is, unless its options say otherwise. One whose options
+// cannot be decoded is not: it is refused at once.
 func (c connected) longRunning(r *http.Request, info *request.RequestInfo) bool {
 	sub := c.of(info)
 	if sub == nil || sub.LongRunning == nil || !slices.Contains(sub.Methods, r.Method) {

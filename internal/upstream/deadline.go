@@ -10,8 +10,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// answerTime is how long after a request's deadline its answer may still be on its
-// way: long enough to say that the deadline has passed.
+// answerTime is the grace period after a request's deadline in which its answer may still
+// be written: long enough for the 504 that says that the deadline has passed.
 const answerTime = time.Second
 
 // withConnectionDeadline extends a request's deadline to the connection, where the

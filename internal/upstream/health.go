@@ -8,7 +8,7 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 )
 
-// withReasons has /readyz say why one of the checks fails. Upstream withholds
+// withReasons makes /readyz say why one of the checks fails. Upstream withholds
 // reasons because anonymous requests may ask; those of these checks reveal nothing that an
 // anonymous caller must not know.
 func withReasons(handler http.Handler, checks []healthz.HealthChecker) http.Handler {

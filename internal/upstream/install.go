@@ -29,9 +29,8 @@ type installed struct {
 	kinds     []*registry.Kind
 }
 
-// installGroups is server.InstallAPIGroups, but for how applied configurations are merged
-// and objects put into tables: upstream makes the convertors itself, and here they are the
-// machinery's, which keep zeros.
+// installGroups is server.InstallAPIGroups with other convertors for server-side apply and
+// for tables: those of the machinery, which keep zeros, instead of upstream's.
 func installGroups(generic *server.GenericAPIServer, config server.CompletedConfig, groups []installed, admit admission.Interface) error {
 	// Groups that share objects know the managers of each other.
 	models, err := typeConverter(config, groups)

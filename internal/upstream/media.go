@@ -73,11 +73,11 @@ func newTextOnly(groups []define.Group, kinds []*registry.Kind) textOnly {
 	return all
 }
 
-// speaksProtobuf says whether what a storage takes and gives can be encoded as protobuf
-// when a kind is served in a version.
+// speaksProtobuf says whether the request and response types of a storage have protobuf
+// methods when a kind is served in a version.
 func speaksProtobuf(k *define.Kind, v *define.Version, path string, storage rest.Storage) bool {
 	if is[rest.Connecter](storage) {
-		return true // it speaks what it likes
+		return true // the handler negotiates its own media types
 	}
 	types := []reflect.Type{reflect.TypeOf(storage.New()).Elem()}
 	for _, s := range k.CustomSubresources {
@@ -103,9 +103,9 @@ func (t textOnly) has(r *http.Request) (*request.RequestInfo, bool) {
 	return info, t[endpoint{resource, info.Subresource}]
 }
 
-// filter answers requests that speak nothing but protobuf as upstream does where that
-// is not offered, and takes protobuf from what others accept. Tables and metadata
-// have protobuf whatever they are of.
+// filter answers requests that accept or send only protobuf as upstream does where it is
+// not offered, with 406 and 415, and removes protobuf from the Accept headers of others.
+// Tables and metadata can always be encoded as protobuf.
 func (t textOnly) filter(handler http.Handler, c *server.Config) http.Handler {
 	text := withoutProtobuf{c.Serializer}
 	types, streams := negotiation.MediaTypesForSerializer(text)
@@ -156,7 +156,7 @@ func isProtobuf(mediaType string) bool {
 	return err == nil && name == runtime.ContentTypeProtobuf && parameters["as"] == ""
 }
 
-// endpointOf returns what a path of OpenAPI is of.
+// endpointOf returns the endpoint that a path of OpenAPI describes.
 func endpointOf(path string) endpoint {
 	parts := strings.Split(strings.TrimPrefix(path, "/apis/"), "/")
 	if len(parts) < 3 {
@@ -177,7 +177,7 @@ func endpointOf(path string) endpoint {
 	return e
 }
 
-// correctV2 takes protobuf from what OpenAPI says of the endpoints.
+// correctV2 removes protobuf from the media types of the endpoints in OpenAPI v2.
 func (t textOnly) correctV2(doc *spec.Swagger) (*spec.Swagger, error) {
 	for path, item := range doc.Paths.Paths {
 		if !t[endpointOf(path)] {
@@ -192,7 +192,7 @@ func (t textOnly) correctV2(doc *spec.Swagger) (*spec.Swagger, error) {
 	return doc, nil
 }
 
-// correctV3 is correctV2 for the other format.
+// correctV3 is correctV2 for OpenAPI v3.
 func (t textOnly) correctV3(doc *spec3.OpenAPI) (*spec3.OpenAPI, error) {
 	for path, item := range doc.Paths.Paths {
 		if !t[endpointOf(path)] {

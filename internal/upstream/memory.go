@@ -26,10 +26,10 @@ import (
 // withMemory gives every request for resources an account of the server's memory. It
 // reads their bodies before anything decodes them, holds what they may become, and refuses
 // YAML that would be larger than a body may be. What the answer needs is held where its
-// size is known, in the storage. It is outside of no user's permissions: the loopback's
-// requests and those of administrators have accounts like all others.
+// size is known, in the storage. No caller is exempt: the loopback's requests and those of
+// administrators have accounts like all others.
 //
-// Connections take their time, read their bodies by themselves, and have none.
+// Connections are long-running, read their bodies by themselves, and have none.
 func withMemory(handler http.Handler, memory *budget.Budget, connected connected, c *server.Config) http.Handler {
 	limit := int(c.MaxRequestBodyBytes)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -1,6 +1,6 @@
 // Package upstream turns a definition into a k8s.io/apiserver server. It alone
-// climbs that library's ladder of configurations, so that a new Kubernetes
-// release is a change of this folder.
+// names that library's options, configurations and handler chain, so that most
+// of the work for a new Kubernetes release is in this package.
 package upstream
 
 import (
@@ -62,14 +62,14 @@ type Config struct {
 	RequestTimeout time.Duration
 	// Memory is what requests draw on; nil has no bounds.
 	Memory *budget.Budget
-	// Stopping is closed when watches have to end.
+	// Stopping is closed when the server drains and watches have to end.
 	Stopping <-chan struct{}
 	// Cluster is who is asked about callers and their requests; nil for a server that
 	// stands alone.
 	Cluster Cluster
 }
 
-// Cluster is what the chain wants to know of a cluster that the server is a part of.
+// Cluster is what the handler chain needs of the cluster that the server is aggregated into.
 type Cluster interface {
 	// RequestHeaders are taken off requests.
 	RequestHeaders() *authenticatorfactory.RequestHeaderConfig
@@ -242,8 +242,8 @@ func (s *Server) Drain(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// unlimited lets all watches end at once: they end within one process, there is
-// no herd of clients to another server to slow down.
+// unlimited lets all watches end at once: there is no other replica that reconnecting
+// clients could overload.
 type unlimited struct{}
 
 func (unlimited) Wait(context.Context) error { return nil }

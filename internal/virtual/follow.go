@@ -12,14 +12,13 @@ import (
 )
 
 const (
-	// askTimeout bounds one question to the source that no request waits for.
+	// askTimeout bounds one background call of the source.
 	askTimeout = time.Minute
-	// After an error, the source is asked again after firstRetry, then after twice as
-	// long each time, up to lastRetry.
+	// The exponential backoff after errors begins with firstRetry and doubles up to lastRetry.
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = 30 * time.Second
-	// manyChanges is how many objects that may have changed are listed rather than
-	// asked for one by one.
+	// manyChanges is the number of objects that may have changed from which on the source is
+	// listed instead of asked for them one by one.
 	manyChanges = 500
 )
 
@@ -155,8 +154,8 @@ func backoff(failures int) time.Duration {
 	return min(firstRetry<<min(failures-1, 20), lastRetry)
 }
 
-// listen runs the source's change feed until the context ends. When one ends, the
-// next has to say when it misses nothing more.
+// listen runs the source's change feed until the context ends. A feed that returns is called
+// again, after a backoff, and begins anew with a change of everything: see annex.Source.
 func (f *follower) listen(ctx context.Context) {
 	m := f.mirror
 	failures := 0

@@ -22,12 +22,12 @@ func (m *Mirror) refresh(ctx context.Context, key string) error {
 	}
 	defer back()
 	if t.read > asked {
-		return nil // by one who waited, too
+		return nil // another caller, which waited as well, has refreshed it
 	}
 	return m.read(ctx, key, t)
 }
 
-// read is refresh for the one whose turn it is.
+// read is refresh for the caller that holds the turn.
 func (m *Mirror) read(ctx context.Context, key string, t *turn) error {
 	for {
 		began := m.begin(t)
@@ -55,8 +55,8 @@ func (m *Mirror) begin(t *turn) (now uint64) {
 	return m.clock
 }
 
-// show puts what the source said about a key into the mirror, r being nil for
-// nothing. It is false if a list has told something else meanwhile, and it is unknown
+// show puts the source's answer about a key into the mirror; r is nil if there is no such
+// object. It returns false if a list has answered otherwise meanwhile, so that it is unknown
 // which of the two is newer.
 func (m *Mirror) show(key string, r *row, t *turn) (shown bool, err error) {
 	m.mu.Lock()
@@ -193,7 +193,7 @@ func (m *Mirror) nowFilled(ctx context.Context) error {
 	return nil
 }
 
-// applied is how many changes a list makes before others get at the mirror.
+// applied is how many changes a list makes before it releases mu to others for a moment.
 const applied = 256
 
 // readList makes the mirror show what the source lists. It returns the keys of
@@ -224,7 +224,8 @@ func (m *Mirror) readList(ctx context.Context, now uint64) (doubtful []string, e
 		n++
 		return m.put(key, r)
 	}
-	// pause lets others get at the mirror: what they touch, apply leaves alone.
+	// pause releases mu for a moment after that many changes: apply skips the keys that
+	// others touch meanwhile.
 	pause := func() {
 		if n >= applied {
 			n = 0
@@ -285,8 +286,8 @@ func (m *Mirror) changed(ctx context.Context, objs []runtime.Object, now uint64)
 	return rows, nil
 }
 
-// compared is how many objects of a list are compared before others get at the
-// mirror.
+// compared is how many objects of a list are compared before mu is released to others for a
+// moment.
 const compared = 1024
 
 // compare tells of each object whether it may differ from what the mirror shows. It

@@ -43,7 +43,7 @@ func (m *Mirror) GetList(ctx context.Context, key string, opts storage.ListOptio
 // Watch implements storage.Interface. A watch that begins with the latest state
 // asks the source for it.
 func (m *Mirror) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
-	// From now on, so that nothing gets lost between a list and the first poll.
+	// Followed from now on, so that no change is lost between the list and the first poll.
 	stop := m.watched(ctx)
 	var err error
 	if opts.ResourceVersion == "" {
@@ -63,7 +63,7 @@ func (m *Mirror) Watch(ctx context.Context, key string, opts storage.ListOptions
 	return &watching{w, stop}, nil
 }
 
-// watching is a watch that has the source followed.
+// watching is a watch; while there is one, the source is polled.
 type watching struct {
 	watch.Interface
 	stop func()
@@ -74,7 +74,8 @@ func (w *watching) Stop() {
 	w.stop()
 }
 
-// watched has the source followed until the context ends or stop is called.
+// watched has the source polled until the context ends or stop is called. stop is
+// idempotent.
 func (m *Mirror) watched(ctx context.Context) (stop func()) {
 	m.watchesChange(+1)
 	end := sync.OnceFunc(func() { m.watchesChange(-1) })

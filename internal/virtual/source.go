@@ -15,15 +15,15 @@ import (
 	"github.com/annexapi/annex/internal/objects"
 )
 
-// errPanic says that a user's function panicked. Where is in the log.
+// errPanic says that a user's function panicked. The stack is in the log.
 type errPanic struct{ function string }
 
 func (e *errPanic) Error() string {
 	return fmt.Sprintf("%s panicked; the server's log says where", e.function)
 }
 
-// call runs a user's function. A panic must neither end the process, nor leave a
-// turn taken for ever.
+// call runs a user's function and recovers from its panic, which must neither end the
+// process nor leave a turn held.
 func (m *Mirror) call(ctx context.Context, function string, f func() error) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {

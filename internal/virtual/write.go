@@ -157,7 +157,7 @@ func (m *Mirror) give(ctx context.Context, key string, sent, out runtime.Object)
 	return nil
 }
 
-// lostMetadata names what of the metadata a client sent has not come back.
+// lostMetadata names the metadata fields that a client sent and the source did not keep.
 func lostMetadata(sent, kept runtime.Object) (lost []string) {
 	s, k := objects.Meta(sent), objects.Meta(kept)
 	for _, part := range []struct {

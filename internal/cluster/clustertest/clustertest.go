@@ -149,7 +149,7 @@ func (h *Cluster) Up() {
 	h.server, h.address = server, listener.Addr().String()
 }
 
-// Down has nobody listen there any more.
+// Down stops the listener: connections are refused.
 func (h *Cluster) Down() {
 	h.mu.Lock()
 	server := h.server
