@@ -205,6 +205,40 @@ func literals(t *testing.T, but []string, see func(file, at, text string)) {
 	}
 }
 
+var unnamed = regexp.MustCompile(`(?i)\b(somebody|whoever|nobody|everybody)\b`)
+
+// A comment names who acts (the client, another writer, the operator, an anonymous request):
+// a reader can search for that, and knows who is meant.
+func TestCommentsNameWhoActs(t *testing.T) {
+	files := token.NewFileSet()
+	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && (entry.Name() == "testdata" || strings.HasPrefix(entry.Name(), ".") && path != ".") {
+			return fs.SkipDir
+		}
+		if entry.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		parsed, err := parser.ParseFile(files, path, nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		for _, group := range parsed.Comments {
+			for _, comment := range group.List {
+				if word := unnamed.FindString(comment.Text); word != "" {
+					t.Errorf("%s: %q: say who", files.Position(comment.Pos()), word)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 var flag = regexp.MustCompile(`(^|[^-\w])--[a-z]`)
 
 // commandLines are the files below the command line that may hold flags, with the reason.
