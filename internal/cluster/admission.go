@@ -60,7 +60,7 @@ func (h *Cluster) Admission(hooks admission.Interface) (admission.Interface, err
 	return admissionmetrics.WithStepMetrics(chain), nil
 }
 
-// gate refuses everything while a check could not be made.
+// gate refuses all writes while the checks of the cluster cannot be made.
 type gate struct{ cluster *Cluster }
 
 var _ admission.MutationInterface = gate{}

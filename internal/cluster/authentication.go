@@ -31,9 +31,9 @@ func reviewBackoff() *wait.Backoff {
 	return &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
 }
 
-// openAuthentication makes what tells who sends a request: the cluster on behalf of others,
-// by headers; the owner of a client certificate or of a token that the cluster knows; or
-// anybody. Which of these are authorized to what is the cluster's business.
+// openAuthentication makes the authenticator: request headers of the cluster, which proxies
+// for its callers; client certificates; tokens that the cluster knows; or anonymous. What
+// each of them may do, the cluster decides.
 func (h *Cluster) openAuthentication() error {
 	clientCA, err := h.authorities("client-ca", "Options.ClientCAFile", h.config.ClientCAFile, "client-ca-file")
 	if err != nil {
@@ -58,7 +58,8 @@ func (h *Cluster) openAuthentication() error {
 	if err != nil {
 		return err
 	}
-	// Callers that were known a moment ago do not take upstream's way, which comes after.
+	// Callers whose certificates were verified a moment ago are found in a cache, before
+	// upstream's authenticators are asked.
 	var known, upstream []authenticator.Request
 	if h.config.Own != nil {
 		known = append(known, h.config.Own)
@@ -103,8 +104,8 @@ func (h *Cluster) authorities(purpose, field, file, key string) (dynamiccertific
 	return provider, nil
 }
 
-// openRequestHeaders makes the settings by which the cluster's headers are believed; nil
-// if none are.
+// openRequestHeaders makes the settings by which the cluster's request headers are trusted;
+// nil if none are.
 func (h *Cluster) openRequestHeaders() (*authenticatorfactory.RequestHeaderConfig, error) {
 	o := h.config.Options
 	authorities, err := h.authorities("request-header", "Options.Cluster.RequestHeaderClientCAFile", o.RequestHeaderClientCAFile, requestHeaderCAKey)
@@ -150,7 +151,8 @@ func headers(given []string, usual string) headerrequest.StaticStringSlice {
 	return headerrequest.StaticStringSlice{usual}
 }
 
-// headersProblem is that the cluster's own requests would not be known as such.
+// headersProblem is the error that the cluster's own requests could not be authenticated,
+// nil if they can.
 func (h *Cluster) headersProblem() error {
 	if h.requestHeaders == nil || h.config.Options.TolerateLookupFailure {
 		return nil

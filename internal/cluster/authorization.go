@@ -10,14 +10,14 @@ import (
 	"k8s.io/apiserver/pkg/authorization/union"
 )
 
-// OpenPaths are those that anonymous requests may read unless options say otherwise: health, with
-// a path for each check, and the version.
+// OpenPaths are those that anonymous requests may read unless options say otherwise:
+// health, with a path for each check, and the version.
 func OpenPaths() []string {
 	return []string{"/healthz", "/healthz/*", "/livez", "/livez/*", "/readyz", "/readyz/*", "/version"}
 }
 
-// openAuthorization makes what tells what a caller may do: members of system:masters
-// everything, all callers the open paths, and of the rest the cluster is asked.
+// openAuthorization makes the authorizer: members of system:masters may do everything, all
+// callers may read the open paths, and about all else the cluster is asked.
 func (h *Cluster) openAuthorization() error {
 	o := h.config.Options
 	paths := o.AlwaysAllowPaths

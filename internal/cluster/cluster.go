@@ -3,8 +3,8 @@
 // namespaces live, which webhooks and policies a write has to pass, and how requests
 // share the server.
 //
-// The parts are upstream's. What is ours is that nothing of it is taken for granted: the
-// server starts when the cluster cannot be reached or does not permit something, and finds
+// The parts are upstream's. What is ours is that they tolerate a cluster that is
+// unavailable: the server starts when the cluster cannot be reached or does not permit something, and finds
 // out by the answers. Until all that it needs is there, it is not ready and refuses
 // writes, and says which permission is missing; no check is ever skipped, and nothing has
 // to be restarted when the permission comes.
@@ -188,7 +188,8 @@ func (h *Cluster) Run(ctx context.Context) {
 	h.ran.Store(true)
 	var all sync.WaitGroup
 	defer all.Wait()
-	// They would call it an error to be stopped before the cluster has answered.
+	// Upstream's controllers report an error if they are stopped before the cluster has
+	// answered.
 	silent := klog.NewContext(ctx, logr.Discard())
 	for _, r := range h.runners {
 		all.Go(func() { r.Run(silent, 1) })
@@ -217,7 +218,7 @@ func (h *Cluster) Run(ctx context.Context) {
 	h.report(ctx)
 }
 
-// ask asks for a review until the cluster answers, and again whenever it did not.
+// ask repeats a review until the cluster answers, and again whenever it did not.
 func (c *contact) ask(ctx context.Context, review func(context.Context)) {
 	retry := retries()
 	for {
@@ -369,11 +370,11 @@ func (h *Cluster) AuthorizationUnavailable() error {
 }
 
 // ClockSkew is by how much the cluster's clock is ahead of this one, by the answers, or 0 if
-// it cannot be told apart.
+// the difference is within the accuracy of the measurement.
 func (h *Cluster) ClockSkew() time.Duration { return h.clock.current() }
 
-// ClientConfig returns a configuration for other clients of the cluster, which fail as they
-// fail. Each call returns a copy.
+// ClientConfig returns a configuration for other clients of the cluster, whose requests are
+// not retried. Each call returns a copy.
 func (h *Cluster) ClientConfig() *rest.Config { return rest.CopyConfig(h.way) }
 
 // URL is where the cluster is.

@@ -22,10 +22,10 @@ const (
 	// server says so: kube-apiservers are restarted one after another, and what was read
 	// from them stays true meanwhile.
 	patience = time.Minute
-	// settling is how long a cluster that comes back may refuse before that is believed: a
+	// settling is the grace period in which a 403 of a cluster that comes back is ignored: a
 	// kube-apiserver that has just started answers 403 until it has read its roles.
 	settling = 10 * time.Second
-	// Requests that fail are repeated after firstRetry, and then after up to lastRetry.
+	// The exponential backoff of requests that fail goes from firstRetry to lastRetry.
 	firstRetry, lastRetry = 250 * time.Millisecond, 5 * time.Second
 )
 
@@ -36,7 +36,7 @@ type contact struct {
 	synced func() bool
 	// changed is called with every failure and every change.
 	changed func()
-	// failed wakes the one that asks again.
+	// failed wakes the goroutine that repeats reviews.
 	failed chan struct{}
 
 	mu       sync.Mutex
@@ -137,8 +137,8 @@ func (c *contact) well() bool {
 	return c.answered && c.problem == nil
 }
 
-// observer is a transport to the cluster that sees how requests go, and repeats reads
-// until they succeed. What reads would only wait and log the same once more.
+// observer is a transport to the cluster that observes the outcome of requests, and retries
+// reads until they succeed, so that the callers need neither retry nor log.
 type observer struct {
 	http.RoundTripper
 	of *Cluster
@@ -164,7 +164,7 @@ func (o observer) RoundTrip(r *http.Request) (*http.Response, error) {
 			_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 1<<16))
 			_ = response.Body.Close()
 		}
-		// Many servers, and many reads of each, do not ask in step.
+		// Jitter: many servers, and many reads of each, do not retry at the same moment.
 		delay := retry()
 		if !await.Sleep(r.Context(), clocks.RealClock{}, delay/2+rand.N(delay/2)) {
 			return nil, context.Cause(r.Context())
@@ -204,8 +204,8 @@ func (o observer) problem(r *http.Request, c *contact, response *http.Response, 
 	return nil, true
 }
 
-// contactOf returns what a request is for, nil if for nothing that is looked after: single
-// namespaces, which are looked up when a cache may be behind, say nothing of lists.
+// contactOf returns the contact of a request, nil if it is not tracked: the read of a single
+// namespace, made when a cache may be behind, says nothing about lists.
 func (h *Cluster) contactOf(r *http.Request) *contact {
 	for _, c := range h.contacts {
 		if c.need.watched() == (r.Method == http.MethodGet) && isCollection(r, c.need) && (c.need.Name == "" || strings.Contains(r.URL.RawQuery, c.need.Name)) {
