@@ -48,7 +48,7 @@ func ListerFor[T any, PT object[T]](e *Env) (*Lister[T], error) {
 	for _, k := range e.definition.Kinds() {
 		for _, v := range k.Versions {
 			if v.Type == t && !v.Unserved {
-				if verbs := k.Verbs(); k.Owner().Source != nil && !slices.Contains(verbs, "watch") {
+				if verbs := k.Verbs(); k.Primary().Source != nil && !slices.Contains(verbs, "watch") {
 					return nil, fmt.Errorf("lister of %s: %s cannot be watched; give its source Poll or Changes", t, k.GroupResource())
 				}
 				i, err := e.informers.For(k, v)

@@ -69,8 +69,8 @@ func (l letters) Get(_ context.Context, name string, _ *metav1.GetOptions) (runt
 }
 
 // Shelves that are made up for each request.
-func ExampleKindBuilder_ServedBy() {
-	shelves := annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped().ServedBy(
+func ExampleKindBuilder_CustomStorage() {
+	shelves := annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped().CustomStorage(
 		func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) { return letters{base}, nil })
 
 	ask(shelves,

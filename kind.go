@@ -66,7 +66,7 @@ func (k *KindBuilder[T]) definition() *define.Kind {
 		return nil
 	}
 	kind := k.kind
-	kind.Versions, kind.Also, kind.CustomSubresources = nil, nil, nil
+	kind.Versions, kind.Aliases, kind.CustomSubresources = nil, nil, nil
 	for _, v := range k.kind.Versions {
 		version := *v
 		kind.Versions = append(kind.Versions, &version)
@@ -78,9 +78,9 @@ func (k *KindBuilder[T]) definition() *define.Kind {
 		}
 		kind.CustomSubresources = append(kind.CustomSubresources, s)
 	}
-	for _, also := range k.kind.Also {
+	for _, also := range k.kind.Aliases {
 		shared := kind
-		shared.Also, shared.SharedWith, shared.StoredAs = nil, &kind, ""
+		shared.Aliases, shared.AliasOf, shared.StoredAs = nil, &kind, ""
 		shared.Group, shared.Resource = also.Group, also.Resource
 		shared.Singular, shared.ShortNames, shared.Categories = "", nil, nil
 		shared.Versions = nil
@@ -88,7 +88,7 @@ func (k *KindBuilder[T]) definition() *define.Kind {
 			version := *v
 			shared.Versions = append(shared.Versions, &version)
 		}
-		kind.Also = append(kind.Also, &shared)
+		kind.Aliases = append(kind.Aliases, &shared)
 	}
 	return &kind
 }
@@ -138,7 +138,7 @@ func (k *KindBuilder[T]) AlsoServedAs(group, resource string, versions ...Versio
 	for _, v := range versions {
 		also.Versions = append(also.Versions, v.versionOf(nil))
 	}
-	k.kind.Also = append(k.kind.Also, also)
+	k.kind.Aliases = append(k.kind.Aliases, also)
 	return k
 }
 
@@ -287,10 +287,10 @@ func (k *KindBuilder[T]) GracePeriod(period time.Duration) *KindBuilder[T] {
 	return k
 }
 
-// DeleteWhenGraceIsOver lets the server itself delete an object at the end of its
+// DeleteAfterGracePeriod makes the server itself delete an object at the end of its
 // grace period. The timer survives a restart.
-func (k *KindBuilder[T]) DeleteWhenGraceIsOver() *KindBuilder[T] {
-	k.grace().DeleteWhenOver = true
+func (k *KindBuilder[T]) DeleteAfterGracePeriod() *KindBuilder[T] {
+	k.grace().DeleteAfterPeriod = true
 	return k
 }
 

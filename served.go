@@ -27,7 +27,7 @@ var (
 )
 
 // New returns an empty object of the hub's type; nil if the base is not one that
-// ServedBy has handed out.
+// CustomStorage has handed out.
 func (b RESTBase) New() runtime.Object {
 	if b.kind == nil {
 		return nil
@@ -53,13 +53,13 @@ func (b RESTBase) ShortNames() []string { return b.kind.ShortNames }
 // Categories returns the groups of resources that the kind belongs to.
 func (b RESTBase) Categories() []string { return b.kind.Categories }
 
-// Subresourcer is a storage, returned to ServedBy, that has subresources: by name,
+// Subresourcer is a storage, returned to CustomStorage, that has subresources: by name,
 // such as status, scale or log. It is asked once.
 type Subresourcer interface {
 	Subresources() map[string]rest.Storage
 }
 
-// ServedBy lets a storage of one's own serve the kind, in place of one that stores
+// CustomStorage serves the kind from a storage of one's own, in place of one that stores
 // its objects. make is called once for every server, by New, and by the verb
 // describe, which destroys what it returns at once.
 //
@@ -77,10 +77,10 @@ type Subresourcer interface {
 // must. Everything that else the store does is up to it: resource versions, names,
 // validation, dry runs, preconditions. Destroy is called when the server is closed,
 // perhaps more than once.
-func (k *KindBuilder[T]) ServedBy(make func(env *Env, base RESTBase) (rest.Storage, error)) *KindBuilder[T] {
-	k.kind.Own = func(env any, kind *define.Kind, table rest.TableConvertor) (rest.Storage, error) {
+func (k *KindBuilder[T]) CustomStorage(make func(env *Env, base RESTBase) (rest.Storage, error)) *KindBuilder[T] {
+	k.kind.CustomStorage = func(env any, kind *define.Kind, table rest.TableConvertor) (rest.Storage, error) {
 		if make == nil {
-			return nil, errors.New("ServedBy was given no function")
+			return nil, errors.New("CustomStorage was given no function")
 		}
 		return make(env.(*Env), RESTBase{table, kind})
 	}

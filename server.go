@@ -64,7 +64,7 @@ func (s Server) define() (*define.Server, error) {
 		if k == nil {
 			continue
 		}
-		for _, also := range k.Also {
+		for _, also := range k.Aliases {
 			compiled.Add(also)
 		}
 	}

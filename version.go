@@ -56,7 +56,7 @@ func GeneratedVersion[V, H any, PV object[V], PH object[H]](facts func() api.Fac
 func SameVersion[V, H any, PV object[V], PH object[H]](version string) *VersionBuilder[V, H] {
 	return &VersionBuilder[V, H]{define.Version{
 		Type:         reflect.TypeFor[V](),
-		Same:         true,
+		SameType:     true,
 		GroupVersion: schema.GroupVersion{Version: version},
 	}}
 }

@@ -24,7 +24,7 @@ import (
 const maxDepth = 24
 
 // filler fills objects of the kind's versions at random, from the seed only: with
-// values that survive JSON, with the values of enums, and as the options adjust them.
+// values that survive JSON, with the values of enums, and as the fuzzers change them.
 func filler(k *define.Kind, o *options) *randfill.Filler {
 	g := &graph{functions: map[reflect.Type]reflect.Value{}}
 	for _, f := range standard {
@@ -35,7 +35,7 @@ func filler(k *define.Kind, o *options) *randfill.Filler {
 	for _, v := range k.AllVersions() {
 		g.walk(v.Type, convert.DefinitionsOf(v), seen)
 	}
-	for _, a := range o.adjusts {
+	for _, a := range o.fuzzes {
 		g.functions[a.of] = a.function(g.functions[a.of], o)
 	}
 	f := randfill.NewWithSeed(o.seed).MaxDepth(maxDepth)

@@ -35,7 +35,7 @@ import (
 // objects as: review that as a diff. To drop an object or a field of which nothing is
 // stored any more, delete the file or the lines.
 //
-// Of the options, only Adjust and Seed matter. Virtual kinds and those with a storage
+// Of the options, only Fuzz and Seed matter. Virtual kinds and those with a storage
 // of their own are left out: their objects are not stored by the server.
 func GoldenObjects(t *testing.T, server annex.Server, dir string, opts ...Option) {
 	t.Helper()
@@ -70,11 +70,11 @@ func goldensOf(definition *define.Server, scheme *runtime.Scheme, dir string, o 
 	var all []*golden
 	o.settled = true
 	for _, k := range definition.Kinds() {
-		if k.Owner().Source != nil || k.Owner().Own != nil {
+		if k.Primary().Source != nil || k.Primary().CustomStorage != nil {
 			continue
 		}
 		for _, v := range k.Versions {
-			if v.Same {
+			if v.SameType {
 				continue
 			}
 			all = append(all, &golden{

@@ -13,17 +13,17 @@ import (
 type Option func(*options)
 
 type options struct {
-	rounds  int
-	seed    int64
-	adjusts []adjust
-	losses  []*loss
-	// settled has every value adjusted as if it were the first, so that a field more
+	iterations int
+	seed       int64
+	fuzzes     []fuzz
+	losses     []*loss
+	// settled has every value fuzzed as if it were the first, so that a field more
 	// or less elsewhere does not change how.
 	settled bool
 }
 
-// adjust is a function for the values of one Go type.
-type adjust struct {
+// fuzz is a function for the values of one Go type.
+type fuzz struct {
 	of   reflect.Type
 	call func(value reflect.Value, r *rand.Rand)
 }
@@ -35,17 +35,17 @@ type loss struct {
 }
 
 func compile(opts []Option) *options {
-	o := &options{rounds: 300, seed: 1}
+	o := &options{iterations: 300, seed: 1}
 	for _, option := range opts {
 		option(o)
 	}
 	return o
 }
 
-// Rounds is the number of random objects for each version and direction. The default
-// is 300.
-func Rounds(n int) Option {
-	return func(o *options) { o.rounds = n }
+// Iterations is the number of random objects for each version and direction. The
+// default is 300.
+func Iterations(n int) Option {
+	return func(o *options) { o.iterations = n }
 }
 
 // Seed chooses other random objects. The default is 1, always the same, so that a
@@ -54,24 +54,24 @@ func Seed(seed int64) Option {
 	return func(o *options) { o.seed = seed }
 }
 
-// Adjust changes every random T, wherever in an object it is, into one that a client
-// could have written: where a string must have a form, say, or one field excludes
+// Fuzz is the fuzzer of a Go type: it changes every random T, wherever in an object it is,
+// into one that a client could have written: where a string must have a form, say, or one field excludes
 // another. It is called when all of the value is filled in. Without it, strings are
 // words, and those of an enum are its values.
-func Adjust[T any](change func(value *T, r *rand.Rand)) Option {
+func Fuzz[T any](change func(value *T, r *rand.Rand)) Option {
 	return func(o *options) {
-		o.adjusts = append(o.adjusts, adjust{reflect.TypeFor[T](), func(value reflect.Value, r *rand.Rand) {
+		o.fuzzes = append(o.fuzzes, fuzz{reflect.TypeFor[T](), func(value reflect.Value, r *rand.Rand) {
 			change(value.Interface().(*T), r)
 		}})
 	}
 }
 
-// Loses declares that what the field at path says is lost or changed on a way through
-// version, which is written as in flunders.wardle.example.com/v1alpha1. The path is one
+// KnownLoss declares that the value of the field at path is lost or changed on a way
+// through version, which is written as in flunders.wardle.example.com/v1alpha1. The path is one
 // that RoundTrip prints, such as spec.parts[*].count; what is in the field goes with
 // it. Reason says why clients can live with that. A declared loss that does not happen
 // fails the test, too.
-func Loses(version, path, reason string) Option {
+func KnownLoss(version, path, reason string) Option {
 	return func(o *options) {
 		o.losses = append(o.losses, &loss{version: version, path: path, reason: reason})
 	}
@@ -97,17 +97,17 @@ func (o *options) mistakes() []string {
 	for _, l := range o.losses {
 		switch {
 		case l.reason == "":
-			all = append(all, fmt.Sprintf("Loses(%q, %q): give the reason why clients can live without it", l.version, l.path))
+			all = append(all, fmt.Sprintf("KnownLoss(%q, %q): give the reason why clients can live without it", l.version, l.path))
 		case !l.seen:
-			all = append(all, fmt.Sprintf("Loses(%q, %q): it is not lost; remove the option, or correct the version or path", l.version, l.path))
+			all = append(all, fmt.Sprintf("KnownLoss(%q, %q): it is not lost; remove the option, or correct the version or path", l.version, l.path))
 		}
 	}
 	return all
 }
 
-// function returns the adjust's function as randfill wants it: func(*T, Continue).
-func (a adjust) function(before reflect.Value, o *options) reflect.Value {
-	signature := reflect.FuncOf([]reflect.Type{reflect.PointerTo(a.of), reflect.TypeFor[randfill.Continue]()}, nil, false)
+// function returns the function as randfill wants it: func(*T, Continue).
+func (f fuzz) function(before reflect.Value, o *options) reflect.Value {
+	signature := reflect.FuncOf([]reflect.Type{reflect.PointerTo(f.of), reflect.TypeFor[randfill.Continue]()}, nil, false)
 	return reflect.MakeFunc(signature, func(args []reflect.Value) []reflect.Value {
 		c := args[1].Interface().(randfill.Continue)
 		if before.IsValid() {
@@ -119,7 +119,7 @@ func (a adjust) function(before reflect.Value, o *options) reflect.Value {
 		if o.settled {
 			r = rand.New(rand.NewSource(o.seed))
 		}
-		a.call(args[0], r)
+		f.call(args[0], r)
 		return nil
 	})
 }

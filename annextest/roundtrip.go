@@ -28,8 +28,8 @@ import (
 // Defaults are filled in wherever a server does so. A failure names the field, with
 // what it was and what it is. A conversion may refuse an object, with an error: toHub
 // any, fromHub one that validation refuses: the kind's, the tags' or the markers' in its types. But a field that was set in no
-// object that was converted fails, too: it has not been tested; see Adjust. What a
-// version is meant to lose is declared with Loses.
+// object that was converted fails, too: it has not been tested; see Fuzz. What a
+// version is meant to lose is declared with KnownLoss.
 func RoundTrip(t *testing.T, server annex.Server, opts ...Option) {
 	t.Helper()
 	o := compile(opts)
@@ -57,7 +57,7 @@ func waysOf(server annex.Server, o *options) ([]*way, error) {
 	var ways []*way
 	for _, k := range definition.Kinds() {
 		for _, v := range k.Versions {
-			if !v.Same { // else the Go type is another version's
+			if !v.SameType { // else the Go type is another version's
 				ways = append(ways, &way{kind: k, version: v, name: versionName(k, v), scheme: scheme, options: o})
 			}
 		}
@@ -123,7 +123,7 @@ func newTrip(name string) *trip {
 func (w *way) each(name string, v *define.Version, do func(trip *trip, obj runtime.Object) error) {
 	trip := newTrip(name)
 	source := filler(w.kind, w.options).NilChance(0.3).NumElements(1, 3)
-	for range w.options.rounds {
+	for range w.options.iterations {
 		obj := v.New()
 		fill(source, obj)
 		w.scheme.Default(obj)
@@ -137,7 +137,7 @@ func (w *way) each(name string, v *define.Version, do func(trip *trip, obj runti
 	}
 	for _, field := range slices.Sorted(maps.Keys(trip.filled)) {
 		if !trip.accepted[field] {
-			w.errorf("%s: no random object with %s could be converted, so the field is not tested: give annextest.Adjust a function that makes objects which clients could write. The last refusal: %v",
+			w.errorf("%s: no random object with %s could be converted, so the field is not tested: give annextest.Fuzz a function that makes objects which clients could write. The last refusal: %v",
 				name, field, trip.refused)
 		}
 	}

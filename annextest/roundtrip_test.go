@@ -34,7 +34,7 @@ func widgetServer(to toHub, from fromHub, change ...func(*annex.KindBuilder[v1.W
 }
 
 // numbered makes parts that v1beta1 can read.
-var numbered = Adjust(func(spec *v1beta1.WidgetSpec, r *rand.Rand) {
+var numbered = Fuzz(func(spec *v1beta1.WidgetSpec, r *rand.Rand) {
 	for i := range spec.Parts {
 		spec.Parts[i] = fmt.Sprintf("%s=%d", spec.Parts[i], r.Int31())
 	}
@@ -65,7 +65,7 @@ func TestALossIsReportedWithItsField(t *testing.T) {
 			return nil
 		})
 	}
-	refused := Adjust(func(spec *v1.WidgetSpec, r *rand.Rand) {
+	refused := Fuzz(func(spec *v1.WidgetSpec, r *rand.Rand) {
 		if r.Intn(2) == 0 {
 			spec.Size = "refused"
 		}
@@ -100,7 +100,7 @@ func TestALossIsReportedWithItsField(t *testing.T) {
 		},
 		"a declared map": {
 			server: widgetServer(v1beta1.WidgetToHub, dropOptions),
-			opts:   []Option{numbered, Loses(beta, "spec.options", "no client used them")},
+			opts:   []Option{numbered, KnownLoss(beta, "spec.options", "no client used them")},
 		},
 		"a number in a list": {
 			server: widgetServer(v1beta1.WidgetToHub, func(hub *v1.Widget, out *v1beta1.Widget) error {
@@ -110,7 +110,7 @@ func TestALossIsReportedWithItsField(t *testing.T) {
 				}
 				return v1beta1.WidgetFromHub(hub, out)
 			}),
-			opts: []Option{numbered, Loses(beta, "spec.parts[*]", "odd")},
+			opts: []Option{numbered, KnownLoss(beta, "spec.parts[*]", "odd")},
 		},
 		"a default that the hub has not": {
 			server: widgetServer(v1beta1.WidgetToHub, func(hub *v1.Widget, out *v1beta1.Widget) error {
@@ -120,12 +120,12 @@ func TestALossIsReportedWithItsField(t *testing.T) {
 				}
 				return err
 			}),
-			opts: []Option{numbered, Adjust(func(spec *v1.WidgetSpec, _ *rand.Rand) { spec.Size = "medium" })},
+			opts: []Option{numbered, Fuzz(func(spec *v1.WidgetSpec, _ *rand.Rand) { spec.Size = "medium" })},
 			want: []string{`from v1 and back: spec.size is lost or changed (spec.size: "medium" became "small")`},
 		},
 		"a field that is never tested": {
 			server: widgetServer(v1beta1.WidgetToHub, v1beta1.WidgetFromHub),
-			want:   []string{`to v1 and back: no random object with spec.parts[*] could be converted, so the field is not tested: give annextest.Adjust a function that makes objects which clients could write. The last refusal: cannot be converted to version "v1": part "w`},
+			want:   []string{`to v1 and back: no random object with spec.parts[*] could be converted, so the field is not tested: give annextest.Fuzz a function that makes objects which clients could write. The last refusal: cannot be converted to version "v1": part "w`},
 		},
 		"a valid object that cannot be read": {
 			server: widgetServer(v1beta1.WidgetToHub, refuseSome),
@@ -148,10 +148,10 @@ func TestALossIsReportedWithItsField(t *testing.T) {
 		},
 		"declared losses that are none": {
 			server: widgetServer(v1beta1.WidgetToHub, v1beta1.WidgetFromHub),
-			opts:   []Option{numbered, Loses(beta, "spec.partz", "a typo"), Loses(beta, "spec.size", "")},
+			opts:   []Option{numbered, KnownLoss(beta, "spec.partz", "a typo"), KnownLoss(beta, "spec.size", "")},
 			want: []string{
-				`Loses("widgets.shop.example.com/v1beta1", "spec.partz"): it is not lost; remove the option`,
-				`Loses("widgets.shop.example.com/v1beta1", "spec.size"): give the reason`,
+				`KnownLoss("widgets.shop.example.com/v1beta1", "spec.partz"): it is not lost; remove the option`,
+				`KnownLoss("widgets.shop.example.com/v1beta1", "spec.size"): give the reason`,
 			},
 		},
 	} {
@@ -312,7 +312,7 @@ func TestMarkersAreValidation(t *testing.T) {
 		}
 		return markedv1beta1.FromHub(hub, out)
 	}
-	some := Adjust(func(spec *markedv1.CrateSpec, r *rand.Rand) {
+	some := Fuzz(func(spec *markedv1.CrateSpec, r *rand.Rand) {
 		*spec = markedv1.CrateSpec{Size: "small", Owner: "me", Code: "abc"}
 		boxes := int32(r.Intn(20))
 		spec.Boxes = &boxes

@@ -59,10 +59,10 @@ type Options struct {
 	EncryptionConfigFile string
 	// EncryptionConfigReload has the file read again when it changes.
 	EncryptionConfigReload bool
-	// AllowUnreadable serves although stored objects cannot be decrypted with the file,
-	// or are stored in a version that the server does not have any more, which New
-	// refuses otherwise. They can be deleted then, unread.
-	AllowUnreadable bool
+	// ServeDespiteUndecodable serves although stored objects cannot be decrypted with the
+	// file, or not be decoded because the server does not have their version any more,
+	// which New refuses otherwise. They can be deleted then, unread.
+	ServeDespiteUndecodable bool
 
 	// HistoryAge and HistoryRevisions say which past stays readable, for watches
 	// that resume and lists at a revision: what is younger than HistoryAge (5

@@ -68,7 +68,7 @@ func Example_withResourceAndStorage() {
 
 func Example_withResourceAndHandler() {
 	annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).
-		ServedBy(func(env *annex.Env, base annex.RESTBase) (registryrest.Storage, error) {
+		CustomStorage(func(env *annex.Env, base annex.RESTBase) (registryrest.Storage, error) {
 			return &widgetREST{base}, nil
 		})
 }

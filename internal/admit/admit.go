@@ -38,7 +38,7 @@ func NewHooks(server *define.Server, env any) (*Hooks, error) {
 	h := &Hooks{kinds: map[schema.GroupResource]hooked{}}
 	var errs []error
 	for _, k := range server.Kinds() {
-		if k.SharedWith != nil {
+		if k.AliasOf != nil {
 			continue
 		}
 		all := hooked{kind: k.GroupKind()}
@@ -62,7 +62,7 @@ func NewHooks(server *define.Server, env any) (*Hooks, error) {
 			all.creates = append(all.creates, hook)
 		}
 		h.kinds[k.GroupResource()] = all
-		for _, also := range k.Also {
+		for _, also := range k.Aliases {
 			h.kinds[also.GroupResource()] = hooked{also.GroupKind(), all.mutating, all.validating, all.creates}
 		}
 	}

@@ -108,7 +108,7 @@ func TestAKindMovesToAnotherGroupAndBack(t *testing.T) {
 					t.Errorf("going back: %v", err)
 				}
 				unreadable := options
-				unreadable.AllowUnreadable = true
+				unreadable.ServeDespiteUndecodable = true
 				instance, stop = run(t, legacy(), unreadable)
 				clientOf(t, instance).get(gizmosPath + "/new").want(http.StatusInternalServerError)
 				stop()
@@ -503,7 +503,7 @@ func TestAGroupThatIsNotServedAnyMoreIsReadFromStorage(t *testing.T) {
 
 func TestSharedObjectsGoWhenTheirGraceIsOver(t *testing.T) {
 	t.Parallel()
-	c := start(t, only(movedWidgets().GracePeriod(time.Hour).DeleteWhenGraceIsOver()))
+	c := start(t, only(movedWidgets().GracePeriod(time.Hour).DeleteAfterGracePeriod()))
 	c.post(gizmosPath, gizmo("a")).want(http.StatusCreated)
 	c.create("b")
 	for i, path := range []string{gizmosPath + "/a", widgetsPath + "/b"} {

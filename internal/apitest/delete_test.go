@@ -171,7 +171,7 @@ func TestServerDeletesAtTheEndOfTheGracePeriod(t *testing.T) {
 	t.Parallel()
 	timed := func() annex.Server {
 		return annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
-			widgets().GracePeriod(time.Hour).DeleteWhenGraceIsOver(),
+			widgets().GracePeriod(time.Hour).DeleteAfterGracePeriod(),
 		}}}}
 	}
 	options := annex.Options{Storage: embedded.Dir(""), DataDir: filepath.Join(t.TempDir(), "data")}

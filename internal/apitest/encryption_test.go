@@ -245,7 +245,7 @@ func TestUnreadableObjectsCanBeDeleted(t *testing.T) {
 		startWith(t, shop(), options).create("lost", spec(fields{"size": "small"}))
 	})
 	writeFile(t, file, encryptionRule("widgets.shop.example.com", keyed("aesgcm", "key", secret2)))
-	options.AllowUnreadable = true
+	options.ServeDespiteUndecodable = true
 	c := startWith(t, shop(), options)
 	c.create("readable", spec(fields{"size": "small"}))
 	c.widget("readable")

@@ -154,7 +154,7 @@ func TestShutdownAnswersWhatIsInProgress(t *testing.T) {
 // TestShutdownLeavesNothingRunning is not parallel: it counts goroutines.
 func TestShutdownLeavesNothingRunning(t *testing.T) {
 	timed := annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
-		widgets().GracePeriod(time.Hour).DeleteWhenGraceIsOver().AdmitWith(func(env *annex.Env) (annex.AdmitFunc[v1.Widget], error) {
+		widgets().GracePeriod(time.Hour).DeleteAfterGracePeriod().AdmitWith(func(env *annex.Env) (annex.AdmitFunc[v1.Widget], error) {
 			_, err := annex.ListerFor[v1.Widget](env)
 			return func(context.Context, annex.Request[v1.Widget]) error { return nil }, err
 		}),

@@ -256,11 +256,11 @@ func TestAStoredVersionIsNotLost(t *testing.T) {
 				}
 			})
 			_, err := annex.New(t.Context(), zoo(only(), crates()), options)
-			if want := "objects are stored that this server cannot decode: " + old + "; declare what is missing again, Unserved if clients are not to have it, and remove it after storage rewrite; Options.AllowUnreadable serves the others; nothing was changed"; err == nil || err.Error() != want {
+			if want := "objects are stored that this server cannot decode: " + old + "; declare what is missing again, Unserved if clients are not to have it, and remove it after storage rewrite; Options.ServeDespiteUndecodable serves the others; nothing was changed"; err == nil || err.Error() != want {
 				t.Fatalf("got %v, want %s", err, want)
 			}
 
-			options.AllowUnreadable = true
+			options.ServeDespiteUndecodable = true
 			serveZoo(t, "all the same", zoo(only(), crates()), options, func(c *client) {
 				c.createLease("new")
 				c.get(leasesPath + "/new").want(200)
@@ -272,7 +272,7 @@ func TestAStoredVersionIsNotLost(t *testing.T) {
 				c.delete(leasesPath+"/old0?ignoreStoreReadErrorWithClusterBreakingPotential=true", nil).want(200)
 				c.delete(leasesPath+"/new", nil).want(200)
 			})
-			options.AllowUnreadable = false
+			options.ServeDespiteUndecodable = false
 
 			if out := mustZoo(t, "storage", "stats", "--storage", storage.Name(), "--data-dir", options.DataDir); !strings.Contains(out, "(until storage rewrite)") {
 				t.Errorf("stats: %s", out)

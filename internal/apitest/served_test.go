@@ -95,9 +95,9 @@ func (w *writer) Subresources() map[string]rest.Storage {
 	}{w.RESTBase, w}}
 }
 
-func servedBy(make func(env *annex.Env, base annex.RESTBase) (rest.Storage, error)) *annex.KindBuilder[v1.Widget] {
+func customStorage(make func(env *annex.Env, base annex.RESTBase) (rest.Storage, error)) *annex.KindBuilder[v1.Widget] {
 	k := widgetsWithoutHooks()
-	return k.ServedBy(make)
+	return k.CustomStorage(make)
 }
 
 // widgetsWithoutHooks are widgets with nothing that a storage of its own does itself.
@@ -108,10 +108,10 @@ func widgetsWithoutHooks() *annex.KindBuilder[v1.Widget] {
 		Columns(annex.Column[v1.Widget]{Name: "Hello", Value: func(w *v1.Widget) any { return w.Spec.Options["hello"] }})
 }
 
-func TestAKindServedByAStorageOfItsOwn(t *testing.T) {
+func TestAKindWithACustomStorage(t *testing.T) {
 	t.Parallel()
 	g := &greeter{}
-	c := startKind(t, servedBy(func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) {
+	c := startKind(t, customStorage(func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) {
 		g.RESTBase = base
 		return g, nil
 	}))
@@ -147,7 +147,7 @@ func TestAKindServedByAStorageOfItsOwn(t *testing.T) {
 func TestAStorageOfItsOwnIsWritten(t *testing.T) {
 	t.Parallel()
 	w := &writer{}
-	c := startKind(t, servedBy(func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) {
+	c := startKind(t, customStorage(func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) {
 		w.RESTBase = base
 		return w, nil
 	}).Default(func(w *v1.Widget) {
@@ -193,7 +193,7 @@ func TestAStorageOfItsOwnIsWritten(t *testing.T) {
 func TestAStorageOfItsOwnIsDestroyed(t *testing.T) {
 	t.Parallel()
 	g := &greeter{}
-	kind := servedBy(func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) {
+	kind := customStorage(func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) {
 		g.RESTBase = base
 		return g, nil
 	})
@@ -243,15 +243,15 @@ func (linked) NewConnectOptions() (runtime.Object, bool, string) { return nil, f
 func (linked) ConnectMethods() []string                          { return nil }
 func (badSub) Subresources() map[string]rest.Storage             { return map[string]rest.Storage{"log": nil} }
 
-func TestServedByRefuses(t *testing.T) {
+func TestCustomStorageRefuses(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		make func(base annex.RESTBase) (rest.Storage, error)
 		want string
 	}{
 		"an error":           {func(annex.RESTBase) (rest.Storage, error) { return nil, errors.New("no connection") }, "storage of widgets.shop.example.com: no connection"},
-		"nothing":            {func(annex.RESTBase) (rest.Storage, error) { return nil, nil }, "ServedBy returned none"},
-		"a nil pointer":      {func(annex.RESTBase) (rest.Storage, error) { return (*greeter)(nil), nil }, "ServedBy returned none"},
+		"nothing":            {func(annex.RESTBase) (rest.Storage, error) { return nil, nil }, "CustomStorage returned none"},
+		"a nil pointer":      {func(annex.RESTBase) (rest.Storage, error) { return (*greeter)(nil), nil }, "CustomStorage returned none"},
 		"no scope":           {func(b annex.RESTBase) (rest.Storage, error) { return noScope{b}, nil }, "apitest_test.noScope has no NamespaceScoped: embed annex.RESTBase"},
 		"the wrong scope":    {func(b annex.RESTBase) (rest.Storage, error) { return wrongScope{&greeter{RESTBase: b}}, nil }, "says that it is not namespaced, but the kind is not ClusterScoped"},
 		"the wrong type":     {func(b annex.RESTBase) (rest.Storage, error) { return wrongType{&greeter{RESTBase: b}}, nil }, "New of apitest_test.wrongType returns *v1.Shelf, not the hub *v1.Widget"},
@@ -261,27 +261,27 @@ func TestServedByRefuses(t *testing.T) {
 		"almost a verb":      {func(b annex.RESTBase) (rest.Storage, error) { return almost{b}, nil }, "method Get of apitest_test.almost does not make it a rest.Getter: compare the signatures"},
 		"connect":            {func(b annex.RESTBase) (rest.Storage, error) { return linked{&greeter{RESTBase: b}}, nil }, "has Connect: only a subresource can"},
 		"a nil subresource":  {func(b annex.RESTBase) (rest.Storage, error) { return badSub{&greeter{RESTBase: b}}, nil }, `subresource "log" of apitest_test.badSub is nil`},
-		"a base of its own":  {func(annex.RESTBase) (rest.Storage, error) { return &greeter{}, nil }, "embed the annex.RESTBase that ServedBy hands out"},
+		"a base of its own":  {func(annex.RESTBase) (rest.Storage, error) { return &greeter{}, nil }, "embed the annex.RESTBase that CustomStorage hands out"},
 		"names without base": {func(b annex.RESTBase) (rest.Storage, error) { return nameless{b, b, b, &greeter{RESTBase: b}}, nil }, "ShortNames has no effect"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			kind := servedBy(func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) { return test.make(base) })
+			kind := customStorage(func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) { return test.make(base) })
 			refusedByNew(t, kind, test.want)
 		})
 	}
-	t.Run("no function", func(t *testing.T) { refusedByNew(t, servedBy(nil), "ServedBy was given no function") })
+	t.Run("no function", func(t *testing.T) { refusedByNew(t, customStorage(nil), "CustomStorage was given no function") })
 	g := func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) { return &greeter{RESTBase: base}, nil }
 	t.Run("a hook", func(t *testing.T) {
-		refusedByNew(t, servedBy(g).Validate(validateWidget), "Validate has no effect: the storage of ServedBy does that itself")
+		refusedByNew(t, customStorage(g).Validate(validateWidget), "Validate has no effect: the custom storage does that itself")
 	})
 	t.Run("a scale", func(t *testing.T) {
-		refusedByNew(t, servedBy(g).Scale(".spec.replicas", ".status.replicas", ""), "Scale has no effect")
+		refusedByNew(t, customStorage(g).Scale(".spec.replicas", ".status.replicas", ""), "Scale has no effect")
 	})
 	t.Run("another group", func(t *testing.T) {
-		refusedByNew(t, servedBy(g).AlsoServedAs("store.example.com", "widgets", annex.SameVersion[v1.Widget, v1.Widget]("v1")), "AlsoServedAs has no effect")
+		refusedByNew(t, customStorage(g).AlsoServedAs("store.example.com", "widgets", annex.SameVersion[v1.Widget, v1.Widget]("v1")), "AlsoServedAs has no effect")
 	})
 	t.Run("a source", func(t *testing.T) {
-		refusedByNew(t, servedBy(g).Virtual(newSystem().source()), "Virtual and ServedBy exclude each other")
+		refusedByNew(t, customStorage(g).Virtual(newSystem().source()), "Virtual and CustomStorage exclude each other")
 	})
 }
 
@@ -316,7 +316,7 @@ func other() annex.Server {
 	return annex.Server{Name: "other", Groups: []annex.Group{{
 		Name: "shop.example.com",
 		Kinds: []annex.Kind{
-			servedBy(func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) {
+			customStorage(func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) {
 				return &writer{greeter: greeter{RESTBase: base}}, nil
 			}),
 			annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped().Virtual(reads),

@@ -105,10 +105,10 @@ func TestNewNamesEveryMistakeOfASubresource(t *testing.T) {
 func TestAStorageOfOnesOwnHasItsOwnSubresources(t *testing.T) {
 	t.Parallel()
 	kind := annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).
-		ServedBy(func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) { return base, nil }).
+		CustomStorage(func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) { return base, nil }).
 		Subresources(annex.Subresource("inspection", inspect))
 	_, err := annex.New(t.Context(), annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{kind}}}}, annex.Options{Storage: memory.Storage()})
-	if err == nil || !strings.Contains(err.Error(), `subresource "inspection": has no effect: the storage of ServedBy has its own subresources, see Subresourcer`) {
+	if err == nil || !strings.Contains(err.Error(), `subresource "inspection": has no effect: the custom storage has its own subresources, see Subresourcer`) {
 		t.Errorf("got %v", err)
 	}
 }

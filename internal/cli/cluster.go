@@ -114,7 +114,7 @@ var flagGroups = []struct {
 }{
 	{"Flags", nil},
 	{"Where objects are kept", func(name string) bool {
-		return hasPrefix(name, "storage", "etcd-", "files-", "history-", "encryption-", "object-cache-", "value-cache-", "allow-unreadable-")
+		return hasPrefix(name, "storage", "etcd-", "files-", "history-", "encryption-", "object-cache-", "value-cache-", "serve-despite-")
 	}},
 	{"Listening and certificates", func(name string) bool {
 		return hasPrefix(name, "bind-", "secure-", "insecure-", "tls-", "cert-", "client-ca-", "token-auth-")

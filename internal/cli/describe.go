@@ -142,10 +142,10 @@ and with --aggregated what it asks of its cluster.`,
 			var all []description
 			for _, k := range definition.Kinds() {
 				d := describe(k)
-				if r := p.Resource(k.Owner().GroupResource()); r != nil {
+				if r := p.Resource(k.Primary().GroupResource()); r != nil {
 					d.MediaType, d.MediaTypeFrom = r.MediaType, sourceOf(r.MediaTypeFrom)
 					d.StoredIn, d.StoredInFrom = r.Storage.Name(), sourceOf(r.StorageFrom)
-					d.EncryptedWith = encryptedWith(k.Owner().GroupResource())
+					d.EncryptedWith = encryptedWith(k.Primary().GroupResource())
 				}
 				all = append(all, d)
 			}
@@ -198,25 +198,25 @@ func describe(k *define.Kind) description {
 		Subresources: k.Subresources(),
 		Hooks:        k.Hooks(),
 	}
-	switch owner := k.Owner(); {
-	case owner.Own != nil:
+	switch primary := k.Primary(); {
+	case primary.CustomStorage != nil:
 		d.Source = "a storage of its own"
-	case owner.Source != nil:
-		d.Source = "virtual" + following(owner.Source)
+	case primary.Source != nil:
+		d.Source = "virtual" + following(primary.Source)
 	default:
-		d.StoredAs = owner.StoredAs
+		d.StoredAs = primary.StoredAs
 	}
-	if k.SharedWith != nil {
+	if k.AliasOf != nil {
 		d.Hub = k.Hub().GroupVersion.String()
-		d.SharesObjectsOf = k.Owner().GroupResource().String()
+		d.SharesObjectsOf = k.Primary().GroupResource().String()
 		if d.StoredAs != "" {
 			d.StoredAs = k.Stored().GroupVersion.String()
 		}
 	}
-	if under := k.Owner().StoredUnder; under != k.GroupResource() && d.StoredAs != "" {
+	if under := k.Primary().StoredUnder; under != k.GroupResource() && d.StoredAs != "" {
 		d.StoredUnder = under.String()
 	}
-	for _, also := range k.Also {
+	for _, also := range k.Aliases {
 		d.AlsoServedAs = append(d.AlsoServedAs, also.GroupResource().String())
 	}
 	for _, v := range k.Versions {
@@ -246,7 +246,7 @@ func describe(k *define.Kind) description {
 	d.IndexedFields, d.IndexedLabels = k.IndexFields, k.IndexLabels
 	if k.Grace != nil {
 		d.GracePeriod = k.Grace.Period.String()
-		if k.Grace.DeleteWhenOver {
+		if k.Grace.DeleteAfterPeriod {
 			d.GracePeriod += ", then deleted by the server"
 		}
 	}
@@ -269,7 +269,7 @@ func following(s *define.Source) string {
 // those serve only they can tell, so it makes a server and closes it again.
 func describeOwn(ctx context.Context, program Program, definition *define.Server, all []description) (err error) {
 	kinds := definition.Kinds()
-	if !slices.ContainsFunc(kinds, func(k *define.Kind) bool { return k.Own != nil }) {
+	if !slices.ContainsFunc(kinds, func(k *define.Kind) bool { return k.CustomStorage != nil }) {
 		return nil
 	}
 	p, err := plan.Resolve(definition, config.Options{Storage: memory.Storage()})
@@ -282,7 +282,7 @@ func describeOwn(ctx context.Context, program Program, definition *define.Server
 	}
 	defer func() { err = errors.Join(err, instance.Close()) }()
 	for i, k := range kinds {
-		if k.Own != nil {
+		if k.CustomStorage != nil {
 			all[i].Verbs, all[i].Subresources = instance.Served(k.GroupResource())
 		}
 	}

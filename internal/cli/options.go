@@ -206,7 +206,7 @@ var flagOf = []struct{ field, flag string }{
 	{"Options.Listen", "--secure-port"},
 	{"Options.Controllers", "--controllers"},
 	{"Options.EncryptionConfigFile", "--encryption-provider-config"},
-	{"Options.AllowUnreadable", "--allow-unreadable-objects"},
+	{"Options.ServeDespiteUndecodable", "--serve-despite-undecodable"},
 	{"Options.ClientCAFile", "--client-ca-file"},
 	{"Options.TokenAuthFile", "--token-auth-file"},
 	{"Options.TLSCertFile", "--tls-cert-file"},

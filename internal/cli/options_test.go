@@ -105,8 +105,8 @@ func TestLogsNameFlags(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	logger := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: flagNamesIn}))
-	logger.Warn("there is no Options.EncryptionConfigFile", "err", usage(errText("Options.AllowUnreadable is set")), "count", 3)
-	for _, want := range []string{"there is no --encryption-provider-config", "--allow-unreadable-objects is set", "count=3"} {
+	logger.Warn("there is no Options.EncryptionConfigFile", "err", usage(errText("Options.ServeDespiteUndecodable is set")), "count", 3)
+	for _, want := range []string{"there is no --encryption-provider-config", "--serve-despite-undecodable is set", "count=3"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is logged, without %q", out.String(), want)
 		}

@@ -195,7 +195,7 @@ which namespaces, webhooks and policies there are.`,
 	flags.StringVar(&options.ClientCAFile, "client-ca-file", "", "authorities whose client certificates are accepted, besides the server's own or instead of the cluster's (PEM)")
 	flags.StringVar(&options.TokenAuthFile, "token-auth-file", "", `CSV file of bearer tokens: token,user,uid,"group1,group2"`)
 	flags.BoolVar(&options.EncryptionConfigReload, "encryption-provider-config-automatic-reload", false, "read the file of --encryption-provider-config again when it changes")
-	flags.BoolVar(&options.AllowUnreadable, "allow-unreadable-objects", false, "serve although stored objects cannot be decrypted, or are stored in a version or media type that the server does not have any more, so that they can be deleted")
+	flags.BoolVar(&options.ServeDespiteUndecodable, "serve-despite-undecodable", false, "serve although stored objects cannot be decrypted, or are stored in a version or media type that the server does not have any more, so that they can be deleted")
 	flags.DurationVar(&options.HistoryAge, "history-age", 0, "how long old revisions stay readable at least (default 5m)")
 	flags.Int64Var(&options.HistoryRevisions, "history-revisions", 0, "how many old revisions stay readable at least (default 10000)")
 	flags.Int64Var(&options.HistoryBytes, "history-bytes", 0, "how many bytes of old objects are kept at most; this limit wins (default 268435456)")

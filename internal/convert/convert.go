@@ -67,7 +67,7 @@ func New(server *define.Server, extra ...func(scheme *runtime.Scheme, aliases bo
 	m.items = &rememberedItems{budget: rememberedBytes}
 	m.groups = map[string]*Machinery{}
 	for _, k := range server.Kinds() {
-		if k.SharedWith == nil || m.groups[k.Group] != nil {
+		if k.AliasOf == nil || m.groups[k.Group] != nil {
 			continue
 		}
 		group, err := newMachinery(server, k.Group, extra)
@@ -137,7 +137,7 @@ func inOrder(kinds []*define.Kind, first string) []*define.Kind {
 		switch {
 		case k.Group == first:
 			return 0
-		case k.SharedWith == nil:
+		case k.AliasOf == nil:
 			return 1
 		}
 		return 2
@@ -155,7 +155,7 @@ func (m *Machinery) addInternal(k *define.Kind) {
 func (m *Machinery) addKind(k *define.Kind) error {
 	hub := k.Hub()
 	m.addInternal(k)
-	if owner := k.Owner(); owner.Own == nil && owner.Source == nil {
+	if primary := k.Primary(); primary.CustomStorage == nil && primary.Source == nil {
 		m.lists[reflect.PointerTo(hub.ListType)] = true
 	}
 	if err := m.addRequests(k); err != nil {
@@ -165,13 +165,13 @@ func (m *Machinery) addKind(k *define.Kind) error {
 		if err := m.addFieldLabels(k, v); err != nil {
 			return err
 		}
-		if v.Structural != nil && k.Owner().Own == nil {
+		if v.Structural != nil && k.Primary().CustomStorage == nil {
 			m.structural[v.GroupVersion.WithKind(k.Name)] = v.Structural
 			if shape := v.Structural.Shape(); shape != nil {
 				m.shapes[reflect.PointerTo(v.Type)], m.shapes[reflect.PointerTo(v.ListType)] = shape, shape.List()
 			}
 		}
-		if v.Same {
+		if v.SameType {
 			continue // the Go type is registered by its own version
 		}
 		if err := m.addDefaults(k, v); err != nil {
@@ -206,7 +206,7 @@ func (m *Machinery) addDefaults(k *define.Kind, v *define.Version) error {
 	m.Scheme.AddTypeDefaultingFunc(v.New(), func(obj any) {
 		switch {
 		case v.Structural == nil:
-		case k.Owner().Own != nil:
+		case k.Primary().CustomStorage != nil:
 			// What storages of their own return is encoded as it is: zeros are absent.
 			v.Structural.Fill(obj.(runtime.Object), nil)
 		default:

@@ -11,7 +11,7 @@ import (
 
 // Serializer is Codecs for what clients send and get: what they leave out gets the defaults of
 // kubebuilder's markers, and what the markers do not allow is left to validation. Its
-// objects must be validated together with what was sent: see structural.Keep. It
+// objects must be validated together with what was sent: see structural.CaptureBody. It
 // remembers how the items of lists are encoded. Fields with defaults are always in what it
 // encodes.
 func (m *Machinery) Serializer() runtime.NegotiatedSerializer {

@@ -29,7 +29,7 @@ import (
 // would land in a namespace that is gone. Here the look and the write are one step
 // for the namespace's deletion:
 //
-//  1. A create announces itself, then looks at the namespace, then writes, and
+//  1. A create announces itself as in flight, then looks at the namespace, then writes, and
 //     then takes the announcement back.
 //  2. The deletion sees the namespace Terminating, then waits for every create
 //     announced at that moment, and only then looks for what to delete.

@@ -38,16 +38,16 @@ func Check(s *Server) error {
 		seen[g.Name] = true
 		c.group(where, g)
 	}
-	// A kind in another group is known by its owner.
+	// A kind in another group is known by its primary.
 	for _, g := range s.Groups {
 		for _, k := range g.Kinds {
-			if k != nil && k.SharedWith != nil {
+			if k != nil && k.AliasOf != nil {
 				c.shared(k)
 			}
 		}
 	}
 	for _, k := range s.Kinds() {
-		if k != nil && k.SharedWith == nil {
+		if k != nil && k.AliasOf == nil {
 			c.storedAs(k)
 		}
 	}
@@ -119,7 +119,7 @@ func (c *checker) group(where string, g Group) {
 			continue
 		}
 		k.Group = g.Name
-		if k.SharedWith == nil {
+		if k.AliasOf == nil {
 			c.kind(k)
 		}
 	}
@@ -143,29 +143,29 @@ func (c *checker) kind(k *Kind) {
 	if slices.ContainsFunc(k.CreateAdmissions, func(make func(any) (CreateAdmission, error)) bool { return make == nil }) {
 		c.errorf(where, "AdmitCreate: the function is nil")
 	}
-	if len(k.CreateAdmissions) > 0 && (k.Source != nil || k.Own != nil) {
+	if len(k.CreateAdmissions) > 0 && (k.Source != nil || k.CustomStorage != nil) {
 		c.errorf(where, "AdmitCreate: the server does not store the objects, so others may create some at the same time")
 	}
 	switch {
-	case k.Source != nil && k.Own != nil:
-		c.errorf(where, "Virtual and ServedBy exclude each other")
+	case k.Source != nil && k.CustomStorage != nil:
+		c.errorf(where, "Virtual and CustomStorage exclude each other")
 	case k.Source != nil:
 		c.source(where, k)
-	case k.Own != nil:
+	case k.CustomStorage != nil:
 		c.ownStorage(where, k)
 	}
 }
 
 // shared checks a kind that shares the objects of another, which has been checked.
 func (c *checker) shared(k *Kind) {
-	owner := k.SharedWith
-	where := fmt.Sprintf("kind %s (%s.%s), AlsoServedAs(%q, %q)", owner.Name, owner.Resource, owner.Group, k.Group, k.Resource)
+	primary := k.AliasOf
+	where := fmt.Sprintf("kind %s (%s.%s), AlsoServedAs(%q, %q)", primary.Name, primary.Resource, primary.Group, k.Group, k.Resource)
 	if len(k.Versions) == 0 {
 		c.errorf(where, "no versions: name at least one, with Version or SameVersion")
 		return
 	}
 	k.Name = k.Versions[0].Type.Name()
-	for _, other := range append([]*Kind{owner}, owner.Also...) {
+	for _, other := range append([]*Kind{primary}, primary.Aliases...) {
 		if other != k && other.Group == k.Group {
 			c.errorf(where, "the group serves these objects as %s already: choose another group, for within one a Go type stands for one kind", other.Resource)
 			return
@@ -173,7 +173,7 @@ func (c *checker) shared(k *Kind) {
 	}
 	c.names(where, k)
 	for _, v := range k.Versions {
-		if v.Same {
+		if v.SameType {
 			c.same(where, k, v)
 		}
 	}
@@ -182,10 +182,10 @@ func (c *checker) shared(k *Kind) {
 	c.paths(where, k)
 }
 
-// same completes a version declared with SameVersion: it has the Go type, and the
-// conversions, of a version of the primary kind.
+// same completes a version declared with SameVersion: it has the Go type and the
+// conversions of a version of the primary kind.
 func (c *checker) same(where string, k *Kind, v *Version) {
-	i := slices.IndexFunc(k.SharedWith.Versions, func(other *Version) bool { return other.Type == v.Type })
+	i := slices.IndexFunc(k.AliasOf.Versions, func(other *Version) bool { return other.Type == v.Type })
 	if i < 0 {
 		c.errorf(where, "SameVersion(%q): Go type %s is of no version of the kind", v.GroupVersion.Version, v.Type)
 		return
@@ -197,7 +197,7 @@ func (c *checker) same(where string, k *Kind, v *Version) {
 	if v.Default != nil {
 		c.errorf(where, "SameVersion(%q): defaults belong to the Go type: declare Default with the kind's own version", v.GroupVersion.Version)
 	}
-	original := k.SharedWith.Versions[i]
+	original := k.AliasOf.Versions[i]
 	if original.Facts == nil {
 		return // has been said
 	}
@@ -352,17 +352,17 @@ func (c *checker) ownStorage(where string, k *Kind) {
 		{"StoredIn", k.Storage != nil},
 		{"StoredMediaType", k.StoredMediaType != ""},
 		{"StoredUnder", k.StoredUnder != k.GroupResource()},
-		{"AlsoServedAs", len(k.Also) > 0},
+		{"AlsoServedAs", len(k.Aliases) > 0},
 		{"IndexFields", len(k.IndexFields) > 0},
 		{"IndexLabels", len(k.IndexLabels) > 0},
 	} {
 		if hook.set {
-			c.errorf(where, "%s has no effect: the storage of ServedBy does that itself", hook.name)
+			c.errorf(where, "%s has no effect: the custom storage does that itself", hook.name)
 		}
 	}
 	for _, v := range k.Versions {
 		if v.Validate != nil {
-			c.errorf(where, "Validate of version %s has no effect: the storage of ServedBy does that itself", v.GroupVersion.Version)
+			c.errorf(where, "Validate of version %s has no effect: the custom storage does that itself", v.GroupVersion.Version)
 		}
 	}
 }
@@ -386,7 +386,7 @@ func (c *checker) structure(where string, t reflect.Type) {
 func (c *checker) versions(where string, k *Kind) {
 	seen := map[string]bool{}
 	for _, v := range k.Versions {
-		if v.Same && v.Facts == nil {
+		if v.SameType && v.Facts == nil {
 			continue // has been said
 		}
 		if v.Facts == nil {
@@ -407,7 +407,7 @@ func (c *checker) versions(where string, k *Kind) {
 		if v.Type.Name() != k.Name {
 			c.errorf(at, "Go type %s must have the name of the kind's first, %s", v.Type, k.Name)
 		}
-		if v.Type != k.Hub().Type || v != k.Hub() && !v.Same {
+		if v.Type != k.Hub().Type || v != k.Hub() && !v.SameType {
 			c.structure(at, v.Type)
 			if v.Generated && !c.generatedConversions(at, k.Hub(), v, facts) {
 				continue
@@ -646,7 +646,7 @@ func (k *Kind) VersionNames() []string {
 	var names []string
 	for _, v := range k.AllVersions() {
 		name := v.GroupVersion.Version
-		if v.GroupVersion.Group != k.Owner().Group {
+		if v.GroupVersion.Group != k.Primary().Group {
 			name = v.GroupVersion.String()
 		}
 		names = append(names, name)

@@ -68,11 +68,12 @@ type Kind struct {
 	// StoredUnder is the resource whose place they take there; empty is the kind's.
 	StoredUnder schema.GroupResource
 
-	// Also are the same objects in other groups: kinds with a group, a resource and
+	// Aliases are the same objects in other groups: kinds with a group, a resource and
 	// versions of their own, and all else from this one.
-	Also []*Kind
-	// SharedWith is the kind that this one is in Also of; nil if it is in none.
-	SharedWith *Kind
+	Aliases []*Kind
+	// AliasOf is the primary kind, whose Aliases this one is among; nil if this one is
+	// primary.
+	AliasOf *Kind
 
 	// Status says that the kind serves /status; WithoutStatus, that it must not.
 	Status        bool
@@ -109,9 +110,9 @@ type Kind struct {
 
 	// Source is where the objects of a virtual kind are; nil for all others.
 	Source *Source
-	// Own makes the storage of a kind that is served by the user's own; nil for all
+	// CustomStorage makes the storage of a kind that is served by the user's own; nil for all
 	// others.
-	Own StorageConstructor
+	CustomStorage StorageConstructor
 }
 
 // Version is a kind in one version.
@@ -131,9 +132,9 @@ type Version struct {
 	Validate func(ctx context.Context, obj runtime.Object) field.ErrorList
 	// Generated says that the conversions are those of Facts; Check fills them in.
 	Generated bool
-	// Same says that the Go type is that of a version of the kind that this one
+	// SameType says that the Go type is that of a version of the kind that this one
 	// shares its objects with; Check fills in the rest from there.
-	Same bool
+	SameType bool
 	// Unserved versions are only read from storage.
 	Unserved bool
 	// Deprecated is the warning sent with every use of the version.
@@ -190,8 +191,8 @@ type Scale struct {
 // Grace describes graceful deletion.
 type Grace struct {
 	Period time.Duration
-	// DeleteWhenOver lets the server itself remove the object at the end.
-	DeleteWhenOver bool
+	// DeleteAfterPeriod makes the server itself remove the object at the end.
+	DeleteAfterPeriod bool
 }
 
 // Column is one column of the kind's table.
@@ -226,23 +227,23 @@ type Admission struct {
 // CreateAdmission decides about a create, given all other objects of the kind.
 type CreateAdmission func(ctx context.Context, a admission.Attributes, existing []runtime.Object) error
 
-// Owner is the kind that decides about the objects: itself, or the one that it
+// Primary is the kind that decides about the objects: itself, or the one that it
 // shares them with.
-func (k *Kind) Owner() *Kind {
-	if k.SharedWith != nil {
-		return k.SharedWith
+func (k *Kind) Primary() *Kind {
+	if k.AliasOf != nil {
+		return k.AliasOf
 	}
 	return k
 }
 
 // Hub is the version that all others convert to.
-func (k *Kind) Hub() *Version { return k.Owner().Versions[0] }
+func (k *Kind) Hub() *Version { return k.Primary().Versions[0] }
 
 // AllVersions are the versions that the kind's objects have in all their groups, the
 // hub first.
 func (k *Kind) AllVersions() []*Version {
-	all := slices.Clone(k.Owner().Versions)
-	for _, also := range k.Owner().Also {
+	all := slices.Clone(k.Primary().Versions)
+	for _, also := range k.Primary().Aliases {
 		all = append(all, also.Versions...)
 	}
 	return all
@@ -250,7 +251,7 @@ func (k *Kind) AllVersions() []*Version {
 
 // Stored is the version that objects are stored in.
 func (k *Kind) Stored() *Version {
-	if v := k.version(k.Owner().StoredAs); v != nil {
+	if v := k.version(k.Primary().StoredAs); v != nil {
 		return v
 	}
 	return k.Hub()
@@ -260,7 +261,7 @@ func (k *Kind) Stored() *Version {
 // if there is none.
 func (k *Kind) version(name string) *Version {
 	for _, v := range k.AllVersions() {
-		if v.GroupVersion.String() == name || v.GroupVersion.Group == k.Owner().Group && v.GroupVersion.Version == name {
+		if v.GroupVersion.String() == name || v.GroupVersion.Group == k.Primary().Group && v.GroupVersion.Version == name {
 			return v
 		}
 	}
@@ -292,7 +293,7 @@ func (s *Server) Add(k *Kind) {
 func (s *Server) Owner(resource schema.GroupResource) schema.GroupResource {
 	for _, k := range s.Kinds() {
 		if k.GroupResource() == resource {
-			return k.Owner().GroupResource()
+			return k.Primary().GroupResource()
 		}
 	}
 	return resource
@@ -312,10 +313,10 @@ func (s *Server) Kinds() []*Kind {
 // all of them, a virtual one what its source can do. What a storage of the user's
 // own serves cannot be told from the definition: that is nil.
 func (k *Kind) Verbs() []string {
-	if k.Owner().Own != nil {
+	if k.Primary().CustomStorage != nil {
 		return nil
 	}
-	source := k.Owner().Source
+	source := k.Primary().Source
 	verbs := []string{"get", "list"}
 	for _, v := range []struct {
 		serves bool
@@ -336,7 +337,7 @@ func (k *Kind) Verbs() []string {
 
 // Updatable says whether the kind's objects can be changed.
 func (k *Kind) Updatable() bool {
-	source := k.Owner().Source
+	source := k.Primary().Source
 	return source == nil || source.Update != nil
 }
 
@@ -344,7 +345,7 @@ func (k *Kind) Updatable() bool {
 // the user's own cannot be told from the definition.
 func (k *Kind) Subresources() []string {
 	var names []string
-	if k.Owner().Own != nil {
+	if k.Primary().CustomStorage != nil {
 		return nil
 	}
 	if k.Status && k.Updatable() {

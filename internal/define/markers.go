@@ -19,7 +19,7 @@ func (c *checker) markers(where string, k *Kind) {
 	status := k.Status
 	for _, v := range k.Versions {
 		v.Structural = nil
-		if v.Facts == nil || v.Same {
+		if v.Facts == nil || v.SameType {
 			continue
 		}
 		facts := v.Facts()
@@ -184,14 +184,14 @@ func (c *checker) deprecation(k *Kind, v *Version) {
 // sharedMarkers gives a kind that shares the objects of another what the markers say of
 // those.
 func sharedMarkers(k *Kind) {
-	owner := k.SharedWith
-	if owner.Versions[0].Structural == nil {
+	primary := k.AliasOf
+	if primary.Versions[0].Structural == nil {
 		return
 	}
-	k.ClusterScoped, k.Status, k.Scale, k.Selectable = owner.ClusterScoped, owner.Status, owner.Scale, owner.Selectable
+	k.ClusterScoped, k.Status, k.Scale, k.Selectable = primary.ClusterScoped, primary.Status, primary.Scale, primary.Selectable
 	for _, v := range k.Versions {
-		if i := slices.IndexFunc(owner.Versions, func(o *Version) bool { return v.Same && o.Type == v.Type }); i >= 0 && owner.Versions[i].Structural != nil {
-			v.Structural = owner.Versions[i].Structural.WithKind(v.GroupVersion.WithKind(k.Name))
+		if i := slices.IndexFunc(primary.Versions, func(o *Version) bool { return v.SameType && o.Type == v.Type }); i >= 0 && primary.Versions[i].Structural != nil {
+			v.Structural = primary.Versions[i].Structural.WithKind(v.GroupVersion.WithKind(k.Name))
 		}
 	}
 }

@@ -39,6 +39,6 @@ type StorageConstructor func(env any, kind *Kind, table rest.TableConvertor) (re
 
 // IsStored says whether the server stores the kind's objects itself.
 func (k *Kind) IsStored() bool {
-	owner := k.Owner()
-	return owner.Source == nil && owner.Own == nil
+	primary := k.Primary()
+	return primary.Source == nil && primary.CustomStorage == nil
 }

@@ -134,8 +134,8 @@ func (c *checker) subresources(where string, k *Kind) {
 			c.errorf(at, "declared twice")
 		}
 		seen[s.Name] = true
-		if k.Own != nil {
-			c.errorf(at, "has no effect: the storage of ServedBy has its own subresources, see Subresourcer")
+		if k.CustomStorage != nil {
+			c.errorf(at, "has no effect: the custom storage has its own subresources, see Subresourcer")
 			continue
 		}
 		if s.Connects() {

@@ -61,7 +61,8 @@ type Resource struct {
 	Storage *Storage
 	// Prefix is what the keys of its objects begin with, before a slash.
 	Prefix string
-	// StorageFrom and MediaTypeFrom say who has decided; Default if nobody else.
+	// StorageFrom and MediaTypeFrom say who has decided; Default if neither the
+	// developer nor the operator has.
 	StorageFrom   Source
 	MediaType     string
 	MediaTypeFrom Source
@@ -143,7 +144,7 @@ func Everything(definition *define.Server, options config.Options) (*Plan, error
 	at := map[schema.GroupResource]choice{coreapi.Resource: {Driver: options.Storage}}
 	for _, k := range definition.Kinds() {
 		if k.IsStored() {
-			at[k.Owner().GroupResource()] = choice{Driver: options.Storage}
+			at[k.Primary().GroupResource()] = choice{Driver: options.Storage}
 		}
 	}
 	p.gather(at)
@@ -182,7 +183,7 @@ func (p *Plan) place() error {
 		at[coreapi.Resource] = main
 	}
 	for _, k := range p.Definition.Kinds() {
-		if k.SharedWith != nil || !k.IsStored() {
+		if k.AliasOf != nil || !k.IsStored() {
 			continue
 		}
 		at[k.GroupResource()] = main
@@ -268,7 +269,7 @@ func (p *Plan) gather(at map[schema.GroupResource]choice) {
 		}
 	}
 	for _, k := range p.Definition.Kinds() {
-		if k.SharedWith != nil || !k.IsStored() {
+		if k.AliasOf != nil || !k.IsStored() {
 			continue
 		}
 		r := p.Resource(k.GroupResource())
@@ -291,7 +292,7 @@ func checkNamespaces(definition *define.Server, at map[schema.GroupResource]choi
 		if !k.IsStored() || k.ClusterScoped {
 			continue
 		}
-		if kept := at[k.Owner().GroupResource()]; !kept.Traits().Ephemeral {
+		if kept := at[k.Primary().GroupResource()]; !kept.Traits().Ephemeral {
 			return fmt.Errorf("%s are kept in %s, but their namespaces in %s, which a restart forgets: add Options.StorageOf namespaces=%[2]s", k.GroupResource(), kept.Name(), namespaces.Name())
 		}
 	}
@@ -308,7 +309,7 @@ func (p *Plan) encode() error {
 		r.MediaType = suitable(r.Storage.Traits(), types[coreapi.Resource])
 	}
 	for _, k := range p.Definition.Kinds() {
-		if k.SharedWith != nil || k.Own != nil {
+		if k.AliasOf != nil || k.CustomStorage != nil {
 			continue
 		}
 		t := k.Stored().Type

@@ -78,28 +78,28 @@ func (r createRules) attributes(ctx context.Context, obj runtime.Object, dryRun 
 		resource, "", admission.Create, &metav1.CreateOptions{}, dryRun, who)
 }
 
-// ruledStorage is the storage of a kind with hooks of AdmitCreate. They decide and the
+// exclusiveCreate is the storage of a kind with hooks of AdmitCreate. They decide and the
 // object is written in one step: what they have looked at is a list at one revision,
 // and the write happens only if nothing has been created since. Else they look again.
 //
 // A create that loses has lost against another that happened, so some create always
 // succeeds; within a process they take turns, for only one of them could win.
-type ruledStorage struct {
+type exclusiveCreate struct {
 	store.ConditionalCreator
 	rules createRules
 	turn  chan struct{}
 }
 
-func newRuledStorage(opened storage.Interface, rules createRules) (storage.Interface, error) {
+func newExclusiveCreate(opened storage.Interface, rules createRules) (storage.Interface, error) {
 	conditional, ok := opened.(store.ConditionalCreator)
 	if !ok {
 		return nil, fmt.Errorf("AdmitCreate of %s: the storage does not say whether another object has been created meanwhile", rules.kind.GroupResource())
 	}
-	return &ruledStorage{ConditionalCreator: conditional, rules: rules, turn: make(chan struct{}, 1)}, nil
+	return &exclusiveCreate{ConditionalCreator: conditional, rules: rules, turn: make(chan struct{}, 1)}, nil
 }
 
 // Create implements storage.Interface. Objects of kinds have no time to live.
-func (s *ruledStorage) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
+func (s *exclusiveCreate) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
 	if isEdit(ctx) {
 		return s.ConditionalCreator.Create(ctx, key, obj, out, ttl)
 	}
@@ -126,7 +126,7 @@ var errCreates = errors.New("there is no object to update")
 
 // GuaranteedUpdate implements storage.Interface. It creates, too, when it may: that is
 // how apply makes an object.
-func (s *ruledStorage) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object) error {
+func (s *exclusiveCreate) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object) error {
 	if !ignoreNotFound || isEdit(ctx) {
 		return s.ConditionalCreator.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, cached)
 	}
@@ -150,11 +150,11 @@ func (s *ruledStorage) GuaranteedUpdate(ctx context.Context, key string, destina
 	}
 }
 
-// rehearsed is valid and, in a dry run, what the hooks of AdmitCreate say: the storage,
+// dryRunValidator is valid and, in a dry run, what the hooks of AdmitCreate say: the storage,
 // which asks them otherwise, is not reached then.
-func (r *mainREST) rehearsed(valid rest.ValidateObjectFunc, dryRun []string) rest.ValidateObjectFunc {
-	owner := r.kind.Owner()
-	if len(owner.CreateAdmissions) == 0 || !dryrun.IsDryRun(dryRun) {
+func (r *mainREST) dryRunValidator(valid rest.ValidateObjectFunc, dryRun []string) rest.ValidateObjectFunc {
+	primary := r.kind.Primary()
+	if len(primary.CreateAdmissions) == 0 || !dryrun.IsDryRun(dryRun) {
 		return valid
 	}
 	return func(ctx context.Context, obj runtime.Object) error {
@@ -163,7 +163,7 @@ func (r *mainREST) rehearsed(valid rest.ValidateObjectFunc, dryRun []string) res
 				return err
 			}
 		}
-		rules := createRules{owner, r.KeyRootFunc(request.WithNamespace(ctx, metav1.NamespaceAll)), r.hooks.Creates(owner.GroupResource())}
+		rules := createRules{primary, r.KeyRootFunc(request.WithNamespace(ctx, metav1.NamespaceAll)), r.hooks.Creates(primary.GroupResource())}
 		if _, err := rules.decide(ctx, r.Store.Storage.Storage, obj, true); !storage.IsExist(err) {
 			return err
 		}
@@ -173,7 +173,7 @@ func (r *mainREST) rehearsed(valid rest.ValidateObjectFunc, dryRun []string) res
 
 // Create implements rest.Creater.
 func (r *mainREST) Create(ctx context.Context, obj runtime.Object, valid rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
-	return r.Store.Create(ctx, obj, r.rehearsed(valid, options.DryRun), options)
+	return r.Store.Create(ctx, obj, r.dryRunValidator(valid, options.DryRun), options)
 }
 
 type editKey struct{}

@@ -102,8 +102,8 @@ func EditorOf(editors []*Editor, document []byte) *Editor {
 	return editors[0]
 }
 
-// Do carries an edit out; it writes nothing if the object is like that already. It
-// returns what would be stored if the document were taken as it is, nil if it deletes.
+// Do carries an edit out; it is a no-op if the object is like that already. It returns what
+// would be stored if the document were taken as it is, nil if it deletes.
 func (e *Editor) Do(ctx context.Context, edit Edit) (says []byte, err error) {
 	ctx = withEdit(request.WithNamespace(ctx, edit.Namespace))
 	ctx = request.WithUser(ctx, &user.DefaultInfo{Name: "system:files"})

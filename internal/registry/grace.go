@@ -22,7 +22,7 @@ import (
 
 // NeedsGraceTimer says whether RunGraceTimer has work to do for the kind.
 func (k *Kind) NeedsGraceTimer() bool {
-	return k.Definition.SharedWith == nil && k.Definition.Grace != nil && k.Definition.Grace.DeleteWhenOver
+	return k.Definition.AliasOf == nil && k.Definition.Grace != nil && k.Definition.Grace.DeleteAfterPeriod
 }
 
 // RunGraceTimer deletes the kind's objects when their grace period is over,
@@ -105,8 +105,8 @@ func (t *graceTimer) next(ctx context.Context) bool {
 	return true
 }
 
-// finish deletes the object if its grace period is over now, and schedules it
-// again if it is not.
+// finish deletes the object if its grace period has expired, and schedules it again if it
+// has not. It is idempotent.
 func (t *graceTimer) finish(ctx context.Context, key types.NamespacedName) error {
 	ctx = request.WithNamespace(ctx, key.Namespace)
 	obj, err := t.kind.store.Get(ctx, key.Name, &metav1.GetOptions{})

@@ -69,7 +69,7 @@ func newTimed(t *testing.T) *timed {
 	t.Cleanup(cancel)
 	return &timed{
 		T:    t,
-		Kind: newKind(t, &define.Kind{Grace: &define.Grace{Period: time.Hour, DeleteWhenOver: true}}),
+		Kind: newKind(t, &define.Kind{Grace: &define.Grace{Period: time.Hour, DeleteAfterPeriod: true}}),
 		ctx:  ctx,
 		// Deletion timestamps are from the real clock.
 		clock: clocktesting.NewFakeClock(time.Now()),

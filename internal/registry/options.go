@@ -66,8 +66,8 @@ func NewStores(backend func(schema.GroupResource) store.Backend, machinery *conv
 		s.decoded[resource] = map[schema.GroupVersionKind]reflect.Type{kind: machinery.Scheme.AllKnownTypes()[kind]}
 	}
 	for _, k := range server.Kinds() {
-		s.under[k.GroupResource()] = k.Owner().StoredUnder
-		if k.SharedWith == nil {
+		s.under[k.GroupResource()] = k.Primary().StoredUnder
+		if k.AliasOf == nil {
 			s.stored[k.GroupResource()] = k.Stored().GroupVersionKind()
 			if len(k.CreateAdmissions) > 0 {
 				s.ruled[k.GroupResource()] = k
@@ -170,7 +170,7 @@ func (s *Stores) Misplaced(ctx context.Context, k *define.Kind) (places []schema
 		}
 		return false
 	}
-	for _, served := range append([]*define.Kind{k}, k.Also...) {
+	for _, served := range append([]*define.Kind{k}, k.Aliases...) {
 		if place := served.GroupResource(); place != k.StoredUnder && has(place) {
 			places = append(places, place)
 		}
@@ -206,7 +206,7 @@ func (s *Stores) open(
 	}
 	s.opened[config.GroupResource] = opened
 	if k, ok := s.ruled[config.GroupResource]; ok {
-		if opened, err = newRuledStorage(opened, createRules{k, prefix, s.Hooks.Creates(k.GroupResource())}); err != nil {
+		if opened, err = newExclusiveCreate(opened, createRules{k, prefix, s.Hooks.Creates(k.GroupResource())}); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -17,13 +17,13 @@ type Subresourcer interface {
 
 // newOwn makes a kind that a storage of the user's own serves.
 func newOwn(k *define.Kind, options Options) (*Kind, error) {
-	main, err := k.Own(options.Env, k, newTable(k.Columns))
+	main, err := k.CustomStorage(options.Env, k, newTable(k.Columns))
 	if err != nil {
 		return nil, fmt.Errorf("storage of %s: %w", k.GroupResource(), err)
 	}
 	kind := &Kind{Definition: k, own: map[string]rest.Storage{}}
 	if objects.IsNil(main) {
-		return nil, fmt.Errorf("storage of %s: ServedBy returned none", k.GroupResource())
+		return nil, fmt.Errorf("storage of %s: CustomStorage returned none", k.GroupResource())
 	}
 	// From here on, the caller of NewKind would not know what to destroy.
 	if err := kind.addOwn(main); err != nil {
@@ -59,7 +59,7 @@ func (k *Kind) addOwn(main rest.Storage) error {
 func checkMain(k *define.Kind, main rest.Storage) error {
 	object := main.New()
 	if objects.IsNil(object) {
-		return fmt.Errorf("New of %T returns nil: embed the annex.RESTBase that ServedBy hands out", main)
+		return fmt.Errorf("New of %T returns nil: embed the annex.RESTBase that CustomStorage hands out", main)
 	}
 	if got, want := reflect.TypeOf(object), reflect.PointerTo(k.Hub().Type); got != want {
 		return fmt.Errorf("New of %T returns %v, not the hub %v", main, got, want)

@@ -64,7 +64,7 @@ type Kind struct {
 // NewKind opens the kind's storage. It is closed by the server that the storage
 // is installed in.
 func NewKind(k *define.Kind, options Options) (*Kind, error) {
-	if k.Own != nil {
+	if k.CustomStorage != nil {
 		return newOwn(k, options)
 	}
 	main := newStrategy(k, options)
@@ -106,7 +106,7 @@ func withStatus(k *define.Kind, store *genericregistry.Store, main strategy, opt
 // keepsFinalizers is false for kinds whose objects are in a system that has no place for
 // metadata.
 func keepsFinalizers(k *define.Kind) bool {
-	source := k.Owner().Source
+	source := k.Primary().Source
 	return source == nil || source.KeepsMetadata
 }
 
@@ -150,7 +150,7 @@ func (k *Kind) StorageIn(v *define.Version) map[string]rest.Storage {
 
 func (k *Kind) main() rest.Storage {
 	main := &mainREST{Store: k.store, kind: k.Definition, hooks: k.hooks}
-	if source := k.Definition.Owner().Source; source != nil {
+	if source := k.Definition.Primary().Source; source != nil {
 		return withVerbs(main, source)
 	}
 	return main
@@ -174,7 +174,7 @@ var (
 
 // Update tells clients when it is they who wrote what cannot be converted.
 func (r *mainREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, allowCreate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
-	obj, created, err := r.Store.Update(ctx, name, info, r.rehearsed(create, options.DryRun), update, allowCreate, options)
+	obj, created, err := r.Store.Update(ctx, name, info, r.dryRunValidator(create, options.DryRun), update, allowCreate, options)
 	return obj, created, convert.BadRequest(err)
 }
 

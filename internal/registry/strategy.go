@@ -77,8 +77,8 @@ func (s strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	if s.kind.Status {
 		status := part(obj, "Status")
 		status.SetZero()
-		if marked := s.kind.Hub().Structural; marked != nil {
-			marked.FillStatus(obj)
+		if crdRules := s.kind.Hub().Structural; crdRules != nil {
+			crdRules.FillStatus(obj)
 		}
 	}
 	if !s.kind.WithoutGeneration {

@@ -28,9 +28,9 @@ import (
 	"github.com/annexapi/annex/internal/plan"
 )
 
-// startUsers starts the controllers that the user has declared and the options select.
+// startControllers starts the controllers that the user has declared and the options select.
 // wait blocks until they have returned, for ShutdownTimeout at most.
-func (s *Server) startUsers(ctx context.Context) (wait func()) {
+func (s *Server) startControllers(ctx context.Context) (wait func()) {
 	selected := s.plan.Controllers
 	if len(selected) == 0 {
 		return func() {}

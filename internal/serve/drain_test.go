@@ -12,10 +12,10 @@ import (
 func TestAServerThatIsToldToStopAnswersForTheDelay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &Server{plan: &plan.Plan{Options: config.Options{ShutdownDelay: 5 * time.Second}}, mode: &standalone{}, leaving: make(chan struct{}), stopping: make(chan struct{})}
+		s := &Server{plan: &plan.Plan{Options: config.Options{ShutdownDelay: 5 * time.Second}}, mode: &standalone{}, draining: make(chan struct{}), stopping: make(chan struct{})}
 		began := time.Now()
 		go func() {
-			<-s.leaving
+			<-s.draining
 			if took := time.Since(began); took != 0 {
 				t.Errorf("it was ready for another %s", took)
 			}

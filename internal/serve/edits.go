@@ -22,7 +22,7 @@ func (s *Server) editorsOf(ensure func(ctx context.Context, namespace string) er
 		if !k.Definition.IsStored() {
 			continue
 		}
-		prefix := registry.KeyPrefix(k.Definition.Owner().StoredUnder)
+		prefix := registry.KeyPrefix(k.Definition.Primary().StoredUnder)
 		all[prefix] = append(all[prefix], k.Editor(s.machinery.Of(k.Definition.Group), ensure))
 	}
 	return all

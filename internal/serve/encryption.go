@@ -23,7 +23,7 @@ func (s *Server) checkReadable(ctx context.Context) error {
 		return err
 	}
 	err := s.encryption.Check(ctx, s.stores)
-	if s.plan.Options.AllowUnreadable && errors.Is(err, encryption.ErrUnreadable) {
+	if s.plan.Options.ServeDespiteUndecodable && errors.Is(err, encryption.ErrUnreadable) {
 		klog.FromContext(ctx).Error(err, "Stored objects cannot be read")
 		err = nil
 	}

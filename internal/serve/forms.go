@@ -23,7 +23,7 @@ func (s *Server) checkForms(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.forms.set(all)
+	s.storedEncodings.set(all)
 	for _, u := range unserved {
 		klog.FromContext(ctx).Error(nil, "Objects are stored that no kind of this server serves: no client sees them until one does", "storage", u.Storage, "under", u.Prefix, "objects", u.Objects)
 	}
@@ -49,31 +49,31 @@ func (s *Server) checkForms(ctx context.Context) error {
 	if len(undecodable) == 0 {
 		return nil
 	}
-	err = fmt.Errorf("objects are stored that this server cannot decode: %s; %s%sOptions.AllowUnreadable serves the others; nothing was changed", strings.Join(undecodable, ", "), missing, changed)
-	if s.plan.Options.AllowUnreadable {
+	err = fmt.Errorf("objects are stored that this server cannot decode: %s; %s%sOptions.ServeDespiteUndecodable serves the others; nothing was changed", strings.Join(undecodable, ", "), missing, changed)
+	if s.plan.Options.ServeDespiteUndecodable {
 		klog.FromContext(ctx).Error(err, "Stored objects cannot be read")
 		return nil
 	}
 	return err
 }
 
-// storedForms is how many objects are stored in which versions and media types, as
+// storedEncodings is how many objects are stored in which versions and media types, as
 // far as that is known.
-type storedForms struct {
+type storedEncodings struct {
 	mu    sync.Mutex
 	last  []maintenance.Forms
 	asked chan struct{} // holds a value if the figures have been read since the last count
 }
 
-func newStoredForms() *storedForms { return &storedForms{asked: make(chan struct{}, 1)} }
+func newStoredEncodings() *storedEncodings { return &storedEncodings{asked: make(chan struct{}, 1)} }
 
-func (f *storedForms) set(all []maintenance.Forms) {
+func (f *storedEncodings) set(all []maintenance.Forms) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last = all
 }
 
-func (f *storedForms) get() []maintenance.Forms {
+func (f *storedEncodings) get() []maintenance.Forms {
 	select {
 	case f.asked <- struct{}{}:
 	default:
@@ -104,14 +104,14 @@ func (s *Server) countForms(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.forms.asked:
+		case <-s.storedEncodings.asked:
 		}
 		took := time.Duration(0)
 		if now := s.revisions(); now != revisions {
 			began := time.Now()
 			all, _, err := s.tools.Forms(ctx)
 			if took = time.Since(began); err == nil {
-				s.forms.set(all)
+				s.storedEncodings.set(all)
 				revisions = now
 			} else if ctx.Err() == nil {
 				klog.FromContext(ctx).Error(err, "Stored objects cannot be counted")
@@ -130,21 +130,21 @@ func (s *Server) revisions() string {
 	return fmt.Sprint(all)
 }
 
-// formsMetrics says in which versions and media types objects are stored.
-type formsMetrics struct{ forms *storedForms }
+// encodingMetrics says in which versions and media types objects are stored.
+type encodingMetrics struct{ stored *storedEncodings }
 
 var storedObjects = prometheus.NewDesc("annex_storage_objects",
 	"Objects by the version and the media type that they are stored in, both empty for those that cannot be read. It is up to a minute old, or a hundred times as long as counting takes.",
 	[]string{"group", "resource", "version", "media_type"}, nil)
 
 // Describe implements prometheus.Collector.
-func (m formsMetrics) Describe(out chan<- *prometheus.Desc) { out <- storedObjects }
+func (m encodingMetrics) Describe(out chan<- *prometheus.Desc) { out <- storedObjects }
 
 // Collect implements prometheus.Collector.
-func (m formsMetrics) Collect(out chan<- prometheus.Metric) {
+func (m encodingMetrics) Collect(out chan<- prometheus.Metric) {
 	type labels struct{ group, resource, version, mediaType string }
 	sums := map[labels]int64{}
-	for _, f := range m.forms.get() {
+	for _, f := range m.stored.get() {
 		for _, c := range f.Counts {
 			sums[labels{f.Resource.Group, f.Resource.Resource, c.Version, c.MediaType}] += c.Objects
 		}

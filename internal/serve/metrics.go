@@ -11,65 +11,65 @@ import (
 // servers of a process; these are the server's own.
 type metrics struct {
 	core    *mvcc.Core
-	figures []figure
+	metrics []metric
 }
 
 // newMetrics labels the figures of a core with the name of its storage.
 func newMetrics(storage string, core *mvcc.Core) metrics {
-	return metrics{core, figures(prometheus.Labels{"storage": storage})}
+	return metrics{core, coreMetrics(prometheus.Labels{"storage": storage})}
 }
 
-// figure is one metric and where it comes from.
-type figure struct {
+// metric is one figure of a core, with its description.
+type metric struct {
 	desc  *prometheus.Desc
 	kind  prometheus.ValueType
 	value func(mvcc.Stats) float64
 }
 
-func figures(labels prometheus.Labels) []figure {
-	newFigure := func(name, help string, kind prometheus.ValueType, value func(mvcc.Stats) float64) figure {
-		return figure{prometheus.NewDesc("annex_storage_"+name, help, nil, labels), kind, value}
+func coreMetrics(labels prometheus.Labels) []metric {
+	newMetric := func(name, help string, kind prometheus.ValueType, value func(mvcc.Stats) float64) metric {
+		return metric{prometheus.NewDesc("annex_storage_"+name, help, nil, labels), kind, value}
 	}
-	return []figure{
-		newFigure("revision", "Newest revision that readers see.", prometheus.CounterValue,
+	return []metric{
+		newMetric("revision", "Newest revision that readers see.", prometheus.CounterValue,
 			func(s mvcc.Stats) float64 { return float64(s.Revision) }),
-		newFigure("compacted_revision", "Oldest revision that can be listed exactly or watched from.", prometheus.CounterValue,
+		newMetric("compacted_revision", "Oldest revision that can be listed exactly or watched from.", prometheus.CounterValue,
 			func(s mvcc.Stats) float64 { return float64(s.Compacted) }),
-		newFigure("history_events", "Revisions in the history.", prometheus.GaugeValue,
+		newMetric("history_events", "Revisions in the history.", prometheus.GaugeValue,
 			func(s mvcc.Stats) float64 { return float64(s.Events) }),
-		newFigure("history_bytes", "Encoded bytes that only the history needs.", prometheus.GaugeValue,
+		newMetric("history_bytes", "Encoded bytes that only the history needs.", prometheus.GaugeValue,
 			func(s mvcc.Stats) float64 { return float64(s.HistoryBytes) }),
-		newFigure("history_trimmed_early_total", "Revisions that the byte limit took from the history before their time.", prometheus.CounterValue,
+		newMetric("history_trimmed_early_total", "Revisions that the byte limit took from the history before their time.", prometheus.CounterValue,
 			func(s mvcc.Stats) float64 { return float64(s.TrimmedEarly) }),
-		newFigure("value_bytes", "Encoded bytes of objects as they are that are in memory.", prometheus.GaugeValue,
+		newMetric("value_bytes", "Encoded bytes of objects as they are that are in memory.", prometheus.GaugeValue,
 			func(s mvcc.Stats) float64 { return float64(s.ValueBytes) }),
-		newFigure("decoded_bytes", "Estimated bytes of the decoded objects in memory.", prometheus.GaugeValue,
+		newMetric("decoded_bytes", "Estimated bytes of the decoded objects in memory.", prometheus.GaugeValue,
 			func(s mvcc.Stats) float64 { return float64(s.DecodedBytes) }),
-		newFigure("decoded_limit_bytes", "What decoded_bytes is kept below.", prometheus.GaugeValue,
+		newMetric("decoded_limit_bytes", "What decoded_bytes is kept below.", prometheus.GaugeValue,
 			func(s mvcc.Stats) float64 { return float64(s.DecodedLimit) }),
-		newFigure("watches", "Watches open on the storage.", prometheus.GaugeValue,
+		newMetric("watches", "Watches open on the storage.", prometheus.GaugeValue,
 			func(s mvcc.Stats) float64 { return float64(s.Watches) }),
-		newFigure("read_only", "1 while the storage takes no writes, else 0.", prometheus.GaugeValue,
+		newMetric("read_only", "1 while the storage takes no writes, else 0.", prometheus.GaugeValue,
 			func(s mvcc.Stats) float64 {
 				if s.ReadOnly {
 					return 1
 				}
 				return 0
 			}),
-		newFigure("recoveries_total", "Times that the storage went on after a failure without a restart.", prometheus.CounterValue,
+		newMetric("recoveries_total", "Times that the storage went on after a failure without a restart.", prometheus.CounterValue,
 			func(s mvcc.Stats) float64 { return float64(s.Recoveries) }),
 	}
 }
 
 func (m metrics) Describe(out chan<- *prometheus.Desc) {
-	for _, f := range m.figures {
+	for _, f := range m.metrics {
 		out <- f.desc
 	}
 }
 
 func (m metrics) Collect(out chan<- prometheus.Metric) {
 	stats := m.core.Stats()
-	for _, f := range m.figures {
+	for _, f := range m.metrics {
 		out <- prometheus.MustNewConstMetric(f.desc, f.kind, f.value(stats))
 	}
 }

@@ -50,31 +50,32 @@ type Server struct {
 	definition *define.Server
 	plan       *plan.Plan
 
-	storages   Storages
-	encryption *encryption.Encryption
-	stores     *registry.Stores
-	memory     *budget.Budget // nil if requests have no bounds
-	tools      *maintenance.Local
-	forms      *storedForms
-	checked    bool // whether what is stored can be read
-	certs      *certs.Certs
-	machinery  *convert.Machinery
-	loopback   *loopback.Loopback
-	informers  *informer.Set
-	mode       mode
-	kinds      []*registry.Kind
-	env        any
-	upstream   *upstream.Server
+	storages        Storages
+	encryption      *encryption.Encryption
+	stores          *registry.Stores
+	memory          *budget.Budget // nil if requests have no bounds
+	tools           *maintenance.Local
+	storedEncodings *storedEncodings
+	checked         bool // whether what is stored can be read
+	certs           *certs.Certs
+	machinery       *convert.Machinery
+	loopback        *loopback.Loopback
+	informers       *informer.Set
+	mode            mode
+	kinds           []*registry.Kind
+	env             any
+	upstream        *upstream.Server
 
 	secure   net.Listener
 	insecure net.Listener
 
-	// settled is closed when what users take for granted is there.
-	settled  chan struct{}
-	stopping chan struct{}
-	// leaving is closed before it: /readyz fails from then on.
-	leaving chan struct{}
-	closers []func() error
+	// initialized is closed when the mode has initialized the storages, and the watch
+	// caches have been waited for.
+	initialized chan struct{}
+	stopping    chan struct{}
+	// draining is closed before it: /readyz fails from then on.
+	draining chan struct{}
+	closers  []func() error
 	// ended is set by the one call of Run, or of Close without one.
 	ended atomic.Bool
 }
@@ -82,7 +83,7 @@ type Server struct {
 // New builds the server of a plan. It fails before anything is answered, and leaves
 // nothing open if it does.
 func New(ctx context.Context, p *plan.Plan, newEnv EnvFunc) (*Server, error) {
-	s := &Server{definition: p.Definition, plan: p, mode: newMode(p), memory: newBudget(p.Options.MemoryBudget), forms: newStoredForms(), settled: make(chan struct{}), stopping: make(chan struct{}), leaving: make(chan struct{})}
+	s := &Server{definition: p.Definition, plan: p, mode: newMode(p), memory: newBudget(p.Options.MemoryBudget), storedEncodings: newStoredEncodings(), initialized: make(chan struct{}), stopping: make(chan struct{}), draining: make(chan struct{})}
 	if err := s.build(ctx, newEnv); err != nil {
 		if closing := s.close(); closing != nil {
 			err = fmt.Errorf("%w (and closing: %w)", err, closing)
@@ -142,7 +143,7 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 	}
 	stores.Hooks = hooks
 	for _, k := range s.definition.Kinds() {
-		if k.SharedWith != nil {
+		if k.AliasOf != nil {
 			continue
 		}
 		storage, err := s.storageOf(ctx, k, stores)
@@ -168,7 +169,7 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 		}
 		s.kinds = append(s.kinds, kind)
 		s.destroyOnClose(kind.Storage())
-		for _, also := range k.Also {
+		for _, also := range k.Aliases {
 			s.kinds = append(s.kinds, kind.Share(also, options(also)))
 		}
 	}
@@ -291,7 +292,7 @@ func (s *Server) readyChecks() []healthz.HealthChecker {
 	return append(slices.Concat(checks, s.mode.checks()),
 		healthz.NamedCheck("stopping", func(*http.Request) error {
 			select {
-			case <-s.leaving:
+			case <-s.draining:
 				return errors.New("the server is shutting down")
 			default:
 				return nil
@@ -302,7 +303,7 @@ func (s *Server) readyChecks() []healthz.HealthChecker {
 
 // metrics are the server's own; etcd has its own.
 func (s *Server) metrics() []prometheus.Collector {
-	all := append(budgetMetrics(s.memory), encryptionMetrics{s.encryption, s.storages}, formsMetrics{s.forms})
+	all := append(budgetMetrics(s.memory), encryptionMetrics{s.encryption, s.storages}, encodingMetrics{s.storedEncodings})
 	all = append(all, s.mode.metrics()...)
 	for _, storage := range s.storages {
 		if core, ok := storage.Backend.(*mvcc.Core); ok {
@@ -361,7 +362,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	defer stopControllers()
 	var running sync.WaitGroup
 	s.startBackground(background, &running)
-	s.startControllers(controllers, &running, cancel)
+	s.startClients(controllers, &running, cancel)
 	for _, storage := range s.storages.edited() {
 		running.Go(func() {
 			// Its files are written until the last request has ended.
@@ -376,9 +377,9 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	if err == nil {
 		err = s.becomeReady(ctx, background)
 	}
-	waitForUsers := func() {}
+	waitForControllers := func() {}
 	if err == nil {
-		waitForUsers = s.startUsers(controllers)
+		waitForControllers = s.startControllers(controllers)
 		ready()
 		select {
 		case <-ctx.Done():
@@ -392,7 +393,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	}
 	stopControllers()
 	s.leave(context.WithoutCancel(ctx))
-	waitForUsers()
+	waitForControllers()
 	s.shutDown(context.WithoutCancel(ctx), stop)
 	cancel(nil)
 	running.Wait()
@@ -404,7 +405,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 func (s *Server) leave(ctx context.Context) {
 	delay := time.NewTimer(s.plan.Options.ShutdownDelay)
 	defer delay.Stop()
-	close(s.leaving)
+	close(s.draining)
 	s.mode.leave(ctx)
 	if s.plan.Options.ShutdownDelay > 0 {
 		<-delay.C
@@ -439,9 +440,9 @@ func (s *Server) startBackground(ctx context.Context, running *sync.WaitGroup) {
 	running.Go(func() { s.mode.background(ctx) })
 }
 
-// startControllers starts the clients that the server is of itself. One that
-// cannot go on calls fail.
-func (s *Server) startControllers(ctx context.Context, running *sync.WaitGroup, fail context.CancelCauseFunc) {
+// startClients starts the server's own controllers and informers, which are clients of
+// the server itself. One that cannot continue calls fail.
+func (s *Server) startClients(ctx context.Context, running *sync.WaitGroup, fail context.CancelCauseFunc) {
 	must := func(run func(context.Context) error) {
 		running.Go(func() {
 			if err := run(ctx); err != nil {
@@ -482,7 +483,7 @@ func (s *Server) becomeReady(ctx, background context.Context) error {
 	}
 	if err == nil {
 		s.awaitCaches(ctx)
-		close(s.settled)
+		close(s.initialized)
 		err = s.untilReady(ctx)
 	}
 	if background.Err() != nil {

@@ -51,7 +51,7 @@ func (m *standalone) certificates(options *certs.Options) {
 }
 
 func (m *standalone) open(s *Server) error {
-	m.certs, m.loopback, m.initialized = s.certs, s.loopback, s.settled
+	m.certs, m.loopback, m.initialized = s.certs, s.loopback, s.initialized
 	m.served = func() []schema.GroupVersionResource { return upstream.NamespacedResources(s.kinds) }
 	if m.plan.Options.TokenAuthFile == "" {
 		return nil

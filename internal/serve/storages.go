@@ -146,7 +146,7 @@ func (s Storages) Close() error {
 // stored under the old one. Objects under both are only logged.
 func (s *Server) checkPlaces(ctx context.Context) error {
 	for _, k := range s.definition.Kinds() {
-		if len(k.Also) == 0 || !k.IsStored() {
+		if len(k.Aliases) == 0 || !k.IsStored() {
 			continue
 		}
 		places, empty, err := s.stores.Misplaced(ctx, k)

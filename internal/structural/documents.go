@@ -117,13 +117,13 @@ func (v *Version) into(doc any, obj runtime.Object) error {
 // nil if there is none. If the context holds no request body, or one that does not tell
 // which fields of the object are present, the document is made from obj alone: see Read.
 func (v *Version) Document(ctx context.Context, obj runtime.Object, old map[string]any) (map[string]any, error) {
-	kept := sentIn(ctx)
-	if kept == nil {
+	raw := rawBodyIn(ctx)
+	if raw == nil {
 		return v.Read(obj)
 	}
-	doc, err := v.sent(kept, old)
+	doc, err := v.patched(raw, old)
 	if err != nil {
-		return v.read(obj, kept, old)
+		return v.read(obj, raw, old)
 	}
 	delete(doc, "metadata")
 	if err := v.complete(doc); err != nil {
@@ -157,11 +157,12 @@ func (v *Version) Document(ctx context.Context, obj runtime.Object, old map[stri
 	return v.named(overlaid, metadata), nil
 }
 
-// sent returns the document that results from a body: the body itself, or old patched by it.
-func (v *Version) sent(kept *sent, old map[string]any) (map[string]any, error) {
-	body := kept.body.Bytes()
-	switch kind := types.PatchType(kept.media); {
-	case kept.info.Verb != "patch":
+// patched returns the document that results from a body: the body itself, or old patched
+// by it.
+func (v *Version) patched(raw *rawBody, old map[string]any) (map[string]any, error) {
+	body := raw.body.Bytes()
+	switch kind := types.PatchType(raw.media); {
+	case raw.info.Verb != "patch":
 		return parse(body)
 	case kind == types.ApplyYAMLPatchType && old == nil:
 		return parse(body)
@@ -207,12 +208,12 @@ func (v *Version) Read(obj runtime.Object) (map[string]any, error) {
 
 // read is Read for an object that was applied to an older one: required fields that are
 // empty, and that neither of the two has, are absent.
-func (v *Version) read(obj runtime.Object, kept *sent, old map[string]any) (map[string]any, error) {
+func (v *Version) read(obj runtime.Object, raw *rawBody, old map[string]any) (map[string]any, error) {
 	doc, err := v.Read(obj)
-	if err != nil || types.PatchType(kept.media) != types.ApplyYAMLPatchType {
+	if err != nil || types.PatchType(raw.media) != types.ApplyYAMLPatchType {
 		return doc, err
 	}
-	if applied, err := parse(kept.body.Bytes()); err == nil {
+	if applied, err := parse(raw.body.Bytes()); err == nil {
 		removeAbsent(doc, reflect.ValueOf(obj).Elem(), v.schema, applied, old)
 	}
 	return v.named(doc, nil), nil

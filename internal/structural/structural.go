@@ -2,8 +2,8 @@
 // server of CustomResourceDefinitions would. The rules themselves are apiextensions'.
 //
 // Such a server works on documents, we on Go values, and a value does not tell a field
-// that is absent from one that is empty. So what a client sent is kept in the request's
-// context, see Keep, and what is validated is that: see Document.
+// that is absent from one that is empty. So the body of a request is captured in its
+// context, see CaptureBody, and what is validated is that: see Document.
 package structural
 
 import (

@@ -22,22 +22,22 @@ import (
 // filters that do nothing unless configured, with a recovery of its own, and with
 // the request's deadline on the connection instead of the goroutine per request
 // that upstream's timeout filter spends.
-func chain(config Config, text textOnly) func(http.Handler, *server.Config) http.Handler {
+func chain(config Config, text noProtobuf) func(http.Handler, *server.Config) http.Handler {
 	return func(handler http.Handler, c *server.Config) http.Handler {
 		if len(text) > 0 {
 			handler = text.filter(handler, c)
 		}
 		handler = withSteps(handler, c, steps(config)...)
 		handler = withReasons(handler, config.Ready)
-		connected := connectedOf(config.Definition)
-		handler = withMemory(handler, config.Memory, connected, c)
-		if len(connected) > 0 {
-			handler = withConnectionsEnding(handler, connected, config.Stopping)
-			handler = withUpgradePermission(handler, connected, c)
+		routes := connectRoutesOf(config.Definition)
+		handler = withMemory(handler, config.Memory, routes, c)
+		if len(routes) > 0 {
+			handler = withConnectionsEnding(handler, routes, config.Stopping)
+			handler = withUpgradePermission(handler, routes, c)
 		}
 		handler = filters.WithAuthorization(handler, c.Authorization.Authorizer, c.Serializer)
 		if config.Cluster != nil {
-			handler = withAnswers(handler, config.Cluster, c)
+			handler = withClusterUnavailable(handler, config.Cluster, c)
 		}
 		handler = withLimits(handler, config.Cluster, c)
 		handler = withImpersonation(handler, c)
@@ -63,7 +63,7 @@ func steps(config Config) []step {
 	}
 	all = append(all, checkNamespace, addUserAgent)
 	if marked := markedResources(config.Definition); len(marked) > 0 {
-		all = append(all, keepSent(marked))
+		all = append(all, captureBodies(marked))
 	}
 	if warnings := deprecations(config.Definition); len(warnings) > 0 {
 		all = append(all, warnOfDeprecation(warnings))
@@ -73,10 +73,10 @@ func steps(config Config) []step {
 
 // longRunning adds handlers beside the API, and connections, to the requests that take
 // their time.
-func longRunning(check request.LongRunningRequestCheck, handlers map[string]http.Handler, connected connected) request.LongRunningRequestCheck {
+func longRunning(check request.LongRunningRequestCheck, handlers map[string]http.Handler, routes connectRoutes) request.LongRunningRequestCheck {
 	return func(r *http.Request, info *request.RequestInfo) bool {
 		_, ours := handlers[info.Path]
-		return ours && !info.IsResourceRequest || connected.longRunning(r, info) || check(r, info)
+		return ours && !info.IsResourceRequest || routes.longRunning(r, info) || check(r, info)
 	}
 }
 
@@ -116,13 +116,14 @@ func markedResources(s *define.Server) map[schema.GroupVersionResource]bool {
 	return marked
 }
 
-// keepSent keeps what clients send of kinds whose validation wants to see it.
-func keepSent(marked map[schema.GroupVersionResource]bool) step {
+// captureBodies captures the request bodies of kinds with kubebuilder markers, which are
+// validated as the client sent them.
+func captureBodies(marked map[schema.GroupVersionResource]bool) step {
 	return func(r *http.Request, info *request.RequestInfo) (*http.Request, error) {
 		if info.IsResourceRequest && (info.Verb == "create" || info.Verb == "update" || info.Verb == "patch") &&
 			(info.Subresource == "" || info.Subresource == "status") &&
 			marked[schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}] {
-			r = structural.Keep(r)
+			r = structural.CaptureBody(r)
 		}
 		return r, nil
 	}

@@ -47,10 +47,10 @@ func withAuthentication(handler http.Handler, cluster Cluster, c *server.Config)
 	})
 }
 
-// withAnswers refuses with 503 what only the cluster could authorize while it cannot be
-// asked. Without it, each such request would wait for several tries, and get a 500 that
-// does not say what is missing.
-func withAnswers(handler http.Handler, cluster Cluster, c *server.Config) http.Handler {
+// withClusterUnavailable refuses with 503, while the cluster is unavailable, the requests
+// that only the cluster could authorize. Without it, each of them would wait for several
+// retries, and get a 500 that does not say what is missing.
+func withClusterUnavailable(handler http.Handler, cluster Cluster, c *server.Config) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		problem := cluster.AuthorizationUnavailable()
 		if problem == nil {

@@ -15,16 +15,16 @@ import (
 	"github.com/annexapi/annex/internal/define"
 )
 
-// connected are the subresources that connect clients with handlers.
-type connected map[connectedKey]*define.Subresource
+// connectRoutes are the subresources that connect clients with handlers.
+type connectRoutes map[connectedKey]*define.Subresource
 
 type connectedKey struct {
 	schema.GroupResource
 	subresource string
 }
 
-func connectedOf(s *define.Server) connected {
-	all := connected{}
+func connectRoutesOf(s *define.Server) connectRoutes {
+	all := connectRoutes{}
 	for _, k := range s.Kinds() {
 		for _, sub := range k.CustomSubresources {
 			if sub.Connects() {
@@ -37,7 +37,7 @@ func connectedOf(s *define.Server) connected {
 
 // of returns the subresource that handles a request for a connection; nil if it is any
 // other request.
-func (c connected) of(info *request.RequestInfo) *define.Subresource {
+func (c connectRoutes) of(info *request.RequestInfo) *define.Subresource {
 	if !info.IsResourceRequest || info.Subresource == "" {
 		return nil
 	}
@@ -47,7 +47,7 @@ func (c connected) of(info *request.RequestInfo) *define.Subresource {
 // longRunning says whether a request is exempt from the request timeout and the limits of
 // requests in flight: a connection is, unless its options say otherwise. One whose options
 // cannot be decoded is not: it is refused at once.
-func (c connected) longRunning(r *http.Request, info *request.RequestInfo) bool {
+func (c connectRoutes) longRunning(r *http.Request, info *request.RequestInfo) bool {
 	sub := c.of(info)
 	if sub == nil || sub.LongRunning == nil || !slices.Contains(sub.Methods, r.Method) {
 		return sub != nil && slices.Contains(sub.Methods, r.Method)
@@ -58,9 +58,9 @@ func (c connected) longRunning(r *http.Request, info *request.RequestInfo) bool 
 
 // withConnectionsEnding ends the context of connections when the server stops, as
 // watches end then. It waits for them a moment, and cuts off what is left.
-func withConnectionsEnding(handler http.Handler, connected connected, stopping <-chan struct{}) http.Handler {
+func withConnectionsEnding(handler http.Handler, routes connectRoutes, stopping <-chan struct{}) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if info, ok := request.RequestInfoFrom(r.Context()); !ok || connected.of(info) == nil {
+		if info, ok := request.RequestInfoFrom(r.Context()); !ok || routes.of(info) == nil {
 			handler.ServeHTTP(w, r)
 			return
 		}
@@ -81,14 +81,14 @@ func withConnectionsEnding(handler http.Handler, connected connected, stopping <
 // subresource can be connected by one. A WebSocket begins with a GET, and else who
 // may get could do by it what only those may who may create. Kubernetes wants the
 // same for exec, attach and portforward.
-func withUpgradePermission(handler http.Handler, connected connected, c *server.Config) http.Handler {
+func withUpgradePermission(handler http.Handler, routes connectRoutes, c *server.Config) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
 		if !ok || r.Method != http.MethodGet || !wsstream.IsWebSocketRequest(r) {
 			handler.ServeHTTP(w, r)
 			return
 		}
-		if sub := connected.of(info); sub == nil || !slices.Contains(sub.Methods, http.MethodPost) {
+		if sub := routes.of(info); sub == nil || !slices.Contains(sub.Methods, http.MethodPost) {
 			handler.ServeHTTP(w, r)
 			return
 		}

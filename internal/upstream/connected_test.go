@@ -39,27 +39,27 @@ func (o *followOptions) DeepCopyObject() runtime.Object { return &followOptions{
 
 func TestAConnectionIsLongRunningUnlessItsOptionsSayOtherwise(t *testing.T) {
 	t.Parallel()
-	all := connected{widgetLog: {Methods: []string{"GET"}}}
-	some := connected{widgetLog: {Methods: []string{"GET"}, Object: reflect.TypeFor[followOptions](), LongRunning: func(o runtime.Object) bool { return o.(*followOptions).Follow }}}
+	all := connectRoutes{widgetLog: {Methods: []string{"GET"}}}
+	some := connectRoutes{widgetLog: {Methods: []string{"GET"}, Object: reflect.TypeFor[followOptions](), LongRunning: func(o runtime.Object) bool { return o.(*followOptions).Follow }}}
 	for _, test := range []struct {
-		connected connected
-		method    string
-		query     string
-		want      bool
+		routes connectRoutes
+		method string
+		query  string
+		want   bool
 	}{
 		{all, "GET", "", true},
 		{all, "POST", "", false}, // which is no connection, and answered with 405
 		{some, "GET", "", false},
 		{some, "GET", "?follow=true", true},
 		{some, "GET", "?follow=1&lines=x", false},
-		{connected{}, "GET", "", false},
+		{connectRoutes{}, "GET", "", false},
 	} {
 		r, info := logRequest(test.method, test.query)
-		if got := test.connected.longRunning(r, info); got != test.want {
+		if got := test.routes.longRunning(r, info); got != test.want {
 			t.Errorf("%s %s: %v", test.method, test.query, got)
 		}
 		info.Subresource = "status"
-		if test.connected.longRunning(r, info) {
+		if test.routes.longRunning(r, info) {
 			t.Error("another subresource is long-running, too")
 		}
 	}
@@ -98,7 +98,7 @@ func TestAWebSocketNeedsThePermissionOfAPost(t *testing.T) {
 			handler := withUpgradePermission(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				info, _ := request.RequestInfoFrom(r.Context())
 				reached = info.Verb == "get"
-			}), connected{widgetLog: &define.Subresource{Methods: test.methods}}, c)
+			}), connectRoutes{widgetLog: &define.Subresource{Methods: test.methods}}, c)
 			handler = filters.WithAuthorization(handler, c.Authorization.Authorizer, c.Serializer)
 			r, info := logRequest("GET", "")
 			if test.upgrade {

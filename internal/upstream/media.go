@@ -34,7 +34,7 @@ func (s withoutProtobuf) SupportedMediaTypes() []runtime.SerializerInfo {
 }
 
 // offersProtobuf says whether a group has anything to offer as protobuf. Upstream has
-// one answer for a whole group; textOnly takes it back where it is not true.
+// one answer for a whole group; noProtobuf corrects it where it is not true.
 func offersProtobuf(g *define.Group) bool {
 	return slices.ContainsFunc(g.Kinds, func(k *define.Kind) bool {
 		return slices.ContainsFunc(k.Versions, func(v *define.Version) bool { return !v.Unserved && v.SpeaksProtobuf() })
@@ -47,11 +47,11 @@ type endpoint struct {
 	subresource string
 }
 
-// textOnly are the endpoints that have no protobuf, of groups that offer it for others.
-type textOnly map[endpoint]bool
+// noProtobuf are the endpoints that have no protobuf, of groups that offer it for others.
+type noProtobuf map[endpoint]bool
 
-func newTextOnly(groups []define.Group, kinds []*registry.Kind) textOnly {
-	all := textOnly{}
+func newNoProtobuf(groups []define.Group, kinds []*registry.Kind) noProtobuf {
+	all := noProtobuf{}
 	for i := range groups {
 		if !offersProtobuf(&groups[i]) {
 			continue
@@ -94,7 +94,7 @@ func speaksProtobuf(k *define.Kind, v *define.Version, path string, storage rest
 }
 
 // has says whether a request is for one of the endpoints.
-func (t textOnly) has(r *http.Request) (*request.RequestInfo, bool) {
+func (t noProtobuf) has(r *http.Request) (*request.RequestInfo, bool) {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok || !info.IsResourceRequest {
 		return nil, false
@@ -106,7 +106,7 @@ func (t textOnly) has(r *http.Request) (*request.RequestInfo, bool) {
 // filter answers requests that accept or send only protobuf as upstream does where it is
 // not offered, with 406 and 415, and removes protobuf from the Accept headers of others.
 // Tables and metadata can always be encoded as protobuf.
-func (t textOnly) filter(handler http.Handler, c *server.Config) http.Handler {
+func (t noProtobuf) filter(handler http.Handler, c *server.Config) http.Handler {
 	text := withoutProtobuf{c.Serializer}
 	types, streams := negotiation.MediaTypesForSerializer(text)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -178,7 +178,7 @@ func endpointOf(path string) endpoint {
 }
 
 // correctV2 removes protobuf from the media types of the endpoints in OpenAPI v2.
-func (t textOnly) correctV2(doc *spec.Swagger) (*spec.Swagger, error) {
+func (t noProtobuf) correctV2(doc *spec.Swagger) (*spec.Swagger, error) {
 	for path, item := range doc.Paths.Paths {
 		if !t[endpointOf(path)] {
 			continue
@@ -193,7 +193,7 @@ func (t textOnly) correctV2(doc *spec.Swagger) (*spec.Swagger, error) {
 }
 
 // correctV3 is correctV2 for OpenAPI v3.
-func (t textOnly) correctV3(doc *spec3.OpenAPI) (*spec3.OpenAPI, error) {
+func (t noProtobuf) correctV3(doc *spec3.OpenAPI) (*spec3.OpenAPI, error) {
 	for path, item := range doc.Paths.Paths {
 		if !t[endpointOf(path)] {
 			continue

@@ -30,11 +30,11 @@ import (
 // administrators have accounts like all others.
 //
 // Connections are long-running, read their bodies by themselves, and have none.
-func withMemory(handler http.Handler, memory *budget.Budget, connected connected, c *server.Config) http.Handler {
+func withMemory(handler http.Handler, memory *budget.Budget, routes connectRoutes, c *server.Config) http.Handler {
 	limit := int(c.MaxRequestBodyBytes)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
-		if !ok || !info.IsResourceRequest || connected.of(info) != nil {
+		if !ok || !info.IsResourceRequest || routes.of(info) != nil {
 			handler.ServeHTTP(w, r)
 			return
 		}

@@ -119,9 +119,9 @@ func New(c Config) (*Server, error) {
 		config.FlowControl = c.Cluster.FlowControl()
 	}
 	config.ReadyzChecks = append(config.ReadyzChecks, c.Ready...)
-	text := newTextOnly(c.Definition.Groups, c.Kinds)
+	text := newNoProtobuf(c.Definition.Groups, c.Kinds)
 	config.BuildHandlerChainFunc = chain(c, text)
-	config.LongRunningFunc = longRunning(config.LongRunningFunc, c.LongRunning, connectedOf(c.Definition))
+	config.LongRunningFunc = longRunning(config.LongRunningFunc, c.LongRunning, connectRoutesOf(c.Definition))
 
 	namer := c.Machinery.Namer()
 	config.OpenAPIConfig = server.DefaultOpenAPIConfig(c.OpenAPI.V2, namer)

@@ -59,7 +59,7 @@ func NamespacedResources(kinds []*registry.Kind) []schema.GroupVersionResource {
 	for _, kind := range kinds {
 		k := kind.Definition
 		verbs, _ := Served(kind)
-		if k.ClusterScoped || k.SharedWith != nil || !slices.Contains(verbs, "delete") {
+		if k.ClusterScoped || k.AliasOf != nil || !slices.Contains(verbs, "delete") {
 			continue
 		}
 		for _, v := range k.Versions {

@@ -31,7 +31,7 @@ func main() {
 				annex.KindOf[v1.Curtain, v1.CurtainList]("curtains", v1.API).
 					ClusterScoped().
 					GracePeriod(time.Second).
-					DeleteWhenGraceIsOver(),
+					DeleteAfterGracePeriod(),
 			},
 		}},
 	})

@@ -18,7 +18,7 @@ func TestWhatWasStoredIsStillRead(t *testing.T) {
 }
 
 // sensible lets a reference be to a flunder or to a fischer.
-var sensible = annextest.Adjust(func(spec *v1beta1.FlunderSpec, r *rand.Rand) {
+var sensible = annextest.Fuzz(func(spec *v1beta1.FlunderSpec, r *rand.Rand) {
 	switch r.Intn(3) {
 	case 0:
 		*spec = v1beta1.FlunderSpec{FlunderReference: spec.FlunderReference, ReferenceType: v1beta1.FlunderReferenceType}
