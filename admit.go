@@ -91,7 +91,7 @@ type AdmitCreateFunc[T any] func(ctx context.Context, request Request[T], existi
 // put into the storage Files pass it, as they pass all hooks.
 func (k *KindBuilder[T]) AdmitCreate(admit AdmitCreateFunc[T]) *KindBuilder[T] {
 	if admit == nil {
-		k.kind.CreateAdmissions = append(k.kind.CreateAdmissions, nil)
+		k.kind().CreateAdmissions = append(k.kind().CreateAdmissions, nil)
 		return k
 	}
 	return k.AdmitCreateWith(func(*Env) (AdmitCreateFunc[T], error) { return admit, nil })
@@ -103,10 +103,10 @@ func (k *KindBuilder[T]) AdmitCreate(admit AdmitCreateFunc[T]) *KindBuilder[T] {
 // what it looks up may change before the object is written.
 func (k *KindBuilder[T]) AdmitCreateWith(make func(env *Env) (AdmitCreateFunc[T], error)) *KindBuilder[T] {
 	if make == nil {
-		k.kind.CreateAdmissions = append(k.kind.CreateAdmissions, nil)
+		k.kind().CreateAdmissions = append(k.kind().CreateAdmissions, nil)
 		return k
 	}
-	k.kind.CreateAdmissions = append(k.kind.CreateAdmissions, func(env any) (define.CreateAdmission, error) {
+	k.kind().CreateAdmissions = append(k.kind().CreateAdmissions, func(env any) (define.CreateAdmission, error) {
 		admit, err := make(env.(*Env))
 		if err != nil {
 			return nil, err
@@ -140,7 +140,7 @@ func (k *KindBuilder[T]) MutateWith(make func(env *Env) (AdmitFunc[T], error)) *
 }
 
 func (k *KindBuilder[T]) admission(mutating bool, make func(env *Env) (AdmitFunc[T], error)) *KindBuilder[T] {
-	k.kind.Admissions = append(k.kind.Admissions, func(env any) (define.Admission, error) {
+	k.kind().Admissions = append(k.kind().Admissions, func(env any) (define.Admission, error) {
 		admit, err := make(env.(*Env))
 		if err != nil {
 			return define.Admission{}, err

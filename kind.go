@@ -36,8 +36,10 @@ type list[L any] interface {
 // Hooks run concurrently for different requests; they must not keep or, unless
 // they say so, change the objects that they are given.
 type KindBuilder[T any] struct {
-	kind define.Kind
+	declared
 }
+
+type declared = define.Declared
 
 // KindOf describes the kind whose hub version is the Go type T with the list type
 // L, served as resource, its lower-case plural name. The hub is the version that
@@ -53,74 +55,44 @@ type KindBuilder[T any] struct {
 func KindOf[T, L any, PT object[T], PL list[L]](resource string, facts func() api.Facts) *KindBuilder[T] {
 	t := reflect.TypeFor[T]()
 	hub := &define.Version{Facts: facts, Type: t, ListType: reflect.TypeFor[L]()}
-	k := &KindBuilder[T]{kind: define.Kind{Resource: resource, Versions: []*define.Version{hub}}}
+	k := &KindBuilder[T]{}
+	*k.kind() = define.Kind{Resource: resource, Versions: []*define.Version{hub}}
 	if t.Kind() == reflect.Struct {
-		_, k.kind.Status = t.FieldByName("Status")
+		_, k.kind().Status = t.FieldByName("Status")
 	}
 	return k
 }
 
-// definition returns a copy, so that one Server value makes many servers.
-func (k *KindBuilder[T]) definition() *define.Kind {
-	if k == nil {
-		return nil
-	}
-	kind := k.kind
-	kind.Versions, kind.Aliases, kind.CustomSubresources = nil, nil, nil
-	for _, v := range k.kind.Versions {
-		version := *v
-		kind.Versions = append(kind.Versions, &version)
-	}
-	for _, s := range k.kind.CustomSubresources {
-		if s != nil {
-			subresource := *s
-			s = &subresource
-		}
-		kind.CustomSubresources = append(kind.CustomSubresources, s)
-	}
-	for _, also := range k.kind.Aliases {
-		shared := kind
-		shared.Aliases, shared.AliasOf, shared.StoredAs = nil, &kind, ""
-		shared.Group, shared.Resource = also.Group, also.Resource
-		shared.Singular, shared.ShortNames, shared.Categories = "", nil, nil
-		shared.Versions = nil
-		for _, v := range also.Versions {
-			version := *v
-			shared.Versions = append(shared.Versions, &version)
-		}
-		kind.Aliases = append(kind.Aliases, &shared)
-	}
-	return &kind
-}
+func (k *KindBuilder[T]) kind() *define.Kind { return define.In(&k.declared) }
 
 // ClusterScoped puts the kind's objects outside namespaces.
 func (k *KindBuilder[T]) ClusterScoped() *KindBuilder[T] {
-	k.kind.ClusterScoped = true
+	k.kind().ClusterScoped = true
 	return k
 }
 
 // Singular is the resource's singular name; the default is the kind in lower case.
 func (k *KindBuilder[T]) Singular(name string) *KindBuilder[T] {
-	k.kind.Singular = name
+	k.kind().Singular = name
 	return k
 }
 
 // ShortNames are abbreviations that kubectl understands.
 func (k *KindBuilder[T]) ShortNames(names ...string) *KindBuilder[T] {
-	k.kind.ShortNames = append(k.kind.ShortNames, names...)
+	k.kind().ShortNames = append(k.kind().ShortNames, names...)
 	return k
 }
 
 // Categories are groups of resources that the kind belongs to, such as all.
 func (k *KindBuilder[T]) Categories(names ...string) *KindBuilder[T] {
-	k.kind.Categories = append(k.kind.Categories, names...)
+	k.kind().Categories = append(k.kind().Categories, names...)
 	return k
 }
 
 // Versions adds versions beside the hub.
 func (k *KindBuilder[T]) Versions(versions ...VersionOf[T]) *KindBuilder[T] {
 	for _, v := range versions {
-		k.kind.Versions = append(k.kind.Versions, v.versionOf(nil))
+		k.kind().Versions = append(k.kind().Versions, v.versionOf(nil))
 	}
 	return k
 }
@@ -138,7 +110,7 @@ func (k *KindBuilder[T]) AlsoServedAs(group, resource string, versions ...Versio
 	for _, v := range versions {
 		also.Versions = append(also.Versions, v.versionOf(nil))
 	}
-	k.kind.Aliases = append(k.kind.Aliases, also)
+	k.kind().Aliases = append(k.kind().Aliases, also)
 	return k
 }
 
@@ -146,7 +118,7 @@ func (k *KindBuilder[T]) AlsoServedAs(group, resource string, versions ...Versio
 // where they have been: that of the group that the kind has moved from, also when
 // that is not served any more. The default is the kind's own.
 func (k *KindBuilder[T]) StoredUnder(group, resource string) *KindBuilder[T] {
-	k.kind.StoredUnder = schema.GroupResource{Group: group, Resource: resource}
+	k.kind().StoredUnder = schema.GroupResource{Group: group, Resource: resource}
 	return k
 }
 
@@ -154,7 +126,7 @@ func (k *KindBuilder[T]) StoredUnder(group, resource string) *KindBuilder[T] {
 // with its group, as in example.com/v1. Objects that are stored in another version
 // stay readable and change over when they are next written.
 func (k *KindBuilder[T]) StoredAs(version string) *KindBuilder[T] {
-	k.kind.StoredAs = version
+	k.kind().StoredAs = version
 	return k
 }
 
@@ -163,7 +135,7 @@ func (k *KindBuilder[T]) StoredAs(version string) *KindBuilder[T] {
 // same name in the options takes its place, and Options.StorageOf wins over it. Each
 // storage counts its own resource versions.
 func (k *KindBuilder[T]) StoredIn(storage Storage) *KindBuilder[T] {
-	k.kind.Storage = storage
+	k.kind().Storage = storage
 	return k
 }
 
@@ -176,28 +148,28 @@ func (k *KindBuilder[T]) StoredIn(storage Storage) *KindBuilder[T] {
 // readable and change over when they are next written, or when storage rewrite does
 // it.
 func (k *KindBuilder[T]) StoredMediaType(mediaType string) *KindBuilder[T] {
-	k.kind.StoredMediaType = mediaType
+	k.kind().StoredMediaType = mediaType
 	return k
 }
 
 // Default fills in what a client left out, in objects of the hub's version, after
 // the generated defaults. It sees stored objects too, and changes its argument.
 func (k *KindBuilder[T]) Default(fill func(obj *T)) *KindBuilder[T] {
-	k.kind.Versions[0].Default = func(obj runtime.Object) { fill(any(obj).(*T)) }
+	k.kind().Versions[0].Default = func(obj runtime.Object) { fill(any(obj).(*T)) }
 	return k
 }
 
 // PrepareForCreate changes an object that is about to be created, before it is
 // validated. Status is empty already.
 func (k *KindBuilder[T]) PrepareForCreate(prepare func(ctx context.Context, obj *T)) *KindBuilder[T] {
-	k.kind.PrepareForCreate = func(ctx context.Context, obj runtime.Object) { prepare(ctx, any(obj).(*T)) }
+	k.kind().PrepareForCreate = func(ctx context.Context, obj runtime.Object) { prepare(ctx, any(obj).(*T)) }
 	return k
 }
 
 // PrepareForUpdate changes an object that is about to replace old, before it is
 // validated. Status is the old one already. It does not run for /status.
 func (k *KindBuilder[T]) PrepareForUpdate(prepare func(ctx context.Context, obj, old *T)) *KindBuilder[T] {
-	k.kind.PrepareForUpdate = func(ctx context.Context, obj, old runtime.Object) {
+	k.kind().PrepareForUpdate = func(ctx context.Context, obj, old runtime.Object) {
 		prepare(ctx, any(obj).(*T), any(old).(*T))
 	}
 	return k
@@ -206,7 +178,7 @@ func (k *KindBuilder[T]) PrepareForUpdate(prepare func(ctx context.Context, obj,
 // Validate checks an object on every create and every update of the main
 // endpoint, whatever version the client speaks. An empty list accepts it.
 func (k *KindBuilder[T]) Validate(validate func(ctx context.Context, obj *T) field.ErrorList) *KindBuilder[T] {
-	k.kind.Validate = func(ctx context.Context, obj runtime.Object) field.ErrorList {
+	k.kind().Validate = func(ctx context.Context, obj runtime.Object) field.ErrorList {
 		return validate(ctx, any(obj).(*T))
 	}
 	return k
@@ -214,13 +186,13 @@ func (k *KindBuilder[T]) Validate(validate func(ctx context.Context, obj *T) fie
 
 // ValidateUpdate checks, besides Validate, what may not change from old to obj.
 func (k *KindBuilder[T]) ValidateUpdate(validate func(ctx context.Context, obj, old *T) field.ErrorList) *KindBuilder[T] {
-	k.kind.ValidateUpdate = updateRule(validate)
+	k.kind().ValidateUpdate = updateRule(validate)
 	return k
 }
 
 // ValidateStatus checks updates of /status, which Validate does not see.
 func (k *KindBuilder[T]) ValidateStatus(validate func(ctx context.Context, obj, old *T) field.ErrorList) *KindBuilder[T] {
-	k.kind.ValidateStatus = updateRule(validate)
+	k.kind().ValidateStatus = updateRule(validate)
 	return k
 }
 
@@ -236,21 +208,21 @@ func updateRule[T any](validate func(ctx context.Context, obj, old *T) field.Err
 // that the hub's tags make run on every write of the main endpoint and of /status,
 // whatever version the client speaks, those of another version when a client speaks it.
 func (k *KindBuilder[T]) ValidationOptions(options map[string]bool) *KindBuilder[T] {
-	k.kind.ValidationOptions = maps.Clone(options)
+	k.kind().ValidationOptions = maps.Clone(options)
 	return k
 }
 
 // Warn returns warnings about an accepted object that its writer gets to see:
 // short, and without a leading "Warning:".
 func (k *KindBuilder[T]) Warn(warn func(ctx context.Context, obj *T) []string) *KindBuilder[T] {
-	k.kind.Warn = func(ctx context.Context, obj runtime.Object) []string { return warn(ctx, any(obj).(*T)) }
+	k.kind().Warn = func(ctx context.Context, obj runtime.Object) []string { return warn(ctx, any(obj).(*T)) }
 	return k
 }
 
 // WithoutStatus serves no /status: the field Status is then written with the rest
 // of the object.
 func (k *KindBuilder[T]) WithoutStatus() *KindBuilder[T] {
-	k.kind.Status, k.kind.WithoutStatus = false, true
+	k.kind().Status, k.kind().WithoutStatus = false, true
 	return k
 }
 
@@ -259,7 +231,7 @@ func (k *KindBuilder[T]) WithoutStatus() *KindBuilder[T] {
 // with every change but of metadata and of a status with an endpoint of its own, whatever
 // clients say. It is for kinds that have to be stored as another server stores them.
 func (k *KindBuilder[T]) WithoutGeneration() *KindBuilder[T] {
-	k.kind.WithoutGeneration = true
+	k.kind().WithoutGeneration = true
 	return k
 }
 
@@ -267,9 +239,9 @@ func (k *KindBuilder[T]) WithoutGeneration() *KindBuilder[T] {
 // version, such as .spec.replicas and .status.replicas; selector is the path of a
 // string field that holds a serialized label selector, or empty.
 func (k *KindBuilder[T]) Scale(specReplicas, statusReplicas, selector string) *KindBuilder[T] {
-	k.kind.Scale = &define.Scale{SpecReplicas: fieldPath(specReplicas), StatusReplicas: fieldPath(statusReplicas)}
+	k.kind().Scale = &define.Scale{SpecReplicas: fieldPath(specReplicas), StatusReplicas: fieldPath(statusReplicas)}
 	if selector != "" {
-		k.kind.Scale.Selector = fieldPath(selector)
+		k.kind().Scale.Selector = fieldPath(selector)
 	}
 	return k
 }
@@ -295,10 +267,10 @@ func (k *KindBuilder[T]) DeleteAfterGracePeriod() *KindBuilder[T] {
 }
 
 func (k *KindBuilder[T]) grace() *define.Grace {
-	if k.kind.Grace == nil {
-		k.kind.Grace = &define.Grace{}
+	if k.kind().Grace == nil {
+		k.kind().Grace = &define.Grace{}
 	}
-	return k.kind.Grace
+	return k.kind().Grace
 }
 
 // Column is a column of the table that kubectl get prints.
@@ -330,7 +302,7 @@ func (k *KindBuilder[T]) Columns(columns ...Column[T]) *KindBuilder[T] {
 		if c.Value != nil {
 			column.Value = func(obj runtime.Object) any { return c.Value(any(obj).(*T)) }
 		}
-		k.kind.Columns = append(k.kind.Columns, column)
+		k.kind().Columns = append(k.kind().Columns, column)
 	}
 	return k
 }
@@ -339,7 +311,7 @@ func (k *KindBuilder[T]) Columns(columns ...Column[T]) *KindBuilder[T] {
 // metadata.namespace. The path, such as spec.referenceType, must exist in every
 // served version.
 func (k *KindBuilder[T]) SelectableField(path string, value func(obj *T) string) *KindBuilder[T] {
-	k.kind.Selectable = append(k.kind.Selectable, define.SelectableField{
+	k.kind().Selectable = append(k.kind().Selectable, define.SelectableField{
 		Path:  strings.TrimPrefix(path, "."),
 		Value: func(obj runtime.Object) string { return value(any(obj).(*T)) },
 	})
@@ -353,7 +325,7 @@ func (k *KindBuilder[T]) SelectableField(path string, value func(obj *T) string)
 // that is worth it.
 func (k *KindBuilder[T]) IndexFields(paths ...string) *KindBuilder[T] {
 	for _, path := range paths {
-		k.kind.IndexFields = append(k.kind.IndexFields, strings.TrimPrefix(path, "."))
+		k.kind().IndexFields = append(k.kind().IndexFields, strings.TrimPrefix(path, "."))
 	}
 	return k
 }
@@ -361,6 +333,6 @@ func (k *KindBuilder[T]) IndexFields(paths ...string) *KindBuilder[T] {
 // IndexLabels is IndexFields for labels, which are named by their keys, and for label
 // selectors, where sets such as app in (web, api) are asked for, too.
 func (k *KindBuilder[T]) IndexLabels(keys ...string) *KindBuilder[T] {
-	k.kind.IndexLabels = append(k.kind.IndexLabels, keys...)
+	k.kind().IndexLabels = append(k.kind().IndexLabels, keys...)
 	return k
 }

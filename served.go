@@ -78,7 +78,7 @@ type Subresourcer interface {
 // validation, dry runs, preconditions. Destroy is called when the server is closed,
 // perhaps more than once.
 func (k *KindBuilder[T]) CustomStorage(make func(env *Env, base RESTBase) (rest.Storage, error)) *KindBuilder[T] {
-	k.kind.CustomStorage = func(env any, kind *define.Kind, table rest.TableConvertor) (rest.Storage, error) {
+	k.kind().CustomStorage = func(env any, kind *define.Kind, table rest.TableConvertor) (rest.Storage, error) {
 		if make == nil {
 			return nil, errors.New("CustomStorage was given no function")
 		}

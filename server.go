@@ -36,7 +36,7 @@ type Group struct {
 
 // Kind is a kind in all its versions, as KindOf builds it.
 type Kind interface {
-	definition() *define.Kind
+	kind() *define.Kind
 }
 
 // define compiles and checks the definition. The error names every mistake.
@@ -50,27 +50,7 @@ func (s Server) define() (*define.Server, error) {
 		compiled.Controllers = append(compiled.Controllers, controller)
 	}
 	for _, g := range s.Groups {
-		group := define.Group{Name: g.Name}
-		for _, k := range g.Kinds {
-			if k == nil {
-				group.Kinds = append(group.Kinds, nil)
-				continue
-			}
-			group.Kinds = append(group.Kinds, k.definition())
-		}
-		compiled.Groups = append(compiled.Groups, group)
+		define.AddGroup(compiled, g.Name, g.Kinds)
 	}
-	for _, k := range compiled.Kinds() {
-		if k == nil {
-			continue
-		}
-		for _, also := range k.Aliases {
-			compiled.Add(also)
-		}
-	}
-	return compiled, config.Mistake(define.Check(compiled))
+	return compiled, config.Mistake(define.Complete(compiled))
 }
-
-// Definition compiles and checks the definition, as New does, for the other packages
-// of this module, such as annextest.
-func (s Server) Definition() (*define.Server, error) { return s.define() }

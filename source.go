@@ -132,6 +132,6 @@ func (k *KindBuilder[T]) Virtual(source Source[T]) *KindBuilder[T] {
 			return source.Delete(ctx, any(old).(*T))
 		}
 	}
-	k.kind.Source = s
+	k.kind().Source = s
 	return k
 }

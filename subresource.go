@@ -34,10 +34,10 @@ type message[M any] interface {
 func (k *KindBuilder[T]) Subresources(subresources ...SubresourceOf[T]) *KindBuilder[T] {
 	for _, s := range subresources {
 		if s == nil {
-			k.kind.CustomSubresources = append(k.kind.CustomSubresources, nil)
+			k.kind().CustomSubresources = append(k.kind().CustomSubresources, nil)
 			continue
 		}
-		k.kind.CustomSubresources = append(k.kind.CustomSubresources, s.subresourceOf(nil))
+		k.kind().CustomSubresources = append(k.kind().CustomSubresources, s.subresourceOf(nil))
 	}
 	return k
 }

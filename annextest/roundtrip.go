@@ -67,8 +67,11 @@ func waysOf(server annex.Server, o *options) ([]*way, error) {
 
 // compiled returns the definition and the scheme that converts its objects.
 func compiled(server annex.Server) (*define.Server, *runtime.Scheme, error) {
-	definition, err := server.Definition()
-	if err != nil {
+	definition := &define.Server{Name: server.Name}
+	for _, g := range server.Groups {
+		define.AddGroup(definition, g.Name, g.Kinds)
+	}
+	if err := define.Complete(definition); err != nil {
 		return nil, nil, fmt.Errorf("server %s: %w", server.Name, err)
 	}
 	machinery, err := convert.New(definition)

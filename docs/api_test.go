@@ -52,6 +52,16 @@ func TestThePublicAPIIsAsListed(t *testing.T) {
 	}
 }
 
+// Users cannot name a type of an internal package, and so cannot use what is of one.
+func TestNothingPublicIsOfAnInternalType(t *testing.T) {
+	t.Parallel()
+	for _, line := range publicAPI(t) {
+		if strings.Contains(line, "internal/") {
+			t.Errorf("exported: %s", line)
+		}
+	}
+}
+
 // publicAPI has a line for each exported name, field and method of the packages that
 // users can import.
 func publicAPI(t *testing.T) []string {

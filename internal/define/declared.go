@@ -1,0 +1,72 @@
+package define
+
+import "reflect"
+
+// Declared holds the kind that a builder of package annex describes. Builders embed it under
+// a name that is not exported. The kind is read by functions of this package alone, which
+// only the module's own packages can call: a builder needs no exported method for them.
+type Declared struct{ kind Kind }
+
+func (d *Declared) declared() *Kind { return &d.kind }
+
+// In returns the kind in d itself, for its builder.
+func In(d *Declared) *Kind { return d.declared() }
+
+// AddGroup adds a group with copies of the kinds that the builders describe, so that one
+// builder makes many servers. A builder that is nil is a nil kind, which Check reports.
+func AddGroup[B any](s *Server, name string, builders []B) {
+	group := Group{Name: name}
+	for _, b := range builders {
+		group.Kinds = append(group.Kinds, built(b))
+	}
+	s.Groups = append(s.Groups, group)
+}
+
+// Complete adds the kinds that are served in other groups as well, and checks the definition.
+// It must be called once.
+func Complete(s *Server) error {
+	for _, k := range s.Kinds() {
+		if k == nil {
+			continue
+		}
+		for _, also := range k.Aliases {
+			s.Add(also)
+		}
+	}
+	return Check(s)
+}
+
+func built(builder any) *Kind {
+	d, ok := builder.(interface{ declared() *Kind })
+	if v := reflect.ValueOf(builder); !ok || v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil
+	}
+	declared := d.declared()
+	kind := *declared
+	kind.Versions, kind.Aliases, kind.CustomSubresources = copies(declared.Versions), nil, nil
+	for _, s := range declared.CustomSubresources {
+		if s != nil {
+			subresource := *s
+			s = &subresource
+		}
+		kind.CustomSubresources = append(kind.CustomSubresources, s)
+	}
+	for _, also := range declared.Aliases {
+		shared := kind
+		shared.Aliases, shared.AliasOf, shared.StoredAs = nil, &kind, ""
+		shared.Group, shared.Resource = also.Group, also.Resource
+		shared.Singular, shared.ShortNames, shared.Categories = "", nil, nil
+		shared.Versions = copies(also.Versions)
+		kind.Aliases = append(kind.Aliases, &shared)
+	}
+	return &kind
+}
+
+func copies(versions []*Version) []*Version {
+	var all []*Version
+	for _, v := range versions {
+		version := *v
+		all = append(all, &version)
+	}
+	return all
+}
