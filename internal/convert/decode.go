@@ -56,9 +56,17 @@ func (d markedDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, in
 		}
 		return completed, kind, err
 	}
-	if err != nil {
-		obj = nil
+	if err == nil {
+		obj, err = d.versions[*kind].Decode(data, obj, into, nil)
+		return obj, kind, err
 	}
-	obj, err = d.versions[*kind].Decode(data, obj, into, err)
+	if obj, err = d.versions[*kind].Decode(data, nil, into, err); err != nil {
+		return obj, kind, err
+	}
+	// The decoder ended at a value that the rules are left to refuse, and has not said which
+	// fields it does not know.
+	if _, _, strict := d.Decoder.Decode(d.versions[*kind].Fitting(data), defaults, nil); runtime.IsStrictDecodingError(strict) {
+		err = strict
+	}
 	return obj, kind, err
 }

@@ -65,6 +65,20 @@ func (v *Version) Decode(data []byte, decoded, into runtime.Object, failure erro
 	return target, nil
 }
 
+// Fitting returns what a client sent, in JSON, without the values that the Go type cannot
+// hold, but with the fields that it does not have; nil if it is in neither JSON nor YAML.
+func (v *Version) Fitting(data []byte) []byte {
+	doc, err := parse(data)
+	if err != nil {
+		return nil
+	}
+	fits, err := json.Marshal(fitting(doc, v.goType, true))
+	if err != nil {
+		return nil
+	}
+	return fits
+}
+
 // largest is how large YAML may be when its aliases have been replaced: as a request's
 // body may be.
 const largest = 3 << 20
@@ -98,7 +112,7 @@ func (v *Version) complete(doc map[string]any) error {
 // object reads a document into an object, without the values that do not fit.
 func (v *Version) object(doc map[string]any) (runtime.Object, error) {
 	fresh := reflect.New(v.goType).Interface().(runtime.Object)
-	return fresh, v.into(fitting(doc, v.goType), fresh)
+	return fresh, v.into(fitting(doc, v.goType, false), fresh)
 }
 
 func (v *Version) into(doc any, obj runtime.Object) error {

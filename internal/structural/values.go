@@ -13,13 +13,13 @@ import (
 var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 
 // fitting returns the part of a value in JSON that a Go type can hold; nil if there is
-// none.
-func fitting(value any, t reflect.Type) any {
+// none. With unknown, fields that the type does not have stay.
+func fitting(value any, t reflect.Type, unknown bool) any {
 	if value == nil {
 		return nil
 	}
 	if t.Kind() == reflect.Pointer {
-		return fitting(value, t.Elem())
+		return fitting(value, t.Elem(), unknown)
 	}
 	if !reflect.PointerTo(t).Implements(unmarshaler) {
 		switch t.Kind() {
@@ -32,9 +32,12 @@ func fitting(value any, t reflect.Type) any {
 			for key, v := range object {
 				f, ok := fieldOf(t, key)
 				if !ok {
+					if unknown {
+						out[key] = v
+					}
 					continue
 				}
-				if v := fitting(v, f.Type); v != nil {
+				if v := fitting(v, f.Type, unknown); v != nil {
 					out[key] = v
 				}
 			}
@@ -46,7 +49,7 @@ func fitting(value any, t reflect.Type) any {
 			}
 			out := map[string]any{}
 			for key, v := range object {
-				if v := fitting(v, t.Elem()); v != nil {
+				if v := fitting(v, t.Elem(), unknown); v != nil {
 					out[key] = v
 				}
 			}
@@ -58,7 +61,7 @@ func fitting(value any, t reflect.Type) any {
 			}
 			out := make([]any, len(list))
 			for i, v := range list {
-				out[i] = fitting(v, t.Elem())
+				out[i] = fitting(v, t.Elem(), unknown)
 			}
 			return out
 		}
