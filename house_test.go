@@ -27,8 +27,8 @@ var rooms = map[string][]string{
 	"":                             {"api", "config", "internal/budget", "internal/cli", "internal/define", "internal/informer", "internal/plan", "internal/serve", "store/driver"},
 	"annextest":                    {"", "internal/convert", "internal/define", "store/memory"},
 	"config":                       {"store/driver"},
-	"internal/plan":                {"config", "internal/cluster", "internal/controllers", "internal/coreapi", "internal/define", "internal/maintenance", "internal/mvcc", "internal/registry", "store", "store/driver", "store/embedded", "store/journal"},
-	"internal/cli":                 {"config", "internal/cluster", "internal/controllers", "internal/define", "internal/maintenance", "internal/manifests", "internal/plan", "internal/registry", "internal/serve", "internal/upstream", "store/driver", "store/embedded", "store/etcd", "store/files", "store/journal", "store/memory"},
+	"internal/plan":                {"config", "internal/cluster", "internal/controllers", "internal/coreapi", "internal/define", "internal/maintenance", "internal/mvcc", "internal/registry", "internal/requirements", "store", "store/driver", "store/embedded", "store/journal"},
+	"internal/cli":                 {"config", "internal/cluster", "internal/controllers", "internal/define", "internal/maintenance", "internal/manifests", "internal/plan", "internal/registry", "internal/requirements", "internal/serve", "internal/upstream", "store/driver", "store/embedded", "store/etcd", "store/files", "store/journal", "store/memory"},
 	"store/driver":                 {"store/journal"},
 	"api":                          {}, // clients link it
 	"docs":                         {}, // tests of the pages
@@ -38,7 +38,8 @@ var rooms = map[string][]string{
 	"internal/yamlsize":            {},
 	"internal/budget":              {},
 	"internal/controllers":         {"internal/define"},
-	"internal/manifests":           {"internal/cluster", "internal/define"},
+	"internal/requirements":        {"config"},
+	"internal/manifests":           {"config", "internal/define", "internal/plan", "internal/requirements", "store/driver"},
 	"internal/convert":             {"internal/define", "internal/structural"},
 	"internal/admit":               {"internal/define"},
 	"internal/encryption":          {"store"},
@@ -47,7 +48,7 @@ var rooms = map[string][]string{
 	"internal/registry":            {"internal/admit", "internal/convert", "internal/define", "store"},
 	"internal/upstream":            {"internal/budget", "internal/convert", "internal/define", "internal/registry", "internal/structural", "internal/yamlsize"},
 	"internal/auth":                {"internal/clientcert"},
-	"internal/cluster":             {"config", "internal/clientcert"},
+	"internal/cluster":             {"config", "internal/clientcert", "internal/requirements"},
 	"internal/clientcert":          {},
 	"internal/cluster/clustertest": {}, // for tests
 	"internal/certs":               {},
@@ -74,7 +75,7 @@ var rooms = map[string][]string{
 	"store/files":                  {"internal/yamlsize", "store/driver", "store/embedded", "store/journal"}, // its truth is an embedded journal, which the files follow
 	"store/etcd":                   {"store", "store/driver"},
 	"store/storetest":              {"internal/mvcc", "internal/testwait", "store", "store/journal"},
-	"internal/serve":               {"config", "internal/admit", "internal/auth", "internal/budget", "internal/certs", "internal/cluster", "internal/controllers", "internal/convert", "internal/coreapi", "internal/define", "internal/encryption", "internal/informer", "internal/loopback", "internal/maintenance", "internal/mvcc", "internal/plan", "internal/registry", "internal/servingcert", "internal/upstream", "internal/virtual", "store", "store/driver", "store/journal"},
+	"internal/serve":               {"config", "internal/admit", "internal/auth", "internal/budget", "internal/certs", "internal/cluster", "internal/controllers", "internal/convert", "internal/coreapi", "internal/define", "internal/encryption", "internal/informer", "internal/loopback", "internal/maintenance", "internal/mvcc", "internal/plan", "internal/registry", "internal/requirements", "internal/servingcert", "internal/upstream", "internal/virtual", "store", "store/driver", "store/journal"},
 }
 
 // leaves import no other room, and every room of internal may import them.
@@ -243,8 +244,7 @@ var flag = regexp.MustCompile(`(^|[^-\w])--[a-z]`)
 
 // commandLines are the files below the command line that may hold flags, with the reason.
 var commandLines = map[string]string{
-	"internal/manifests/workload.go":    "the arguments of the programs in the pods",
-	"internal/manifests/controllers.go": "the arguments of the programs in the pods",
+	"internal/manifests/arguments.go": "what programs in pods are started with",
 }
 
 // A program that embeds a server has no flags: messages name fields, and internal/cli puts
@@ -264,6 +264,32 @@ func TestOnlyTheCommandLineNamesFlags(t *testing.T) {
 	for file := range commandLines {
 		if !found[file] {
 			t.Errorf("%s names no flag any more: take it out of commandLines", file)
+		}
+	}
+}
+
+// otherNames are literals that are called as a storage is, with what they name.
+var otherNames = map[string]string{
+	"internal/manifests/etcd.go: etcd": "the program",
+	"internal/budget/limit.go: memory": "a controller of cgroups",
+}
+
+// What is to be known of a storage, its driver's traits and methods say.
+func TestOnlyDriversAndTheCommandLineNameStorages(t *testing.T) {
+	t.Parallel()
+	found := map[string]bool{}
+	literals(t, []string{"internal/cli", "store/embedded", "store/files", "store/memory", "store/etcd"}, func(file, at, text string) {
+		if !slices.Contains([]string{"embedded", "files", "memory", "etcd"}, text) {
+			return
+		}
+		found[file+": "+text] = true
+		if otherNames[file+": "+text] == "" {
+			t.Errorf("%s: %q is a storage's name: ask its driver", at, text)
+		}
+	})
+	for name := range otherNames {
+		if !found[name] {
+			t.Errorf("%s is not there any more: take it out of otherNames", name)
 		}
 	}
 }

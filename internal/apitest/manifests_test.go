@@ -2,6 +2,7 @@ package apitest_test
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,29 +18,57 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
 
+	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/manifests"
+	"github.com/annexapi/annex/store/driver"
+	"github.com/annexapi/annex/store/embedded"
+	"github.com/annexapi/annex/store/etcd"
+	"github.com/annexapi/annex/store/files"
+	"github.com/annexapi/annex/store/memory"
 )
 
 // deployments are choices between which everything that can be written is written.
 var deployments = map[string]manifests.Config{
-	"embedded":     {},
-	"memory":       {Storage: "memory", UserRoles: true, ServiceMonitor: true},
-	"files":        {Storage: "files", Name: "other", Namespace: "elsewhere", StorageClass: "fast", Args: []string{"--history-age=1h", "--x={{ .y }}"}},
-	"etcd":         {Storage: "etcd", EtcdServers: []string{"https://etcd.example.com:2379"}, Replicas: 3},
-	"single etcd":  {Storage: "etcd", EtcdServers: []string{"https://etcd.example.com:2379"}, EtcdSecret: "client", Replicas: 1},
-	"own etcd":     {Storage: "etcd", WithEtcd: true, Certificates: manifests.CertManager, Namespace: "own"},
-	"lean":         {Certificates: "secret=tls", CABundle: []byte("authority"), WithoutFlowControl: true, DisablePlugins: []string{"NamespaceLifecycle", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook"}},
-	"webhooks too": {DisablePlugins: []string{"NamespaceLifecycle", "MutatingAdmissionPolicy", "ValidatingAdmissionPolicy"}},
+	"embedded":     {Storage: storedIn(embedded.Dir(""))},
+	"memory":       {Storage: storedIn(memory.Storage()), UserRoles: true, ServiceMonitor: true},
+	"files":        {Storage: storedIn(files.Dir("")), Name: "other", Namespace: "elsewhere", StorageClass: "fast", Args: []string{"--history-age=1h", "--x={{ .y }}"}},
+	"etcd":         {Storage: inEtcd, EtcdServers: []string{"https://etcd.example.com:2379"}, Replicas: 3},
+	"single etcd":  {Storage: inEtcd, EtcdServers: []string{"https://etcd.example.com:2379"}, EtcdSecret: "client", Replicas: 1},
+	"own etcd":     {Storage: inEtcd, WithEtcd: true, Certificates: manifests.CertManager, Namespace: "own"},
+	"lean":         {Storage: storedIn(embedded.Dir("")), Certificates: "secret=tls", CABundle: []byte("authority"), WithoutFlowControl: true, DisablePlugins: []string{"NamespaceLifecycle", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook"}},
+	"webhooks too": {Storage: storedIn(embedded.Dir("")), DisablePlugins: []string{"NamespaceLifecycle", "MutatingAdmissionPolicy", "ValidatingAdmissionPolicy"}},
+}
+
+// storedIn is a driver that has no servers.
+func storedIn(d driver.Driver) func([]string) (driver.Driver, error) {
+	return func([]string) (driver.Driver, error) { return d, nil }
+}
+
+func inEtcd(servers []string) (driver.Driver, error) {
+	return etcd.Cluster(etcd.Options{Endpoints: servers}), nil
+}
+
+// definitionOf compiles a server as annex does.
+func definitionOf(t *testing.T, server annex.Server) *define.Server {
+	t.Helper()
+	definition := &define.Server{Name: server.Name}
+	for _, c := range server.Controllers {
+		definition.Controllers = append(definition.Controllers, define.Controller{Name: c.Name, Run: func(context.Context, any) error { return nil }})
+	}
+	for _, g := range server.Groups {
+		define.AddGroup(definition, g.Name, g.Kinds)
+	}
+	if err := define.Complete(definition); err != nil {
+		t.Fatal(err)
+	}
+	return definition
 }
 
 func deployment(t *testing.T, name string) *manifests.Config {
 	t.Helper()
-	definition, err := shop().Definition()
-	if err != nil {
-		t.Fatal(err)
-	}
 	c := deployments[name]
-	c.Definition, c.Image = definition, "registry.example.com/shop:v1"
+	c.Definition, c.Image = definitionOf(t, shop()), "registry.example.com/shop:v1"
 	if err := c.Complete(); err != nil {
 		t.Fatal(err)
 	}
@@ -342,13 +371,10 @@ func TestAFolderOfManifestsIsWrittenAnewAndNothingElseInIt(t *testing.T) {
 
 func TestSeparateControllersHaveRightsOfTheirOwn(t *testing.T) {
 	t.Parallel()
-	definition, err := factory().Definition()
-	if err != nil {
-		t.Fatal(err)
-	}
+	definition := definitionOf(t, factory())
 	accounts := func(separate bool) (server, leases string) {
 		t.Helper()
-		c := manifests.Config{Definition: definition, Image: "i", SeparateControllers: separate}
+		c := manifests.Config{Definition: definition, Image: "i", Storage: storedIn(embedded.Dir("")), SeparateControllers: separate}
 		if err := c.Complete(); err != nil {
 			t.Fatal(err)
 		}
@@ -379,10 +405,7 @@ func TestSeparateControllersHaveRightsOfTheirOwn(t *testing.T) {
 		t.Errorf("apart: the Lease is for %q; the server is\n%s", leases, server)
 	}
 	none := deployments["embedded"]
-	none.Definition, err = shop().Definition()
-	if err != nil {
-		t.Fatal(err)
-	}
+	none.Definition = definitionOf(t, shop())
 	none.Image, none.SeparateControllers = "i", true
 	if err := none.Complete(); err == nil || !strings.Contains(err.Error(), "Config.SeparateControllers: the server has none") {
 		t.Errorf("without controllers: %v", err)

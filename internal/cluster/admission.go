@@ -21,6 +21,8 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/restmapper"
+
+	"github.com/annexapi/annex/internal/requirements"
 )
 
 // The names of our plugins in metrics.
@@ -43,7 +45,7 @@ func (h *Cluster) Admission(hooks admission.Interface) (admission.Interface, err
 	plugins.Register(gateName, func(io.Reader) (admission.Interface, error) { return gate{h}, nil })
 	plugins.Register(hooksName, func(io.Reader) (admission.Interface, error) { return hooks, nil })
 
-	enabled, _ := Enabled(h.config.Options)
+	enabled, _ := requirements.Enabled(h.config.Options)
 	names := append(append([]string{gateName}, enabled...), hooksName)
 	none, err := admission.ReadAdmissionConfiguration(names, "", runtime.NewScheme())
 	if err != nil {
@@ -78,7 +80,7 @@ func (g gate) Admit(context.Context, admission.Attributes, admission.ObjectInter
 // HasNamespace returns nil if the cluster has the namespace and does not delete it, for
 // objects that come in beside requests. If namespaces are not looked after, all exist.
 func (h *Cluster) HasNamespace(ctx context.Context, name string) error {
-	if in, _ := Enabled(h.config.Options); !slices.Contains(in, lifecycle.PluginName) {
+	if in, _ := requirements.Enabled(h.config.Options); !slices.Contains(in, lifecycle.PluginName) {
 		return nil
 	}
 	if err := h.Problem(); err != nil {

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 
 	"github.com/annexapi/annex/internal/clientcert"
+	"github.com/annexapi/annex/internal/requirements"
 )
 
 // reviewTimeout bounds one TokenReview or SubjectAccessReview.
@@ -96,7 +97,7 @@ func (h *Cluster) authorities(purpose, field, file, key string) (dynamiccertific
 	if h.config.Options.SkipLookup {
 		return nil, nil
 	}
-	provider, err := dynamiccertificates.NewDynamicCAFromConfigMapController(purpose, configNamespace, configName, key, h.authentication)
+	provider, err := dynamiccertificates.NewDynamicCAFromConfigMapController(purpose, requirements.AuthenticationNamespace, requirements.AuthenticationConfigMap, key, h.authentication)
 	if err != nil {
 		return nil, fmt.Errorf("authorities from the cluster: %w", err)
 	}
@@ -124,7 +125,7 @@ func (h *Cluster) openRequestHeaders() (*authenticatorfactory.RequestHeaderConfi
 			ExtraHeaderPrefixes: headers(o.RequestHeaderExtraHeadersPrefix, "x-remote-extra-"),
 		}, nil
 	}
-	settings := headerrequest.NewRequestHeaderAuthRequestController(configName, configNamespace, h.authentication,
+	settings := headerrequest.NewRequestHeaderAuthRequestController(requirements.AuthenticationConfigMap, requirements.AuthenticationNamespace, h.authentication,
 		usernameHeadersKey, "requestheader-uid-headers", "requestheader-group-headers",
 		"requestheader-extra-headers-prefix", "requestheader-allowed-names")
 	h.runners = append(h.runners, settings)
@@ -165,7 +166,7 @@ func (h *Cluster) headersProblem() error {
 		}
 		lacks = usernameHeadersKey
 	}
-	return &unwell{fmt.Sprintf("the ConfigMap %s in %s of the cluster has no %s: the cluster does not aggregate servers", configName, configNamespace, lacks)}
+	return &unwell{fmt.Sprintf("the ConfigMap %s in %s of the cluster has no %s: the cluster does not aggregate servers", requirements.AuthenticationConfigMap, requirements.AuthenticationNamespace, lacks)}
 }
 
 // named says whether there is a header with a name. An empty one matches none.

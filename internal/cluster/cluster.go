@@ -42,6 +42,7 @@ import (
 	clocks "k8s.io/utils/clock"
 
 	"github.com/annexapi/annex/internal/await"
+	"github.com/annexapi/annex/internal/requirements"
 )
 
 // Config is what a Cluster is made of.
@@ -107,7 +108,7 @@ func Open(c Config) (*Cluster, error) {
 	h.clock.tell = func(skew time.Duration) {
 		klog.Background().Error(nil, "The cluster's clock and this one are far apart: certificates that are new or about to expire are refused", "skew", skew.Round(time.Second))
 	}
-	for _, need := range Requirements(c.Options, c.ClientCAFile) {
+	for _, need := range requirements.Of(c.Options, c.ClientCAFile) {
 		h.contacts = append(h.contacts, &contact{need: need, changed: h.change, failed: make(chan struct{}, 1)})
 	}
 	h.failures.Add(1) // nothing has been asked
@@ -126,7 +127,7 @@ func Open(c Config) (*Cluster, error) {
 		h.flowControl = utilflowcontrol.New(h.informers, h.core.FlowcontrolV1(), c.InFlight)
 	}
 	for _, contact := range h.contacts {
-		if !contact.need.watched() || contact.need.GroupVersionResource == configMaps {
+		if !contact.need.Watched() || contact.need.GroupVersionResource == requirements.ConfigMaps {
 			continue
 		}
 		contact.synced = h.informers.synced(contact.need.GroupVersionResource)
@@ -197,14 +198,14 @@ func (h *Cluster) Run(ctx context.Context) {
 	all.Go(func() { h.informers.run(ctx) })
 	for _, c := range h.contacts {
 		switch c.need.GroupVersionResource {
-		case tokenReviews:
+		case requirements.TokenReviews:
 			// It has no token: that it is refused as invalid proves the permission.
 			all.Go(func() {
 				c.ask(ctx, func(ctx context.Context) {
 					_, _ = h.authentication.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{}, metav1.CreateOptions{})
 				})
 			})
-		case accessReviews:
+		case requirements.AccessReviews:
 			all.Go(func() {
 				c.ask(ctx, func(ctx context.Context) {
 					_, _ = h.authorization.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{}, metav1.CreateOptions{})
@@ -276,7 +277,7 @@ func (h *Cluster) report(ctx context.Context) {
 		}
 		if ok := !h.flowTroubled(); ok != flow {
 			if flow = ok; !ok {
-				logger.Error(nil, "Priority and fairness is left out: the cluster does not permit list and watch on "+flowSchemas.GroupResource().String()+" and "+priorityLevels.Resource, "cluster", h.url)
+				logger.Error(nil, "Priority and fairness is left out: the cluster does not permit list and watch on "+requirements.FlowSchemas.GroupResource().String()+" and "+requirements.PriorityLevels.Resource, "cluster", h.url)
 			}
 		}
 		if errors.As(problem, new(*unwell)) {
@@ -303,7 +304,7 @@ func (h *Cluster) Problem() error {
 	if h.wellSince.Load() == at {
 		return nil
 	}
-	var lacks []Requirement
+	var lacks []requirements.Requirement
 	var others []error
 	for _, c := range h.contacts {
 		if c.need.Optional {
@@ -335,14 +336,14 @@ func (h *Cluster) Problem() error {
 }
 
 // forbiddenError names the permissions that are missing, and what gives them.
-func (h *Cluster) forbiddenError(needs []Requirement) error {
+func (h *Cluster) forbiddenError(needs []requirements.Requirement) error {
 	var given, others []string
 	for _, n := range needs {
 		switch {
-		case n.Binding == "":
+		case n.Binding == requirements.Role{}:
 			others = append(others, n.String())
-		case !slices.Contains(given, n.Binding):
-			given = append(given, n.Binding)
+		case !slices.Contains(given, n.Binding.String()):
+			given = append(given, n.Binding.String())
 		}
 	}
 	var parts []string
@@ -357,12 +358,12 @@ func (h *Cluster) forbiddenError(needs []Requirement) error {
 // Open allows may pass.
 func (h *Cluster) AuthorizationUnavailable() error {
 	for _, c := range h.contacts {
-		if c.need.GroupVersionResource != accessReviews {
+		if c.need.GroupVersionResource != requirements.AccessReviews {
 			continue
 		}
 		err := c.err()
 		if missing := (*forbiddenError)(nil); errors.As(err, &missing) {
-			return h.forbiddenError([]Requirement{missing.need})
+			return h.forbiddenError([]requirements.Requirement{missing.need})
 		}
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,11 +18,17 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	mutatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
+	validatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
 	"k8s.io/apiserver/pkg/util/compatibility"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/annexapi/annex/internal/cluster/clustertest"
+	"github.com/annexapi/annex/internal/requirements"
 	"github.com/annexapi/annex/internal/testwait"
 )
 
@@ -52,7 +59,7 @@ type hooks struct{}
 func (hooks) Handles(admission.Operation) bool { return true }
 
 func TestAHostThatDoesNotAnswerIsMissedAfterAWhile(t *testing.T) {
-	c := &contact{need: Requirement{GroupVersionResource: namespaces, Verbs: []string{"list", "watch"}}, changed: func() {}, failed: make(chan struct{}, 1)}
+	c := &contact{need: requirements.Requirement{GroupVersionResource: requirements.Namespaces, Verbs: []string{"list", "watch"}}, changed: func() {}, failed: make(chan struct{}, 1)}
 	gone, forbidden := &unreachable{"https://cluster", errors.New("refused")}, &forbiddenError{c.need}
 	if err := c.err(); err != errNotAsked {
 		t.Errorf("in the beginning: %v", err)
@@ -265,6 +272,14 @@ func TestAnswersAboutTokensAreToldFromTheirWant(t *testing.T) {
 		if err := ask(t.Context(), "good"); err != nil {
 			t.Errorf("after %s: %v", name, err)
 		}
+	}
+}
+
+func TestThePluginsAreUpstreams(t *testing.T) {
+	t.Parallel()
+	upstream := []string{lifecycle.PluginName, mutating.PluginName, mutatingwebhook.PluginName, validating.PluginName, validatingwebhook.PluginName}
+	if names := requirements.Plugins(); !slices.Equal(names, upstream) {
+		t.Errorf("%v instead of %v", names, upstream)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/annexapi/annex/internal/await"
+	"github.com/annexapi/annex/internal/requirements"
 
 	clocks "k8s.io/utils/clock"
 )
@@ -31,7 +32,7 @@ const (
 
 // contact is how asking the cluster for one need goes.
 type contact struct {
-	need Requirement
+	need requirements.Requirement
 	// synced is whether all of it has been read, set before use; nil is yes.
 	synced func() bool
 	// changed is called with every failure and every change.
@@ -47,7 +48,7 @@ type contact struct {
 }
 
 // forbiddenError is the problem that a permission is missing.
-type forbiddenError struct{ need Requirement }
+type forbiddenError struct{ need requirements.Requirement }
 
 func (e *forbiddenError) Error() string { return e.need.String() }
 
@@ -146,7 +147,7 @@ type observer struct {
 
 func (o observer) RoundTrip(r *http.Request) (*http.Response, error) {
 	c := o.of.contactOf(r)
-	hold := c != nil && c.need.watched() || isSchema(r)
+	hold := c != nil && c.need.Watched() || isSchema(r)
 	for retry := retries(); ; {
 		sent := time.Now()
 		response, err := o.RoundTripper.RoundTrip(r)
@@ -192,7 +193,7 @@ func (o observer) problem(r *http.Request, c *contact, response *http.Response, 
 		return &unwell{"the cluster " + cluster + " does not accept the server's credentials: 401"}, true
 	case response.StatusCode == http.StatusNotFound:
 		text := "the cluster serves no " + c.need.GroupResource().String() + " in " + c.need.Version
-		if plugin := c.need.For; admissionResources[plugin] != nil {
+		if plugin := c.need.For; c.need.Group == requirements.AdmissionGroup {
 			text += "; disable the admission plugin " + plugin + " to do without"
 		}
 		return &unwell{text}, true
@@ -208,15 +209,15 @@ func (o observer) problem(r *http.Request, c *contact, response *http.Response, 
 // namespace, made when a cache may be behind, says nothing about lists.
 func (h *Cluster) contactOf(r *http.Request) *contact {
 	for _, c := range h.contacts {
-		if c.need.watched() == (r.Method == http.MethodGet) && isCollection(r, c.need) && (c.need.Name == "" || strings.Contains(r.URL.RawQuery, c.need.Name)) {
+		if c.need.Watched() == (r.Method == http.MethodGet) && isCollection(r, c.need) && (c.need.Name == "" || strings.Contains(r.URL.RawQuery, c.need.Name)) {
 			return c
 		}
 	}
 	return nil
 }
 
-func isCollection(r *http.Request, n Requirement) bool {
-	return strings.HasSuffix(r.URL.Path, n.path())
+func isCollection(r *http.Request, n requirements.Requirement) bool {
+	return strings.HasSuffix(r.URL.Path, n.Path())
 }
 
 // isSchema is for the reads of MutatingAdmissionPolicy, which come every few seconds.

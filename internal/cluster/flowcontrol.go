@@ -2,6 +2,8 @@ package cluster
 
 import (
 	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
+
+	"github.com/annexapi/annex/internal/requirements"
 )
 
 // FlowControl queues requests by the cluster's flow schemas and priority levels, nil if that
@@ -15,7 +17,7 @@ func (h *Cluster) FlowControlled() bool {
 		return false
 	}
 	for _, c := range h.contacts {
-		if (c.need.GroupVersionResource == flowSchemas || c.need.GroupVersionResource == priorityLevels) && c.err() != nil {
+		if (c.need.GroupVersionResource == requirements.FlowSchemas || c.need.GroupVersionResource == requirements.PriorityLevels) && c.err() != nil {
 			return false
 		}
 	}
@@ -25,7 +27,7 @@ func (h *Cluster) FlowControlled() bool {
 // flowTroubled says whether the cluster refuses them.
 func (h *Cluster) flowTroubled() bool {
 	for _, c := range h.contacts {
-		if c.need.GroupVersionResource != flowSchemas && c.need.GroupVersionResource != priorityLevels {
+		if c.need.GroupVersionResource != requirements.FlowSchemas && c.need.GroupVersionResource != requirements.PriorityLevels {
 			continue
 		}
 		if _, ok := c.err().(*forbiddenError); ok {

@@ -8,38 +8,15 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle"
-	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
-	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
-	mutatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
-	validatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/annexapi/annex/config"
+	"github.com/annexapi/annex/internal/requirements"
 )
 
 // Options are those of the configuration, where they are documented.
 type Options = config.ClusterOptions
-
-// Plugins are the admission plugins that take the cluster's objects, in the order in which
-// upstream's aggregated servers run them.
-func Plugins() []string {
-	return []string{lifecycle.PluginName, mutating.PluginName, mutatingwebhook.PluginName, validating.PluginName, validatingwebhook.PluginName}
-}
-
-// Enabled returns the plugins that the options leave in, in order, and those that they
-// leave out. As upstream has it, one that is enabled by name is not left out.
-func Enabled(o Options) (in, out []string) {
-	for _, name := range Plugins() {
-		if slices.Contains(o.DisableAdmissionPlugins, name) && !slices.Contains(o.EnableAdmissionPlugins, name) {
-			out = append(out, name)
-		} else {
-			in = append(in, name)
-		}
-	}
-	return in, out
-}
 
 // Check returns the first mistake in options that shows without opening a file.
 func Check(o Options) error {
@@ -48,8 +25,8 @@ func Check(o Options) error {
 		names []string
 	}{{"Options.Cluster.EnableAdmissionPlugins", o.EnableAdmissionPlugins}, {"Options.Cluster.DisableAdmissionPlugins", o.DisableAdmissionPlugins}} {
 		for _, name := range list.names {
-			if !slices.Contains(Plugins(), name) {
-				return fmt.Errorf("%s: there is no plugin %q; there are %s", list.field, name, strings.Join(Plugins(), ", "))
+			if !slices.Contains(requirements.Plugins(), name) {
+				return fmt.Errorf("%s: there is no plugin %q; there are %s", list.field, name, strings.Join(requirements.Plugins(), ", "))
 			}
 		}
 	}

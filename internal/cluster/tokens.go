@@ -10,6 +10,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
 	"k8s.io/apiserver/pkg/authentication/token/cache"
 	webhooktoken "k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
+
+	"github.com/annexapi/annex/internal/requirements"
 )
 
 // errNotReviewed is that no answer about a token could be had, in contrast to the answer
@@ -70,13 +72,13 @@ func (h *Cluster) AuthenticationUnavailable(err error) error {
 		return nil
 	}
 	for _, c := range h.contacts {
-		if c.need.GroupVersionResource != tokenReviews {
+		if c.need.GroupVersionResource != requirements.TokenReviews {
 			continue
 		}
 		switch problem := c.last().(type) {
 		case nil: // the cluster answers others
 		case *forbiddenError:
-			return h.forbiddenError([]Requirement{problem.need})
+			return h.forbiddenError([]requirements.Requirement{problem.need})
 		default:
 			return problem
 		}

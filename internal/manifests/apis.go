@@ -7,9 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/requirements"
 )
-
-const apiRegistration = "apiregistration.k8s.io"
 
 // firstVersionPriority is that of a group's preferred version, as Kubernetes' own groups
 // have it.
@@ -36,7 +35,7 @@ func (c *Config) apiServices() []runtime.Object {
 				metadata["annotations"] = map[string]any{"cert-manager.io/inject-ca-from": c.Namespace + "/" + c.servingSecret()}
 			}
 			objects = append(objects, &unstructured.Unstructured{Object: map[string]any{
-				"apiVersion": apiRegistration + "/v1", "kind": "APIService", "metadata": metadata, "spec": spec,
+				"apiVersion": requirements.APIServices.GroupVersion().String(), "kind": "APIService", "metadata": metadata, "spec": spec,
 			}})
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/annexapi/annex/internal/requirements"
 )
 
 // controllerReplicas is one that works and one that waits for its end.
@@ -16,13 +18,13 @@ const controllerReplicas = 2
 // controllers of these kinds commonly need: what else they touch in the cluster, only their
 // author knows.
 func (c *Config) controllers() []runtime.Object {
-	name, lease := c.Name+"-controllers", c.Definition.Name+"-controllers"
+	name, lease := c.Name+"-controllers", requirements.OfControllers(c.Definition.Name, c.Namespace)
 	labels := map[string]string{nameLabel: c.Name, componentLabel: "controllers"}
 	meta := metav1.ObjectMeta{Name: name, Namespace: c.Namespace, Labels: labels}
 	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: name, Namespace: c.Namespace}}
 	role := &rbacv1.ClusterRole{TypeMeta: rbac("ClusterRole"), ObjectMeta: c.clusterMeta("", "controllers"), Rules: c.controllerRules()}
 	container := corev1.Container{
-		Name: "controllers", Image: c.Image, Args: []string{"controllers", "--leader-elect-resource-namespace=$(POD_NAMESPACE)"},
+		Name: "controllers", Image: c.Image, Args: controllerArgs(),
 		Env:             []corev1.EnvVar{{Name: "POD_NAMESPACE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.namespace"}}}},
 		Resources:       corev1.ResourceRequirements{Requests: requests, Limits: limits},
 		SecurityContext: containerSecurity(),
@@ -31,8 +33,8 @@ func (c *Config) controllers() []runtime.Object {
 		&corev1.ServiceAccount{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"}, ObjectMeta: meta},
 		role,
 		&rbacv1.ClusterRoleBinding{TypeMeta: rbac("ClusterRoleBinding"), ObjectMeta: c.clusterMeta("", "controllers"), RoleRef: roleRef("ClusterRole", role.Name), Subjects: subjects},
-		c.lease(lease),
-		&rbacv1.Role{TypeMeta: rbac("Role"), ObjectMeta: meta, Rules: []rbacv1.PolicyRule{leaseRule(lease)}},
+		c.lease(lease.Name),
+		&rbacv1.Role{TypeMeta: rbac("Role"), ObjectMeta: meta, Rules: rules([]requirements.Requirement{lease}, c.Namespace)},
 		&rbacv1.RoleBinding{TypeMeta: rbac("RoleBinding"), ObjectMeta: meta, RoleRef: roleRef("Role", name), Subjects: subjects},
 		&networkingv1.NetworkPolicy{TypeMeta: metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "NetworkPolicy"}, ObjectMeta: meta, Spec: networkingv1.NetworkPolicySpec{
 			PodSelector: metav1.LabelSelector{MatchLabels: labels}, PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}, // nothing comes in

@@ -21,7 +21,7 @@ type Change struct {
 // of them that Write did not write is an error, and then nothing is changed. With dryRun
 // nothing ever is.
 func Write(dir string, files []File, dryRun bool) ([]Change, error) {
-	changes, err := plan(dir, files)
+	changes, err := changesOf(dir, files)
 	if err != nil || dryRun {
 		return changes, err
 	}
@@ -45,8 +45,8 @@ func Write(dir string, files []File, dryRun bool) ([]Change, error) {
 	return changes, nil
 }
 
-// plan has the files first, in their order.
-func plan(dir string, files []File) ([]Change, error) {
+// changesOf has the files first, in their order.
+func changesOf(dir string, files []File) ([]Change, error) {
 	var changes []Change
 	var foreign []string
 	for _, f := range files {

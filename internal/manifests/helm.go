@@ -48,7 +48,7 @@ var chartValues = []chartValue{
 func (c *Config) Helm() ([]File, error) {
 	templated := *c
 	templated.Name, templated.Namespace, templated.Image = helmName, helmNamespace, helmImage
-	if c.Storage == "etcd" {
+	if c.shared() {
 		templated.Replicas = helmReplicas
 	}
 	if c.EtcdSecret == c.etcdName() {
@@ -59,6 +59,9 @@ func (c *Config) Helm() ([]File, error) {
 		for _, server := range c.EtcdServers {
 			templated.EtcdServers = append(templated.EtcdServers, strings.ReplaceAll(server, c.etcdName()+"."+c.Namespace, templated.etcdName()+"."+helmNamespace))
 		}
+	}
+	if err := templated.resolve(); err != nil {
+		return nil, err
 	}
 	objects, err := templated.Objects()
 	if err != nil {
@@ -142,7 +145,7 @@ func leaveToUser(o *unstructured.Unstructured) error {
 func (c *Config) values() ([]byte, error) {
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "%s\n# image is the reference of the server's container image.\nimage: %s\n", Mark, c.Image)
-	if c.Storage == "etcd" {
+	if c.shared() {
 		fmt.Fprintf(&out, "# replicas share the objects in etcd.\nreplicas: %d\n", c.Replicas)
 	}
 	resources, err := yaml.Marshal(map[string]any{"resources": corev1.ResourceRequirements{Requests: requests, Limits: limits}})

@@ -18,8 +18,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/annexapi/annex/internal/cluster"
+	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/plan"
+	"github.com/annexapi/annex/internal/requirements"
+	"github.com/annexapi/annex/store/driver"
 )
 
 // Where serving certificates come from.
@@ -43,12 +46,12 @@ type Config struct {
 	Namespace string
 	// Image is the reference of its container image.
 	Image string
-	// Replicas is how many of it run: if 0, two above an etcd that is not in the pod, and
-	// else one, which is all that the other storages allow.
+	// Replicas is how many of it run: if 0, two above storages that they share, unless that is
+	// an etcd in the pod; and else one, which is all that other storages allow.
 	Replicas int
-	// Storage is embedded, files, memory or etcd; embedded if empty.
-	Storage string
-	// StorageSize is that of the volume of embedded and files, or of the example of etcd;
+	// Storage returns the driver of where the server keeps its objects, by the EtcdServers.
+	Storage func(etcdServers []string) (driver.Driver, error)
+	// StorageSize is that of the volume of what is kept there, or of the example of etcd;
 	// 1Gi if zero. StorageClass is the volume's class; the cluster's default if empty.
 	StorageSize  resource.Quantity
 	StorageClass string
@@ -80,25 +83,19 @@ type Config struct {
 	SeparateControllers bool
 	// Args are arguments for serve, after all others.
 	Args []string
+
+	// plan is that of a server that is deployed so, but for Args.
+	plan *plan.Plan
 }
 
-// Complete fills in defaults and returns every mistake.
+// Complete fills in defaults and returns every mistake, or else the first one in how the server
+// would run.
 func (c *Config) Complete() error {
 	if c.Name == "" {
 		c.Name = c.Definition.Name
 	}
 	if c.Namespace == "" {
 		c.Namespace = c.Name
-	}
-	if c.Storage == "" {
-		c.Storage = "embedded"
-	}
-	if c.Replicas == 0 {
-		c.Replicas = 1
-		// A sidecar is an etcd of each replica's own, unless it only leads to a common one.
-		if c.Storage == "etcd" && !slices.ContainsFunc(c.EtcdServers, beside) {
-			c.Replicas = 2
-		}
 	}
 	if c.StorageSize.IsZero() {
 		c.StorageSize = resource.MustParse("1Gi")
@@ -121,7 +118,58 @@ func (c *Config) Complete() error {
 			c.EtcdSecret = c.etcdName()
 		}
 	}
-	return c.check()
+	if err := c.check(); err != nil {
+		return err
+	}
+	if err := c.resolve(); err != nil {
+		return err
+	}
+	if c.Replicas > 1 && !c.shared() {
+		return fmt.Errorf("Config.Replicas %d: replicas share their objects by Config.Storage etcd only; with %s each would have its own", c.Replicas, c.plan.Options.Storage.Name())
+	}
+	if c.Replicas == 0 {
+		c.Replicas = 1
+		// A sidecar is an etcd of each replica's own, unless it only leads to a common one.
+		if c.shared() && !slices.ContainsFunc(c.EtcdServers, beside) {
+			c.Replicas = 2
+		}
+	}
+	return nil
+}
+
+// resolve makes the plan.
+func (c *Config) resolve() error {
+	storage, err := c.Storage(c.EtcdServers)
+	if err != nil {
+		return err
+	}
+	o := config.Options{Aggregated: true, Storage: storage, DataDir: dataDir}
+	o.Cluster.DisableAdmissionPlugins, o.Cluster.DisablePriorityAndFairness = c.DisablePlugins, c.WithoutFlowControl
+	o.Cluster.LeaseNamespace = c.Namespace
+	if c.SeparateControllers {
+		o.Controllers = []string{}
+	}
+	if c.Certificates != SelfCertified {
+		o.TLSCertFile, o.TLSPrivateKeyFile = servingDir+"/tls.crt", servingDir+"/tls.key"
+	}
+	if c.plan, err = plan.Resolve(c.Definition, o); err != nil || c.Certificates != SelfCertified {
+		return err
+	}
+	// What runs the server follows from its storages.
+	o.SelfCertify = config.SelfCertifyOptions{Enabled: true, ServiceName: c.Name, ServiceNamespace: c.Namespace, Workload: c.workloadResource() + "/" + c.Name}
+	c.plan, err = plan.Resolve(c.Definition, o)
+	return err
+}
+
+// shared says whether replicas see the same objects.
+func (c *Config) shared() bool {
+	return c.plan.Options.Storage.Traits().Remote && !slices.ContainsFunc(c.plan.Storages, func(s *plan.Storage) bool { return !s.Traits().Remote })
+}
+
+// durable says whether objects are kept in the server's own directory.
+func (c *Config) durable() bool {
+	kept := func(t driver.Traits) bool { return !t.Remote && !t.Ephemeral }
+	return kept(c.plan.Options.Storage.Traits()) || slices.ContainsFunc(c.plan.Storages, func(s *plan.Storage) bool { return kept(s.Traits()) })
 }
 
 // inPod reports whether an address is that of a container in the same pod.
@@ -162,20 +210,8 @@ func (c *Config) check() error {
 	} else if strings.ContainsAny(c.Image, " \t\n\"'") {
 		add("Config.Image %q is no reference of an image", c.Image)
 	}
-	switch c.Storage {
-	case "etcd":
-		if len(c.EtcdServers) == 0 {
-			add("Config.Storage etcd needs Config.EtcdServers, or Config.WithEtcd for an example of one")
-		}
-	case "embedded", "files", "memory":
-		if c.WithEtcd || len(c.EtcdServers) > 0 || c.EtcdSecret != "" {
-			add("Config.Storage %s uses no etcd: leave out Config.WithEtcd, Config.EtcdServers and Config.EtcdSecret, or choose Config.Storage etcd", c.Storage)
-		}
-		if c.Replicas > 1 {
-			add("Config.Replicas %d: replicas share their objects by Config.Storage etcd only; with %s each would have its own", c.Replicas, c.Storage)
-		}
-	default:
-		add("Config.Storage %q: choose embedded, files, memory or etcd", c.Storage)
+	if c.EtcdSecret != "" && len(c.EtcdServers) == 0 {
+		add("Config.EtcdSecret is for Config.EtcdServers, of which there are none")
 	}
 	if c.Replicas < 0 {
 		add("Config.Replicas %d is negative", c.Replicas)
@@ -199,9 +235,6 @@ func (c *Config) check() error {
 	}
 	if len(c.CABundle) > 0 && !isSecret {
 		add("Config.CABundle is for Config.Certificates %sNAME: with %s the authority is written by what issues the certificate", SecretPrefix, c.Certificates)
-	}
-	if err := cluster.Check(cluster.Options{DisableAdmissionPlugins: c.DisablePlugins}); err != nil {
-		problems = append(problems, err)
 	}
 	if c.SeparateControllers && len(c.Definition.Controllers) == 0 {
 		add("Config.SeparateControllers: the server has none")
@@ -301,7 +334,7 @@ func (c *Config) servingSecret() string {
 	if name, ok := strings.CutPrefix(c.Certificates, SecretPrefix); ok {
 		return name
 	}
-	return c.Name + "-serving"
+	return requirements.ServingSecret(c.Name)
 }
 
 // serviceDNS is the name that the cluster wants in the certificate.

@@ -9,13 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/annexapi/annex/internal/cluster"
+	"github.com/annexapi/annex/internal/requirements"
 )
-
-// needs are what the server reads of its cluster and asks of it.
-func (c *Config) needs() []cluster.Requirement {
-	return cluster.Requirements(cluster.Options{DisableAdmissionPlugins: c.DisablePlugins, DisablePriorityAndFairness: c.WithoutFlowControl}, "")
-}
 
 func (c *Config) namespace() runtime.Object {
 	namespace := &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
@@ -31,45 +26,69 @@ func (c *Config) serviceAccount() runtime.Object {
 	return &corev1.ServiceAccount{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"}, ObjectMeta: c.meta(c.Name)}
 }
 
-// clusterRules are what a server may do in its cluster, but for what Kubernetes has a role for:
-// nothing in the lean profile, which leaves out the plugins and flow control.
-func (c *Config) clusterRules() []rbacv1.PolicyRule {
+// rules permit what is required of a namespace, or outside all of them; but for what
+// Kubernetes has a role for.
+func rules(of []requirements.Requirement, namespace string) []rbacv1.PolicyRule {
 	var rules []rbacv1.PolicyRule
-	for _, need := range c.needs() {
-		if need.Binding != "" {
+	for _, n := range of {
+		if n.Binding != (requirements.Role{}) || n.Namespace != namespace {
 			continue
 		}
-		if n := len(rules); n > 0 && rules[n-1].APIGroups[0] == need.Group && slices.Equal(rules[n-1].Verbs, need.Verbs) {
-			rules[n-1].Resources = append(rules[n-1].Resources, need.Resource)
-			continue
+		rule := rbacv1.PolicyRule{APIGroups: []string{n.Group}, Resources: []string{n.Resource}, Verbs: n.Verbs}
+		if n.Name != "" {
+			rule.ResourceNames = []string{n.Name}
 		}
-		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{need.Group}, Resources: []string{need.Resource}, Verbs: need.Verbs})
-	}
-	if c.Certificates == SelfCertified {
-		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{apiRegistration}, Resources: []string{"apiservices"}, ResourceNames: c.Definition.APIServiceNames(), Verbs: []string{"get", "patch"}})
+		if i := len(rules) - 1; i < 0 || !join(&rules[i], rule) {
+			rules = append(rules, rule)
+		}
 	}
 	return rules
 }
 
+// join extends a rule by another with the same verbs, if that permits nothing else.
+func join(to *rbacv1.PolicyRule, rule rbacv1.PolicyRule) bool {
+	switch {
+	case to.APIGroups[0] != rule.APIGroups[0] || !slices.Equal(to.Verbs, rule.Verbs):
+		return false
+	case to.ResourceNames == nil && rule.ResourceNames == nil:
+		to.Resources = append(to.Resources, rule.Resources...)
+		return true
+	case to.ResourceNames != nil && rule.ResourceNames != nil && slices.Equal(to.Resources, rule.Resources):
+		to.ResourceNames = append(to.ResourceNames, rule.ResourceNames...)
+		return true
+	}
+	return false
+}
+
 // permissions are the roles and bindings of the service account.
 func (c *Config) permissions() []runtime.Object {
-	objects := []runtime.Object{
-		// What the cluster's front proxy is known by is in a ConfigMap that only this role may read.
-		&rbacv1.RoleBinding{TypeMeta: rbac("RoleBinding"), ObjectMeta: c.clusterMeta(metav1.NamespaceSystem, "extension-apiserver-authentication-reader"),
-			RoleRef: roleRef("Role", "extension-apiserver-authentication-reader"), Subjects: c.subjects()},
-		&rbacv1.ClusterRoleBinding{TypeMeta: rbac("ClusterRoleBinding"), ObjectMeta: c.clusterMeta("", "system:auth-delegator"),
-			RoleRef: roleRef("ClusterRole", "system:auth-delegator"), Subjects: c.subjects()},
+	required, _ := c.plan.Requirements()
+	var objects []runtime.Object
+	var bound []requirements.Role
+	for _, n := range required {
+		if to := n.Binding; to != (requirements.Role{}) && !slices.Contains(bound, to) {
+			bound = append(bound, to)
+			objects = append(objects, c.binding(c.clusterMeta(to.Namespace, to.Name), to.Kind(), to.Name))
+		}
 	}
-	if rules := c.clusterRules(); len(rules) > 0 {
+	if rules := rules(required, ""); len(rules) > 0 {
 		role := &rbacv1.ClusterRole{TypeMeta: rbac("ClusterRole"), ObjectMeta: c.clusterMeta("", "cluster"), Rules: rules}
-		objects = append(objects, role, &rbacv1.ClusterRoleBinding{TypeMeta: rbac("ClusterRoleBinding"), ObjectMeta: c.clusterMeta("", "cluster"),
-			RoleRef: roleRef("ClusterRole", role.Name), Subjects: c.subjects()})
+		objects = append(objects, role, c.binding(c.clusterMeta("", "cluster"), "ClusterRole", role.Name))
 	}
-	if rules, named := c.ownRules(); len(rules) > 0 {
-		objects = append(objects, named...)
+	if rules := rules(required, c.Namespace); len(rules) > 0 {
+		// What the rules name is made beforehand: a permission to create cannot be bound to a
+		// name.
+		for _, n := range required {
+			switch {
+			case n.Namespace != c.Namespace:
+			case n.GroupVersionResource == requirements.Secrets:
+				objects = append(objects, &corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: c.meta(n.Name), Type: corev1.SecretTypeOpaque})
+			case n.GroupVersionResource == requirements.Leases:
+				objects = append(objects, c.lease(n.Name))
+			}
+		}
 		role := &rbacv1.Role{TypeMeta: rbac("Role"), ObjectMeta: c.meta(c.Name), Rules: rules}
-		objects = append(objects, role, &rbacv1.RoleBinding{TypeMeta: rbac("RoleBinding"), ObjectMeta: c.meta(c.Name),
-			RoleRef: roleRef("Role", role.Name), Subjects: c.subjects()})
+		objects = append(objects, role, c.binding(c.meta(c.Name), "Role", role.Name))
 	}
 	if c.UserRoles {
 		objects = append(objects, c.userRoles()...)
@@ -77,29 +96,14 @@ func (c *Config) permissions() []runtime.Object {
 	return objects
 }
 
-// ownRules are what a server may do in its namespace, and the objects that the rules
-// name. Those are made beforehand, for a permission to create cannot be bound to a name.
-func (c *Config) ownRules() (rules []rbacv1.PolicyRule, named []runtime.Object) {
-	lease := func(name string) {
-		rules = append(rules, leaseRule(name))
-		named = append(named, c.lease(name))
+// binding binds a role to the service account: a ClusterRole everywhere, a Role in its
+// namespace.
+func (c *Config) binding(meta metav1.ObjectMeta, kind, name string) runtime.Object {
+	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: c.Name, Namespace: c.Namespace}}
+	if kind == "Role" {
+		return &rbacv1.RoleBinding{TypeMeta: rbac("RoleBinding"), ObjectMeta: meta, RoleRef: roleRef(kind, name), Subjects: subjects}
 	}
-	if c.Certificates == SelfCertified {
-		name := c.servingSecret()
-		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{name}, Verbs: []string{"get", "list", "watch", "update", "patch"}})
-		named = append(named, &corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: c.meta(name), Type: corev1.SecretTypeOpaque})
-		lease(name)
-		// Whether the server is wanted any more.
-		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{"apps"}, Resources: []string{c.workloadResource()}, ResourceNames: []string{c.Name}, Verbs: []string{"get"}})
-	}
-	if len(c.Definition.Controllers) > 0 && !c.SeparateControllers {
-		lease(c.Definition.Name + "-controllers")
-	}
-	return rules, named
-}
-
-func leaseRule(name string) rbacv1.PolicyRule {
-	return rbacv1.PolicyRule{APIGroups: []string{coordinationv1.GroupName}, Resources: []string{"leases"}, ResourceNames: []string{name}, Verbs: []string{"get", "update", "patch"}}
+	return &rbacv1.ClusterRoleBinding{TypeMeta: rbac("ClusterRoleBinding"), ObjectMeta: meta, RoleRef: roleRef(kind, name), Subjects: subjects}
 }
 
 func (c *Config) lease(name string) runtime.Object {
@@ -146,10 +150,6 @@ func (c *Config) userRoles() []runtime.Object {
 		}
 	}
 	return objects
-}
-
-func (c *Config) subjects() []rbacv1.Subject {
-	return []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: c.Name, Namespace: c.Namespace}}
 }
 
 func rbac(kind string) metav1.TypeMeta {

@@ -1,10 +1,6 @@
 package manifests
 
 import (
-	"fmt"
-	"slices"
-	"strings"
-
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -27,11 +23,10 @@ const (
 	etcdDir    = "/etc/annex/etcd"
 )
 
-// What a server gets. The caches are bounded to what the memory limit leaves room for.
+// What a server gets.
 var (
 	requests    = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("128Mi")}
 	limits      = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}
-	cacheFlags  = []string{"--object-cache-size=256Mi", "--value-cache-size=256Mi"}
 	goMemory    = "900MiB"
 	gracePeriod = int64(45)
 )
@@ -63,7 +58,7 @@ func (c *Config) networkPolicy() runtime.Object {
 
 // workloadResource is what runs the server: one that has a volume is a StatefulSet.
 func (c *Config) workloadResource() string {
-	if c.Storage == "embedded" || c.Storage == "files" {
+	if c.durable() {
 		return "statefulsets"
 	}
 	return "deployments"
@@ -90,7 +85,7 @@ func (c *Config) workload() []runtime.Object {
 			RollingUpdate: &appsv1.RollingUpdateDeployment{MaxUnavailable: new(intstr.FromInt32(0)), MaxSurge: new(intstr.FromInt32(1))},
 		}},
 	}
-	if c.Storage == "memory" {
+	if !c.shared() {
 		// Two of them at a time would have different objects.
 		deployment.Spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}
 	}
@@ -118,36 +113,6 @@ func (c *Config) volumeClaim(name string) corev1.PersistentVolumeClaim {
 	return claim
 }
 
-// args are those of the server in its container.
-func (c *Config) args() []string {
-	args := []string{"serve", "--aggregated", "--bind-address=0.0.0.0", fmt.Sprintf("--secure-port=%d", securePort), "--data-dir=" + dataDir, "--storage=" + c.Storage,
-		// While it takes the cluster to notice that the pod ends.
-		"--shutdown-delay-duration=5s"}
-	if c.Storage == "etcd" {
-		args = append(args, "--etcd-servers="+strings.Join(c.EtcdServers, ","))
-		if c.EtcdSecret != "" {
-			args = append(args, "--etcd-cafile="+etcdDir+"/ca.crt", "--etcd-certfile="+etcdDir+"/tls.crt", "--etcd-keyfile="+etcdDir+"/tls.key")
-		}
-	} else {
-		args = append(args, cacheFlags...)
-	}
-	if c.Certificates == SelfCertified {
-		args = append(args, "--self-certify", "--service-name="+c.Name, "--service-namespace=$(POD_NAMESPACE)", "--workload="+c.workloadResource()+"/"+c.Name)
-	} else {
-		args = append(args, "--tls-cert-file="+servingDir+"/tls.crt", "--tls-private-key-file="+servingDir+"/tls.key")
-	}
-	if len(c.DisablePlugins) > 0 {
-		args = append(args, "--disable-admission-plugins="+strings.Join(c.DisablePlugins, ","))
-	}
-	if c.WithoutFlowControl {
-		args = append(args, "--enable-priority-and-fairness=false")
-	}
-	if c.SeparateControllers {
-		args = append(args, "--controllers=")
-	}
-	return append(args, c.Args...)
-}
-
 func (c *Config) pod() corev1.PodTemplateSpec {
 	container := corev1.Container{
 		Name: "server", Image: c.Image, Args: c.args(),
@@ -170,7 +135,7 @@ func (c *Config) pod() corev1.PodTemplateSpec {
 		SecurityContext:               podSecurity(),
 		TerminationGracePeriodSeconds: &gracePeriod,
 	}
-	if c.Storage == "etcd" { // else there is one of it
+	if c.shared() { // else there is one of it
 		spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{
 			spread(corev1.LabelTopologyZone, c.selector()), spread(corev1.LabelHostname, c.selector()),
 		}
@@ -186,7 +151,7 @@ func (c *Config) pod() corev1.PodTemplateSpec {
 		mount("serving", c.servingSecret(), servingDir)
 	}
 	if c.EtcdSecret != "" {
-		mount("etcd", c.EtcdSecret, etcdDir)
+		mount(etcdProgram, c.EtcdSecret, etcdDir)
 	}
 	spec.Containers = []corev1.Container{container}
 	return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: c.selector()}, Spec: spec}
@@ -247,55 +212,4 @@ func (c *Config) serviceMonitor() []runtime.Object {
 			}},
 		},
 	}}}
-}
-
-// etcd is one member, for a try: what holds the objects of a cluster wants more of them,
-// and backups.
-func (c *Config) etcd() []runtime.Object {
-	selector := map[string]string{nameLabel: c.Name, componentLabel: "etcd"}
-	meta := metav1.ObjectMeta{Name: c.etcdName(), Namespace: c.Namespace, Labels: selector}
-	own := "https://" + c.etcdName() + "." + c.Namespace + ".svc"
-	tls := func(kind string) []string {
-		return []string{
-			"--" + kind + "trusted-ca-file=" + etcdDir + "/ca.crt", "--" + kind + "cert-file=" + etcdDir + "/tls.crt",
-			"--" + kind + "key-file=" + etcdDir + "/tls.key", "--" + kind + "client-cert-auth",
-		}
-	}
-	container := corev1.Container{
-		Name: "etcd", Image: c.EtcdImage, Command: []string{"etcd"},
-		Args: slices.Concat([]string{
-			"--name=" + c.etcdName(), "--data-dir=/var/lib/etcd",
-			"--listen-client-urls=https://0.0.0.0:2379", "--advertise-client-urls=" + own + ":2379",
-			"--listen-peer-urls=https://127.0.0.1:2380", "--initial-advertise-peer-urls=https://127.0.0.1:2380", "--initial-cluster=" + c.etcdName() + "=https://127.0.0.1:2380",
-			"--listen-metrics-urls=http://0.0.0.0:2381",
-		}, tls(""), tls("peer-")),
-		Ports: []corev1.ContainerPort{{Name: "client", ContainerPort: 2379, Protocol: corev1.ProtocolTCP}, {Name: "metrics", ContainerPort: 2381, Protocol: corev1.ProtocolTCP}},
-		ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/readyz", Port: intstr.FromString("metrics"), Scheme: corev1.URISchemeHTTP}},
-			PeriodSeconds: 5, FailureThreshold: 3, TimeoutSeconds: 5},
-		Resources:       corev1.ResourceRequirements{Requests: requests, Limits: limits},
-		SecurityContext: containerSecurity(),
-		VolumeMounts:    []corev1.VolumeMount{{Name: "data", MountPath: "/var/lib/etcd"}, {Name: "etcd", MountPath: etcdDir, ReadOnly: true}},
-	}
-	client, metrics := intstr.FromInt32(2379), intstr.FromInt32(2381)
-	return []runtime.Object{
-		&corev1.Service{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, ObjectMeta: meta, Spec: corev1.ServiceSpec{
-			Selector: selector, ClusterIP: corev1.ClusterIPNone,
-			Ports: []corev1.ServicePort{{Name: "client", Port: 2379, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromString("client")}},
-		}},
-		&networkingv1.NetworkPolicy{TypeMeta: metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "NetworkPolicy"}, ObjectMeta: meta, Spec: networkingv1.NetworkPolicySpec{
-			PodSelector: metav1.LabelSelector{MatchLabels: selector}, PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
-			Ingress: []networkingv1.NetworkPolicyIngressRule{
-				{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: c.selector()}}}, Ports: []networkingv1.NetworkPolicyPort{{Protocol: new(corev1.ProtocolTCP), Port: &client}}},
-				{Ports: []networkingv1.NetworkPolicyPort{{Protocol: new(corev1.ProtocolTCP), Port: &metrics}}}, // the kubelet's probe
-			},
-		}},
-		&appsv1.StatefulSet{TypeMeta: apps("StatefulSet"), ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{
-			ServiceName: c.etcdName(), Replicas: new(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: selector},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: selector}, Spec: corev1.PodSpec{
-				AutomountServiceAccountToken: new(false), SecurityContext: podSecurity(),
-				Containers: []corev1.Container{container}, Volumes: []corev1.Volume{secretVolume("etcd", c.EtcdSecret)},
-			}},
-			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{c.volumeClaim("data")},
-		}},
-	}
 }

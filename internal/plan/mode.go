@@ -9,12 +9,11 @@ import (
 	"strings"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/cluster"
+	"github.com/annexapi/annex/internal/requirements"
 	"github.com/annexapi/annex/store/driver"
 )
 
@@ -32,7 +31,7 @@ type mode interface {
 	// complete fills in defaults, and returns the first mistake.
 	complete(*Plan) error
 	// requirements are what the server asks of its cluster, and what is left out.
-	requirements(*Plan) (required []cluster.Requirement, leftOut []string)
+	requirements(*Plan) (required []requirements.Requirement, leftOut []string)
 }
 
 func modeOf(o *config.Options) mode {
@@ -71,7 +70,7 @@ func (standalone) complete(p *Plan) error {
 	return checkNoSelfCertify(p.Options.SelfCertify)
 }
 
-func (standalone) requirements(*Plan) ([]cluster.Requirement, []string) { return nil, nil }
+func (standalone) requirements(*Plan) ([]requirements.Requirement, []string) { return nil, nil }
 
 // aggregated has a cluster in front, whose namespaces its objects are in.
 type aggregated struct{}
@@ -97,18 +96,18 @@ func (aggregated) complete(p *Plan) error {
 	return p.completeSelfCertify()
 }
 
-func (aggregated) requirements(p *Plan) (required []cluster.Requirement, leftOut []string) {
+func (aggregated) requirements(p *Plan) (required []requirements.Requirement, leftOut []string) {
 	o := &p.Options
-	_, leftOut = cluster.Enabled(o.Cluster)
+	_, leftOut = requirements.Enabled(o.Cluster)
 	if o.Cluster.DisablePriorityAndFairness {
 		leftOut = append(leftOut, "priority and fairness")
 	}
-	required = append(cluster.Requirements(o.Cluster, o.ClientCAFile), p.servingRequirements()...)
+	required = requirements.Of(o.Cluster, o.ClientCAFile)
+	if o.SelfCertify.Enabled {
+		required = append(required, requirements.OfServing(o.SelfCertify, p.Definition.APIServiceNames())...)
+	}
 	if len(p.Controllers) > 0 && o.Cluster.LeaseNamespace != "" {
-		required = append(required, cluster.Requirement{
-			GroupVersionResource: coordinationv1.SchemeGroupVersion.WithResource("leases"), Namespace: o.Cluster.LeaseNamespace, Name: ControllersLease(p.Definition.Name),
-			Verbs: []string{"get", "update"}, For: "controllers",
-		})
+		required = append(required, requirements.OfControllers(p.Definition.Name, o.Cluster.LeaseNamespace))
 	}
 	return required, leftOut
 }
@@ -178,16 +177,9 @@ func (p *Plan) completeSelfCertify() error {
 	return nil
 }
 
-// ServingSecret names the Secret, and the Lease, that keep the serving certificate of a
-// service.
-func ServingSecret(service string) string { return service + "-serving" }
-
-// ControllersLease names the Lease by which a server's controllers elect a leader.
-func ControllersLease(server string) string { return server + "-controllers" }
-
 // Requirements are what an aggregated server asks of its cluster, line by line, and what is
 // left out; nothing if the server stands alone.
-func (p *Plan) Requirements() (required []cluster.Requirement, leftOut []string) {
+func (p *Plan) Requirements() (required []requirements.Requirement, leftOut []string) {
 	return p.mode.requirements(p)
 }
 
@@ -196,27 +188,4 @@ func (p *Plan) Requirements() (required []cluster.Requirement, leftOut []string)
 // is its certificate.
 func KeepsNothing(o config.Options, storage driver.Driver) bool {
 	return modeOf(&o).keepsNamespaces() != nil && (storage.Traits().Remote || storage.Traits().Ephemeral) && (o.CertDir != "" || o.TLSCertFile != "" || o.SelfCertify.Enabled)
-}
-
-// servingRequirements are what the serving certificate needs of the cluster.
-func (p *Plan) servingRequirements() []cluster.Requirement {
-	self := p.Options.SelfCertify
-	if !self.Enabled {
-		return nil
-	}
-	need := func(group, resource, namespace, name string, verbs ...string) cluster.Requirement {
-		return cluster.Requirement{GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource}, Namespace: namespace, Name: name, Verbs: verbs, For: "serving certificate"}
-	}
-	secret := ServingSecret(self.ServiceName)
-	required := []cluster.Requirement{
-		need("", "secrets", self.ServiceNamespace, secret, "get", "list", "watch", "update", "patch"),
-		need("coordination.k8s.io", "leases", self.ServiceNamespace, secret, "get", "update", "patch"),
-	}
-	for _, name := range p.Definition.APIServiceNames() {
-		required = append(required, need("apiregistration.k8s.io", "apiservices", "", name, "get", "patch"))
-	}
-	if resource, name, ok := strings.Cut(self.Workload, "/"); ok {
-		required = append(required, need("apps", resource, self.ServiceNamespace, name, "get"))
-	}
-	return required
 }

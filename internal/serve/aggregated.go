@@ -25,6 +25,7 @@ import (
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/plan"
 	"github.com/annexapi/annex/internal/registry"
+	"github.com/annexapi/annex/internal/requirements"
 	"github.com/annexapi/annex/internal/servingcert"
 	"github.com/annexapi/annex/internal/upstream"
 )
@@ -164,7 +165,7 @@ func (m *aggregated) lead(ctx context.Context, run func(context.Context)) {
 		return
 	}
 	election := LeaderElection{
-		Enabled: true, Namespace: m.plan.Options.Cluster.LeaseNamespace, Name: plan.ControllersLease(m.plan.Definition.Name),
+		Enabled: true, Namespace: m.plan.Options.Cluster.LeaseNamespace, Name: requirements.ControllersLease(m.plan.Definition.Name),
 		LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
 	}
 	for {
@@ -214,7 +215,7 @@ func (m *selfCertified) open(s *Server) error {
 	o := m.plan.Options.SelfCertify
 	domain := o.ServiceName + "." + o.ServiceNamespace + ".svc"
 	names := []string{domain, domain + ".cluster.local", "localhost"}
-	secret := plan.ServingSecret(o.ServiceName)
+	secret := requirements.ServingSecret(o.ServiceName)
 	var err error
 	m.keeper, err = servingcert.New(m.front.ClientConfig(),
 		servingcert.Place{Namespace: o.ServiceNamespace, Secret: secret, Lease: secret, Workload: o.Workload},

@@ -25,7 +25,7 @@ import (
 	"github.com/annexapi/annex/internal/controllers"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/informer"
-	"github.com/annexapi/annex/internal/plan"
+	"github.com/annexapi/annex/internal/requirements"
 )
 
 // startControllers starts the controllers that the user has declared and the options select.
@@ -61,7 +61,7 @@ type LeaderElection struct {
 // Complete fills in the name and finds mistakes.
 func (e *LeaderElection) Complete(server string) error {
 	if e.Name == "" {
-		e.Name = plan.ControllersLease(server)
+		e.Name = requirements.ControllersLease(server)
 	}
 	switch {
 	case !e.Enabled:

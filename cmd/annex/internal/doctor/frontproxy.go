@@ -12,11 +12,13 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/annexapi/annex/internal/requirements"
 )
 
 // configMap says by what aggregated API servers know the front proxy, which is the API
 // server when it passes a request on.
-const configMap = "extension-apiserver-authentication"
+const configMap = requirements.AuthenticationConfigMap
 
 func checkFrontProxy(ctx context.Context, p *patient) Finding {
 	found, err := p.host.core.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, configMap, metav1.GetOptions{})

@@ -10,6 +10,9 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/annexapi/annex/config"
+	"github.com/annexapi/annex/internal/requirements"
 )
 
 // account is the service account that the server asks the cluster as.
@@ -68,60 +71,50 @@ func (p *patient) findAccount(ctx context.Context) *account {
 	return found
 }
 
-// permission is one thing to do.
-type permission struct {
-	group, resource string
-	verbs           []string
-	namespace, name string // of one object; empty for all
+// told is a requirement as the doctor says it.
+func told(n requirements.Requirement) string {
+	what := n.GroupResource().String()
+	if n.Name != "" {
+		what += "/" + n.Name
+	}
+	if n.Namespace != "" {
+		what += " in " + n.Namespace
+	}
+	return strings.Join(n.Verbs, ", ") + " " + what
 }
 
-func (n permission) String() string {
-	what := n.resource
-	if n.group != "" {
-		what += "." + n.group
-	}
-	if n.name != "" {
-		what += "/" + n.name
-	}
-	if n.namespace != "" {
-		what += " in " + n.namespace
-	}
-	return strings.Join(n.verbs, ", ") + " " + what
+// required are the requirements of a server that leaves nothing out which fit.
+func required(fits func(requirements.Requirement) bool) []requirements.Requirement {
+	return slices.DeleteFunc(requirements.Of(config.ClusterOptions{}, ""), func(n requirements.Requirement) bool { return !fits(n) })
 }
 
-var (
-	readsFrontProxy = []permission{{resource: "configmaps", verbs: []string{"get", "list", "watch"}, namespace: metav1.NamespaceSystem, name: configMap}}
-	delegates       = []permission{
-		{group: "authentication.k8s.io", resource: "tokenreviews", verbs: []string{"create"}},
-		{group: "authorization.k8s.io", resource: "subjectaccessreviews", verbs: []string{"create"}},
-	}
-	admits = []permission{
-		{resource: "namespaces", verbs: []string{"get", "list", "watch"}},
-		{group: "admissionregistration.k8s.io", resource: "mutatingadmissionpolicies", verbs: []string{"list", "watch"}},
-		{group: "admissionregistration.k8s.io", resource: "mutatingadmissionpolicybindings", verbs: []string{"list", "watch"}},
-		{group: "admissionregistration.k8s.io", resource: "mutatingwebhookconfigurations", verbs: []string{"list", "watch"}},
-		{group: "admissionregistration.k8s.io", resource: "validatingadmissionpolicies", verbs: []string{"list", "watch"}},
-		{group: "admissionregistration.k8s.io", resource: "validatingadmissionpolicybindings", verbs: []string{"list", "watch"}},
-		{group: "admissionregistration.k8s.io", resource: "validatingwebhookconfigurations", verbs: []string{"list", "watch"}},
-	}
-	flowControls = []permission{
-		{group: "flowcontrol.apiserver.k8s.io", resource: "flowschemas", verbs: []string{"list", "watch"}},
-		{group: "flowcontrol.apiserver.k8s.io", resource: "prioritylevelconfigurations", verbs: []string{"list", "watch"}},
-	}
-)
+// boundTo are those that a role of the cluster allows.
+func boundTo(role requirements.Role) []requirements.Requirement {
+	return required(func(n requirements.Requirement) bool { return n.Binding == role })
+}
+
+// admits are those of the cluster's admission, flowControls those that a server can do without.
+func admits() []requirements.Requirement {
+	return required(func(n requirements.Requirement) bool { return n.Binding == requirements.Role{} && !n.Optional })
+}
+
+func flowControls() []requirements.Requirement {
+	return required(func(n requirements.Requirement) bool { return n.Binding == requirements.Role{} && n.Optional })
+}
 
 // missing are the permissions that the server's account does not have.
-func (p *patient) missing(ctx context.Context, needed []permission) ([]permission, error) {
-	var missing []permission
+func (p *patient) missing(ctx context.Context, needed []requirements.Requirement) ([]requirements.Requirement, error) {
+	var missing []requirements.Requirement
 	a := p.account
 	for _, need := range needed {
-		lacks := permission{group: need.group, resource: need.resource, namespace: need.namespace, name: need.name}
-		for _, verb := range need.verbs {
+		lacks := need
+		lacks.Verbs = nil
+		for _, verb := range need.Verbs {
 			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 				User:   a.user(),
 				Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + a.namespace, "system:authenticated"},
 				ResourceAttributes: &authorizationv1.ResourceAttributes{
-					Group: need.group, Resource: need.resource, Verb: verb, Namespace: need.namespace, Name: need.name,
+					Group: need.Group, Resource: need.Resource, Verb: verb, Namespace: need.Namespace, Name: need.Name,
 				},
 			}}
 			answered, err := p.host.core.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
@@ -129,10 +122,10 @@ func (p *patient) missing(ctx context.Context, needed []permission) ([]permissio
 				return nil, err
 			}
 			if !answered.Status.Allowed {
-				lacks.verbs = append(lacks.verbs, verb)
+				lacks.Verbs = append(lacks.Verbs, verb)
 			}
 		}
-		if len(lacks.verbs) > 0 {
+		if len(lacks.Verbs) > 0 {
 			missing = append(missing, lacks)
 		}
 	}
@@ -141,7 +134,7 @@ func (p *patient) missing(ctx context.Context, needed []permission) ([]permissio
 
 // review asks about permissions. The finding has no state if it is for the caller to say
 // what the missing ones mean.
-func (p *patient) review(ctx context.Context, needed []permission) ([]permission, Finding) {
+func (p *patient) review(ctx context.Context, needed []requirements.Requirement) ([]requirements.Requirement, Finding) {
 	if f, remote := p.remote(); !remote {
 		return nil, f
 	}
@@ -158,10 +151,10 @@ func (p *patient) review(ctx context.Context, needed []permission) ([]permission
 	return missing, Finding{}
 }
 
-func said(missing []permission) []string {
+func said(missing []requirements.Requirement) []string {
 	var lines []string
 	for _, m := range missing {
-		lines = append(lines, "it may not "+m.String())
+		lines = append(lines, "it may not "+told(m))
 	}
 	return lines
 }
@@ -174,42 +167,37 @@ func (p *patient) subjects() []rbacv1.Subject {
 	return []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: p.account.namespace, Name: p.account.name}}
 }
 
-const (
-	readerRole    = "extension-apiserver-authentication-reader"
-	delegatorRole = "system:auth-delegator"
-)
-
 func checkAuthReader(ctx context.Context, p *patient) Finding {
-	missing, f := p.review(ctx, readsFrontProxy)
+	missing, f := p.review(ctx, boundTo(requirements.Reader))
 	if f.State != "" {
 		return f
 	}
-	a, name := p.account, p.bindingName(readerRole)
-	f = wrong(Broken, ReasonAuthReaderMissing, "%s may not read by what to know the front proxy: it has no binding to the role %s in kube-system", a.user(), readerRole).
+	a, name := p.account, p.bindingName(requirements.Reader.Name)
+	f = wrong(Broken, ReasonAuthReaderMissing, "%s may not read by what to know the front proxy: it has no binding to the role %s in kube-system", a.user(), requirements.Reader.Name).
 		seenIn(said(missing)...).
-		repairedBy(fmt.Sprintf("kubectl -n kube-system create rolebinding %s --role=%s --serviceaccount=%s:%s", name, readerRole, a.namespace, a.name))
+		repairedBy(fmt.Sprintf("kubectl -n kube-system create rolebinding %s --role=%s --serviceaccount=%s:%s", name, requirements.Reader.Name, a.namespace, a.name))
 	f.fix = &rbacv1.RoleBinding{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "RoleBinding"},
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceSystem},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: readerRole},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: requirements.Reader.Name},
 		Subjects:   p.subjects(),
 	}
 	return f
 }
 
 func checkDelegator(ctx context.Context, p *patient) Finding {
-	missing, f := p.review(ctx, delegates)
+	missing, f := p.review(ctx, boundTo(requirements.Delegator))
 	if f.State != "" {
 		return f
 	}
-	a, name := p.account, p.bindingName(delegatorRole)
-	f = wrong(Broken, ReasonDelegatorMissing, "%s may not ask the cluster who a user is and what they may: it has no binding to the ClusterRole %s", a.user(), delegatorRole).
+	a, name := p.account, p.bindingName(requirements.Delegator.Name)
+	f = wrong(Broken, ReasonDelegatorMissing, "%s may not ask the cluster who a user is and what they may: it has no binding to the ClusterRole %s", a.user(), requirements.Delegator.Name).
 		seenIn(said(missing)...).
-		repairedBy(fmt.Sprintf("kubectl create clusterrolebinding %s --clusterrole=%s --serviceaccount=%s:%s", name, delegatorRole, a.namespace, a.name))
+		repairedBy(fmt.Sprintf("kubectl create clusterrolebinding %s --clusterrole=%s --serviceaccount=%s:%s", name, requirements.Delegator.Name, a.namespace, a.name))
 	f.fix = &rbacv1.ClusterRoleBinding{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: delegatorRole},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: requirements.Delegator.Name},
 		Subjects:   p.subjects(),
 	}
 	return f
@@ -224,7 +212,9 @@ func checkAdmission(ctx context.Context, p *patient) Finding {
 	if err != nil {
 		return mayNot("read the API group admissionregistration.k8s.io", err)
 	}
-	needed := slices.DeleteFunc(slices.Clone(admits), func(n permission) bool { return n.group != "" && !served[n.resource] })
+	needed := slices.DeleteFunc(admits(), func(n requirements.Requirement) bool {
+		return n.Group == requirements.AdmissionGroup && !served[n.Resource]
+	})
 	missing, f := p.review(ctx, needed)
 	if f.State != "" {
 		return f
@@ -247,7 +237,7 @@ func checkAdmission(ctx context.Context, p *patient) Finding {
 // admissionKinds are the resources of admission that the cluster has.
 func (p *patient) admissionKinds(ctx context.Context) (map[string]bool, error) {
 	var list metav1.APIResourceList
-	if err := p.host.read(ctx, "/apis/admissionregistration.k8s.io/v1", &list); err != nil {
+	if err := p.host.read(ctx, "/apis/"+requirements.AdmissionGroup+"/v1", &list); err != nil {
 		return nil, err
 	}
 	served := map[string]bool{}
@@ -280,7 +270,7 @@ func (p *patient) takesWrites(ctx context.Context) (writes, known bool) {
 }
 
 func checkFlowControl(ctx context.Context, p *patient) Finding {
-	missing, f := p.review(ctx, flowControls)
+	missing, f := p.review(ctx, flowControls())
 	if f.State != "" {
 		return f
 	}
@@ -289,22 +279,22 @@ func checkFlowControl(ctx context.Context, p *patient) Finding {
 }
 
 // grant is a role with permissions, and its binding to the server's account.
-func (p *patient) grant(what string, missing []permission) []string {
+func (p *patient) grant(what string, missing []requirements.Requirement) []string {
 	name := p.bindingName(what)
 	lines := []string{
 		"kubectl apply -f - <<'EOF'",
 		"apiVersion: rbac.authorization.k8s.io/v1", "kind: ClusterRole", "metadata:", "  name: " + name, "rules:",
 	}
 	for i, m := range missing {
-		if i > 0 && missing[i-1].group == m.group && slices.Equal(missing[i-1].verbs, m.verbs) {
+		if i > 0 && missing[i-1].Group == m.Group && slices.Equal(missing[i-1].Verbs, m.Verbs) {
 			last := len(lines) - 2
-			lines[last] = strings.TrimSuffix(lines[last], "]") + ", " + m.resource + "]"
+			lines[last] = strings.TrimSuffix(lines[last], "]") + ", " + m.Resource + "]"
 			continue
 		}
 		lines = append(lines,
-			fmt.Sprintf("- apiGroups: [%q]", m.group),
-			"  resources: ["+m.resource+"]",
-			"  verbs: ["+strings.Join(m.verbs, ", ")+"]")
+			fmt.Sprintf("- apiGroups: [%q]", m.Group),
+			"  resources: ["+m.Resource+"]",
+			"  verbs: ["+strings.Join(m.Verbs, ", ")+"]")
 	}
 	lines = append(lines, "EOF",
 		fmt.Sprintf("kubectl create clusterrolebinding %s --clusterrole=%s --serviceaccount=%s:%s", name, name, p.account.namespace, p.account.name))
