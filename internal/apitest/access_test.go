@@ -89,6 +89,12 @@ func TestOnlyMastersAreLetIn(t *testing.T) {
 	jane.delete(widgetsPath, nil).refused(403, metav1.StatusReasonForbidden, "cannot deletecollection resource")
 	jane.get(shelvesPath).refused(403, metav1.StatusReasonForbidden, "at the cluster scope")
 	jane.get("/metrics").refused(403, metav1.StatusReasonForbidden, `forbidden: User "jane" cannot get path "/metrics"`)
+	// As kube-apiserver does, which answers by the same handler. client-go's discovery does not
+	// read the answer, and so kubectl says "Forbidden: unknown" of either.
+	for _, path := range []string{"/api", "/apis"} {
+		jane.get(path, "Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json").
+			refused(403, metav1.StatusReasonForbidden, `forbidden: User "jane" cannot get path "`+path+`": `, "only members of the group system:masters are allowed in")
+	}
 	for _, path := range closedPaths {
 		if a := jane.get(path); a.code != 403 {
 			t.Errorf("%s: %d", path, a.code)

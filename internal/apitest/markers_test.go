@@ -3,6 +3,7 @@ package apitest_test
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -250,6 +251,22 @@ func TestMarkersOnUpdates(t *testing.T) {
 	}
 	c.patch("application/merge-patch+json", markedPath+"/a/scale", spec(fields{"replicas": 4})).want(200)
 	c.patch("application/merge-patch+json", markedPath+"/a/scale", spec(fields{"replicas": 10})).refused(422, metav1.StatusReasonInvalid)
+}
+
+func TestAValueOfAnotherTypeHidesNoUnknownField(t *testing.T) {
+	t.Parallel()
+	c := startMarked(t, markedCrates())
+	crate := markedCrate("a", fields{"owner": "me", "boxes": 1.5, "colour": "red"})
+	const unknown = `unknown field "spec.colour"`
+	c.post(markedPath+"?fieldValidation=Strict", crate).refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, "strict decoding error: "+unknown)
+	warned := c.post(markedPath+"?fieldValidation=Warn", crate)
+	if got := inOrder(warned.refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)); len(got) == 0 || !strings.HasPrefix(got[0], "FieldValueTypeInvalid spec.boxes: ") {
+		t.Errorf("refused with %q", got)
+	}
+	if got := warned.warnings(); !slices.Contains(got, unknown) {
+		t.Errorf("warnings: %q", got)
+	}
+	c.post(markedPath+"?fieldValidation=Ignore", crate).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
 }
 
 func TestMarkersOfAnotherVersion(t *testing.T) {

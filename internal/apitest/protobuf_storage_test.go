@@ -194,7 +194,7 @@ func TestAMediaTypeIsChanged(t *testing.T) {
 			if out := squeezed(mustZoo(t, with("stats")...)); !strings.Contains(out, "leases.zoo.example.com v1, application/json (until storage rewrite) 20") {
 				t.Errorf("stats: %s", out)
 			}
-			if out := mustZoo(t, append([]string{"describe"}, flags...)...); !strings.Contains(out, "v1, application/vnd.kubernetes.protobuf") {
+			if out := squeezed(mustZoo(t, append([]string{"describe"}, flags...)...)); !strings.Contains(out, "media type application/vnd.kubernetes.protobuf (default)") {
 				t.Errorf("describe: %s", out)
 			}
 			serveZoo(t, "both", zoo(), options, func(c *client) {

@@ -15,6 +15,7 @@ import (
 	"github.com/annexapi/annex/internal/cluster"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/plan"
+	"github.com/annexapi/annex/internal/requirements"
 )
 
 // aggregatedFlag is the switch between a server's two lives.
@@ -40,7 +41,7 @@ func clusterFlags(flags *pflag.FlagSet, options *config.Options) {
 	flags.DurationVar(&c.AuthorizedCacheTTL, "authorization-webhook-cache-authorized-ttl", 10*time.Second, "how long it is remembered that a caller may do something; 0 asks each time")
 	flags.DurationVar(&c.UnauthorizedCacheTTL, "authorization-webhook-cache-unauthorized-ttl", 10*time.Second, "how long it is remembered that a caller may not; 0 asks each time")
 	flags.StringSliceVar(&c.AlwaysAllowPaths, "authorization-always-allow-paths", cluster.OpenPaths(), "paths that are open to all callers; * at the end stands for all that begin so")
-	flags.StringSliceVar(&c.EnableAdmissionPlugins, "enable-admission-plugins", nil, "admission plugins to run in addition to those that run anyway, which are all: "+strings.Join(cluster.Plugins(), ", "))
+	flags.StringSliceVar(&c.EnableAdmissionPlugins, "enable-admission-plugins", nil, "admission plugins to run in addition to those that run anyway, which are all: "+strings.Join(requirements.Plugins(), ", "))
 	flags.StringSliceVar(&c.DisableAdmissionPlugins, "disable-admission-plugins", nil, "admission plugins to leave out; what they read of the cluster need not be permitted then")
 	self := &options.SelfCertify
 	flags.BoolVar(&self.Enabled, "self-certify", false, "make the serving certificate, keep it in a Secret of the cluster, and the APIServices' caBundle up to date")
@@ -186,7 +187,7 @@ func describeAggregated(p *plan.Plan) *aggregated {
 	}
 	d := &aggregated{LeftOut: leftOut}
 	for _, n := range needs {
-		d.Asks = append(d.Asks, asked{n.Verbs, n.Group, n.Resource, n.Namespace, n.Name, n.For, n.Binding, n.Optional, n.String()})
+		d.Asks = append(d.Asks, asked{n.Verbs, n.Group, n.Resource, n.Namespace, n.Name, n.For, n.Binding.String(), n.Optional, n.String()})
 	}
 	return d
 }

@@ -11,13 +11,16 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/annexapi/annex/internal/cluster"
+	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/manifests"
+	"github.com/annexapi/annex/internal/requirements"
+	"github.com/annexapi/annex/store/driver"
 	"github.com/annexapi/annex/store/embedded"
+	"github.com/annexapi/annex/store/etcd"
 )
 
 func manifestsCommand(program Program) *cobra.Command {
-	var format, dir, caFile string
+	var format, dir, caFile, storage string
 	var dryRun bool
 	config := manifests.Config{}
 	size := resource.QuantityValue{Quantity: resource.MustParse("1Gi")}
@@ -57,6 +60,7 @@ the way is an error. What follows -- are more flags for serve.`,
 					return usage(err)
 				}
 			}
+			config.Storage = func(servers []string) (driver.Driver, error) { return deployedStorage(storage, servers, definition) }
 			if err := config.Complete(); err != nil {
 				return usage(err)
 			}
@@ -74,7 +78,7 @@ the way is an error. What follows -- are more flags for serve.`,
 	flags.StringVar(&config.Name, "name", "", fmt.Sprintf("what the server is called in the cluster: a DNS label, which its service, service account and other objects are named after (default: %s)", program.Name))
 	flags.StringVar(&config.Namespace, "namespace", "", "namespace to run it in (default: its name)")
 	flags.IntVar(&config.Replicas, "replicas", 0, "how many of it run (default 2 above etcd, else 1)")
-	flags.StringVar(&config.Storage, "storage", embedded.Name, "where objects are kept: embedded or files (in a volume), memory or etcd")
+	flags.StringVar(&storage, "storage", embedded.Name, "where objects are kept: embedded or files (in a volume), memory or etcd")
 	flags.Var(&size, "storage-size", "size of the volume")
 	flags.StringVar(&config.StorageClass, "storage-class", "", "class of the volume (default: the cluster's)")
 	flags.StringSliceVar(&config.EtcdServers, "etcd-servers", nil, "URLs of etcd's members; http://localhost:PORT is one in the server's own pod")
@@ -83,7 +87,7 @@ the way is an error. What follows -- are more flags for serve.`,
 	flags.StringVar(&config.EtcdImage, "etcd-image", "", "its container image (default: etcd's own, of the version that is tested)")
 	flags.StringVar(&config.Certificates, "certificates", manifests.SelfCertified, "who makes the serving certificate: self (the server), cert-manager, or secret=NAME, a Secret of type kubernetes.io/tls that you keep up to date")
 	flags.StringVar(&caFile, "ca-file", "", "authority of the certificate in secret=NAME, for the APIServices (PEM)")
-	flags.StringSliceVar(&config.DisablePlugins, "disable-admission-plugins", nil, "admission plugins of the cluster to leave out: "+strings.Join(cluster.Plugins(), ", "))
+	flags.StringSliceVar(&config.DisablePlugins, "disable-admission-plugins", nil, "admission plugins of the cluster to leave out: "+strings.Join(requirements.Plugins(), ", "))
 	flags.BoolVar(&flowControl, "enable-priority-and-fairness", true, "share the server fairly, as the cluster's flow schemas say")
 	flags.IntVar(&config.GroupPriority, "group-priority", 1000, "groupPriorityMinimum of the APIServices, 1 to 20000")
 	flags.BoolVar(&config.UserRoles, "user-roles", false, "add the namespaced kinds to the cluster's roles view, edit and admin")
@@ -93,6 +97,22 @@ the way is an error. What follows -- are more flags for serve.`,
 	flags.StringVar(&dir, "output-dir", "", "folder for kustomize and helm, written anew as a whole")
 	flags.BoolVar(&dryRun, "dry-run", false, "say what would become of the files in the folder, and write nothing")
 	return cmd
+}
+
+// deployedStorage is the storage of that name. Only etcd has servers.
+func deployedStorage(name string, servers []string, definition *define.Server) (driver.Driver, error) {
+	switch {
+	case name == etcd.Name && len(servers) == 0:
+		return nil, errors.New("--storage etcd needs --etcd-servers, or --with-etcd for an example of one")
+	case name != etcd.Name && len(servers) > 0:
+		return nil, fmt.Errorf("--storage %s uses no etcd: leave out --with-etcd, --etcd-servers and --etcd-secret, or choose --storage etcd", name)
+	}
+	s := storageOptions{etcd: etcd.Options{Endpoints: servers}}
+	d, err := s.driver(name, definition)
+	if err != nil {
+		return nil, fmt.Errorf("--%w", err)
+	}
+	return d, nil
 }
 
 func readCABundle(path string) ([]byte, error) {

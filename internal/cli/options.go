@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net"
 	"slices"
@@ -272,15 +271,4 @@ func flagNames(text string) string {
 		text = strings.ReplaceAll(text, f.field, f.flag)
 	}
 	return text
-}
-
-// flagNamesIn has what is logged name flags.
-func flagNamesIn(_ []string, a slog.Attr) slog.Attr {
-	switch value := a.Value.Any().(type) {
-	case string:
-		return slog.String(a.Key, flagNames(value))
-	case error:
-		return slog.String(a.Key, flagNames(value.Error()))
-	}
-	return a
 }

@@ -5,7 +5,6 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"log/slog"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -100,19 +99,3 @@ func TestMessagesNameFlags(t *testing.T) {
 		}
 	}
 }
-
-func TestLogsNameFlags(t *testing.T) {
-	t.Parallel()
-	var out strings.Builder
-	logger := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: flagNamesIn}))
-	logger.Warn("there is no Options.EncryptionConfigFile", "err", usage(errText("Options.ServeDespiteUndecodable is set")), "count", 3)
-	for _, want := range []string{"there is no --encryption-provider-config", "--serve-despite-undecodable is set", "count=3"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("%q is logged, without %q", out.String(), want)
-		}
-	}
-}
-
-type errText string
-
-func (e errText) Error() string { return string(e) }

@@ -3,15 +3,12 @@ package cli
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -19,7 +16,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/klog/v2"
 
 	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/controllers"
@@ -98,6 +94,7 @@ func rootCommand(program Program) *cobra.Command {
 		return usage(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 	})
 	root.AddCommand(serveCommand(program), controllersCommand(program), manifestsCommand(program), storageCommand(program), describeCommand(program), versionCommand(program.Name))
+	completeValues(root)
 	return root
 }
 
@@ -270,17 +267,4 @@ func shellWord(text string) string {
 		return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 	}
 	return text
-}
-
-// logTo sends the libraries' log, which is one per process, to w.
-func logTo(w io.Writer, verbosity int) {
-	// klog asks its own flag first.
-	var flags flag.FlagSet
-	klog.InitFlags(&flags)
-	_ = flags.Set("v", strconv.Itoa(verbosity)) // it is a number
-	level := slog.LevelWarn
-	if verbosity > 0 {
-		level = slog.Level(-verbosity)
-	}
-	klog.SetSlogLogger(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: flagNamesIn})))
 }

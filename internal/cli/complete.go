@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/annexapi/annex/internal/requirements"
+	"github.com/annexapi/annex/store/embedded"
+	"github.com/annexapi/annex/store/etcd"
+	"github.com/annexapi/annex/store/files"
+	"github.com/annexapi/annex/store/memory"
+)
+
+// completeValues lets shells complete the values of flags that have few, by the flags' names.
+// Others are completed as names of files.
+func completeValues(cmd *cobra.Command) {
+	storages := []string{embedded.Name, etcd.Name, files.Name, memory.Name}
+	values := map[string][]string{
+		"storage":                   storages,
+		"only":                      storages,
+		"output":                    {"json"},
+		"format":                    {"helm", "json", "kustomize", "yaml"},
+		"certificates":              {"cert-manager", "secret=", "self"},
+		"disable-admission-plugins": requirements.Plugins(),
+		"enable-admission-plugins":  requirements.Plugins(),
+	}
+	if cmd.Name() == "migrate" {
+		durable := []string{embedded.Name, etcd.Name, files.Name}
+		values["from"], values["to"] = durable, append([]string{etcdSnapshot}, durable...)
+	}
+	for name, all := range values {
+		if cmd.LocalFlags().Lookup(name) != nil {
+			_ = cmd.RegisterFlagCompletionFunc(name, completeOneOf(all)) // the flag is there
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		completeValues(sub)
+	}
+}
+
+// completeOneOf completes a value, or the last of several with commas between them.
+func completeOneOf(values []string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+		before := begun[:strings.LastIndex(begun, ",")+1]
+		directive := cobra.ShellCompDirectiveNoFileComp
+		var all []string
+		for _, value := range values {
+			if slices.Contains(strings.Split(before, ","), value) {
+				continue
+			}
+			if all = append(all, before+value); strings.HasSuffix(value, "=") {
+				directive |= cobra.ShellCompDirectiveNoSpace
+			}
+		}
+		return all, directive
+	}
+}

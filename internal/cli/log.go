@@ -1,0 +1,64 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"io"
+	"log/slog"
+	"strconv"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+)
+
+// logTo sends the libraries' log, which is one per process, to w.
+func logTo(w io.Writer, verbosity int) {
+	// klog asks its own flag first.
+	var flags flag.FlagSet
+	klog.InitFlags(&flags)
+	_ = flags.Set("v", strconv.Itoa(verbosity)) // it is a number
+	level := slog.LevelWarn
+	if verbosity > 0 {
+		level = slog.Level(-verbosity)
+	}
+	handler := slog.NewTextHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: logAttr})
+	// What is logged with a format has a severity, which klog gives the lines that it writes,
+	// and no logger: as messages, its warnings are information.
+	klog.SetLoggerWithOptions(logr.FromSlogHandler(handler), klog.ContextualLogger(true), klog.WriteKlogBuffer(func(line []byte) {
+		logLine(slog.New(handler), line)
+	}))
+}
+
+// logLine logs a line as klog formats it: W1231 23:59:59.999999 1 file.go:1] message.
+func logLine(logger *slog.Logger, line []byte) {
+	level := slog.LevelInfo
+	if len(line) > 0 {
+		switch line[0] {
+		case 'W':
+			level = slog.LevelWarn
+		case 'E', 'F':
+			level = slog.LevelError
+		}
+	}
+	if _, message, ok := bytes.Cut(line, []byte("] ")); ok {
+		line = message
+	}
+	logger.Log(context.Background(), level, string(bytes.TrimRight(line, "\n")))
+}
+
+// logAttr is an attribute as it is written: fields have the names of their flags, and what
+// is below information is DEBUG with the verbosity that shows it.
+func logAttr(_ []string, a slog.Attr) slog.Attr {
+	switch value := a.Value.Any().(type) {
+	case slog.Level:
+		if value < slog.LevelInfo {
+			return slog.Attr{Value: slog.GroupValue(slog.String(a.Key, "DEBUG"), slog.Int("v", -int(value)))}
+		}
+	case string:
+		return slog.String(a.Key, flagNames(value))
+	case error:
+		return slog.String(a.Key, flagNames(value.Error()))
+	}
+	return a
+}

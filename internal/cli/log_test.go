@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"k8s.io/klog/v2"
+)
+
+func TestLogsNameFlags(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	logger := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: logAttr}))
+	logger.Warn("there is no Options.EncryptionConfigFile", "err", usage(errText("Options.ServeDespiteUndecodable is set")), "count", 3)
+	for _, want := range []string{"there is no --encryption-provider-config", "--serve-despite-undecodable is set", "count=3"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is logged, without %q", out.String(), want)
+		}
+	}
+}
+
+type errText string
+
+func (e errText) Error() string { return string(e) }
+
+func TestLevelsAreThoseOfSlog(t *testing.T) {
+	t.Parallel()
+	for level, want := range map[slog.Level]string{
+		slog.LevelError: " level=ERROR msg=",
+		slog.LevelWarn:  " level=WARN msg=",
+		slog.LevelInfo:  " level=INFO msg=",
+		-1:              " level=DEBUG v=1 msg=",
+		-6:              " level=DEBUG v=6 msg=",
+	} {
+		var out strings.Builder
+		slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.Level(-10), ReplaceAttr: logAttr})).Log(context.Background(), level, "x")
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%v is logged as %q, want %q", level, out.String(), want)
+		}
+	}
+}
+
+// It sets the log of the process, and so it is not parallel.
+func TestWarningsOfLibrariesAreShown(t *testing.T) {
+	t.Cleanup(klog.ClearLogger)
+	var out bytes.Buffer
+	logTo(&out, 0)
+	klog.Info("information")
+	klog.Warningf("a %s] warning", "[formatted")
+	klog.Error("an error")
+	klog.ErrorS(nil, "a structured error", "count", 1)
+	klog.InfoS("structured information")
+	if logged := out.String(); !strings.Contains(logged, `level=WARN msg="a [formatted] warning"`) || !strings.Contains(logged, `level=ERROR msg="an error"`) ||
+		!strings.Contains(logged, `level=ERROR msg="a structured error" count=1`) || strings.Count(logged, "\n") != 3 {
+		t.Errorf("logged:\n%s", logged)
+	}
+	out.Reset()
+	logTo(&out, 2)
+	klog.V(2).Info("as asked")
+	klog.V(3).Info("too much")
+	klog.FromContext(t.Context()).V(2).Info("with a logger")
+	if logged := out.String(); !strings.Contains(logged, `level=INFO msg="as asked"`) || !strings.Contains(logged, `level=DEBUG v=2 msg="with a logger"`) || strings.Count(logged, "\n") != 2 {
+		t.Errorf("logged:\n%s", logged)
+	}
+}
