@@ -77,8 +77,9 @@ type AdmitCreateFunc[T any] func(ctx context.Context, request Request[T], existi
 // The decision is exact, whatever happens at the same time: the hook looks and the
 // object is written in one step. If another object is created in between, by this
 // server or by a replica with the same storage, nothing is written, and the hook is asked
-// again; so it must have no effects. Objects may go in between, or change. To be asked
-// again is the only price of concurrency; there is nothing to lock or to clean up.
+// again; so it must have no effects. Objects may go in between, or change, unless the kind
+// has a hook of AdmitUpdate. To be asked again is the only price of concurrency; there is
+// nothing to lock or to clean up.
 //
 // The hook comes last, after validation and all other admission, for creates by
 // whatever verb, also for dry runs. It is not asked about a name that is taken, which is
@@ -102,17 +103,57 @@ func (k *KindBuilder[T]) AdmitCreate(admit AdmitCreateFunc[T]) *KindBuilder[T] {
 // called once for every server, by New. Only what the hook decides upon existing is exact;
 // what it looks up may change before the object is written.
 func (k *KindBuilder[T]) AdmitCreateWith(make func(env *Env) (AdmitCreateFunc[T], error)) *KindBuilder[T] {
-	if make == nil {
-		k.kind().CreateAdmissions = append(k.kind().CreateAdmissions, nil)
+	k.kind().CreateAdmissions = append(k.kind().CreateAdmissions, beside("AdmitCreateWith", make))
+	return k
+}
+
+// AdmitUpdateFunc decides on an update beside the other objects: see
+// KindBuilder.AdmitUpdate.
+type AdmitUpdateFunc[T any] func(ctx context.Context, request Request[T], others []*T) error
+
+// AdmitUpdate adds a hook that decides whether an object may become what an update makes of
+// it, beside the others: whether all of them together ask for less than a hundred, say.
+// others are all objects of the kind without the one in question, as those that AdmitCreate
+// gives. An error refuses the update, as that of an AdmitFunc does.
+//
+// The decision is exact: the hook looks and the object is written in one step. If an object
+// of the kind is created or updated in between, this one or another, by this server or by a
+// replica with the same storage, nothing is written and the hook is asked again; so it must
+// have no effects. Objects may go in between.
+//
+// The hook comes last, for updates by whatever verb: through the main endpoint, /status,
+// /scale and custom subresources, also for dry runs. What a deletion does to an object that
+// has finalizers or a grace period is no update. A create is not asked about, either: what
+// is to hold after both needs AdmitCreate besides, which then decides as exactly, beside
+// objects that do not change meanwhile. What AdmitCreate says of its price, of storages, and
+// of kinds that it is not for, holds here.
+func (k *KindBuilder[T]) AdmitUpdate(admit AdmitUpdateFunc[T]) *KindBuilder[T] {
+	if admit == nil {
+		k.kind().UpdateAdmissions = append(k.kind().UpdateAdmissions, nil)
 		return k
 	}
-	k.kind().CreateAdmissions = append(k.kind().CreateAdmissions, func(env any) (define.CreateAdmission, error) {
+	return k.AdmitUpdateWith(func(*Env) (AdmitUpdateFunc[T], error) { return admit, nil })
+}
+
+// AdmitUpdateWith is AdmitUpdate for a hook that uses the server it runs in, as that of
+// AdmitCreateWith does.
+func (k *KindBuilder[T]) AdmitUpdateWith(make func(env *Env) (AdmitUpdateFunc[T], error)) *KindBuilder[T] {
+	k.kind().UpdateAdmissions = append(k.kind().UpdateAdmissions, beside("AdmitUpdateWith", make))
+	return k
+}
+
+// beside returns the constructor of a hook that sees the other objects; nil for none.
+func beside[T any, F ~func(context.Context, Request[T], []*T) error](name string, make func(env *Env) (F, error)) func(env any) (define.BesideAdmission, error) {
+	if make == nil {
+		return nil
+	}
+	return func(env any) (define.BesideAdmission, error) {
 		admit, err := make(env.(*Env))
 		if err != nil {
 			return nil, err
 		}
 		if admit == nil {
-			return nil, errors.New("AdmitCreateWith made no hook")
+			return nil, errors.New(name + " made no hook")
 		}
 		return func(ctx context.Context, a admission.Attributes, existing []runtime.Object) error {
 			others := []*T{}
@@ -121,8 +162,7 @@ func (k *KindBuilder[T]) AdmitCreateWith(make func(env *Env) (AdmitCreateFunc[T]
 			}
 			return admit(ctx, requestOf[T](a), others)
 		}, nil
-	})
-	return k
+	}
 }
 
 // Mutate adds a hook that may change the object of a create or update, through the

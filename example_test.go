@@ -112,6 +112,33 @@ func ExampleKindBuilder_AdmitCreate() {
 	// 403 shelves.shop.example.com "c" is forbidden: there is room for 2 shelves
 }
 
+// All widgets together have three replicas at most, however many clients change some at once.
+func ExampleKindBuilder_AdmitUpdate() {
+	within := func(_ context.Context, r annex.Request[v1.Widget], others []*v1.Widget) error {
+		sum := *r.Object.Spec.Replicas
+		for _, other := range others {
+			sum += *other.Spec.Replicas
+		}
+		if sum > 3 {
+			return fmt.Errorf("there is room for 3 replicas")
+		}
+		return nil
+	}
+	widgets := annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).AdmitCreate(within).AdmitUpdate(within)
+
+	ask(widgets,
+		`POST /apis/shop.example.com/v1/namespaces/default/widgets {"metadata": {"name": "a"}, "spec": {"replicas": 1}}`,
+		`POST /apis/shop.example.com/v1/namespaces/default/widgets {"metadata": {"name": "b"}, "spec": {"replicas": 1}}`,
+		`PATCH /apis/shop.example.com/v1/namespaces/default/widgets/a {"spec": {"replicas": 2}}`,
+		`PATCH /apis/shop.example.com/v1/namespaces/default/widgets/b {"spec": {"replicas": 2}}`,
+	)
+	// Output:
+	// 201
+	// 201
+	// 200
+	// 403 widgets.shop.example.com "b" is forbidden: there is room for 3 replicas
+}
+
 // A server inside a program, which listens on no port.
 func ExampleNew() {
 	ctx, stop := context.WithCancel(context.Background())

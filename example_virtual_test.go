@@ -103,6 +103,9 @@ func ask(kind annex.Kind, requests ...string) {
 		request, err := http.NewRequest(method, config.Host+path, strings.NewReader(body))
 		must(err)
 		request.Header.Set("Content-Type", "application/json")
+		if method == http.MethodPatch {
+			request.Header.Set("Content-Type", "application/merge-patch+json")
+		}
 		response, err := client.Do(request)
 		must(err)
 		answer, err := io.ReadAll(response.Body)

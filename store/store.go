@@ -72,20 +72,38 @@ type Backend interface {
 	Close() error
 }
 
-// ErrConcurrentCreate is what CreateIfUnchangedSince returns when another object has
-// been created in the meantime.
-var ErrConcurrentCreate = errors.New("another object has been created meanwhile")
+// ErrConcurrentWrite is what conditional writes return when another object has been
+// written in the meantime.
+var ErrConcurrentWrite = errors.New("another object has been written meanwhile")
 
-// ConditionalCreator is a storage.Interface whose creates can depend on the other
+// Unchanged is a condition on all objects of a resource.
+type Unchanged struct {
+	// Since is the revision after which none has been created, by any process: the
+	// resource version of a consistent list, not in the future.
+	Since uint64
+	// Updates says that none has been updated either. Objects may always go.
+	Updates bool
+}
+
+// ConditionalWriter is a storage.Interface whose writes can depend on the other
 // objects of the resource: a caller that decides upon a list whether there is room for
-// one more object creates it on the condition that the list is still complete.
-type ConditionalCreator interface {
+// one more object writes it on the condition that the list still holds.
+type ConditionalWriter interface {
 	storage.Interface
 
-	// CreateIfUnchangedSince is Create, without a time to live, in one step with a look
-	// at the other objects of the resource: if one has been created after the revision
-	// since, by any process, nothing is written and the error matches
-	// ErrConcurrentCreate. That may also be so if it has been deleted since then. Since
-	// is the resource version of a consistent list; it is not in the future.
-	CreateIfUnchangedSince(ctx context.Context, key string, obj, out runtime.Object, since uint64) error
+	// CreateIf is Create, without a time to live, in one step with a look at the other
+	// objects of the resource: if the condition does not hold, nothing is written and
+	// the error matches ErrConcurrentWrite. That may also be so if what has been created
+	// or updated is deleted since then, or if something else has been.
+	CreateIf(ctx context.Context, key string, obj, out runtime.Object, condition Unchanged) error
+
+	// UpdateIf is a single try of GuaranteedUpdate on an object that exists. update also
+	// returns a revision since which no object of the resource may have been created or
+	// updated, as in Unchanged; this one may not have been since update was called. An
+	// update that changes nothing writes nothing and succeeds.
+	UpdateIf(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions, update ConditionalUpdate) error
 }
+
+// ConditionalUpdate says what an object, which is its own, is to be, and on which
+// condition: see ConditionalWriter.
+type ConditionalUpdate func(existing runtime.Object, meta storage.ResponseMeta) (updated runtime.Object, since uint64, err error)

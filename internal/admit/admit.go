@@ -24,7 +24,7 @@ type Hooks struct {
 type hooked struct {
 	kind                 schema.GroupKind
 	mutating, validating []define.Admission
-	creates              []define.CreateAdmission
+	creates, updates     []define.BesideAdmission
 }
 
 var (
@@ -53,26 +53,33 @@ func NewHooks(server *define.Server, env any) (*Hooks, error) {
 				all.validating = append(all.validating, hook)
 			}
 		}
-		for i, construct := range k.CreateAdmissions {
-			hook, err := construct(env)
-			if err != nil {
-				errs = append(errs, fmt.Errorf("admission of creates, hook %d of kind %s: %w", i+1, k.GroupKind(), err))
-				continue
+		for _, beside := range []struct {
+			of    string
+			makes []func(env any) (define.BesideAdmission, error)
+			to    *[]define.BesideAdmission
+		}{{"creates", k.CreateAdmissions, &all.creates}, {"updates", k.UpdateAdmissions, &all.updates}} {
+			for i, construct := range beside.makes {
+				hook, err := construct(env)
+				if err != nil {
+					errs = append(errs, fmt.Errorf("admission of %s, hook %d of kind %s: %w", beside.of, i+1, k.GroupKind(), err))
+					continue
+				}
+				*beside.to = append(*beside.to, hook)
 			}
-			all.creates = append(all.creates, hook)
 		}
 		h.kinds[k.GroupResource()] = all
 		for _, also := range k.Aliases {
-			h.kinds[also.GroupResource()] = hooked{also.GroupKind(), all.mutating, all.validating, all.creates}
+			h.kinds[also.GroupResource()] = hooked{also.GroupKind(), all.mutating, all.validating, all.creates, all.updates}
 		}
 	}
 	return h, errors.Join(errs...)
 }
 
-// Creates are the hooks that decide, when an object is created, whether it may be there
-// beside those that exist.
-func (h *Hooks) Creates(resource schema.GroupResource) []define.CreateAdmission {
-	return h.kinds[resource].creates
+// Beside are the hooks that decide, when an object is created or updated, whether it may be
+// there beside the others.
+func (h *Hooks) Beside(resource schema.GroupResource) (creates, updates []define.BesideAdmission) {
+	k := h.kinds[resource]
+	return k.creates, k.updates
 }
 
 // Handles is true for all writes; a connection is not one.

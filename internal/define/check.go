@@ -140,11 +140,16 @@ func (c *checker) kind(k *Kind) {
 	c.capabilities(where, k)
 	c.paths(where, k)
 	c.subresources(where, k)
-	if slices.ContainsFunc(k.CreateAdmissions, func(make func(any) (CreateAdmission, error)) bool { return make == nil }) {
-		c.errorf(where, "AdmitCreate: the function is nil")
-	}
-	if len(k.CreateAdmissions) > 0 && (k.Source != nil || k.CustomStorage != nil) {
-		c.errorf(where, "AdmitCreate: the server does not store the objects, so others may create some at the same time")
+	for _, hooks := range []struct {
+		name, meanwhile string
+		makes           []func(any) (BesideAdmission, error)
+	}{{"AdmitCreate", "create", k.CreateAdmissions}, {"AdmitUpdate", "update", k.UpdateAdmissions}} {
+		if slices.ContainsFunc(hooks.makes, func(make func(any) (BesideAdmission, error)) bool { return make == nil }) {
+			c.errorf(where, "%s: the function is nil", hooks.name)
+		}
+		if len(hooks.makes) > 0 && (k.Source != nil || k.CustomStorage != nil) {
+			c.errorf(where, "%s: the server does not store the objects, so others may %s some at the same time", hooks.name, hooks.meanwhile)
+		}
 	}
 	switch {
 	case k.Source != nil && k.CustomStorage != nil:

@@ -106,7 +106,10 @@ type Kind struct {
 	Admissions []AdmissionConstructor
 	// CreateAdmissions decide, when an object is created, whether it may be there beside
 	// those that exist.
-	CreateAdmissions []func(env any) (CreateAdmission, error)
+	CreateAdmissions []func(env any) (BesideAdmission, error)
+	// UpdateAdmissions decide, when an object is updated, whether it may be so beside the
+	// others.
+	UpdateAdmissions []func(env any) (BesideAdmission, error)
 
 	// Source is where the objects of a virtual kind are; nil for all others.
 	Source *Source
@@ -224,8 +227,8 @@ type Admission struct {
 	Review   func(ctx context.Context, a admission.Attributes) error
 }
 
-// CreateAdmission decides about a create, given all other objects of the kind.
-type CreateAdmission func(ctx context.Context, a admission.Attributes, existing []runtime.Object) error
+// BesideAdmission decides about a create or an update, given all other objects of the kind.
+type BesideAdmission func(ctx context.Context, a admission.Attributes, existing []runtime.Object) error
 
 // Primary is the kind that decides about the objects: itself, or the one that it
 // shares them with.
@@ -376,6 +379,7 @@ func (k *Kind) Hooks() []string {
 		{"warn", k.Warn != nil},
 		{"admission", len(k.Admissions) > 0},
 		{"admission of creates", len(k.CreateAdmissions) > 0},
+		{"admission of updates", len(k.UpdateAdmissions) > 0},
 	} {
 		if hook.set {
 			names = append(names, hook.name)

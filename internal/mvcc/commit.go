@@ -28,10 +28,9 @@ type change struct {
 	value  []byte
 	// ttl is in seconds, 0 for ever; nil keeps the object's expiry as it is.
 	ttl *uint64
-	// unchanged, unless it is nil, is the resource in which nothing may have been created
-	// after the revision since.
-	unchanged *keyspace
-	since     uint64
+	// within, unless it is nil, is the resource that has to be unchanged.
+	within    *keyspace
+	unchanged store.Unchanged
 }
 
 // write is an appended change that is not yet visible.
@@ -90,8 +89,8 @@ func (c *Core) tryAppend(ch change) (_ *write, conflicting <-chan struct{}, _ er
 	default:
 		return nil, nil, errConflict
 	}
-	if ch.unchanged != nil {
-		if conflicting, err := c.unchangedSince(ch.unchanged, ch.since); conflicting != nil || err != nil {
+	if ch.within != nil {
+		if conflicting, err := c.unchanged(ch.within, ch.unchanged); conflicting != nil || err != nil {
 			return nil, conflicting, err
 		}
 	}
@@ -110,19 +109,19 @@ func (c *Core) tryAppend(ch change) (_ *write, conflicting <-chan struct{}, _ er
 	return w, nil, nil
 }
 
-// unchangedSince finds out whether nothing was created in a resource after a revision. If that
-// depends on an unpublished write, it returns a channel that is closed when that has
-// been settled. It needs writing.
-func (c *Core) unchangedSince(s *keyspace, since uint64) (conflicting <-chan struct{}, _ error) {
+// unchanged finds out whether a condition on a resource holds. If that depends on an
+// unpublished write, it returns a channel that is closed when that has been settled. It needs
+// writing.
+func (c *Core) unchanged(s *keyspace, condition store.Unchanged) (conflicting <-chan struct{}, _ error) {
 	for key, w := range c.pending {
-		if w.created() && strings.HasPrefix(key, s.prefix) {
+		if (w.created() || condition.Updates) && strings.HasPrefix(key, s.prefix) {
 			return w.finished(), nil
 		}
 	}
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if s.created > since {
-		return nil, store.ErrConcurrentCreate
+	if s.created > condition.Since || condition.Updates && s.written > condition.Since {
+		return nil, store.ErrConcurrentWrite
 	}
 	return nil, nil
 }

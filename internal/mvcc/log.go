@@ -17,6 +17,7 @@ type keyspace struct {
 	objects int64
 	bytes   int64  // encoded
 	created uint64 // revision of the newest create since the keyspace was made
+	written uint64 // that of the newest write, a delete among them
 	indexes []*indexes
 }
 
@@ -45,6 +46,7 @@ func (s *keyspace) add(v, replaced *version, object *decoded) {
 	if v.created() {
 		s.created = v.revision
 	}
+	s.written = v.revision
 	s.log.append(v)
 	if s.watches.count.Load() == 0 {
 		return

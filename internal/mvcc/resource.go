@@ -25,7 +25,7 @@ type resourceStore struct {
 	tellsCorrupt bool
 }
 
-var _ store.ConditionalCreator = (*resourceStore)(nil)
+var _ store.ConditionalWriter = (*resourceStore)(nil)
 
 var versioner = storage.APIObjectVersioner{}
 

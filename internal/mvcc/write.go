@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/annexapi/annex/internal/objects"
+	"github.com/annexapi/annex/store"
 )
 
 // Create implements storage.Interface.
@@ -20,9 +21,42 @@ func (s *resourceStore) Create(ctx context.Context, key string, obj, out runtime
 	return s.create(ctx, change{key: key, ttl: &ttl}, obj, out)
 }
 
-// CreateIfUnchangedSince implements store.ConditionalCreator.
-func (s *resourceStore) CreateIfUnchangedSince(ctx context.Context, key string, obj, out runtime.Object, since uint64) error {
-	return s.create(ctx, change{key: key, ttl: new(uint64), unchanged: s.keyspace, since: since}, obj, out)
+// CreateIf implements store.ConditionalWriter.
+func (s *resourceStore) CreateIf(ctx context.Context, key string, obj, out runtime.Object, condition store.Unchanged) error {
+	return s.create(ctx, change{key: key, ttl: new(uint64), within: s.keyspace, unchanged: condition}, obj, out)
+}
+
+// UpdateIf implements store.ConditionalWriter.
+func (s *resourceStore) UpdateIf(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions, update store.ConditionalUpdate) error {
+	key, err := s.key(key, false)
+	if err != nil {
+		return err
+	}
+	st, err := s.current(ctx, key, false)
+	if err != nil {
+		return err
+	}
+	if err := preconditions.Check(key, st.object); err != nil {
+		return err
+	}
+	var since uint64
+	data, _, err := s.update(st, func(existing runtime.Object, meta storage.ResponseMeta) (updated runtime.Object, _ *uint64, err error) {
+		updated, since, err = update(existing, meta)
+		return updated, nil, err
+	})
+	switch {
+	case err != nil:
+		return err
+	case st.revision > since:
+		return store.ErrConcurrentWrite
+	case !st.stale && bytes.Equal(data, st.data):
+		return assignTo(out, st.stored.DeepCopyObject())
+	}
+	err = s.put(ctx, change{key: key, seen: st.revision, within: s.keyspace, unchanged: store.Unchanged{Since: since, Updates: true}}, data, out)
+	if errors.Is(err, errConflict) {
+		return store.ErrConcurrentWrite
+	}
+	return err
 }
 
 func (s *resourceStore) create(ctx context.Context, ch change, obj, out runtime.Object) error {

@@ -25,6 +25,7 @@ import (
 	"github.com/annexapi/annex/internal/registry"
 	"github.com/annexapi/annex/store/driver"
 	"github.com/annexapi/annex/store/embedded"
+	"github.com/annexapi/annex/store/memory"
 )
 
 // Plan is the effective configuration of a server. It must not be changed.
@@ -314,7 +315,7 @@ func (p *Plan) encode() error {
 		}
 		t := k.Stored().Type
 		if k.Source != nil { // it has a mirror in memory
-			p.mediaTypes[k.GroupResource()] = suitable(driver.Traits{Private: true}, t)
+			p.mediaTypes[k.GroupResource()] = suitable(memory.Storage().Traits(), t)
 			continue
 		}
 		r := p.Resource(k.GroupResource())

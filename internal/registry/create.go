@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/util/dryrun"
@@ -21,18 +22,18 @@ import (
 	"github.com/annexapi/annex/store"
 )
 
-// createRules are what a kind's hooks of AdmitCreate decide by: the objects under a
+// rules are what a kind's hooks of AdmitCreate and AdmitUpdate decide by: the objects under a
 // prefix.
-type createRules struct {
-	kind    *define.Kind
-	prefix  string
-	reviews []define.CreateAdmission
+type rules struct {
+	kind             *define.Kind
+	prefix           string
+	creates, updates []define.BesideAdmission
 }
 
-// decide asks the hooks whether an object may be created beside those that exist, and
-// returns the revision at which they do. If there is an object of its name, that is the
-// error, and no hook is called.
-func (r createRules) decide(ctx context.Context, from storage.Interface, obj runtime.Object, dryRun bool) (revision uint64, err error) {
+// decide asks the hooks whether an object may be created beside those that exist or, if there
+// is an old one, be what that becomes. It returns the revision at which they exist. If there is
+// an object of the name of one that is created, that is the error, and no hook is asked.
+func (r rules) decide(ctx context.Context, from storage.Interface, obj, old runtime.Object, dryRun bool) (revision uint64, err error) {
 	list := r.kind.Hub().NewList()
 	if err := from.GetList(ctx, r.prefix, storage.ListOptions{Recursive: true, Predicate: storage.Everything}, list); err != nil {
 		return 0, err
@@ -45,77 +46,99 @@ func (r createRules) decide(ctx context.Context, from storage.Interface, obj run
 		return 0, fmt.Errorf("list of %s: %w", r.kind.GroupResource(), err)
 	}
 	m := objects.Meta(obj)
-	var existing []runtime.Object
+	var others []runtime.Object
 	if err := meta.EachListItem(list, func(other runtime.Object) error {
-		if o := objects.Meta(other); o.GetName() == m.GetName() && o.GetNamespace() == m.GetNamespace() {
+		switch o := objects.Meta(other); {
+		case o.GetName() != m.GetName() || o.GetNamespace() != m.GetNamespace():
+			others = append(others, other)
+		case old == nil:
 			return storage.NewKeyExistsError(r.prefix+"/"+m.GetNamespace()+"/"+m.GetName(), 0)
 		}
-		existing = append(existing, other)
 		return nil
 	}); err != nil {
 		return 0, err
 	}
 
-	a := r.attributes(ctx, obj, dryRun)
-	for _, review := range r.reviews {
-		if err := review(ctx, a, existing); err != nil {
+	reviews := r.creates
+	if old != nil {
+		reviews = r.updates
+	}
+	a := r.attributes(ctx, obj, old, dryRun)
+	for _, review := range reviews {
+		if err := review(ctx, a, others); err != nil {
 			return 0, admit.Refusal(a, err)
 		}
 	}
 	return revision, nil
 }
 
-func (r createRules) attributes(ctx context.Context, obj runtime.Object, dryRun bool) admission.Attributes {
+func (r rules) attributes(ctx context.Context, obj, old runtime.Object, dryRun bool) admission.Attributes {
 	version := r.kind.Hub()
 	resource := version.GroupVersion.WithResource(r.kind.Resource)
+	subresource := ""
 	if info, ok := request.RequestInfoFrom(ctx); ok && info.IsResourceRequest {
 		// The client may speak another version, or of another group.
 		resource.Group, resource.Version, resource.Resource = info.APIGroup, info.APIVersion, info.Resource
+		subresource = info.Subresource
 	}
 	who, _ := request.UserFrom(ctx)
 	m := objects.Meta(obj)
-	return admission.NewAttributesRecord(obj, nil, version.GroupVersionKind(), m.GetNamespace(), m.GetName(),
-		resource, "", admission.Create, &metav1.CreateOptions{}, dryRun, who)
+	if old == nil {
+		return admission.NewAttributesRecord(obj, nil, version.GroupVersionKind(), m.GetNamespace(), m.GetName(),
+			resource, "", admission.Create, &metav1.CreateOptions{}, dryRun, who)
+	}
+	return admission.NewAttributesRecord(obj, old, version.GroupVersionKind(), m.GetNamespace(), m.GetName(),
+		resource, subresource, admission.Update, &metav1.UpdateOptions{}, dryRun, who)
 }
 
-// exclusiveCreate is the storage of a kind with hooks of AdmitCreate. They decide and the
-// object is written in one step: what they have looked at is a list at one revision,
-// and the write happens only if nothing has been created since. Else they look again.
+// conditionalStorage is the storage of a kind with hooks of AdmitCreate or AdmitUpdate. They decide
+// and the object is written in one step: what they have looked at is a list at one revision,
+// and the write happens only if nothing has been created since or, if the kind has hooks of
+// AdmitUpdate, updated. Else they look again.
 //
-// A create that loses has lost against another that happened, so some create always
-// succeeds; within a process they take turns, for only one of them could win.
-type exclusiveCreate struct {
-	store.ConditionalCreator
-	rules createRules
+// A write that loses has lost against one that happened, so some write always comes
+// through; within a process they take turns, for only one of them could win.
+type conditionalStorage struct {
+	store.ConditionalWriter
+	rules rules
 	turn  chan struct{}
 }
 
-func newExclusiveCreate(opened storage.Interface, rules createRules) (storage.Interface, error) {
-	conditional, ok := opened.(store.ConditionalCreator)
+func newConditionalStorage(opened storage.Interface, rules rules) (storage.Interface, error) {
+	conditional, ok := opened.(store.ConditionalWriter)
 	if !ok {
-		return nil, fmt.Errorf("AdmitCreate of %s: the storage does not say whether another object has been created meanwhile", rules.kind.GroupResource())
+		return nil, fmt.Errorf("AdmitCreate or AdmitUpdate of %s: the storage does not say whether another object has been written meanwhile", rules.kind.GroupResource())
 	}
-	return &exclusiveCreate{ConditionalCreator: conditional, rules: rules, turn: make(chan struct{}, 1)}, nil
+	return &conditionalStorage{ConditionalWriter: conditional, rules: rules, turn: make(chan struct{}, 1)}, nil
+}
+
+// take waits for the turn, which is to be left.
+func (s *conditionalStorage) take(ctx context.Context) (leave func(), err error) {
+	select {
+	case s.turn <- struct{}{}:
+		return func() { <-s.turn }, nil
+	case <-ctx.Done():
+		return func() {}, apierrors.NewTimeoutError(fmt.Sprintf("nothing was written: %v", context.Cause(ctx)), 0)
+	}
 }
 
 // Create implements storage.Interface. Objects of kinds have no time to live.
-func (s *exclusiveCreate) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
-	if isEdit(ctx) {
-		return s.ConditionalCreator.Create(ctx, key, obj, out, ttl)
+func (s *conditionalStorage) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
+	if isEdit(ctx) || len(s.rules.creates) == 0 {
+		return s.ConditionalWriter.Create(ctx, key, obj, out, ttl)
 	}
-	select {
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
-	case <-ctx.Done():
-		return apierrors.NewTimeoutError(fmt.Sprintf("nothing was written: %v", context.Cause(ctx)), 0)
+	leave, err := s.take(ctx)
+	if err != nil {
+		return err
 	}
+	defer leave()
 	for {
-		revision, err := s.rules.decide(ctx, s, obj, false)
+		revision, err := s.rules.decide(ctx, s, obj, nil, false)
 		if err != nil {
 			return err
 		}
-		err = s.CreateIfUnchangedSince(ctx, key, obj.DeepCopyObject(), out, revision)
-		if !errors.Is(err, store.ErrConcurrentCreate) {
+		err = s.CreateIf(ctx, key, obj.DeepCopyObject(), out, store.Unchanged{Since: revision, Updates: len(s.rules.updates) > 0})
+		if !errors.Is(err, store.ErrConcurrentWrite) {
 			return err
 		}
 	}
@@ -126,17 +149,26 @@ var errCreates = errors.New("there is no object to update")
 
 // GuaranteedUpdate implements storage.Interface. It creates, too, when it may: that is
 // how apply makes an object.
-func (s *exclusiveCreate) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object) error {
-	if !ignoreNotFound || isEdit(ctx) {
-		return s.ConditionalCreator.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, cached)
+func (s *conditionalStorage) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object) error {
+	ruled := len(s.rules.updates) > 0 && isUpdate(ctx)
+	if isEdit(ctx) || !ignoreNotFound && !ruled {
+		return s.ConditionalWriter.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, cached)
 	}
 	for {
-		err := s.ConditionalCreator.GuaranteedUpdate(ctx, key, destination, true, preconditions, func(existing runtime.Object, response storage.ResponseMeta) (runtime.Object, *uint64, error) {
-			if revision, err := s.Versioner().ObjectResourceVersion(existing); err != nil || revision == 0 {
-				return nil, nil, errors.Join(errCreates, err)
+		var err error
+		if ruled {
+			err = s.update(ctx, key, destination, preconditions, update)
+			if storage.IsNotFound(err) && ignoreNotFound {
+				err = errCreates
 			}
-			return update(existing, response)
-		}, cached)
+		} else {
+			err = s.ConditionalWriter.GuaranteedUpdate(ctx, key, destination, true, preconditions, func(existing runtime.Object, response storage.ResponseMeta) (runtime.Object, *uint64, error) {
+				if revision, err := s.Versioner().ObjectResourceVersion(existing); err != nil || revision == 0 {
+					return nil, nil, errors.Join(errCreates, err)
+				}
+				return update(existing, response)
+			}, cached)
+		}
 		if !errors.Is(err, errCreates) {
 			return err
 		}
@@ -150,11 +182,65 @@ func (s *exclusiveCreate) GuaranteedUpdate(ctx context.Context, key string, dest
 	}
 }
 
-// dryRunValidator is valid and, in a dry run, what the hooks of AdmitCreate say: the storage,
+// update updates an object that exists if the hooks of AdmitUpdate let it.
+func (s *conditionalStorage) update(ctx context.Context, key string, destination runtime.Object, preconditions *storage.Preconditions, update storage.UpdateFunc) error {
+	for {
+		if err := s.tryUpdate(ctx, key, destination, preconditions, update); !errors.Is(err, store.ErrConcurrentWrite) {
+			return err
+		}
+	}
+}
+
+// tryUpdate has no turn while the object is changed, for hooks of Admit run meanwhile, and
+// may write.
+func (s *conditionalStorage) tryUpdate(ctx context.Context, key string, destination runtime.Object, preconditions *storage.Preconditions, update storage.UpdateFunc) error {
+	leave := func() {}
+	defer func() { leave() }()
+	return s.UpdateIf(ctx, key, destination, preconditions, func(existing runtime.Object, meta storage.ResponseMeta) (runtime.Object, uint64, error) {
+		old := existing.DeepCopyObject()
+		obj, _, err := update(existing, meta)
+		if err != nil {
+			return nil, 0, err
+		}
+		if leave, err = s.take(ctx); err != nil {
+			return nil, 0, err
+		}
+		revision, err := s.rules.decide(ctx, s, obj, old, false)
+		return obj, revision, err
+	})
+}
+
+// isUpdate says whether a request updates an object: storage also updates what is being
+// deleted.
+func isUpdate(ctx context.Context) bool {
+	info, ok := request.RequestInfoFrom(ctx)
+	return ok && info.IsResourceRequest && info.Verb != "delete" && info.Verb != "deletecollection"
+}
+
+// dryRunHooks has the hooks of AdmitCreate and AdmitUpdate decide in dry runs: the storage,
 // which asks them otherwise, is not reached then.
-func (r *mainREST) dryRunValidator(valid rest.ValidateObjectFunc, dryRun []string) rest.ValidateObjectFunc {
-	primary := r.kind.Primary()
-	if len(primary.CreateAdmissions) == 0 || !dryrun.IsDryRun(dryRun) {
+type dryRunHooks struct {
+	owner *define.Kind
+	store *genericregistry.Store
+	hooks *admit.Hooks
+}
+
+func (k *Kind) dryRunHooks() dryRunHooks {
+	return dryRunHooks{owner: k.Definition.Primary(), store: k.store, hooks: k.hooks}
+}
+
+func (r dryRunHooks) decide(ctx context.Context, obj, old runtime.Object) error {
+	creates, updates := r.hooks.Beside(r.owner.GroupResource())
+	rules := rules{r.owner, r.store.KeyRootFunc(request.WithNamespace(ctx, metav1.NamespaceAll)), creates, updates}
+	if _, err := rules.decide(ctx, r.store.Storage.Storage, obj, old, true); !storage.IsExist(err) {
+		return err
+	}
+	return nil // upstream says so
+}
+
+// create is valid and, in a dry run, what the hooks of AdmitCreate say.
+func (r dryRunHooks) create(valid rest.ValidateObjectFunc, dryRun []string) rest.ValidateObjectFunc {
+	if len(r.owner.CreateAdmissions) == 0 || !dryrun.IsDryRun(dryRun) {
 		return valid
 	}
 	return func(ctx context.Context, obj runtime.Object) error {
@@ -163,17 +249,28 @@ func (r *mainREST) dryRunValidator(valid rest.ValidateObjectFunc, dryRun []strin
 				return err
 			}
 		}
-		rules := createRules{primary, r.KeyRootFunc(request.WithNamespace(ctx, metav1.NamespaceAll)), r.hooks.Creates(primary.GroupResource())}
-		if _, err := rules.decide(ctx, r.Store.Storage.Storage, obj, true); !storage.IsExist(err) {
-			return err
+		return r.decide(ctx, obj, nil)
+	}
+}
+
+// update is valid and, in a dry run, what the hooks of AdmitUpdate say.
+func (r dryRunHooks) update(valid rest.ValidateObjectUpdateFunc, dryRun []string) rest.ValidateObjectUpdateFunc {
+	if len(r.owner.UpdateAdmissions) == 0 || !dryrun.IsDryRun(dryRun) {
+		return valid
+	}
+	return func(ctx context.Context, obj, old runtime.Object) error {
+		if valid != nil {
+			if err := valid(ctx, obj, old); err != nil {
+				return err
+			}
 		}
-		return nil // upstream says so
+		return r.decide(ctx, obj, old)
 	}
 }
 
 // Create implements rest.Creater.
 func (r *mainREST) Create(ctx context.Context, obj runtime.Object, valid rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
-	return r.Store.Create(ctx, obj, r.dryRunValidator(valid, options.DryRun), options)
+	return r.Store.Create(ctx, obj, r.dryRun.create(valid, options.DryRun), options)
 }
 
 type editKey struct{}

@@ -76,7 +76,7 @@ func (k *Kind) Editor(machinery *convert.Machinery, ensureNamespace func(ctx con
 	e := &Editor{
 		Resource:  k.Definition.GroupResource(),
 		Kind:      k.Definition.Name,
-		Storage:   &mainREST{Store: k.store, kind: k.Definition, hooks: k.hooks},
+		Storage:   &mainREST{Store: k.store, kind: k.Definition, dryRun: k.dryRunHooks()},
 		Stored:    k.store.Storage.Codec,
 		Machinery: machinery,
 	}

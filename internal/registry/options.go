@@ -36,7 +36,7 @@ type Stores struct {
 	// name. They are set before a resource is opened, too.
 	MediaType func(schema.GroupResource) string
 	// Hooks are the admission hooks of all kinds. They are set before a kind with hooks of
-	// AdmitCreate is opened.
+	// AdmitCreate or AdmitUpdate is opened.
 	Hooks *admit.Hooks
 
 	backend   func(schema.GroupResource) store.Backend
@@ -45,7 +45,7 @@ type Stores struct {
 	decoded   map[schema.GroupResource]map[schema.GroupVersionKind]reflect.Type
 	under     map[schema.GroupResource]schema.GroupResource
 	opened    map[schema.GroupResource]storage.Interface
-	ruled     map[schema.GroupResource]*define.Kind // those with hooks of AdmitCreate
+	ruled     map[schema.GroupResource]*define.Kind // those with hooks of AdmitCreate or AdmitUpdate
 }
 
 var _ generic.RESTOptionsGetter = (*Stores)(nil)
@@ -69,7 +69,7 @@ func NewStores(backend func(schema.GroupResource) store.Backend, machinery *conv
 		s.under[k.GroupResource()] = k.Primary().StoredUnder
 		if k.AliasOf == nil {
 			s.stored[k.GroupResource()] = k.Stored().GroupVersionKind()
-			if len(k.CreateAdmissions) > 0 {
+			if len(k.CreateAdmissions) > 0 || len(k.UpdateAdmissions) > 0 {
 				s.ruled[k.GroupResource()] = k
 			}
 			s.decoded[k.GroupResource()] = map[schema.GroupVersionKind]reflect.Type{}
@@ -206,7 +206,8 @@ func (s *Stores) open(
 	}
 	s.opened[config.GroupResource] = opened
 	if k, ok := s.ruled[config.GroupResource]; ok {
-		if opened, err = newExclusiveCreate(opened, createRules{k, prefix, s.Hooks.Creates(k.GroupResource())}); err != nil {
+		creates, updates := s.Hooks.Beside(k.GroupResource())
+		if opened, err = newConditionalStorage(opened, rules{k, prefix, creates, updates}); err != nil {
 			return nil, nil, err
 		}
 	}

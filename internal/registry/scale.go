@@ -27,8 +27,9 @@ import (
 // autoscaling/v1 Scale.
 type scaleREST struct {
 	rest.TableConvertor
-	store *genericregistry.Store
-	kind  *define.Kind
+	store  *genericregistry.Store
+	kind   *define.Kind
+	dryRun dryRunHooks
 }
 
 // scaleColumns are those that Kubernetes prints a scale in.
@@ -70,7 +71,7 @@ func (r *scaleREST) Get(ctx context.Context, name string, options *metav1.GetOpt
 
 func (r *scaleREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, _ rest.ValidateObjectFunc, admitted rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
 	scaled := &scaledObject{UpdatedObjectInfo: info, rest: r, version: r.requested(ctx)}
-	obj, _, err := r.store.Update(ctx, name, scaled, nil, r.admission(admitted), false, options)
+	obj, _, err := r.store.Update(ctx, name, scaled, nil, r.dryRun.update(r.admission(admitted), options.DryRun), false, options)
 	if err != nil {
 		return nil, false, err
 	}

@@ -137,10 +137,10 @@ func (k *Kind) StorageIn(v *define.Version) map[string]rest.Storage {
 	resource := k.Definition.Resource
 	storage := map[string]rest.Storage{resource: k.main()}
 	if k.status != nil {
-		storage[resource+"/status"] = &statusREST{store: k.status}
+		storage[resource+"/status"] = &statusREST{store: k.status, dryRun: k.dryRunHooks()}
 	}
 	if k.Definition.Scale != nil {
-		storage[resource+"/scale"] = &scaleREST{store: k.store, kind: k.Definition, TableConvertor: newTable(scaleColumns())}
+		storage[resource+"/scale"] = &scaleREST{store: k.store, kind: k.Definition, dryRun: k.dryRunHooks(), TableConvertor: newTable(scaleColumns())}
 	}
 	for _, s := range k.Definition.CustomSubresources {
 		storage[resource+"/"+s.Name] = k.subresource(s, v)
@@ -149,7 +149,7 @@ func (k *Kind) StorageIn(v *define.Version) map[string]rest.Storage {
 }
 
 func (k *Kind) main() rest.Storage {
-	main := &mainREST{Store: k.store, kind: k.Definition, hooks: k.hooks}
+	main := &mainREST{Store: k.store, kind: k.Definition, dryRun: k.dryRunHooks()}
 	if source := k.Definition.Primary().Source; source != nil {
 		return withVerbs(main, source)
 	}
@@ -159,8 +159,8 @@ func (k *Kind) main() rest.Storage {
 // mainREST is a kind's main endpoint.
 type mainREST struct {
 	*genericregistry.Store
-	kind  *define.Kind
-	hooks *admit.Hooks
+	kind   *define.Kind
+	dryRun dryRunHooks
 }
 
 var (
@@ -174,7 +174,7 @@ var (
 
 // Update tells clients when it is they who wrote what cannot be converted.
 func (r *mainREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, allowCreate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
-	obj, created, err := r.Store.Update(ctx, name, info, r.dryRunValidator(create, options.DryRun), update, allowCreate, options)
+	obj, created, err := r.Store.Update(ctx, name, info, r.dryRun.create(create, options.DryRun), r.dryRun.update(update, options.DryRun), allowCreate, options)
 	return obj, created, convert.BadRequest(err)
 }
 
@@ -197,7 +197,8 @@ func (r *mainREST) NamespaceScoped() bool { return !r.kind.ClusterScoped }
 
 // statusREST is the /status endpoint.
 type statusREST struct {
-	store *genericregistry.Store
+	store  *genericregistry.Store
+	dryRun dryRunHooks
 }
 
 var (
@@ -219,7 +220,7 @@ func (r *statusREST) Get(ctx context.Context, name string, options *metav1.GetOp
 
 // Update never creates: an object begins at the main endpoint.
 func (r *statusREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
-	obj, created, err := r.store.Update(ctx, name, info, create, update, false, options)
+	obj, created, err := r.store.Update(ctx, name, info, create, r.dryRun.update(update, options.DryRun), false, options)
 	return obj, created, convert.BadRequest(err)
 }
 

@@ -195,7 +195,7 @@ func (r *requestREST) handle(ctx context.Context, operation admission.Operation,
 				return nil, apierrors.NewInternalError(fmt.Errorf("subresource %s: %s has no /status to update", r.sub.Name, r.kind.Definition.GroupResource()))
 			}
 			options := &metav1.UpdateOptions{DryRun: dryRun, FieldManager: fieldManager}
-			obj, _, err := store.Update(ctx, name, parentChange{change, unchanged, fields, fieldManager}, nil, r.admit(call, options), false, options)
+			obj, _, err := store.Update(ctx, name, parentChange{change, unchanged, fields, fieldManager}, nil, r.kind.dryRunHooks().update(r.admit(call, options), dryRun), false, options)
 			return obj, err
 		}
 	}

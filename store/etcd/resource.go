@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"strings"
@@ -21,70 +22,157 @@ type resourceStorage struct {
 	resource store.Resource
 }
 
-var _ store.ConditionalCreator = (*resourceStorage)(nil)
+var _ store.ConditionalWriter = (*resourceStorage)(nil)
 
 // Create implements storage.Interface.
 func (r *resourceStorage) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
 	return r.write(out, func() error { return r.Interface.Create(ctx, key, obj, out, ttl) })
 }
 
-// CreateIfUnchangedSince implements store.ConditionalCreator. It is a transaction of etcd, which looks
+// CreateIf implements store.ConditionalWriter. It is a transaction of etcd, which looks
 // at the revisions of all keys of the resource.
-func (r *resourceStorage) CreateIfUnchangedSince(ctx context.Context, key string, obj, out runtime.Object, since uint64) error {
-	return r.write(out, func() error { return r.createAlone(ctx, key, obj, out, since) })
+func (r *resourceStorage) CreateIf(ctx context.Context, key string, obj, out runtime.Object, condition store.Unchanged) error {
+	return r.write(out, func() error { return r.createIf(ctx, key, obj, out, condition) })
 }
 
-func (r *resourceStorage) createAlone(ctx context.Context, key string, obj, out runtime.Object, since uint64) error {
+// UpdateIf implements store.ConditionalWriter, in the same way.
+func (r *resourceStorage) UpdateIf(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions, update store.ConditionalUpdate) error {
+	return r.write(out, func() error { return r.updateIf(ctx, key, out, preconditions, update) })
+}
+
+// prepared returns a key as it is below the root. It is an error if etcd has not answered yet.
+func (r *resourceStorage) prepared(key string) (string, error) {
 	if p, ok := r.Interface.(*pending); ok {
 		if _, err := p.storage(); err != nil {
-			return err
+			return "", err
 		}
 	}
-	prefix := r.resource.Prefix + "/"
-	key, err := storage.PrepareKey(prefix, key, false)
+	return storage.PrepareKey(r.resource.Prefix+"/", key, false)
+}
+
+// encoded returns an object as the codec writes it and as it is stored.
+func (r *resourceStorage) encoded(ctx context.Context, key string, obj runtime.Object) (data, stored []byte, err error) {
+	if err := r.Versioner().PrepareObjectForStorage(obj); err != nil {
+		return nil, nil, fmt.Errorf("prepare object for storage: %w", err)
+	}
+	if data, err = runtime.Encode(guardedCodec{r.resource.Codec}, obj); err != nil {
+		return nil, nil, err
+	}
+	if r.resource.Transformer == nil {
+		return data, data, nil
+	}
+	if stored, err = r.resource.Transformer.TransformToStorage(ctx, data, r.backend.ValueContext(key)); err != nil {
+		return nil, nil, storage.NewInternalError(fmt.Errorf("encrypt %s: %w", key, err))
+	}
+	return data, stored, nil
+}
+
+// holds is a condition in a transaction. One on a range is met if each key in it meets it.
+func (r *resourceStorage) holds(condition store.Unchanged) clientv3.Cmp {
+	revision := clientv3.CreateRevision
+	if condition.Updates {
+		revision = clientv3.ModRevision
+	}
+	return clientv3.Compare(revision(r.backend.root()+r.resource.Prefix+"/"), "<", int64(condition.Since)+1).WithPrefix()
+}
+
+// conditional names the cause of a transaction's failure.
+func conditional(verb, key string, err error) error {
+	if strings.Contains(err.Error(), "unsupported operations in txn request") {
+		return fmt.Errorf("%s %s beside others: what is used as etcd cannot compare the revisions of a range of keys, as kine cannot: %w", verb, key, err)
+	}
+	return fmt.Errorf("%s %s beside others: %w", verb, key, err)
+}
+
+func (r *resourceStorage) updateIf(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions, update store.ConditionalUpdate) error {
+	key, err := r.prepared(key)
+	if err != nil {
+		return err
+	}
+	root := r.backend.root()
+	response, err := r.backend.client.Get(ctx, root+key)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", key, err)
+	}
+	if len(response.Kvs) == 0 {
+		return storage.NewKeyNotFoundError(key, 0)
+	}
+	read := response.Kvs[0]
+	before, stale := read.Value, false
+	if t := r.resource.Transformer; t != nil {
+		if before, stale, err = t.TransformFromStorage(ctx, read.Value, r.backend.ValueContext(key)); err != nil {
+			return storage.NewInternalError(fmt.Errorf("decrypt %s: %w", key, err))
+		}
+	}
+	decoder := etcd3.NewDefaultDecoder(guardedCodec{r.resource.Codec}, r.Versioner())
+	obj := r.resource.New()
+	if err := decoder.Decode(before, obj, read.ModRevision); err != nil {
+		return err
+	}
+	if err := preconditions.Check(key, obj); err != nil {
+		return err
+	}
+	updated, since, err := update(obj, storage.ResponseMeta{ResourceVersion: uint64(read.ModRevision)})
+	switch {
+	case err != nil:
+		return err
+	case uint64(read.ModRevision) > since:
+		return store.ErrConcurrentWrite
+	}
+	data, stored, err := r.encoded(ctx, key, updated)
+	if err != nil {
+		return err
+	}
+	if !stale && bytes.Equal(data, before) {
+		return decoder.Decode(data, out, read.ModRevision)
+	}
+	written, err := r.backend.client.Txn(ctx).If(
+		clientv3.Compare(clientv3.ModRevision(root+key), "=", read.ModRevision),
+		r.holds(store.Unchanged{Since: since, Updates: true}),
+	).Then(
+		clientv3.OpPut(root+key, string(stored)),
+	).Commit()
+	switch {
+	case err != nil:
+		return conditional("update", key, err)
+	case !written.Succeeded:
+		return store.ErrConcurrentWrite
+	}
+	return decoder.Decode(data, out, written.Header.Revision)
+}
+
+func (r *resourceStorage) createIf(ctx context.Context, key string, obj, out runtime.Object, condition store.Unchanged) error {
+	key, err := r.prepared(key)
 	if err != nil {
 		return err
 	}
 	if version, err := r.Versioner().ObjectResourceVersion(obj); err == nil && version != 0 {
 		return storage.ErrResourceVersionSetOnCreate
 	}
-	if err := r.Versioner().PrepareObjectForStorage(obj); err != nil {
-		return fmt.Errorf("prepare object for storage: %w", err)
-	}
-	codec := guardedCodec{r.resource.Codec}
-	data, err := runtime.Encode(codec, obj)
+	data, stored, err := r.encoded(ctx, key, obj)
 	if err != nil {
 		return err
 	}
-	stored := data
-	if r.resource.Transformer != nil {
-		if stored, err = r.resource.Transformer.TransformToStorage(ctx, data, r.backend.ValueContext(key)); err != nil {
-			return storage.NewInternalError(fmt.Errorf("encrypt %s: %w", key, err))
-		}
-	}
-
 	root := r.backend.root()
 	response, err := r.backend.client.Txn(ctx).If(
 		clientv3.Compare(clientv3.ModRevision(root+key), "=", 0),
-		clientv3.Compare(clientv3.CreateRevision(root+prefix), "<", int64(since)+1).WithPrefix(),
+		r.holds(condition),
 	).Then(
 		clientv3.OpPut(root+key, string(stored)),
 	).Else(
 		clientv3.OpGet(root+key, clientv3.WithCountOnly()),
 	).Commit()
 	switch {
-	case err != nil && strings.Contains(err.Error(), "unsupported operations in txn request"):
-		return fmt.Errorf("create %s beside others: what is used as etcd cannot compare the revisions of a range of keys, as kine cannot: %w", key, err)
 	case err != nil:
-		return fmt.Errorf("create %s beside others: %w", key, err)
+		return conditional("create", key, err)
 	case !response.Succeeded && response.Responses[0].GetResponseRange().Count > 0:
 		return storage.NewKeyExistsError(key, 0)
 	case !response.Succeeded:
-		return store.ErrConcurrentCreate
+		return store.ErrConcurrentWrite
 	case out == nil:
 		return nil
 	}
-	return etcd3.NewDefaultDecoder(codec, r.Versioner()).Decode(data, out, response.Header.Revision)
+	return etcd3.NewDefaultDecoder(guardedCodec{r.resource.Codec}, r.Versioner()).Decode(data, out, response.Header.Revision)
 }
 
 // Delete implements storage.Interface.

@@ -16,17 +16,17 @@ import (
 	"github.com/annexapi/annex/store"
 )
 
-// runConditionalCreate checks what a backend promises of creates that depend on others.
-func runConditionalCreate(t *testing.T, open OpenBackend, traits Traits) {
+// runConditionalWrites checks what a backend promises of writes that depend on others.
+func runConditionalWrites(t *testing.T, open OpenBackend, traits Traits) {
 	if traits.NotConditional {
-		if _, ok := openPods(t, open, Needs{}).Interface.(store.ConditionalCreator); ok {
-			t.Error("it is a store.ConditionalCreator, which the traits deny")
+		if _, ok := openPods(t, open, Needs{}).Interface.(store.ConditionalWriter); ok {
+			t.Error("it is a store.ConditionalWriter, which the traits deny")
 		}
 		return
 	}
-	if traits.NoConditionalCreates {
+	if traits.NoConditionalWrites {
 		s := openPods(t, open, Needs{})
-		if err := s.Interface.(store.ConditionalCreator).CreateIfUnchangedSince(t.Context(), podKey("ns", "a"), &example.Pod{}, nil, s.listed(t)); err == nil {
+		if err := s.Interface.(store.ConditionalWriter).CreateIf(t.Context(), podKey("ns", "a"), &example.Pod{}, nil, store.Unchanged{Since: s.listed(t)}); err == nil {
 			t.Error("it succeeded, which the traits deny")
 		}
 		if err := s.Get(t.Context(), podKey("ns", "a"), storage.GetOptions{}, &example.Pod{}); !storage.IsNotFound(err) {
@@ -35,17 +35,19 @@ func runConditionalCreate(t *testing.T, open OpenBackend, traits Traits) {
 		return
 	}
 	t.Run("Conditions", func(t *testing.T) { createAlone(t, openPods(t, open, Needs{})) })
+	t.Run("Updates", func(t *testing.T) { updateAlone(t, openPods(t, open, Needs{})) })
+	t.Run("TenInAll", func(t *testing.T) { tenInAll(t, openPods(t, open, Needs{})) })
 	t.Run("AtMostTen", func(t *testing.T) { atMostTen(t, openPods(t, open, Needs{})) })
 }
 
 func createAlone(t *testing.T, s *pods) {
 	ctx := t.Context()
-	conditional := s.Interface.(store.ConditionalCreator)
+	conditional := s.Interface.(store.ConditionalWriter)
 	create := func(name string, since uint64) (*example.Pod, error) {
 		made := &example.Pod{}
 		pod := &example.Pod{}
 		pod.Namespace, pod.Name = "ns", name
-		return made, conditional.CreateIfUnchangedSince(ctx, podKey("ns", name), pod, made, since)
+		return made, conditional.CreateIf(ctx, podKey("ns", name), pod, made, store.Unchanged{Since: since})
 	}
 	first, err := create("a", s.listed(t))
 	if err != nil {
@@ -61,8 +63,8 @@ func createAlone(t *testing.T, s *pods) {
 	s.checkStored(ctx, t, podKey("ns", "a"))
 
 	before := revisionOf(t, first) - 1
-	if _, err := create("b", before); !errors.Is(err, store.ErrConcurrentCreate) {
-		t.Errorf("a create after another: %v, want ErrConcurrentCreate", err)
+	if _, err := create("b", before); !errors.Is(err, store.ErrConcurrentWrite) {
+		t.Errorf("a create after another: %v, want ErrConcurrentWrite", err)
 	}
 	if _, err := create("a", s.listed(t)); !storage.IsExist(err) {
 		t.Errorf("a create of what exists: %v", err)
@@ -94,31 +96,181 @@ func createAlone(t *testing.T, s *pods) {
 	if _, err := create("a", since); err != nil {
 		t.Errorf("a create of what was deleted: %v", err)
 	}
-	if _, err := create("d", since); !errors.Is(err, store.ErrConcurrentCreate) {
-		t.Errorf("a create after a name was taken anew: %v, want ErrConcurrentCreate", err)
+	if _, err := create("d", since); !errors.Is(err, store.ErrConcurrentWrite) {
+		t.Errorf("a create after a name was taken anew: %v, want ErrConcurrentWrite", err)
 	}
 	if err := conditional.Create(ctx, podKey("ns", "d"), &example.Pod{}, nil, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := create("e", since); !errors.Is(err, store.ErrConcurrentCreate) {
-		t.Errorf("a create after an ordinary one: %v, want ErrConcurrentCreate", err)
+	if _, err := create("e", since); !errors.Is(err, store.ErrConcurrentWrite) {
+		t.Errorf("a create after an ordinary one: %v, want ErrConcurrentWrite", err)
 	}
 	versioned := &example.Pod{}
 	versioned.ResourceVersion = "7"
-	if err := conditional.CreateIfUnchangedSince(ctx, podKey("ns", "f"), versioned, nil, s.listed(t)); !errors.Is(err, storage.ErrResourceVersionSetOnCreate) {
+	if err := conditional.CreateIf(ctx, podKey("ns", "f"), versioned, nil, store.Unchanged{Since: s.listed(t)}); !errors.Is(err, storage.ErrResourceVersionSetOnCreate) {
 		t.Errorf("a create with a resource version: %v", err)
 	}
 	ended, end := context.WithCancel(ctx)
 	end()
-	if err := conditional.CreateIfUnchangedSince(ended, podKey("ns", "g"), &example.Pod{}, nil, s.listed(t)); err == nil {
+	if err := conditional.CreateIf(ended, podKey("ns", "g"), &example.Pod{}, nil, store.Unchanged{Since: s.listed(t)}); err == nil {
 		t.Error("a create after its context ended succeeded")
+	}
+}
+
+func updateAlone(t *testing.T, s *pods) {
+	ctx := t.Context()
+	conditional := s.Interface.(store.ConditionalWriter)
+	labelled := func(value string, since uint64) store.ConditionalUpdate {
+		return func(pod runtime.Object, _ storage.ResponseMeta) (runtime.Object, uint64, error) {
+			pod.(*example.Pod).Labels = map[string]string{"changed": value}
+			return pod, since, nil
+		}
+	}
+	update := func(name, value string, since uint64) (*example.Pod, error) {
+		made := &example.Pod{}
+		return made, conditional.UpdateIf(ctx, podKey("ns", name), made, nil, labelled(value, since))
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		pod := &example.Pod{}
+		pod.Namespace, pod.Name = "ns", name
+		if err := conditional.Create(ctx, podKey("ns", name), pod, nil, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	since := s.listed(t)
+	s.increaseRevision(ctx, t) // writes of other resources do not count
+	first, err := update("a", "1", since)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := &example.Pod{}
+	if err := conditional.Get(ctx, podKey("ns", "a"), storage.GetOptions{}, got); err != nil || got.Labels["changed"] != "1" || got.ResourceVersion != first.ResourceVersion || revisionOf(t, first) <= since {
+		t.Errorf("reads back %v at revision %s, not that of %s: %v", got.Labels, got.ResourceVersion, first.ResourceVersion, err)
+	}
+	s.checkStored(ctx, t, podKey("ns", "a"))
+	for _, name := range []string{"a", "b"} {
+		if _, err := update(name, "2", since); !errors.Is(err, store.ErrConcurrentWrite) {
+			t.Errorf("an update of %s after one of a: %v, want ErrConcurrentWrite", name, err)
+		}
+	}
+	if same, err := update("a", "1", s.listed(t)); err != nil || same.ResourceVersion != first.ResourceVersion {
+		t.Errorf("an update that changes nothing is at revision %s, not %s: %v", same.ResourceVersion, first.ResourceVersion, err)
+	}
+
+	since = s.listed(t)
+	pod := &example.Pod{}
+	pod.Namespace, pod.Name = "ns", "d"
+	if err := conditional.Create(ctx, podKey("ns", "d"), pod, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := update("b", "2", since); !errors.Is(err, store.ErrConcurrentWrite) {
+		t.Errorf("an update after a create: %v, want ErrConcurrentWrite", err)
+	}
+	since = s.listed(t)
+	if err := conditional.GuaranteedUpdate(ctx, podKey("ns", "c"), got, false, nil, storage.SimpleUpdate(func(pod runtime.Object) (runtime.Object, error) {
+		pod.(*example.Pod).Labels = map[string]string{"changed": "3"}
+		return pod, nil
+	}), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := update("b", "2", since); !errors.Is(err, store.ErrConcurrentWrite) {
+		t.Errorf("an update after an ordinary one: %v, want ErrConcurrentWrite", err)
+	}
+	other := &example.Pod{}
+	other.Namespace, other.Name = "ns", "e"
+	if err := conditional.CreateIf(ctx, podKey("ns", "e"), other, nil, store.Unchanged{Since: since, Updates: true}); !errors.Is(err, store.ErrConcurrentWrite) {
+		t.Errorf("a create after an update: %v, want ErrConcurrentWrite", err)
+	}
+	if err := conditional.Get(ctx, podKey("ns", "b"), storage.GetOptions{}, got); err != nil || got.Labels != nil {
+		t.Errorf("what was refused is stored: %v, %v", got.Labels, err)
+	}
+	if _, err := update("missing", "1", s.listed(t)); !storage.IsNotFound(err) {
+		t.Errorf("an update of what does not exist: %v", err)
+	}
+	wrong := storage.NewUIDPreconditions("another")
+	if err := conditional.UpdateIf(ctx, podKey("ns", "b"), got, wrong, labelled("4", s.listed(t))); !storage.IsInvalidObj(err) {
+		t.Errorf("an update with a wrong precondition: %v", err)
+	}
+	if err := conditional.UpdateIf(ctx, podKey("ns", "b"), got, nil, func(pod runtime.Object, _ storage.ResponseMeta) (runtime.Object, uint64, error) {
+		if err := conditional.GuaranteedUpdate(ctx, podKey("ns", "b"), &example.Pod{}, false, nil, storage.SimpleUpdate(func(pod runtime.Object) (runtime.Object, error) {
+			pod.(*example.Pod).Labels = map[string]string{"changed": "meanwhile"}
+			return pod, nil
+		}), nil); err != nil {
+			t.Error(err)
+		}
+		pod.(*example.Pod).Labels = map[string]string{"changed": "5"}
+		return pod, s.listed(t), nil
+	}); !errors.Is(err, store.ErrConcurrentWrite) {
+		t.Errorf("an update of what has changed since it was read: %v, want ErrConcurrentWrite", err)
+	}
+	refusal := errors.New("no")
+	if err := conditional.UpdateIf(ctx, podKey("ns", "b"), got, nil, func(runtime.Object, storage.ResponseMeta) (runtime.Object, uint64, error) {
+		return nil, 0, refusal
+	}); !errors.Is(err, refusal) {
+		t.Errorf("an update that its function refuses: %v", err)
+	}
+}
+
+// tenInAll is what the promise is for: of fifty pods, each of which wants a label, ten get it.
+func tenInAll(t *testing.T, s *pods) {
+	ctx := t.Context()
+	conditional := s.Interface.(store.ConditionalWriter)
+	for i := range 50 {
+		pod := &example.Pod{}
+		pod.Namespace, pod.Name = "ns", fmt.Sprint(i)
+		if err := conditional.Create(ctx, podKey("ns", pod.Name), pod, nil, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	labelled := func() (count int, revision uint64, err error) {
+		list := &example.PodList{}
+		if err := conditional.GetList(ctx, "/pods", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, list); err != nil {
+			return 0, 0, err
+		}
+		for _, pod := range list.Items {
+			count += len(pod.Labels)
+		}
+		revision, err = conditional.Versioner().ParseResourceVersion(list.ResourceVersion)
+		return count, revision, err
+	}
+	var made atomic.Int32
+	var all sync.WaitGroup
+	for i := range 50 {
+		all.Go(func() {
+			for {
+				count, since, err := labelled()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if count >= 10 {
+					return
+				}
+				err = conditional.UpdateIf(ctx, podKey("ns", fmt.Sprint(i)), &example.Pod{}, nil, func(pod runtime.Object, _ storage.ResponseMeta) (runtime.Object, uint64, error) {
+					pod.(*example.Pod).Labels = map[string]string{"has": "one"}
+					return pod, since, nil
+				})
+				switch {
+				case err == nil:
+					made.Add(1)
+					return
+				case !errors.Is(err, store.ErrConcurrentWrite):
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	if count, _, err := labelled(); err != nil || count != 10 || made.Load() != 10 {
+		t.Errorf("%d labels, %d updates succeeded; want 10 each: %v", count, made.Load(), err)
 	}
 }
 
 // atMostTen is what the promise is for.
 func atMostTen(t *testing.T, s *pods) {
 	ctx := t.Context()
-	conditional := s.Interface.(store.ConditionalCreator)
+	conditional := s.Interface.(store.ConditionalWriter)
 	var made, refused atomic.Int32
 	var all sync.WaitGroup
 	for i := range 50 {
@@ -141,12 +293,12 @@ func atMostTen(t *testing.T, s *pods) {
 				}
 				pod := &example.Pod{}
 				pod.Namespace, pod.Name = "ns", fmt.Sprint(i)
-				err = conditional.CreateIfUnchangedSince(ctx, key, pod, nil, since)
+				err = conditional.CreateIf(ctx, key, pod, nil, store.Unchanged{Since: since})
 				switch {
 				case err == nil:
 					made.Add(1)
 					return
-				case !errors.Is(err, store.ErrConcurrentCreate):
+				case !errors.Is(err, store.ErrConcurrentWrite):
 					t.Error(err)
 					return
 				}

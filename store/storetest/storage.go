@@ -170,7 +170,7 @@ var storageTests = []storageTest{
 }
 
 // RunStorage runs the API machinery's storage suite on the revisioned core, with what
-// store.ConditionalCreator promises besides, and prints a line that says how much of the suite
+// store.ConditionalWriter promises besides, and prints a line that says how much of the suite
 // passed. It needs the sources of that
 // package, which it checks for tests that are neither run nor excluded here.
 func RunStorage(t *testing.T, name string, open OpenBackend) {
@@ -179,7 +179,7 @@ func RunStorage(t *testing.T, name string, open OpenBackend) {
 
 // RunStorageWith is RunStorage on a backend with traits of its own.
 func RunStorageWith(t *testing.T, name string, open OpenBackend, traits Traits) {
-	t.Run("CreateIfUnchangedSince", func(t *testing.T) { runConditionalCreate(t, open, traits) })
+	t.Run("ConditionalWrites", func(t *testing.T) { runConditionalWrites(t, open, traits) })
 	passed := map[string]bool{}
 	for _, test := range storageTests {
 		if _, excluded := traits.NotRun[test.function]; excluded {

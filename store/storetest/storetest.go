@@ -67,9 +67,9 @@ type Traits struct {
 	NoBookmarks bool
 	// NoSizes says that Stats does not know how large objects are.
 	NoSizes bool
-	// NoConditionalCreates says that CreateIfUnchangedSince fails, and writes nothing.
-	NoConditionalCreates bool
-	// NotConditional says that the storage is no store.ConditionalCreator.
+	// NoConditionalWrites says that CreateIf and UpdateIf fail, and write nothing.
+	NoConditionalWrites bool
+	// NotConditional says that the storage is no store.ConditionalWriter.
 	NotConditional bool
 	// CompactionRaises says that Compact raises the revision by one.
 	CompactionRaises bool

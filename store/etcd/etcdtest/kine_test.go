@@ -221,7 +221,7 @@ func TestStorageOnKine(t *testing.T) {
 			return &compacting{Backend: backend, client: client}
 		}
 		storetest.RunStorageWith(t, "kine on "+name, open, storetest.Traits{
-			NoBookmarks: true, NoSizes: true, NoConditionalCreates: true, CompactionRaises: true,
+			NoBookmarks: true, NoSizes: true, NoConditionalWrites: true, CompactionRaises: true,
 			NotRun: map[string]string{
 				"RunTestOptionalWatchBookmarksWithCorrectResourceVersion": "as with etcd",
 				"RunTestGetListWithErrorAggregation":                      "as with etcd",
@@ -233,11 +233,13 @@ func TestStorageOnKine(t *testing.T) {
 func TestTheAPIOnKine(t *testing.T) {
 	onDatabases(t, func(t *testing.T, name string, empty database) {
 		k := startKine(t, empty(t), "http://"+freePorts(t, 1)[0], keepNothing...)
-		const ranges = "it compares no ranges of keys, and refuses these creates"
+		const ranges = "it compares no ranges of keys, and refuses these writes"
 		runAPI(t, "kine on "+name, []string{k.endpoint}, map[string]string{
 			"TestAdmitCreateIsExactUnderConcurrency":     ranges,
 			"TestAdmitCreateWithDeletesRacing":           ranges,
 			"TestAdmitCreateSeesAllOthersAndNothingElse": ranges,
+			"TestAdmitUpdateIsExactUnderConcurrency":     ranges,
+			"TestAdmitUpdateSeesAllOthersAndNothingElse": ranges,
 		})
 	})
 }
