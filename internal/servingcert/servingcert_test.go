@@ -182,6 +182,12 @@ func TestEveryHostBelievesEveryReplicaAtAnyTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lifetime = 30 * time.Second
 		random := rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano()))) // the same each time
+		var drawing sync.Mutex
+		below := func(n int) int {
+			drawing.Lock()
+			defer drawing.Unlock()
+			return random.IntN(n)
+		}
 		host := newHost(services...)
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
@@ -210,16 +216,16 @@ func TestEveryHostBelievesEveryReplicaAtAnyTime(t *testing.T) {
 						at++
 						continue
 					}
-					pause(ctx, time.Duration(random.IntN(1000))*time.Millisecond)
+					pause(ctx, time.Duration(below(1000))*time.Millisecond)
 				}
 			})
 		}
 		running.Go(func() { // the lead
 			for ctx.Err() == nil {
-				leading, stop := context.WithTimeout(ctx, time.Duration(random.IntN(20000))*time.Millisecond)
-				replicas[random.IntN(len(replicas))].lead(leading)
+				leading, stop := context.WithTimeout(ctx, time.Duration(below(20000))*time.Millisecond)
+				replicas[below(len(replicas))].lead(leading)
 				stop()
-				pause(ctx, time.Duration(random.IntN(4000))*time.Millisecond)
+				pause(ctx, time.Duration(below(4000))*time.Millisecond)
 			}
 		})
 
