@@ -14,8 +14,9 @@
 //
 // The next one is made when a third of the life of the last is left, with a key of its
 // own. First it only stands in ca.crt, and so in the APIServices, beside the one before.
-// When it stands in all of them, and the clusters have had time to notice, it signs the next
-// serving certificate. The one before stays until it ends. So whatever certificate a
+// When it stands in all of them, the Secret says since when (ca.published), and when the
+// clusters have had time to notice, it signs the next serving certificate. The one before
+// stays until it ends. So whatever certificate a
 // replica still serves, and whatever bundle a host still uses, the one verifies the other.
 //
 // # How a server leaves
@@ -56,6 +57,8 @@ const (
 	servingKey    = corev1.TLSPrivateKeyKey
 	authorityCert = "ca.crt"
 	authorityKey  = "ca.key"
+	// publishedAt is when all APIServices had the newest authority, in RFC 3339.
+	publishedAt = "ca.published"
 )
 
 const (
@@ -313,19 +316,31 @@ func (k *Keeper) renew(ctx context.Context) (time.Duration, error) {
 		}
 	}
 	k.known = *state
-	published, missing, err := k.publish(ctx, state)
+	all, missing, err := k.publish(ctx, state)
 	if missing {
 		wait = min(wait, missingInterval)
 	}
-	ripe := published && now.Sub(madeAt(state.newest())) >= k.notice()
-	if state.renewServing(now, k.options, ripe) {
+	now = k.options.Clock.Now()
+	// Not the making counts but the publishing: that may have been refused for long, or
+	// have been left to the next leader.
+	fresh := all && !state.isPublished(now)
+	if fresh {
+		state.published = now
+	}
+	ripe := all && now.Sub(state.published) >= k.notice()
+	renew := state.renewServing(now, k.options, ripe)
+	if renew {
 		if err := state.newServing(now, k.options); err != nil {
 			return wait, err
 		}
+	}
+	if fresh || renew {
 		if _, err := k.store(ctx, secret, state); err != nil {
 			return wait, err
 		}
 		k.known = *state
+	}
+	if renew {
 		klog.FromContext(ctx).Info("A new serving certificate", "names", k.options.DNSNames, "until", state.serving.NotAfter)
 	}
 	return wait, err
@@ -448,8 +463,10 @@ type state struct {
 	// authorities are the newest first, and key is that of the first.
 	authorities []*x509.Certificate
 	key         []byte
-	serving     *x509.Certificate
-	content     content
+	// published is when all APIServices had an authority; see isPublished.
+	published time.Time
+	serving   *x509.Certificate
+	content   content
 }
 
 // read returns what can be read, and an error about what cannot.
@@ -474,6 +491,8 @@ func read(secret *corev1.Secret) (*state, error) {
 			s.key = secret.Data[authorityKey]
 		}
 	}
+	// What is no time is as good as none: the authority is published once more.
+	s.published, _ = time.Parse(time.RFC3339Nano, string(secret.Data[publishedAt]))
 	if cert, key := secret.Data[servingCert], secret.Data[servingKey]; len(cert) > 0 || len(key) > 0 {
 		if pair, err := tls.X509KeyPair(cert, key); err != nil {
 			problems = append(problems, fmt.Errorf("%s and %s: %w", servingCert, servingKey, err))
@@ -499,12 +518,21 @@ func (s *state) remember(now time.Time, known *state) (added bool) {
 
 func (s *state) write(data map[string][]byte) {
 	data[authorityCert], data[authorityKey] = s.bundle(), s.key
+	if !s.published.IsZero() {
+		data[publishedAt] = []byte(s.published.UTC().Format(time.RFC3339Nano))
+	}
 	if s.serving != nil {
 		data[servingCert], data[servingKey] = s.content.cert, s.content.key
 	}
 }
 
 func (s *state) newest() *x509.Certificate { return s.authorities[0] }
+
+// isPublished says whether the time is the newest authority's: not that of the one before,
+// nor of a clock that was wrong.
+func (s *state) isPublished(now time.Time) bool {
+	return !s.published.Before(madeAt(s.newest())) && !s.published.After(now)
+}
 
 // bundle holds the authorities that the cluster is to trust, in PEM.
 func (s *state) bundle() []byte {
@@ -582,7 +610,7 @@ func (s *state) newServing(now time.Time, options Options) error {
 	return nil
 }
 
-// madeAt is when a certificate was made.
+// madeAt is the second in which a certificate was made.
 func madeAt(cert *x509.Certificate) time.Time { return cert.NotBefore.Add(certs.Backdate) }
 
 func encode(cert *x509.Certificate) []byte {

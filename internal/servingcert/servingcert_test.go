@@ -283,6 +283,75 @@ func step(t *testing.T, k *Keeper) {
 	}
 }
 
+// However late an authority is published, and by whichever leader: the hosts get their
+// time before it signs.
+func TestAnAuthorityThatIsPublishedLateSignsNothingAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const lifetime = time.Hour
+		host := newHost(services...)
+		first, second := keeper(t, host, options(lifetime)), keeper(t, host, options(lifetime))
+		time.Sleep(999 * time.Millisecond) // a certificate's times are whole seconds
+		step(t, first)
+		for range 15 { // until almost a third of the authority's life is left
+			time.Sleep(10 * time.Minute)
+			step(t, first)
+		}
+		time.Sleep(10 * time.Minute)
+		host.refuse["updateAPIService"] = errors.New("no")
+		if _, err := first.renew(t.Context()); err == nil {
+			t.Fatal("the bundles are not refused")
+		}
+		for at := time.Duration(0); at < 10*time.Minute; at += time.Second {
+			if at == 5*time.Minute {
+				delete(host.refuse, "updateAPIService")
+			}
+			before := host.bundle(services[0])
+			_, err := second.renew(t.Context())
+			if refused := at < 5*time.Minute; refused != (err != nil) {
+				t.Fatalf("after %v: %v", at, err)
+			}
+			changed := string(before) != string(host.bundle(services[0]))
+			if changed != (at == 5*time.Minute) {
+				t.Errorf("after %v, the bundle changed: %v", at, changed)
+			}
+			state, err := read(host.stored)
+			if err != nil {
+				t.Fatal(err)
+			}
+			signed := state.serving.CheckSignatureFrom(state.newest()) == nil
+			if want := at >= 5*time.Minute+maxNotice; signed != want {
+				t.Fatalf("after %v, the new authority has signed: %v", at, signed)
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+func TestAPublicationThatIsNoTimeCountsFromNow(t *testing.T) {
+	for name, spoilt := range map[string]func() string{
+		"empty":         func() string { return "" },
+		"no time":       func() string { return "yesterday" },
+		"of the future": func() string { return time.Now().Add(time.Hour).Format(time.RFC3339) },
+		"of the past":   func() string { return time.Now().Add(-time.Hour).Format(time.RFC3339) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				host := newHost(services...)
+				k := keeper(t, host, options(time.Hour))
+				step(t, k)
+				host.edit(func(secret *corev1.Secret, _ map[string]*apiService) {
+					secret.Data[publishedAt] = []byte(spoilt())
+				})
+				time.Sleep(time.Second)
+				step(t, k)
+				if got := string(host.stored.Data[publishedAt]); got != time.Now().UTC().Format(time.RFC3339Nano) {
+					t.Errorf("published at %q", got)
+				}
+			})
+		})
+	}
+}
+
 func TestNothingIsWrittenThatIsRight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newHost(services...)
