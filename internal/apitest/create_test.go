@@ -15,7 +15,6 @@ import (
 
 	"github.com/annexapi/annex"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
-	"github.com/annexapi/annex/store/memory"
 )
 
 // atMost admits a widget if there are fewer than n others.
@@ -100,40 +99,21 @@ func TestAdmitCreateWithDeletesRacing(t *testing.T) {
 
 func TestAdmitCreateSeesAllOthersAndNothingElse(t *testing.T) {
 	t.Parallel()
-	var mu sync.Mutex
-	var asked []string
+	var asked questions
 	c := startKind(t, widgets().AdmitCreate(func(_ context.Context, r annex.Request[v1.Widget], existing []*v1.Widget) error {
-		mu.Lock()
-		defer mu.Unlock()
-		entry := fmt.Sprintf("%s %s %s/%s %s by %s", r.Operation, r.Resource.Version, r.Namespace, r.Object.Name, r.Object.Spec.Size, r.User.GetName())
-		if r.DryRun {
-			entry += " dry"
-		}
-		var names []string
-		for _, w := range existing {
-			names = append(names, w.Namespace+"/"+w.Name)
-		}
-		slices.Sort(names)
-		asked = append(asked, fmt.Sprint(entry, " beside ", names))
+		asked.add(r, fmt.Sprintf("%s %s %s/%s %s by %s", r.Operation, r.Resource.Version, r.Namespace, r.Object.Name, r.Object.Spec.Size, r.User.GetName()), existing)
 		if len(existing) == 3 {
 			return errors.New("three are enough")
 		}
 		return nil
 	}))
-	want := func(entries ...string) {
-		t.Helper()
-		if !slices.Equal(asked, entries) {
-			t.Errorf("the hook was asked\n%s\nwant\n%s", strings.Join(asked, "\n"), strings.Join(entries, "\n"))
-		}
-		asked = nil
-	}
 	c.namespace("other")
 	c.create("a")
-	want("CREATE v1 default/a medium by annex-admin beside []")
+	asked.want(t, "CREATE v1 default/a medium by annex-admin beside []")
 	c.apply(strings.Replace(widgetsBetaPath, "default", "other", 1)+"/b", "m", widgetBeta("b")).want(201)
-	want("CREATE v1beta1 other/b small by annex-admin beside [default/a]")
+	asked.want(t, "CREATE v1beta1 other/b small by annex-admin beside [default/a]")
 	c.create("b")
-	want("CREATE v1 default/b medium by annex-admin beside [default/a other/b]")
+	asked.want(t, "CREATE v1 default/b medium by annex-admin beside [default/a other/b]")
 
 	// A write that creates nothing calls no hook.
 	c.patch(mergePatch, widgetsPath+"/a", `{"spec":{"size":"large"}}`).want(200)
@@ -144,7 +124,7 @@ func TestAdmitCreateSeesAllOthersAndNothingElse(t *testing.T) {
 	c.post(widgetsPath+"?dryRun=All", widget("a")).refused(409, metav1.StatusReasonAlreadyExists)
 	c.post(widgetsPath, widget("bad", spec(fields{"size": "huge"}))).want(422)
 	c.post(strings.Replace(widgetsPath, "default", "missing", 1), widget("x")).want(404)
-	want()
+	asked.want(t)
 
 	const refusal = `widgets.shop.example.com "c" is forbidden: three are enough`
 	s := c.post(widgetsPath, widget("c")).refused(403, metav1.StatusReasonForbidden, refusal)
@@ -153,33 +133,14 @@ func TestAdmitCreateSeesAllOthersAndNothingElse(t *testing.T) {
 	}
 	c.apply(widgetsPath+"/c", "m", widget("c")).refused(403, metav1.StatusReasonForbidden, refusal)
 	c.post(widgetsPath, widget("", metadata(fields{"generateName": "g-"}))).refused(403, metav1.StatusReasonForbidden, "three are enough")
-	asked = nil
+	asked.take()
 	c.post(widgetsPath+"?dryRun=All", widget("c")).refused(403, metav1.StatusReasonForbidden, refusal)
 	c.apply(widgetsPath+"/c", "m", widget("c"), "dryRun=All").refused(403, metav1.StatusReasonForbidden, refusal)
 	const dry = "CREATE v1 default/c medium by annex-admin dry beside [default/a default/b other/b]"
-	want(dry, dry)
+	asked.want(t, dry, dry)
 	c.delete(widgetsPath+"/b", nil).want(200)
 	c.post(widgetsPath+"?dryRun=All", widget("c")).want(201)
 	c.create("c")
-}
-
-func TestAdmitCreateIsRefusedWhereItCannotBeExact(t *testing.T) {
-	t.Parallel()
-	admit := func(context.Context, annex.Request[v1.Widget], []*v1.Widget) error { return nil }
-	for name, test := range map[string]struct {
-		kind annex.Kind
-		want string
-	}{
-		"nil":     {widgets().AdmitCreate(nil), "AdmitCreate: the function is nil"},
-		"virtual": {annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).AdmitCreate(admit).Virtual(annex.Source[v1.Widget]{}), "AdmitCreate: the server does not store the objects"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := annex.New(t.Context(), only(test.kind), annex.Options{Storage: memory.Storage()})
-			if err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("got %v, want %q", err, test.want)
-			}
-		})
-	}
 }
 
 func TestFilesThatPeopleAddPassAdmitCreate(t *testing.T) {

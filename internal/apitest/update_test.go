@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -98,91 +97,49 @@ func TestAdmitUpdateIsExactUnderConcurrency(t *testing.T) {
 
 func TestAdmitUpdateSeesAllOthersAndNothingElse(t *testing.T) {
 	t.Parallel()
-	var mu sync.Mutex
-	var asked []string
+	var asked questions
 	c := startKind(t, widgets().AdmitUpdate(func(_ context.Context, r annex.Request[v1.Widget], others []*v1.Widget) error {
-		mu.Lock()
-		defer mu.Unlock()
-		entry := fmt.Sprintf("%s %s %q %s/%s from %s to %s", r.Operation, r.Resource.Version, r.Subresource, r.Namespace, r.Name, r.Old.Spec.Size, r.Object.Spec.Size)
-		if r.DryRun {
-			entry += " dry"
-		}
-		var names []string
-		for _, w := range others {
-			names = append(names, w.Namespace+"/"+w.Name)
-		}
-		slices.Sort(names)
-		asked = append(asked, fmt.Sprint(entry, " beside ", names))
+		asked.add(r, fmt.Sprintf("%s %s %q %s/%s from %s to %s", r.Operation, r.Resource.Version, r.Subresource, r.Namespace, r.Name, r.Old.Spec.Size, r.Object.Spec.Size), others)
 		if r.Object.Spec.Size == "large" {
 			return errors.New("too large")
 		}
 		return nil
 	}))
-	want := func(entries ...string) {
-		t.Helper()
-		if !slices.Equal(asked, entries) {
-			t.Errorf("the hook was asked\n%s\nwant\n%s", strings.Join(asked, "\n"), strings.Join(entries, "\n"))
-		}
-		asked = nil
-	}
 	c.namespace("other")
 	c.create("a")
 	c.apply(widgetsPath+"/b", "m", widget("b")).want(201)
 	c.post(strings.Replace(widgetsPath, "default", "other", 1), widget("b")).want(201)
-	want()
+	asked.want(t)
 
 	c.patch(mergePatch, widgetsPath+"/a", `{"spec":{"size":"small"}}`).want(200)
-	want(`UPDATE v1 "" default/a from medium to small beside [default/b other/b]`)
+	asked.want(t, `UPDATE v1 "" default/a from medium to small beside [default/b other/b]`)
 	c.apply(widgetsPath+"/b", "m", widget("b", spec(fields{"size": "small"})), "force=true").want(200)
-	want(`UPDATE v1 "" default/b from medium to small beside [default/a other/b]`)
+	asked.want(t, `UPDATE v1 "" default/b from medium to small beside [default/a other/b]`)
 	c.patch(mergePatch, widgetsPath+"/a/status", `{"status":{"phase":"Ready"}}`).want(200)
 	c.patch(mergePatch, widgetsPath+"/a/scale", `{"spec":{"replicas":2}}`).want(200)
-	want(`UPDATE v1 "status" default/a from small to small beside [default/b other/b]`,
+	asked.want(t, `UPDATE v1 "status" default/a from small to small beside [default/b other/b]`,
 		`UPDATE v1 "scale" default/a from small to small beside [default/b other/b]`)
 
 	const refusal = `widgets.shop.example.com "a" is forbidden: too large`
 	const dry = `UPDATE v1 "" default/a from small to large dry beside [default/b other/b]`
 	c.patch(mergePatch, widgetsPath+"/a?dryRun=All", `{"spec":{"size":"large"}}`).refused(403, metav1.StatusReasonForbidden, refusal)
-	want(dry)
+	asked.want(t, dry)
 	c.patch(mergePatch, widgetsPath+"/a", `{"spec":{"size":"large"}}`).refused(403, metav1.StatusReasonForbidden, refusal)
 	if size := c.widget("a").Spec.Size; size != "small" {
 		t.Errorf("what was refused is stored: %s", size)
 	}
-	asked = nil
+	asked.take()
 
 	// Neither what is refused before, nor what deletes, is asked about.
 	c.patch(mergePatch, widgetsPath+"/a", `{"spec":{"size":"huge"}}`).want(422)
 	c.patch(mergePatch, widgetsPath+"/missing", `{"spec":{"size":"large"}}`).want(404)
 	c.patch(mergePatch, widgetsPath+"/a", `{"metadata":{"resourceVersion":"1"},"spec":{"size":"large"}}`).want(409)
-	want()
+	asked.want(t)
 	c.patch(mergePatch, widgetsPath+"/a", `{"metadata":{"finalizers":["example.com/held"]}}`).want(200)
-	asked = nil
+	asked.take()
 	c.delete(widgetsPath+"/a", nil).want(200)
-	want()
+	asked.want(t)
 	if c.get(widgetsPath+"/a").want(200).str("metadata", "deletionTimestamp") == "" {
 		t.Error("it is not being deleted")
-	}
-}
-
-func TestAdmitUpdateIsRefusedWhereItCannotBeExact(t *testing.T) {
-	t.Parallel()
-	admit := func(context.Context, annex.Request[v1.Widget], []*v1.Widget) error { return nil }
-	for name, test := range map[string]struct {
-		kind annex.Kind
-		want string
-	}{
-		"nil":      {widgets().AdmitUpdate(nil), "AdmitUpdate: the function is nil"},
-		"nil With": {widgets().AdmitUpdateWith(nil), "AdmitUpdate: the function is nil"},
-		"made none": {widgets().AdmitUpdateWith(func(*annex.Env) (annex.AdmitUpdateFunc[v1.Widget], error) { return nil, nil }),
-			"AdmitUpdateWith made no hook"},
-		"virtual": {annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).AdmitUpdate(admit).Virtual(annex.Source[v1.Widget]{}),
-			"AdmitUpdate: the server does not store the objects"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := annex.New(t.Context(), only(test.kind), annex.Options{Storage: memory.Storage()})
-			if err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("got %v, want %q", err, test.want)
-			}
-		})
 	}
 }
