@@ -66,7 +66,7 @@ func openSystem(b *testing.B, name, dir string) (*system, error) {
 	if err != nil {
 		return nil, err
 	}
-	options := etcd.Options{Endpoints: []string{endpoint}, NoWatchCache: name != cachedBackend}
+	options := etcd.Options{Endpoints: []string{endpoint}, NoWatchCache: name != cachedBackend, StartTimeout: time.Minute}
 	backend, err := etcd.Open(b.Context(), options)
 	return &system{Backend: backend, server: server}, err
 }

@@ -10,9 +10,10 @@ import (
 	"github.com/annexapi/annex/store/driver"
 )
 
-// Options say how a server runs. In the zero value of a field lies its default; where a
-// limit can be lifted, a negative number does so. The zero Options listen on no port and need
-// a DataDir.
+// Options say how a server runs. The zero value of a field means its default, and a
+// negative number none: nothing is kept, or nothing bounded. Where none makes no sense, as
+// with timeouts, a negative number is refused. The zero Options listen on no port and need a
+// DataDir.
 type Options struct {
 	// DataDir keeps certificates, the administrator's kubeconfig and the objects of
 	// storages that are given no directory of their own. It is made if missing. Without
@@ -65,9 +66,10 @@ type Options struct {
 	ServeDespiteUndecodable bool
 
 	// HistoryAge and HistoryRevisions say which past stays readable, for watches
-	// that resume and lists at a revision: what is younger than HistoryAge (5
-	// minutes if 0) or among the last HistoryRevisions (10,000 if 0), but never more
-	// than HistoryBytes of encoded objects (256 MiB if 0).
+	// that resume and lists at a revision: what is younger than HistoryAge (5 minutes if
+	// 0) or among the last HistoryRevisions (10,000 if 0), but never more than
+	// HistoryBytes of encoded objects (256 MiB if 0). Negative keeps nothing for its age,
+	// or nothing for its number, or has no bound of bytes.
 	HistoryAge       time.Duration
 	HistoryRevisions int64
 	HistoryBytes     int64
@@ -186,7 +188,7 @@ type ClusterOptions struct {
 
 	// TokenCacheTTL, AuthorizedCacheTTL and UnauthorizedCacheTTL say how long answers of
 	// the cluster are used again: about a token, and about a caller's permission; 10
-	// seconds if 0, not at all if -1.
+	// seconds if 0, not at all if negative.
 	TokenCacheTTL        time.Duration
 	AuthorizedCacheTTL   time.Duration
 	UnauthorizedCacheTTL time.Duration

@@ -165,7 +165,7 @@ func TestContinueAfterCompaction(t *testing.T) {
 	t.Parallel()
 	notOn(t, "its history is not bounded by the server's options", etcd.Name)
 	// A history of two revisions.
-	c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), HistoryAge: 1, HistoryRevisions: 2})
+	c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), HistoryAge: -1, HistoryRevisions: 2})
 	for i := range 5 {
 		c.create(fmt.Sprintf("w%d", i))
 	}

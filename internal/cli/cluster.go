@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -73,17 +74,12 @@ func clusterOptions(flags *pflag.FlagSet, options *config.Options, storage *stor
 		}
 		return nil
 	}
-	for name, ttl := range map[string]*time.Duration{
-		"authentication-token-webhook-cache-ttl":       &options.Cluster.TokenCacheTTL,
-		"authorization-webhook-cache-authorized-ttl":   &options.Cluster.AuthorizedCacheTTL,
-		"authorization-webhook-cache-unauthorized-ttl": &options.Cluster.UnauthorizedCacheTTL,
-	} {
-		if *ttl < 0 {
-			return usage(fmt.Errorf("--%s %v is negative", name, *ttl))
-		}
-		if *ttl == 0 {
-			*ttl = -1 // none at all
-		}
+	if err := errors.Join(
+		zeroIsNone(flags, "authentication-token-webhook-cache-ttl", &options.Cluster.TokenCacheTTL),
+		zeroIsNone(flags, "authorization-webhook-cache-authorized-ttl", &options.Cluster.AuthorizedCacheTTL),
+		zeroIsNone(flags, "authorization-webhook-cache-unauthorized-ttl", &options.Cluster.UnauthorizedCacheTTL),
+	); err != nil {
+		return err
 	}
 	if options.Cluster.AlwaysAllowPaths == nil {
 		options.Cluster.AlwaysAllowPaths = []string{}

@@ -197,6 +197,8 @@ func (a *addressOptions) complete(o *config.Options) error {
 // flagOf says which flag sets a field that messages name.
 var flagOf = []struct{ field, flag string }{
 	{"Options.Drivers " + etcd.Name, "--etcd-servers"},
+	{"etcd.Options.HealthcheckTimeout", "--etcd-healthcheck-timeout"},
+	{"etcd.Options.StartTimeout", "--etcd-start-timeout"},
 	{"Options.Drivers " + files.Name, "--files-dir"},
 	{"Options.StorageOf", "--storage-of"},
 	{"Options.Storage", "--storage"},
@@ -209,6 +211,9 @@ var flagOf = []struct{ field, flag string }{
 	{"Options.ClientCAFile", "--client-ca-file"},
 	{"Options.TokenAuthFile", "--token-auth-file"},
 	{"Options.TLSCertFile", "--tls-cert-file"},
+	{"Options.RequestTimeout", "--request-timeout"},
+	{"Options.ShutdownTimeout", "--shutdown-timeout"},
+	{"Options.ShutdownDelay", "--shutdown-delay-duration"},
 	{"Options.Aggregated", "--" + aggregatedFlag},
 	{"Options.Cluster.Kubeconfig", "--kubeconfig"},
 	{"Options.Cluster.AuthenticationKubeconfig", "--authentication-kubeconfig"},

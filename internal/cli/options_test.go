@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -96,6 +97,28 @@ func TestMessagesNameFlags(t *testing.T) {
 	} {
 		if got := flagNames(text); got != want {
 			t.Errorf("%q is %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestZeroOfAFlagIsNone(t *testing.T) {
+	for _, test := range []struct {
+		given, refused string
+		want           time.Duration
+	}{
+		{"5m", "", 5 * time.Minute},
+		{"0", "", -1},
+		{"-1s", "--keep -1s is negative", -time.Second},
+	} {
+		var value time.Duration
+		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+		flags.DurationVar(&value, "keep", time.Hour, "")
+		if err := flags.Parse([]string{"--keep", test.given}); err != nil {
+			t.Fatal(err)
+		}
+		err := zeroIsNone(flags, "keep", &value)
+		if value != test.want || (err == nil) != (test.refused == "") || err != nil && err.Error() != test.refused {
+			t.Errorf("--keep %s: %v, %v", test.given, value, err)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"unicode"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/annexapi/annex/config"
@@ -112,6 +113,7 @@ func serveCommand(program Program) *cobra.Command {
 	memory := resource.QuantityValue{}
 	objectCache := resource.QuantityValue{Quantity: *resource.NewQuantity(512<<20, resource.BinarySI)}
 	valueCache := resource.QuantityValue{Quantity: *resource.NewQuantity(1<<30, resource.BinarySI)}
+	historyBytes := resource.QuantityValue{Quantity: *resource.NewQuantity(256<<20, resource.BinarySI)}
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve the API",
@@ -135,28 +137,26 @@ which namespaces, webhooks and policies there are.`,
   %[1]s serve --aggregated --kubeconfig ~/.kube/config --etcd-servers https://etcd:2379`, program.Name),
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if storage.etcd.StartTimeout < 0 {
-				return usage(fmt.Errorf("--etcd-start-timeout %v is negative", storage.etcd.StartTimeout))
+			flags := cmd.Flags()
+			options.ObjectCacheSize, options.ValueCacheSize = objectCache.Value(), valueCache.Value()
+			options.HistoryBytes, options.MemoryBudget = historyBytes.Value(), memory.Value()
+			if err := errors.Join(
+				zeroIsNone(flags, "object-cache-size", &options.ObjectCacheSize),
+				zeroIsNone(flags, "value-cache-size", &options.ValueCacheSize),
+				zeroIsNone(flags, "history-age", &options.HistoryAge),
+				zeroIsNone(flags, "history-revisions", &options.HistoryRevisions),
+				zeroIsNone(flags, "history-bytes", &options.HistoryBytes),
+				zeroIsNone(flags, "etcd-compaction-interval", &storage.etcd.CompactionInterval),
+			); err != nil {
+				return err
 			}
-			for _, cache := range []struct {
-				flag string
-				size *resource.QuantityValue
-				set  *int64
-			}{{"object-cache-size", &objectCache, &options.ObjectCacheSize}, {"value-cache-size", &valueCache, &options.ValueCacheSize}} {
-				if cache.size.Sign() < 0 {
-					return usage(fmt.Errorf("--%s %s is negative", cache.flag, &cache.size.Quantity))
+			// Its default is the machine's, and no number.
+			if flags.Changed("memory-budget") {
+				if err := zeroIsNone(flags, "memory-budget", &options.MemoryBudget); err != nil {
+					return err
 				}
-				if *cache.set = cache.size.Value(); *cache.set == 0 {
-					*cache.set = -1 // none at all
-				}
 			}
-			if memory.Sign() < 0 {
-				return usage(fmt.Errorf("--memory-budget %s is negative", &memory.Quantity))
-			}
-			if options.MemoryBudget = memory.Value(); options.MemoryBudget == 0 && cmd.Flag("memory-budget").Changed {
-				options.MemoryBudget = -1 // no bounds
-			}
-			if err := clusterOptions(cmd.Flags(), &options, &storage); err != nil {
+			if err := clusterOptions(flags, &options, &storage); err != nil {
 				return err
 			}
 			if err := addresses.complete(&options); err != nil {
@@ -165,9 +165,6 @@ which namespaces, webhooks and policies there are.`,
 			// A server outlives the process that reads what it prints.
 			signal.Ignore(syscall.SIGPIPE)
 			logTo(cmd.ErrOrStderr(), verbosity)
-			if storage.etcd.CompactionInterval == 0 { // off, as with kube-apiserver's flag
-				storage.etcd.CompactionInterval = -1
-			}
 			definition, err := program.Define()
 			if err != nil {
 				return err
@@ -193,9 +190,9 @@ which namespaces, webhooks and policies there are.`,
 	flags.StringVar(&options.TokenAuthFile, "token-auth-file", "", `CSV file of bearer tokens: token,user,uid,"group1,group2"`)
 	flags.BoolVar(&options.EncryptionConfigReload, "encryption-provider-config-automatic-reload", false, "read the file of --encryption-provider-config again when it changes")
 	flags.BoolVar(&options.ServeDespiteUndecodable, "serve-despite-undecodable", false, "serve although stored objects cannot be decrypted, or are stored in a version or media type that the server does not have any more, so that they can be deleted")
-	flags.DurationVar(&options.HistoryAge, "history-age", 0, "how long old revisions stay readable at least (default 5m)")
-	flags.Int64Var(&options.HistoryRevisions, "history-revisions", 0, "how many old revisions stay readable at least (default 10000)")
-	flags.Int64Var(&options.HistoryBytes, "history-bytes", 0, "how many bytes of old objects are kept at most; this limit wins (default 268435456)")
+	flags.DurationVar(&options.HistoryAge, "history-age", 5*time.Minute, "how long old revisions stay readable at least")
+	flags.Int64Var(&options.HistoryRevisions, "history-revisions", 10_000, "how many old revisions stay readable at least")
+	flags.Var(&historyBytes, "history-bytes", "how many bytes of old objects are kept at most; this limit wins; 0 has none")
 	flags.Var(&objectCache, "object-cache-size", "memory for decoded objects, for each storage; 0 decodes an object each time it is read")
 	flags.Var(&valueCache, "value-cache-size", "memory for the encoded bytes of objects, for each storage; those written longest ago are read from disk beyond it; 0 keeps none")
 	flags.Var(&memory, "memory-budget", "memory that requests may need at once, for bodies and lists; others wait, then get 429; 0 bounds nothing (default: a quarter of what the process may use)")
@@ -208,6 +205,18 @@ which namespaces, webhooks and policies there are.`,
 	_ = flags.MarkHidden("v") // it is there: upstream writes it with two dashes
 	groupFlags(cmd)
 	return cmd
+}
+
+// zeroIsNone turns what a flag says, where 0 is none, into what an option says, where a
+// negative number is: nothing is kept, or nothing bounded.
+func zeroIsNone[T ~int64](flags *pflag.FlagSet, name string, value *T) error {
+	switch {
+	case *value < 0:
+		return usage(fmt.Errorf("--%s %s is negative", name, flags.Lookup(name).Value))
+	case *value == 0:
+		*value = -1
+	}
+	return nil
 }
 
 // runServer runs a server and says on out what to do with it.

@@ -202,7 +202,7 @@ func TestAnswersAreUsedAgainAsLongAsTheOptionsSay(t *testing.T) {
 	for name, test := range map[string]struct {
 		ttl   time.Duration
 		asked int
-	}{"by default": {0, 1}, "never": {NoCache, 3}} {
+	}{"by default": {0, 1}, "never": {-time.Minute, 3}} {
 		cluster := clustertest.Start(t)
 		cluster.Know("secret", authenticationv1.UserInfo{Username: "jane"})
 		h := open(t, Options{Kubeconfig: cluster.Kubeconfig(), TokenCacheTTL: test.ttl})
@@ -226,7 +226,7 @@ func TestAnswersAboutTokensAreToldFromTheirWant(t *testing.T) {
 	cluster := clustertest.Start(t)
 	cluster.Know("good", authenticationv1.UserInfo{Username: "jane"})
 	cluster.Reject("expired", "the token has expired")
-	h := open(t, Options{Kubeconfig: cluster.Kubeconfig(), TokenCacheTTL: NoCache})
+	h := open(t, Options{Kubeconfig: cluster.Kubeconfig(), TokenCacheTTL: -1})
 	ask := func(ctx context.Context, token string) error {
 		t.Helper()
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "/", nil)

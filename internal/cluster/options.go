@@ -57,33 +57,15 @@ func Check(o Options) error {
 	if uids := o.RequestHeaderUIDHeaders; len(uids) > 0 && !slices.ContainsFunc(uids, func(h string) bool { return strings.EqualFold(h, "X-Remote-Uid") }) {
 		return errors.New("Options.Cluster.RequestHeaderUIDHeaders lacks X-Remote-Uid, which is what the cluster sends")
 	}
-	for _, ttl := range []struct {
-		field string
-		value time.Duration
-	}{
-		{"Options.Cluster.TokenCacheTTL", o.TokenCacheTTL},
-		{"Options.Cluster.AuthorizedCacheTTL", o.AuthorizedCacheTTL},
-		{"Options.Cluster.UnauthorizedCacheTTL", o.UnauthorizedCacheTTL},
-	} {
-		if ttl.value < 0 && ttl.value != NoCache {
-			return fmt.Errorf("%s %v is negative", ttl.field, ttl.value)
-		}
-	}
 	return nil
 }
 
-// NoCache as the lifetime of a cached answer keeps none.
-const NoCache time.Duration = -1
-
 // lifetime is how long an answer is cached.
 func lifetime(ttl time.Duration) time.Duration {
-	switch ttl {
-	case 0:
+	if ttl == 0 {
 		return 10 * time.Second // upstream's default
-	case NoCache:
-		return 0
 	}
-	return ttl
+	return max(ttl, 0)
 }
 
 // InPod says whether this process runs in a pod that may talk to its cluster.

@@ -378,13 +378,16 @@ func (p *Plan) completeRest() error {
 	if p.Controllers, err = controllers.Select(p.Definition.Controllers, o.Controllers); err != nil {
 		return fmt.Errorf("Options.Controllers: %w", err)
 	}
-	switch {
-	case o.HistoryAge < 0 || o.HistoryRevisions < 0 || o.HistoryBytes < 0:
-		return errors.New("history limits cannot be negative")
-	case o.EncryptionConfigReload && o.EncryptionConfigFile == "":
+	if o.EncryptionConfigReload && o.EncryptionConfigFile == "" {
 		return errors.New("there is no Options.EncryptionConfigFile to be read again automatically")
-	case o.RequestTimeout < 0 || o.ShutdownTimeout < 0 || o.ShutdownDelay < 0:
-		return errors.New("timeouts cannot be negative")
+	}
+	for _, timeout := range []struct {
+		field string
+		value time.Duration
+	}{{"Options.RequestTimeout", o.RequestTimeout}, {"Options.ShutdownTimeout", o.ShutdownTimeout}, {"Options.ShutdownDelay", o.ShutdownDelay}} {
+		if timeout.value < 0 {
+			return fmt.Errorf("%s %v is negative", timeout.field, timeout.value)
+		}
 	}
 	if o.RequestTimeout == 0 {
 		o.RequestTimeout = time.Minute

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apiserver/pkg/storage/value"
@@ -22,8 +23,7 @@ var _ store.SnapshotWriter = cluster{}
 
 // Cluster keeps objects in an etcd cluster, which replicas of the server share, or in
 // another server that speaks etcd's protocol. Its Logger is the server's. If StartTimeout is
-// 0, a server does not wait for etcd before it answers: it is alive, but not ready, until
-// etcd can be reached.
+// 0, tools that only read or copy give up after 20 seconds.
 func Cluster(options Options) store.SnapshotWriter { return cluster{options} }
 
 func (c cluster) Name() string { return Name }
@@ -40,8 +40,8 @@ func (c cluster) Location(string) string {
 func (c cluster) OpenBackend(ctx context.Context, env driver.Env) (store.Backend, error) {
 	options := c.options
 	options.Logger = env.Logger
-	if options.StartTimeout == 0 && !env.Idle {
-		options.StartTimeout = -1 // the server starts, and is not ready
+	if options.StartTimeout == 0 && env.Idle {
+		options.StartTimeout = 20 * time.Second
 	}
 	return Open(ctx, options)
 }

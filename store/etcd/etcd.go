@@ -74,7 +74,7 @@ var _ store.Backend = (*Backend)(nil)
 // a certificate that is not to be trusted. Errors take one line, name the endpoints
 // and say what is wrong with each.
 //
-// If StartTimeout is negative, Open tries once, and then returns a backend that goes
+// If StartTimeout is 0, Open tries once, and then returns a backend that goes
 // on trying: see Connected and Health.
 //
 // The backend does not need ctx any more once it is open.
@@ -236,7 +236,7 @@ func (b *Backend) newStorage(resource store.Resource) (storage.Interface, factor
 func (b *Backend) Revision() uint64 { return b.revision.Load() }
 
 // Connected is closed once etcd has answered for the first time, which it has when
-// Open returns unless Options.StartTimeout is negative.
+// Open returns unless Options.StartTimeout is 0.
 func (b *Backend) Connected() <-chan struct{} { return b.connected }
 
 // DatabaseSize is how many bytes the database of the member takes that was probed

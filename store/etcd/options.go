@@ -20,9 +20,6 @@ import (
 // DefaultPrefix is the part of etcd's keys that kube-apiserver, too, begins with.
 const DefaultPrefix = "/registry"
 
-// DefaultStartTimeout is how long Open waits for etcd.
-const DefaultStartTimeout = 20 * time.Second
-
 // Options say which etcd is used and how. Where kube-apiserver has a flag for the
 // same thing, it is named.
 type Options struct {
@@ -59,8 +56,8 @@ type Options struct {
 	// NoWatchCache reads and watches etcd directly for every request
 	// (--watch-cache=false).
 	NoWatchCache bool
-	// StartTimeout is how long Open waits for etcd. 0 means DefaultStartTimeout;
-	// negative does not wait and never gives up.
+	// StartTimeout is how long Open waits for etcd. 0 does not wait and never gives up: a
+	// server is alive, but not ready, until etcd can be reached.
 	StartTimeout time.Duration
 	// Logger is told when etcd does not answer, again every now and then, and when
 	// it answers again. Nil is silent.
@@ -93,8 +90,13 @@ func (o Options) Validate() error {
 	if scheme != "https" && o.CAFile+o.CertFile+o.KeyFile != "" {
 		return fmt.Errorf("etcd endpoint %q: the certificate files would not be used: use https, or leave them away", o.Endpoints[0])
 	}
-	if o.HealthcheckTimeout < 0 || o.LeaseReuse < 0 {
-		return errors.New("etcd: a negative time to wait")
+	for _, wait := range []struct {
+		field string
+		value time.Duration
+	}{{"HealthcheckTimeout", o.HealthcheckTimeout}, {"LeaseReuse", o.LeaseReuse}, {"StartTimeout", o.StartTimeout}} {
+		if wait.value < 0 {
+			return fmt.Errorf("etcd.Options.%s %v is negative", wait.field, wait.value)
+		}
 	}
 	_, err := o.tlsConfig()
 	return err
@@ -179,9 +181,6 @@ func (o Options) withDefaults() Options {
 	}
 	if o.HealthcheckTimeout == 0 {
 		o.HealthcheckTimeout = storagebackend.DefaultHealthcheckTimeout
-	}
-	if o.StartTimeout == 0 {
-		o.StartTimeout = DefaultStartTimeout
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -41,7 +41,7 @@ func (b *Backend) connect(ctx context.Context) error {
 		if final := (*finalError)(nil); errors.As(reason, &final) {
 			return reason
 		}
-		if b.options.StartTimeout < 0 && ctx.Err() == nil {
+		if b.options.StartTimeout == 0 && ctx.Err() == nil {
 			b.health = reason
 			return nil
 		}

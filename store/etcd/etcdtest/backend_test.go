@@ -27,7 +27,7 @@ import (
 // open opens a backend on the members, closed with the test.
 func open(t testing.TB, members []*member, change func(*etcd.Options)) store.Backend {
 	t.Helper()
-	options := etcd.Options{Endpoints: endpoints(members)}
+	options := etcd.Options{Endpoints: endpoints(members), StartTimeout: patience}
 	if change != nil {
 		change(&options)
 	}

@@ -212,7 +212,7 @@ func TestStorageOnKine(t *testing.T) {
 	onDatabases(t, func(t *testing.T, name string, empty database) {
 		open := func(t testing.TB, needs storetest.Needs) storetest.Backend {
 			k := startKine(t, empty(t), "http://"+freePorts(t, 1)[0], keepNothing...)
-			backend, err := etcd.Open(t.Context(), etcd.Options{Endpoints: []string{k.endpoint}, Prefix: "/", NoWatchCache: true})
+			backend, err := etcd.Open(t.Context(), etcd.Options{Endpoints: []string{k.endpoint}, Prefix: "/", NoWatchCache: true, StartTimeout: patience})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -270,7 +270,7 @@ func TestKineOnASocket(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = os.RemoveAll(dir) })
 		k := startKine(t, empty(t), "unix://"+filepath.Join(dir, "kine.sock"))
-		backend, err := etcd.Open(t.Context(), etcd.Options{Endpoints: []string{k.endpoint}})
+		backend, err := etcd.Open(t.Context(), etcd.Options{Endpoints: []string{k.endpoint}, StartTimeout: patience})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -292,7 +292,7 @@ func TestWatchesOfKine(t *testing.T) {
 	measure := func(t *testing.T, name, write, watch string, times int) {
 		t.Helper()
 		open := func(endpoint string) storage.Interface {
-			backend, err := etcd.Open(t.Context(), etcd.Options{Endpoints: []string{endpoint}, Prefix: "/" + strings.ReplaceAll(name, " ", "-")})
+			backend, err := etcd.Open(t.Context(), etcd.Options{Endpoints: []string{endpoint}, Prefix: "/" + strings.ReplaceAll(name, " ", "-"), StartTimeout: patience})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -42,7 +42,7 @@ func TestLinearizableAcrossElections(t *testing.T) {
 				killed = nil
 			}
 			members.caughtUp()
-			backend, err := etcd.Open(t.Context(), etcd.Options{Endpoints: members.endpoints(), NoWatchCache: true})
+			backend, err := etcd.Open(t.Context(), etcd.Options{Endpoints: members.endpoints(), NoWatchCache: true, StartTimeout: patience})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -200,7 +200,7 @@ func TestASlowEtcdIsNotHealthy(t *testing.T) {
 	log := &syncBuffer{}
 	options := func(o *etcd.Options) {
 		o.Endpoints = []string{"http://" + proxy.address()}
-		o.HealthcheckTimeout, o.StartTimeout = 200*time.Millisecond, -1
+		o.HealthcheckTimeout, o.StartTimeout = 200*time.Millisecond, 0
 		o.Logger = slog.New(slog.NewTextHandler(log, nil))
 	}
 	slow := func(backend store.Backend) error {

@@ -61,7 +61,7 @@ func suiteBackend(options etcd.Options) storetest.OpenBackend {
 			config.WatchProgressNotifyInterval = needs.BookmarkInterval
 			config.TickMs, config.ElectionMs = 10, 100 // it elects itself
 		})
-		options.Endpoints, options.Prefix = endpoints(members), "/"
+		options.Endpoints, options.Prefix, options.StartTimeout = endpoints(members), "/", patience
 		backend, err := etcd.Open(t.Context(), options)
 		if err != nil {
 			t.Fatal(err)
