@@ -55,13 +55,13 @@ type AdmitFunc[T any] func(ctx context.Context, request Request[T]) error
 // through the main endpoint, /status or /scale, by whatever verb. A change of the
 // object has no effect.
 func (k *KindBuilder[T]) Admit(admit AdmitFunc[T]) *KindBuilder[T] {
-	return k.admission(false, func(*Env) (AdmitFunc[T], error) { return admit, nil })
+	return k.admission("Admit", false, always(admit))
 }
 
 // AdmitWith is Admit for a hook that uses the server it runs in, to look up other
 // objects say. make is called once for every server, by New.
 func (k *KindBuilder[T]) AdmitWith(make func(env *Env) (AdmitFunc[T], error)) *KindBuilder[T] {
-	return k.admission(false, make)
+	return k.admission("AdmitWith", false, make)
 }
 
 // AdmitCreateFunc decides on a create beside the objects that exist: see
@@ -171,19 +171,34 @@ func beside[T any, F ~func(context.Context, Request[T], []*T) error](name string
 // still in it, and is still ignored afterwards. It does not run for deletes or
 // /scale.
 func (k *KindBuilder[T]) Mutate(mutate AdmitFunc[T]) *KindBuilder[T] {
-	return k.admission(true, func(*Env) (AdmitFunc[T], error) { return mutate, nil })
+	return k.admission("Mutate", true, always(mutate))
 }
 
 // MutateWith is Mutate for a hook that uses the server it runs in.
 func (k *KindBuilder[T]) MutateWith(make func(env *Env) (AdmitFunc[T], error)) *KindBuilder[T] {
-	return k.admission(true, make)
+	return k.admission("MutateWith", true, make)
 }
 
-func (k *KindBuilder[T]) admission(mutating bool, make func(env *Env) (AdmitFunc[T], error)) *KindBuilder[T] {
+// always returns what makes a hook that is there already; nil for none.
+func always[T any](hook AdmitFunc[T]) func(*Env) (AdmitFunc[T], error) {
+	if hook == nil {
+		return nil
+	}
+	return func(*Env) (AdmitFunc[T], error) { return hook, nil }
+}
+
+func (k *KindBuilder[T]) admission(name string, mutating bool, make func(env *Env) (AdmitFunc[T], error)) *KindBuilder[T] {
+	if make == nil {
+		k.kind().Admissions = append(k.kind().Admissions, nil)
+		return k
+	}
 	k.kind().Admissions = append(k.kind().Admissions, func(env any) (define.Admission, error) {
 		admit, err := make(env.(*Env))
 		if err != nil {
 			return define.Admission{}, err
+		}
+		if admit == nil {
+			return define.Admission{}, errors.New(name + " made no hook")
 		}
 		return define.Admission{Mutating: mutating, Review: func(ctx context.Context, a admission.Attributes) error {
 			return admit(ctx, requestOf[T](a))

@@ -51,7 +51,7 @@ func (q *questions) take() []string {
 	return asked
 }
 
-func TestAdmitHooksAreRefusedWhereTheyCannotBeExact(t *testing.T) {
+func TestHooksThatCannotWorkAreRefused(t *testing.T) {
 	t.Parallel()
 	admit := func(context.Context, annex.Request[v1.Widget], []*v1.Widget) error { return nil }
 	virtual := func() *annex.KindBuilder[v1.Widget] {
@@ -61,6 +61,14 @@ func TestAdmitHooksAreRefusedWhereTheyCannotBeExact(t *testing.T) {
 		kind annex.Kind
 		want string
 	}{
+		"admit: nil":      {widgets().Admit(nil), "Admit or Mutate: the function is nil"},
+		"admit: nil With": {widgets().AdmitWith(nil), "Admit or Mutate: the function is nil"},
+		"admit: made none": {widgets().AdmitWith(func(*annex.Env) (annex.AdmitFunc[v1.Widget], error) { return nil, nil }),
+			"AdmitWith made no hook"},
+		"mutate: nil":      {widgets().Mutate(nil), "Admit or Mutate: the function is nil"},
+		"mutate: nil With": {widgets().MutateWith(nil), "Admit or Mutate: the function is nil"},
+		"mutate: made none": {widgets().MutateWith(func(*annex.Env) (annex.AdmitFunc[v1.Widget], error) { return nil, nil }),
+			"MutateWith made no hook"},
 		"create: nil":      {widgets().AdmitCreate(nil), "AdmitCreate: the function is nil"},
 		"create: virtual":  {virtual().AdmitCreate(admit).Virtual(annex.Source[v1.Widget]{}), "AdmitCreate: the server does not store the objects"},
 		"update: nil":      {widgets().AdmitUpdate(nil), "AdmitUpdate: the function is nil"},

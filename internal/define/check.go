@@ -140,6 +140,9 @@ func (c *checker) kind(k *Kind) {
 	c.capabilities(where, k)
 	c.paths(where, k)
 	c.subresources(where, k)
+	if slices.ContainsFunc(k.Admissions, func(make AdmissionConstructor) bool { return make == nil }) {
+		c.errorf(where, "Admit or Mutate: the function is nil")
+	}
 	for _, hooks := range []struct {
 		name, meanwhile string
 		makes           []func(any) (BesideAdmission, error)
