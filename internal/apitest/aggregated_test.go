@@ -254,6 +254,31 @@ func TestWhatTheHostSaysOfCallersIsReadAnew(t *testing.T) {
 	askUntil(t, code(&caller{j, cluster.ClientCA.Transport(t, "jane"), nil}), is(http.StatusUnauthorized))
 }
 
+func TestPathsThatAreNotOpenKnowTheirCallers(t *testing.T) {
+	cluster := clustertest.Start(t)
+	cluster.Allow(func(spec authorizationv1.SubjectAccessReviewSpec) bool {
+		return spec.User == "alice" && spec.NonResourceAttributes != nil
+	})
+	var options annex.Options
+	options.Cluster.AlwaysAllowPaths = []string{}
+	j := join(t, cluster, shop(), options).ready()
+	for _, path := range []string{"/readyz", "/livez", "/healthz", "/version"} {
+		for name, test := range map[string]struct {
+			caller *caller
+			code   int
+		}{
+			"anonymous":                {&caller{j, cluster.Plain(), nil}, http.StatusForbidden},
+			"a client of the cluster":  {&caller{j, cluster.ClientCA.Transport(t, "alice"), nil}, http.StatusOK},
+			"another of them":          {&caller{j, cluster.ClientCA.Transport(t, "joe"), nil}, http.StatusForbidden},
+			"a caller through cluster": {j.through("alice"), http.StatusOK},
+		} {
+			if a := test.caller.get(path); a.code != test.code {
+				t.Errorf("%s at %s: %d instead of %d: %s", name, path, a.code, test.code, a.raw)
+			}
+		}
+	}
+}
+
 func TestAggregatedServersServeNoNamespaces(t *testing.T) {
 	cluster := clustertest.Start(t)
 	j := join(t, cluster, shop(), annex.Options{}).ready()

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/request/union"
 	"k8s.io/apiserver/pkg/authentication/request/websocket"
 	"k8s.io/apiserver/pkg/authentication/request/x509"
+	tokenunion "k8s.io/apiserver/pkg/authentication/token/union"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 
 	"github.com/annexapi/annex/internal/clientcert"
@@ -59,12 +60,12 @@ func (h *Cluster) openAuthentication() error {
 	if err != nil {
 		return err
 	}
+	if h.config.Own != nil {
+		tokens = tokenunion.New(h.config.Own, tokens)
+	}
 	// Callers whose certificates were verified a moment ago are found in a cache, before
 	// upstream's authenticators are asked.
 	var known, upstream []authenticator.Request
-	if h.config.Own != nil {
-		known = append(known, h.config.Own)
-	}
 	if c := h.requestHeaders; c != nil {
 		headers := headerrequest.NewDynamic(c.UsernameHeaders, c.UIDHeaders, c.GroupHeaders, c.ExtraHeaderPrefixes)
 		known = append(known, clientcert.New(c.CAContentProvider.VerifyOptions).Proxies(c.AllowedClientNames, headers))

@@ -54,8 +54,9 @@ type Config struct {
 	ClientCAFile string
 	// Version is the Kubernetes version that admission plugins see.
 	Version compatibility.EffectiveVersion
-	// Own knows the server's own clients.
-	Own authenticator.Request
+	// Own knows the tokens of the server's own clients, which the cluster does not. Nil is
+	// none.
+	Own authenticator.Token
 	// InFlight is how many requests the server handles at once.
 	InFlight int
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/apiserver/pkg/server/healthz"
@@ -52,7 +51,7 @@ func (m *aggregated) open(s *Server) error {
 		Server:       m.plan.Definition.Name,
 		ClientCAFile: m.plan.Options.ClientCAFile,
 		Version:      upstream.EffectiveVersion(m.plan.Definition),
-		Own:          auth.NewAuthenticator(auth.Credentials{Tokens: []authenticator.Token{auth.LoopbackTokens(s.loopback.Token())}}),
+		Own:          auth.LoopbackTokens(s.loopback.Token()),
 		InFlight:     upstream.MaxInFlight,
 	})
 	if err != nil {
