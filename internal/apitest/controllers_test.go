@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/annexapi/annex"
+	v1 "github.com/annexapi/annex/internal/shop/v1"
+	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store/memory"
 )
 
@@ -128,5 +130,39 @@ func TestControllersRunInAProcessOfTheirOwn(t *testing.T) {
 	out, err := exec.Command(binary, "controllers", "--kubeconfig", instance.Kubeconfig()).CombinedOutput()
 	if want := "shop: " + instance.URL() + " serves no leases.coordination.k8s.io to elect a leader by: run one process, with --leader-elect=false\n"; err == nil || string(out) != want {
 		t.Errorf("got %v: %s, want %s", err, out, want)
+	}
+}
+
+func TestListersFollowUntilRequestsAreRefused(t *testing.T) {
+	t.Parallel()
+	var listed *annex.Lister[v1.Widget]
+	s := only(widgets().AdmitWith(func(env *annex.Env) (annex.AdmitFunc[v1.Widget], error) {
+		var err error
+		listed, err = annex.ListerFor[v1.Widget](env)
+		return func(context.Context, annex.Request[v1.Widget]) error { return nil }, err
+	}))
+	seen := make(chan error, 1)
+	s.Controllers = []annex.Controller{{Name: "last", Run: func(ctx context.Context, env *annex.Env) error {
+		<-ctx.Done() // the server drains
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), testwait.Patience)
+		defer cancel()
+		err := makeWidget(ctx, env.ClientConfig(), "last")
+		for err == nil {
+			if _, err = listed.Get(ctx, "default", "last"); err == nil {
+				break
+			}
+			if apierrors.IsNotFound(err) {
+				err = ctx.Err()
+			}
+		}
+		seen <- err
+		return nil
+	}}}
+	_, stop := run(t, s, annex.Options{Storage: memory.Storage(), ShutdownTimeout: testwait.Patience})
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if err := <-seen; err != nil {
+		t.Errorf("what was created while the server drained is not listed: %v", err)
 	}
 }

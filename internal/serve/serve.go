@@ -360,9 +360,11 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	background, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	controllers, stopControllers := context.WithCancel(background)
 	defer stopControllers()
+	informers, stopInformers := context.WithCancel(background)
+	defer stopInformers()
 	var running sync.WaitGroup
 	s.startBackground(background, &running)
-	s.startClients(controllers, &running, cancel)
+	s.startClients(controllers, informers, &running, cancel)
 	for _, storage := range s.storages.edited() {
 		running.Go(func() {
 			// Its files are written until the last request has ended.
@@ -394,6 +396,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	stopControllers()
 	s.leave(context.WithoutCancel(ctx))
 	waitForControllers()
+	stopInformers()
 	s.shutDown(context.WithoutCancel(ctx), stop)
 	cancel(nil)
 	running.Wait()
@@ -440,10 +443,11 @@ func (s *Server) startBackground(ctx context.Context, running *sync.WaitGroup) {
 	running.Go(func() { s.mode.background(ctx) })
 }
 
-// startClients starts the server's own controllers and informers, which are clients of
-// the server itself. One that cannot continue calls fail.
-func (s *Server) startClients(ctx context.Context, running *sync.WaitGroup, fail context.CancelCauseFunc) {
-	must := func(run func(context.Context) error) {
+// startClients starts the server's own controllers, and its informers, which hooks decide by
+// until requests are refused. Both are clients of the server itself. One that cannot continue
+// calls fail.
+func (s *Server) startClients(controllers, informers context.Context, running *sync.WaitGroup, fail context.CancelCauseFunc) {
+	must := func(ctx context.Context, run func(context.Context) error) {
 		running.Go(func() {
 			if err := run(ctx); err != nil {
 				fail(err)
@@ -452,12 +456,12 @@ func (s *Server) startClients(ctx context.Context, running *sync.WaitGroup, fail
 	}
 	for _, k := range s.kinds {
 		if k.NeedsGraceTimer() {
-			running.Go(func() { k.RunGraceTimer(ctx, clock.RealClock{}) })
+			running.Go(func() { k.RunGraceTimer(controllers, clock.RealClock{}) })
 		}
 	}
-	must(s.informers.Run)
+	must(informers, s.informers.Run)
 	for _, run := range s.mode.controllers() {
-		must(run)
+		must(controllers, run)
 	}
 }
 
