@@ -37,6 +37,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/annexapi/annex/internal/atomicfile"
+	"github.com/annexapi/annex/internal/await"
 )
 
 const (
@@ -222,10 +223,7 @@ func (c *Certs) Run(ctx context.Context) {
 
 // Enqueue implements dynamiccertificates.Listener: a file of the user's changed.
 func (c *Certs) Enqueue() {
-	select {
-	case c.changed <- struct{}{}:
-	default:
-	}
+	await.Notify(c.changed)
 }
 
 // renew makes or reissues whatever is missing or due and says whether anything

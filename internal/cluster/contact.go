@@ -96,10 +96,7 @@ func (c *contact) set(problem error) {
 	}
 	c.changed()
 	if problem != nil {
-		select {
-		case c.failed <- struct{}{}:
-		default:
-		}
+		await.Notify(c.failed)
 	}
 }
 

@@ -260,7 +260,7 @@ func (k *Kind) Stored() *Version {
 	return k.Hub()
 }
 
-// version finds a version by its name, with the group unless it is the owner's; nil
+// version finds a version by its name, with the group unless it is that of the primary; nil
 // if there is none.
 func (k *Kind) version(name string) *Version {
 	for _, v := range k.AllVersions() {

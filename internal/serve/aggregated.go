@@ -252,8 +252,6 @@ func (m *selfCertified) leave(ctx context.Context) {
 // readyBut is the error of the first failing check of /readyz, except the one named aside.
 func (s *Server) readyBut(aside string) error {
 	select {
-	case <-s.draining:
-		return errors.New("the server is shutting down")
 	case <-s.initialized:
 	default:
 		return errors.New("the server has not begun to answer")

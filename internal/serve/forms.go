@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/klog/v2"
 
+	"github.com/annexapi/annex/internal/await"
 	"github.com/annexapi/annex/internal/maintenance"
 )
 
@@ -74,10 +75,7 @@ func (f *storedEncodings) set(all []maintenance.Forms) {
 }
 
 func (f *storedEncodings) get() []maintenance.Forms {
-	select {
-	case f.asked <- struct{}{}:
-	default:
-	}
+	await.Notify(f.asked)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.last

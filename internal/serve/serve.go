@@ -301,7 +301,7 @@ func (s *Server) readyChecks() []healthz.HealthChecker {
 	)
 }
 
-// metrics are the server's own; etcd has its own.
+// metrics are the server's own, and its storages'. Upstream's are not among them.
 func (s *Server) metrics() []prometheus.Collector {
 	all := append(budgetMetrics(s.memory), encryptionMetrics{s.encryption, s.storages}, encodingMetrics{s.storedEncodings})
 	all = append(all, s.mode.metrics()...)

@@ -40,8 +40,8 @@ type standalone struct {
 	namespaces *coreapi.Namespaces
 	// served are the resources whose objects go with their namespaces.
 	served func() []schema.GroupVersionResource
-	// initialized is closed when the namespace default is there.
-	initialized <-chan struct{}
+	// hasDefault is closed when the namespace default is there.
+	hasDefault chan struct{}
 }
 
 var _ mode = (*standalone)(nil)
@@ -51,7 +51,7 @@ func (m *standalone) certificates(options *certs.Options) {
 }
 
 func (m *standalone) open(s *Server) error {
-	m.certs, m.loopback, m.initialized = s.certs, s.loopback, s.initialized
+	m.certs, m.loopback, m.hasDefault = s.certs, s.loopback, make(chan struct{})
 	m.served = func() []schema.GroupVersionResource { return upstream.NamespacedResources(s.kinds) }
 	if m.plan.Options.TokenAuthFile == "" {
 		return nil
@@ -132,7 +132,7 @@ func (m *standalone) administers() bool { return true }
 func (m *standalone) checks() []healthz.HealthChecker {
 	return []healthz.HealthChecker{healthz.NamedCheck("default-namespace", func(*http.Request) error {
 		select {
-		case <-m.initialized:
+		case <-m.hasDefault:
 			return nil
 		default:
 			return errors.New("the namespace default does not exist yet")
@@ -155,7 +155,11 @@ func (m *standalone) controllers() []func(context.Context) error {
 }
 
 func (m *standalone) initialize(ctx context.Context) error {
-	return coreapi.EnsureDefault(ctx, m.loopback.Config())
+	if err := coreapi.EnsureDefault(ctx, m.loopback.Config()); err != nil {
+		return err
+	}
+	close(m.hasDefault)
+	return nil
 }
 
 func (m *standalone) blocked() error { return nil }

@@ -48,6 +48,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/annexapi/annex/internal/await"
 	"github.com/annexapi/annex/internal/certs"
 )
 
@@ -201,10 +202,7 @@ func (k *Keeper) Check() error {
 
 // follow takes over what is in the Secret.
 func (k *Keeper) follow(secret *corev1.Secret) {
-	select {
-	case k.changed <- struct{}{}:
-	default:
-	}
+	await.Notify(k.changed)
 	cert, key := secret.Data[servingCert], secret.Data[servingKey]
 	if len(cert) == 0 && len(key) == 0 {
 		return // just made
@@ -425,7 +423,8 @@ func (k *Keeper) goesBack(ctx context.Context, found *apiService) (bool, error) 
 const leaveAttempts = 5
 
 // Leave takes the server out of its APIServices if it is not meant to run any more. It is
-// for a server that is about to stop, after Run has returned.
+// for a server that is about to stop. Run may not have returned yet: of two writes, the one
+// that is based on an older state is a conflict.
 func (k *Keeper) Leave(ctx context.Context) error {
 	unwanted, err := k.host.unwanted(ctx)
 	if err != nil {

@@ -74,7 +74,7 @@ func checkNamespace(r *http.Request, info *request.RequestInfo) (*http.Request, 
 // page do that, with the certificates and the network place of their user, and tell by the
 // Origin whose page it is. It is for servers that browsers reach directly.
 func checkOrigin(r *http.Request, _ *request.RequestInfo) (*http.Request, error) {
-	if origin := r.Header.Get("Origin"); origin != "" && wsstream.IsWebSocketRequest(r) && !sameSite(origin, r.Host) {
+	if origin := r.Header.Get("Origin"); wsstream.IsWebSocketRequest(r) && !sameSite(origin, r.Host) {
 		return nil, apierrors.NewForbidden(schema.GroupResource{}, "", fmt.Errorf("a page of %q may not open a WebSocket to %s", origin, r.Host))
 	}
 	return r, nil
