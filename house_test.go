@@ -27,7 +27,7 @@ var rooms = map[string][]string{
 	"":                             {"api", "config", "internal/budget", "internal/cli", "internal/define", "internal/informer", "internal/plan", "internal/serve", "store/driver"},
 	"annextest":                    {"", "internal/convert", "internal/define", "store/memory"},
 	"config":                       {"store/driver"},
-	"internal/plan":                {"config", "internal/cluster", "internal/controllers", "internal/coreapi", "internal/define", "internal/maintenance", "internal/mvcc", "internal/registry", "internal/requirements", "store", "store/driver", "store/embedded", "store/journal", "store/memory"},
+	"internal/plan":                {"config", "internal/cluster", "internal/controllers", "internal/coreapi", "internal/define", "internal/registry", "internal/requirements", "store/driver", "store/embedded", "store/memory"},
 	"internal/cli":                 {"config", "internal/cluster", "internal/controllers", "internal/define", "internal/maintenance", "internal/manifests", "internal/plan", "internal/registry", "internal/requirements", "internal/serve", "internal/upstream", "store/driver", "store/embedded", "store/etcd", "store/files", "store/journal", "store/memory"},
 	"store/driver":                 {"store/journal"},
 	"api":                          {}, // clients link it

@@ -6,6 +6,7 @@ package plan
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net"
 	"path/filepath"
@@ -55,6 +56,11 @@ type Storage struct {
 
 // Where is the storage's location, for messages and comparisons.
 func (s *Storage) Where() string { return s.Location(s.dataDir) }
+
+// Env is what the storage's driver gets. Idle is for tools.
+func (s *Storage) Env(logger *slog.Logger, idle bool) driver.Env {
+	return driver.Env{DataDir: s.dataDir, Logger: logger, Resources: s.layout, Idle: idle}
+}
 
 // Resource is a stored resource: where it is kept and how, and who says so.
 type Resource struct {

@@ -14,8 +14,6 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/klog/v2"
 
-	"github.com/annexapi/annex/internal/convert"
-	"github.com/annexapi/annex/internal/coreapi"
 	"github.com/annexapi/annex/internal/encryption"
 	"github.com/annexapi/annex/internal/maintenance"
 	"github.com/annexapi/annex/internal/plan"
@@ -225,28 +223,26 @@ type copier struct {
 	locked []string // their directories
 }
 
-func newCopier(ctx context.Context, p *plan.Plan, how CopyOptions) (*copier, error) {
+func newCopier(ctx context.Context, p *plan.Plan, how CopyOptions) (_ *copier, err error) {
 	keys, err := encryption.Open(ctx, encryption.Options{File: p.Options.EncryptionConfigFile, Server: p.Definition.Name})
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			keys.Close()
+		}
+	}()
 	encoded := p
 	if how.SnapshotOf != nil {
 		options := p.Options
 		options.Storage = how.SnapshotOf
 		if encoded, err = plan.Everything(p.Definition, options); err != nil {
-			keys.Close()
 			return nil, err
 		}
 	}
-	machinery, err := convert.New(p.Definition, coreapi.AddToScheme)
+	local, err := newLocal(encoded, keys)
 	if err != nil {
-		keys.Close()
-		return nil, err
-	}
-	local, err := newLocal(encoded, machinery, keys)
-	if err != nil {
-		keys.Close()
 		return nil, err
 	}
 	return &copier{plan: p, local: local, keys: keys, how: how}, nil
@@ -310,7 +306,7 @@ func (c *copier) intoDirectory(ctx context.Context, source maintenance.Source, s
 	if err != nil {
 		return Copied{}, err
 	}
-	open := func(dir string) (journal.Journal, error) { return d.OpenIn(ctx, dir, s.Env(ctx, true)) }
+	open := func(dir string) (journal.Journal, error) { return d.OpenIn(ctx, dir, driverEnv(ctx, s, true)) }
 	values := c.local.Recoded(ctx, source.Values(ctx), func(key string) value.DefaultContext { return value.DefaultContext(key) })
 	done, err := maintenance.FillDirectory(ctx, open, dir, base, values, c.how.Replace)
 	return Copied{Storage: s.Name(), Copied: done}, err

@@ -123,8 +123,7 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 	s.logHidden(ctx)
 	s.informers = informer.NewSet(s.loopback.Config(), machinery.Codecs)
 
-	stores := newStores(s.storages.Of, machinery, s.definition)
-	stores.Transformers, stores.MediaType = s.encryption, s.plan.MediaType
+	stores := newStores(s.plan, s.storages.Of, machinery, s.encryption)
 	s.stores = stores
 	if s.tools, err = s.maintenance(stores); err != nil {
 		return err

@@ -31,7 +31,7 @@ type Storages []*Storage
 func openStorages(ctx context.Context, p *plan.Plan) (Storages, error) {
 	var all Storages
 	for _, planned := range p.Storages {
-		backend, j, err := planned.Open(ctx, coreOptions(&p.Options))
+		backend, j, err := openForServer(ctx, planned, coreOptions(&p.Options))
 		if err != nil {
 			if errors.Is(err, journal.ErrDamaged) {
 				err = fmt.Errorf("%w; nothing was changed: restore the directory from a copy", err)

@@ -115,11 +115,7 @@ func lockExisting(dir string) (io.Closer, error) {
 
 // openLocal opens what a stopped server has stored.
 func openLocal(ctx context.Context, p *plan.Plan, keys *encryption.Encryption, tools ToolOptions) (*maintenance.Local, error) {
-	machinery, err := convert.New(p.Definition, coreapi.AddToScheme)
-	if err != nil {
-		return nil, err
-	}
-	local, err := newLocal(p, machinery, keys)
+	local, err := newLocal(p, keys)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +133,7 @@ func openLocal(ctx context.Context, p *plan.Plan, keys *encryption.Encryption, t
 			continue // it is there, but not opened
 		}
 		s, err := openIdle(ctx, p, planned, tools.Scan)
-		if errors.Is(err, plan.ErrEphemeral) {
+		if errors.Is(err, errEphemeral) {
 			continue
 		}
 		if err != nil {
@@ -161,26 +157,6 @@ func openLocal(ctx context.Context, p *plan.Plan, keys *encryption.Encryption, t
 	return only, nil
 }
 
-// openIdle opens a storage in which nothing happens by itself, or only what scans it.
-func openIdle(ctx context.Context, p *plan.Plan, planned *plan.Storage, scan bool) (*maintenance.Storage, error) {
-	if scan {
-		d, err := planned.Existing()
-		if err != nil {
-			return nil, err
-		}
-		if d != nil {
-			return &maintenance.Storage{Name: planned.Name(), Records: func(ctx context.Context, yield func(journal.Record) error, damaged func(*journal.Damage)) (uint64, error) {
-				return d.Scan(ctx, planned.Where(), yield, damaged)
-			}}, nil
-		}
-	}
-	backend, err := planned.OpenIdle(ctx, history(&p.Options))
-	if err != nil {
-		return nil, err
-	}
-	return maintained(planned.Name(), backend)
-}
-
 // maintained returns an open backend as the tools take it.
 func maintained(name string, backend store.Backend) (*maintenance.Storage, error) {
 	m, ok := backend.(store.Maintenance)
@@ -195,10 +171,12 @@ func maintained(name string, backend store.Backend) (*maintenance.Storage, error
 }
 
 // newLocal returns tools that know a server's resources, but no storage yet.
-func newLocal(p *plan.Plan, machinery *convert.Machinery, keys value.ResourceTransformers) (*maintenance.Local, error) {
-	stores := newStores(nil, machinery, p.Definition)
-	stores.Transformers, stores.MediaType = keys, p.MediaType
-	return describeStores(p, machinery, stores)
+func newLocal(p *plan.Plan, keys value.ResourceTransformers) (*maintenance.Local, error) {
+	machinery, err := convert.New(p.Definition, coreapi.AddToScheme)
+	if err != nil {
+		return nil, err
+	}
+	return describeStores(p, machinery, newStores(p, nil, machinery, keys))
 }
 
 // describeStores returns tools that know the resources of the stores, but no storage yet.
@@ -233,10 +211,12 @@ func describeStores(p *plan.Plan, machinery *convert.Machinery, stores *registry
 }
 
 // newStores describes the storage of a definition's resources and of namespaces.
-func newStores(backend func(schema.GroupResource) store.Backend, machinery *convert.Machinery, definition *define.Server) *registry.Stores {
-	return registry.NewStores(backend, machinery, definition, map[schema.GroupResource]schema.GroupVersionKind{
+func newStores(p *plan.Plan, backend func(schema.GroupResource) store.Backend, machinery *convert.Machinery, keys value.ResourceTransformers) *registry.Stores {
+	stores := registry.NewStores(backend, machinery, p.Definition, map[schema.GroupResource]schema.GroupVersionKind{
 		coreapi.Resource: corev1.SchemeGroupVersion.WithKind("Namespace"),
 	})
+	stores.Transformers, stores.MediaType = keys, p.MediaType
+	return stores
 }
 
 // maintenance are the tools that the running server lets others use.
