@@ -43,7 +43,7 @@ func Open(dir string) (journal.Journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &log{path: filepath.Join(dir, logName), lock: lock, at: map[uint64]place{}}
+	j := &log{path: filepath.Join(dir, logName), lock: lock, at: map[uint64]place{}, syncDir: syncDir}
 	if err := j.open(); err != nil {
 		if j.file != nil {
 			_ = j.file.Close() // nothing was changed
@@ -57,8 +57,9 @@ func Open(dir string) (journal.Journal, error) {
 // that is killed leaves it, and a group of records to the disk when the first of their
 // writers waits.
 type log struct {
-	path string
-	lock *os.File
+	path    string
+	lock    *os.File
+	syncDir func(dir string) error // tests have another
 
 	// syncing is held by the writer that syncs, for all that wait meanwhile, and by what
 	// replaces the file. It is locked before mu.
@@ -199,10 +200,12 @@ func (j *log) await(file *os.File, bytes int64) error {
 	current, end, durable, failed := j.file, j.end, j.durable, j.failed
 	j.mu.RUnlock()
 	switch {
-	case current != file || bytes <= durable:
-		return nil // a file that was replaced is on disk as a whole
+	case current == file && bytes <= durable:
+		return nil
 	case failed != nil:
-		return failed
+		return failed // it may be that a replaced file has its name again after a crash
+	case current != file:
+		return nil // what replaced it is on disk as a whole
 	}
 	err := file.Sync()
 	j.mu.Lock()
@@ -265,7 +268,7 @@ func (j *log) trim(compacted uint64, drop []uint64) (jump func() error, err erro
 	}
 	if garbage := j.end - j.live; garbage > max(minGarbage, j.live) {
 		if err := j.rewrite(); err != nil {
-			return nil, fmt.Errorf("write log %s anew: %w", j.path, err) // the old one is as good as before
+			return nil, fmt.Errorf("write log %s anew: %w", j.path, err)
 		}
 	}
 	if !jumps {
@@ -276,7 +279,7 @@ func (j *log) trim(compacted uint64, drop []uint64) (jump func() error, err erro
 }
 
 // rewrite replaces the file by one that has nothing but what was not dropped, all of it
-// on disk. It needs syncing and mu. If it fails, the old file stays in use.
+// on disk. It needs syncing and mu. If it fails, the old file stays in use, or failed is set.
 func (j *log) rewrite() error {
 	temporary := j.path + ".new"
 	file, err := os.OpenFile(temporary, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -296,7 +299,7 @@ func (j *log) rewrite() error {
 	}
 	j.file, j.at, j.live = file, next.at, next.live
 	j.end, j.durable = next.end, next.end
-	j.failed = syncDir(filepath.Dir(j.path)) // else either file may be there after a crash
+	j.failed = j.syncDir(filepath.Dir(j.path)) // else either file may be there after a crash
 	return j.failed
 }
 

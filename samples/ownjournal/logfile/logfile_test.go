@@ -257,3 +257,24 @@ func TestADiskThatFailsIsReported(t *testing.T) {
 		t.Error("it accepts records after a failure")
 	}
 }
+
+func TestARecordIsNotAcknowledgedWhenTheNewFileMayLoseItsName(t *testing.T) {
+	j, err := Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	appendTo(t, j, record(2, 2*minGarbage))
+	wait, err := j.Append(record(3, 10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	failure := errors.New("the disk is gone")
+	j.(*log).syncDir = func(string) error { return failure }
+	if err := j.Trim(2, []uint64{2}); !errors.Is(err, failure) {
+		t.Errorf("a trim that writes the log anew: %v", err)
+	}
+	if err := wait(); !errors.Is(err, failure) {
+		t.Errorf("a record that was on disk in the new file only: %v, want an error", err)
+	}
+}
