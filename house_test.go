@@ -28,7 +28,7 @@ var rooms = map[string][]string{
 	"annextest":                    {"", "internal/convert", "internal/define", "store/memory"},
 	"config":                       {"store/driver"},
 	"internal/plan":                {"config", "internal/cluster", "internal/controllers", "internal/coreapi", "internal/define", "internal/registry", "internal/requirements", "store/driver", "store/embedded", "store/memory"},
-	"internal/cli":                 {"config", "internal/cluster", "internal/controllers", "internal/define", "internal/maintenance", "internal/manifests", "internal/plan", "internal/registry", "internal/requirements", "internal/serve", "internal/upstream", "store/driver", "store/embedded", "store/etcd", "store/files", "store/journal", "store/memory"},
+	"internal/cli":                 {"config", "internal/cluster", "internal/controllers", "internal/define", "internal/maintenance", "internal/manifests", "internal/plan", "internal/requirements", "internal/serve", "internal/upstream", "store/driver", "store/embedded", "store/etcd", "store/files", "store/journal", "store/memory"},
 	"store/driver":                 {"store/journal"},
 	"api":                          {}, // clients link it
 	"docs":                         {}, // tests of the pages
@@ -133,8 +133,10 @@ func room(path string) (string, bool) {
 }
 
 func TestImportsPointOneWay(t *testing.T) {
+	packages := map[string]goPackage{}
 	for _, p := range goList(t, "./...") {
 		name, _ := room(p.ImportPath)
+		packages[name] = p
 		allowed, known := rooms[name]
 		switch {
 		case slices.Contains(leaves, name):
@@ -164,20 +166,32 @@ func TestImportsPointOneWay(t *testing.T) {
 			}
 		}
 	}
+	for name, allowed := range rooms {
+		p, there := packages[name]
+		if !there {
+			t.Errorf("%q is no room of the house any more: take it out of rooms", name)
+		}
+		for _, other := range allowed {
+			if path := strings.TrimSuffix(module+"/"+other, "/"); !slices.Contains(p.Imports, path) {
+				t.Errorf("%q does not import %q: take the way out of rooms", name, other)
+			}
+		}
+	}
 }
 
-// literals calls see with every string literal of the module's code, but for that of tests
-// and of the rooms, and says where it is.
-func literals(t *testing.T, but []string, see func(file, at, text string)) {
+// goFiles calls see with each file of Go code that is no test. It leaves out directories
+// that skip, which may be nil, is true for; they have slashes.
+func goFiles(t *testing.T, skip func(dir string) bool, see func(name string, files *token.FileSet, file *ast.File)) {
 	t.Helper()
 	files := token.NewFileSet()
 	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
+		name := filepath.ToSlash(path)
 		if entry.IsDir() {
-			_, err := os.Stat(filepath.Join(path, "go.mod"))
-			if path != "." && err == nil || slices.Contains(but, filepath.ToSlash(path)) || entry.Name() == "testdata" || strings.HasPrefix(entry.Name(), ".") && path != "." {
+			hidden := strings.HasPrefix(entry.Name(), ".") && name != "."
+			if hidden || entry.Name() == "testdata" || skip != nil && skip(name) {
 				return fs.SkipDir
 			}
 			return nil
@@ -185,25 +199,37 @@ func literals(t *testing.T, but []string, see func(file, at, text string)) {
 		if filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
 			return nil
 		}
-		parsed, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			return err
+		file, err := parser.ParseFile(files, path, nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err == nil {
+			see(name, files, file)
 		}
-		ast.Inspect(parsed, func(node ast.Node) bool {
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// literals calls see with every string literal of the module's code, but for that of tests
+// and of the rooms, and says where it is.
+func literals(t *testing.T, but []string, see func(file, at, text string)) {
+	t.Helper()
+	skip := func(dir string) bool {
+		_, err := os.Stat(filepath.Join(dir, "go.mod"))
+		return dir != "." && err == nil || slices.Contains(but, dir)
+	}
+	goFiles(t, skip, func(name string, files *token.FileSet, file *ast.File) {
+		ast.Inspect(file, func(node ast.Node) bool {
 			if literal, ok := node.(*ast.BasicLit); ok && literal.Kind == token.STRING {
 				text, err := strconv.Unquote(literal.Value)
 				if err != nil {
 					t.Error(err)
 				}
-				see(filepath.ToSlash(path), files.Position(literal.Pos()).String(), text)
+				see(name, files.Position(literal.Pos()).String(), text)
 			}
 			return true
 		})
-		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 var unnamed = regexp.MustCompile(`(?i)\b(somebody|whoever|nobody|everybody)\b`)
@@ -211,33 +237,15 @@ var unnamed = regexp.MustCompile(`(?i)\b(somebody|whoever|nobody|everybody)\b`)
 // A comment names who acts (the client, another writer, the operator, an anonymous request):
 // a reader can search for that, and knows who is meant.
 func TestCommentsNameWhoActs(t *testing.T) {
-	files := token.NewFileSet()
-	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if entry.IsDir() && (entry.Name() == "testdata" || strings.HasPrefix(entry.Name(), ".") && path != ".") {
-			return fs.SkipDir
-		}
-		if entry.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
-			return nil
-		}
-		parsed, err := parser.ParseFile(files, path, nil, parser.ParseComments|parser.SkipObjectResolution)
-		if err != nil {
-			return err
-		}
-		for _, group := range parsed.Comments {
+	goFiles(t, nil, func(_ string, files *token.FileSet, file *ast.File) {
+		for _, group := range file.Comments {
 			for _, comment := range group.List {
 				if word := unnamed.FindString(comment.Text); word != "" {
 					t.Errorf("%s: %q: say who", files.Position(comment.Pos()), word)
 				}
 			}
 		}
-		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 var flag = regexp.MustCompile(`(^|[^-\w])--[a-z]`)

@@ -20,7 +20,7 @@ var (
 	mention = regexp.MustCompile(`\b(?:docs|samples|e2e|cmd|store|bench)/[\w./-]*\.md\b`)
 )
 
-// files calls check with the path and the text of each file of the repository whose
+// treeFiles calls check with the path and the text of each file of the repository whose
 // name ends with suffix.
 func treeFiles(t *testing.T, suffix string, check func(path, text string)) {
 	t.Helper()
