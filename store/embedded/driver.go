@@ -3,7 +3,6 @@ package embedded
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -56,7 +55,7 @@ func (d directory) Present(dir string) error {
 }
 
 func (d directory) Scan(ctx context.Context, dir string, yield func(journal.Record) error, damaged func(*journal.Damage)) (uint64, error) {
-	return Scan(ctx, dir, Options{Logger: slog.New(slog.DiscardHandler)}, yield, damaged)
+	return Scan(ctx, dir, Options{}, yield, damaged)
 }
 
 func (d directory) LastRevision(ctx context.Context, dir string) (uint64, error) {

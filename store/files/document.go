@@ -291,7 +291,7 @@ type identity struct {
 
 // identify checks that a document is that of the file it is in, and returns its
 // key and the document with the namespace that goes without saying.
-func identify(document []byte, r *Resource, dir, stem string) (key string, complete []byte, err error) {
+func identify(document []byte, r *resource, dir, stem string) (key string, complete []byte, err error) {
 	var id identity
 	if err := json.Unmarshal(document, &id); err != nil {
 		return "", nil, fmt.Errorf("metadata: %s", oneLine(err))
@@ -305,7 +305,7 @@ func identify(document []byte, r *Resource, dir, stem string) (key string, compl
 	}
 	if !r.Namespaced {
 		if namespace != "" {
-			return "", nil, fmt.Errorf("metadata.namespace is %q, but %s have no namespace", namespace, r.Dir)
+			return "", nil, fmt.Errorf("metadata.namespace is %q, but %s have no namespace", namespace, r.dir())
 		}
 		return r.key("", name), document, nil
 	}

@@ -13,11 +13,12 @@ import (
 	yamlv3 "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
 
+	"github.com/annexapi/annex/store/driver"
 	"github.com/annexapi/annex/store/journal"
 	"github.com/annexapi/annex/store/storetest"
 )
 
-var thing = &Resource{Prefix: "/things", Dir: "core/things", Namespaced: true, Status: true}
+var thing = &resource{Group: "core", Resource: "things", Prefix: "/things", Namespaced: true, Status: true}
 
 // awkward are strings that readers of YAML take for something else, or that are hard
 // to write.
@@ -251,9 +252,9 @@ func TestNamesOfFiles(t *testing.T) {
 
 func TestPlacesOfKeys(t *testing.T) {
 	t.Parallel()
-	l, err := newLayout([]Resource{
-		{Prefix: "/g/things", Dir: "g/things", Namespaced: true},
-		{Prefix: "/nodes", Dir: "core/nodes"},
+	l, err := newLayout([]driver.Resource{
+		{Group: "g", Resource: "things", Prefix: "/g/things", Namespaced: true},
+		{Group: "core", Resource: "nodes", Prefix: "/nodes"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -279,15 +280,15 @@ func TestPlacesOfKeys(t *testing.T) {
 			t.Errorf("%q is at %q (%v), want %q", key, got.stem, ok, want)
 		}
 	}
-	for _, resources := range [][]Resource{
-		{{Prefix: "things", Dir: "things"}},
-		{{Prefix: "/things/", Dir: "things"}},
-		{{Prefix: "/things", Dir: ""}},
-		{{Prefix: "/things", Dir: "../things"}},
-		{{Prefix: "/things", Dir: "/things"}},
-		{{Prefix: "/things", Dir: ".annex"}},
-		{{Prefix: "/a", Dir: "a"}, {Prefix: "/b", Dir: "a/b"}},
-		{{Prefix: "/a", Dir: "a"}, {Prefix: "/a/b", Dir: "b"}},
+	for _, resources := range [][]driver.Resource{
+		{{Resource: "things", Prefix: "things"}},
+		{{Resource: "things", Prefix: "/things/"}},
+		{{Prefix: "/things"}},
+		{{Group: "..", Resource: "things", Prefix: "/things"}},
+		{{Group: "/", Resource: "things", Prefix: "/things"}},
+		{{Resource: ".annex", Prefix: "/things"}},
+		{{Resource: "a", Prefix: "/a"}, {Group: "a", Resource: "b", Prefix: "/b"}},
+		{{Resource: "a", Prefix: "/a"}, {Resource: "b", Prefix: "/a/b"}},
 	} {
 		if _, err := newLayout(resources); err == nil {
 			t.Errorf("%v is taken", resources)
@@ -327,7 +328,7 @@ func TestANewerFormatIsRefused(t *testing.T) {
 
 // render returns the object file for a stored value. ok is false if the value is none
 // that people can read.
-func render(value []byte, r *Resource) ([]byte, bool) {
+func render(value []byte, r *resource) ([]byte, bool) {
 	shown, _, ok := visible(value, r.Status)
 	if !ok {
 		return nil, false

@@ -3,9 +3,7 @@ package files
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"os"
-	"path"
 	"path/filepath"
 
 	"github.com/annexapi/annex/store/driver"
@@ -50,11 +48,7 @@ func (d directory) OpenJournal(ctx context.Context, env driver.Env) (journal.Jou
 }
 
 func (d directory) OpenIn(_ context.Context, dir string, env driver.Env) (journal.Journal, error) {
-	var layout []Resource
-	for _, r := range env.Resources {
-		layout = append(layout, Resource{Prefix: r.Prefix, Dir: path.Join(r.Group, r.Resource), Namespaced: r.Namespaced, Status: r.Status})
-	}
-	return Open(dir, Options{Resources: layout, Logger: env.Logger})
+	return Open(dir, Options{Resources: env.Resources, Logger: env.Logger})
 }
 
 func (d directory) Present(dir string) error {
@@ -63,7 +57,7 @@ func (d directory) Present(dir string) error {
 }
 
 func (d directory) Scan(ctx context.Context, dir string, yield func(journal.Record) error, damaged func(*journal.Damage)) (uint64, error) {
-	return Scan(ctx, dir, embedded.Options{Logger: slog.New(slog.DiscardHandler)}, yield, damaged)
+	return Scan(ctx, dir, embedded.Options{}, yield, damaged)
 }
 
 func (d directory) LastRevision(ctx context.Context, dir string) (uint64, error) {

@@ -54,9 +54,10 @@ import (
 
 // Options tune a journal.
 type Options struct {
-	// Resources say where object files are. Records of other keys are kept, but have
+	// Resources are those whose objects have files: Group/Resource below the root is the
+	// directory of one, and no other may be in it. Records of other keys are kept, but have
 	// no file.
-	Resources []Resource
+	Resources []driver.Resource
 	// Rescan is how often Run looks through the whole tree for edits that it was not
 	// told of. 0 means 10 seconds. A large tree is looked through less often, and one
 	// that cannot be watched twice a second.

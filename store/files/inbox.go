@@ -80,7 +80,7 @@ func (j *Journal) Run(ctx context.Context, decide driver.Decide) error {
 	j.mu.Unlock()
 	for i := range j.layout.resources {
 		r := &j.layout.resources[i]
-		dir := r.Dir
+		dir := r.dir()
 		if !r.Namespaced {
 			dir = r.dirOf("")
 		}
@@ -621,7 +621,7 @@ func (j *Journal) examineRemoved(e *entry, name string, seems func(string) bool,
 }
 
 // examineEdited looks at a file that is new, or not as it was.
-func (j *Journal) examineEdited(r *Resource, e *entry, name string, wrong complaint) (*proposal, time.Duration) {
+func (j *Journal) examineEdited(r *resource, e *entry, name string, wrong complaint) (*proposal, time.Duration) {
 	info, err := j.files.Stat(name)
 	if err != nil {
 		return nil, quiet
@@ -695,17 +695,17 @@ func (j *Journal) misplaced(name string, info fs.FileInfo) string {
 	dir := path.Dir(name)
 	for i := range j.layout.resources {
 		r := &j.layout.resources[i]
-		switch {
-		case path.Dir(name) == r.Dir && r.Namespaced:
+		switch at := r.dir(); {
+		case dir == at && r.Namespaced:
 			return "not in the directory of a namespace"
-		case path.Dir(name) == r.Dir:
+		case dir == at:
 			return fmt.Sprintf("not in the directory %s", clusterDir)
-		case path.Dir(dir) == r.Dir:
+		case path.Dir(dir) == at:
 			if !r.Namespaced {
-				return fmt.Sprintf("%s have no namespace: they are in the directory %s", r.Dir, clusterDir)
+				return fmt.Sprintf("%s have no namespace: they are in the directory %s", at, clusterDir)
 			}
 			return fmt.Sprintf("%s is not how the directory of a namespace can be called", path.Base(dir))
-		case within(dir, r.Dir):
+		case within(dir, at):
 			return "too deep: objects are in the directory of their namespace"
 		}
 	}

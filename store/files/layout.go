@@ -7,21 +7,13 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/annexapi/annex/store/driver"
 )
 
-// Resource says where the object files of one resource are.
-type Resource struct {
-	// Prefix is what the keys of the resource begin with: /group/resource, say.
-	Prefix string
-	// Dir is the directory of the resource below the root, with slashes.
-	Dir string
-	// Namespaced says that a key goes on with a namespace and a name, and not with
-	// a name alone.
-	Namespaced bool
-	// Status says that clients write the status apart from the rest, and so people
-	// do not write it at all: it is not in the object file.
-	Status bool
-}
+// resource knows where the object files of one resource are. A status that clients write
+// apart from the rest people do not write at all: it is not in the object file.
+type resource driver.Resource
 
 const (
 	// private is the directory of what is not for people.
@@ -36,7 +28,7 @@ const (
 
 // place is where the object file of a key is.
 type place struct {
-	resource  *Resource
+	resource  *resource
 	namespace string
 	name      string
 	// stem is the path of the file without its suffix, below the root.
@@ -45,23 +37,26 @@ type place struct {
 
 // layout maps objects to the paths of their files. All paths are relative to the root, with slashes.
 type layout struct {
-	resources []Resource
+	resources []resource
 }
 
-func newLayout(resources []Resource) (*layout, error) {
-	l := &layout{resources: slices.Clone(resources)}
-	for i, r := range l.resources {
+func newLayout(resources []driver.Resource) (*layout, error) {
+	l := &layout{}
+	for _, served := range resources {
+		r := resource(served)
+		dir := r.dir()
 		if !strings.HasPrefix(r.Prefix, "/") || strings.HasSuffix(r.Prefix, "/") {
 			return nil, fmt.Errorf("prefix %q must start with a slash and not end with one", r.Prefix)
 		}
-		if r.Dir == "" || r.Dir != path.Clean(r.Dir) || path.IsAbs(r.Dir) || strings.HasPrefix(r.Dir, ".") {
-			return nil, fmt.Errorf("%q is no directory for %s", r.Dir, r.Prefix)
+		if dir == "" || path.IsAbs(dir) || strings.HasPrefix(dir, ".") {
+			return nil, fmt.Errorf("%q is no directory for %s", dir, r.Prefix)
 		}
-		for _, other := range l.resources[:i] {
-			if within(r.Dir, other.Dir) || within(other.Dir, r.Dir) || within(r.Prefix, other.Prefix) || within(other.Prefix, r.Prefix) {
+		for _, other := range l.resources {
+			if within(dir, other.dir()) || within(other.dir(), dir) || within(r.Prefix, other.Prefix) || within(other.Prefix, r.Prefix) {
 				return nil, fmt.Errorf("%s and %s are not apart", r.Prefix, other.Prefix)
 			}
 		}
+		l.resources = append(l.resources, r)
 	}
 	return l, nil
 }
@@ -91,20 +86,23 @@ func (l *layout) place(key string) (place, bool) {
 	return place{}, false
 }
 
+// dir is the directory of the resource below the root, with slashes.
+func (r *resource) dir() string { return path.Join(r.Group, r.Resource) }
+
 // at is the place of an object of the resource.
-func (r *Resource) at(namespace, name string) place {
+func (r *resource) at(namespace, name string) place {
 	return place{r, namespace, name, path.Join(r.dirOf(namespace), fileName(name))}
 }
 
 // dirOf is the directory of a namespace's objects.
-func (r *Resource) dirOf(namespace string) string {
+func (r *resource) dirOf(namespace string) string {
 	if !r.Namespaced {
-		return path.Join(r.Dir, clusterDir)
+		return path.Join(r.dir(), clusterDir)
 	}
-	return path.Join(r.Dir, fileName(namespace))
+	return path.Join(r.dir(), fileName(namespace))
 }
 
-func (r *Resource) key(namespace, name string) string {
+func (r *resource) key(namespace, name string) string {
 	if !r.Namespaced {
 		return r.Prefix + "/" + name
 	}
@@ -112,9 +110,10 @@ func (r *Resource) key(namespace, name string) string {
 }
 
 // resourceAt returns the resource whose directory holds a directory of objects.
-func (l *layout) resourceAt(dir string) *Resource {
+func (l *layout) resourceAt(dir string) *resource {
+	parent := path.Dir(dir)
 	for i := range l.resources {
-		if r := &l.resources[i]; path.Dir(dir) == r.Dir && r.holds(path.Base(dir)) {
+		if r := &l.resources[i]; parent == r.dir() && r.holds(path.Base(dir)) {
 			return r
 		}
 	}
@@ -122,7 +121,7 @@ func (l *layout) resourceAt(dir string) *Resource {
 }
 
 // holds reports whether a directory of this name can have objects in it.
-func (r *Resource) holds(name string) bool {
+func (r *resource) holds(name string) bool {
 	if !r.Namespaced {
 		return name == clusterDir
 	}

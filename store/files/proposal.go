@@ -6,7 +6,7 @@ import "github.com/annexapi/annex/store/driver"
 type proposal struct {
 	driver.Edit
 	name     string
-	resource *Resource
+	resource *resource
 	base     []byte // what the file said before; nil if that is not known
 	hash     digest
 	stamp    stamp

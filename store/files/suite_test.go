@@ -3,6 +3,7 @@ package files_test
 import (
 	"testing"
 
+	"github.com/annexapi/annex/store/driver"
 	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/files"
 	"github.com/annexapi/annex/store/journal"
@@ -10,9 +11,9 @@ import (
 )
 
 // layout shows the suites' objects to people.
-var layout = []files.Resource{
-	{Prefix: "/pods", Dir: "core/pods", Namespaced: true, Status: true},
-	{Prefix: "/elsewhere", Dir: "core/elsewhere"},
+var layout = []driver.Resource{
+	{Group: "core", Resource: "pods", Prefix: "/pods", Namespaced: true, Status: true},
+	{Group: "core", Resource: "elsewhere", Prefix: "/elsewhere"},
 }
 
 func openAt(_ testing.TB, dir string) (journal.Journal, error) {

@@ -143,7 +143,7 @@ func (j *Journal) leadsToObjects(dir string) bool {
 		return true
 	}
 	for i := range j.layout.resources {
-		if within(j.layout.resources[i].Dir, dir) {
+		if within(j.layout.resources[i].dir(), dir) {
 			return true
 		}
 	}

@@ -64,7 +64,7 @@ func (f *treeV1) read(name string) string {
 	return string(data)
 }
 
-var layoutV1 = []Resource{{Prefix: "/things", Dir: "core/things", Namespaced: true, Status: true}}
+var layoutV1 = []driver.Resource{driver.Resource(*thing)}
 
 func thingOf(name, spec string) []byte {
 	return fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Thing","metadata":{"name":%q,"namespace":"ns","uid":"uid-of-%s"},"spec":%q,"status":"fine"}`, name, name, spec)
@@ -72,7 +72,7 @@ func thingOf(name, spec string) []byte {
 
 func renderedV1(t *testing.T, value []byte) string {
 	t.Helper()
-	content, ok := render(value, &layoutV1[0])
+	content, ok := render(value, thing)
 	if !ok {
 		t.Fatalf("%s is not rendered", value)
 	}
