@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store/files"
 	"github.com/annexapi/annex/store/journal"
 )
@@ -89,7 +90,7 @@ func BenchmarkOpen(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	await(b, "all files are written", func() bool { return len(contentOf(b, podFile(dir, "ns9", "pod-9999"))) > 0 })
+	testwait.Until(b, "all files are written", func() bool { return len(contentOf(b, podFile(dir, "ns9", "pod-9999"))) > 0 })
 	if err := f.Close(); err != nil {
 		b.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store/driver"
 	"github.com/annexapi/annex/store/files"
 	"github.com/annexapi/annex/store/journal"
@@ -194,27 +195,15 @@ func writeFile(t testing.TB, path, content string) {
 	}
 }
 
-// await waits for a condition, at most a minute.
-func await(t testing.TB, what string, met func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(time.Minute); !met(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("after a minute, not yet: %s", what)
-		}
-	}
-}
-
 // awaitFile waits until a file contains something.
 func awaitFile(t testing.TB, path, part string) {
 	t.Helper()
-	await(t, fmt.Sprintf("%s contains %q", path, part), func() bool { return strings.Contains(contentOf(t, path), part) })
+	testwait.Until(t, fmt.Sprintf("%s contains %q", path, part), func() bool { return strings.Contains(contentOf(t, path), part) })
 }
 
 func awaitGone(t testing.TB, path string) {
 	t.Helper()
-	await(t, path+" is gone", func() bool { _, err := os.Lstat(path); return os.IsNotExist(err) })
+	testwait.Until(t, path+" is gone", func() bool { _, err := os.Lstat(path); return os.IsNotExist(err) })
 }
 
 // specOf is the spec of a stored object.

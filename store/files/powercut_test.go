@@ -12,6 +12,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/files"
 	"github.com/annexapi/annex/store/storetest"
@@ -147,7 +148,7 @@ func TestFilesEqualTheStoreAfterPowerCuts(t *testing.T) {
 			})
 		}
 		enough := 1 + rng.IntN(60)
-		await(t, "there are some writes", func() bool {
+		testwait.Until(t, "there are some writes", func() bool {
 			mu.Lock()
 			defer mu.Unlock()
 			return len(promised) >= min(enough, 20)
@@ -160,7 +161,7 @@ func TestFilesEqualTheStoreAfterPowerCuts(t *testing.T) {
 		disk = after
 		s = serve(t, "/root", options())
 		var last error
-		await(t, "the files say the same as the store", func() bool {
+		testwait.Until(t, "the files say the same as the store", func() bool {
 			last = memory{disk}.differ(s.objects())
 			return last == nil
 		})

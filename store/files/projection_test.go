@@ -21,6 +21,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store/files"
 	"github.com/annexapi/annex/store/journal"
 	"github.com/annexapi/annex/store/storetest"
@@ -103,7 +104,7 @@ func (s *server) awaitSame(root string) {
 			s.t.Log(last)
 		}
 	}()
-	await(s.t, "the files say the same as the store", func() bool {
+	testwait.Until(s.t, "the files say the same as the store", func() bool {
 		last = sayTheSame(s.t, root, s.objects())
 		return last == nil
 	})
@@ -251,7 +252,7 @@ func TestAThousandEditsAtOnce(t *testing.T) {
 		name := fmt.Sprintf("pod-%d", i)
 		writeFile(t, podFile(root, "a", name), fmt.Sprintf("# mine\napiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec: {v: 1}\n", name))
 	}
-	await(t, "all files are served", func() bool { return len(s.objects()) == edits })
+	testwait.Until(t, "all files are served", func() bool { return len(s.objects()) == edits })
 	var group sync.WaitGroup
 	group.Go(func() {
 		for i := range edits {
@@ -268,7 +269,7 @@ func TestAThousandEditsAtOnce(t *testing.T) {
 		s.put(key, []byte(value))
 	}
 	group.Wait()
-	await(t, "all edits are served", func() bool {
+	testwait.Until(t, "all edits are served", func() bool {
 		for _, value := range s.objects() {
 			if spec := specOf(t, value); spec["v"] != 2.0 {
 				return false
@@ -323,7 +324,7 @@ func TestHowEditorsSave(t *testing.T) {
 		if err := save(n); err != nil {
 			t.Fatal(err)
 		}
-		await(t, fmt.Sprintf("save %d is served", n), func() bool {
+		testwait.Until(t, fmt.Sprintf("save %d is served", n), func() bool {
 			value := s.value(podKey("a", "x"))
 			return value != "" && specOf(t, value)["v"] == float64(n)
 		})
@@ -346,7 +347,7 @@ func TestAFileThatIsRemovedDeletesItsObject(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(root, "core", "pods", "a")); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the objects are deleted", func() bool { return len(s.objects()) == 0 })
+	testwait.Until(t, "the objects are deleted", func() bool { return len(s.objects()) == 0 })
 	s.put(podKey("a", "x"), pod("a", "x", `{"v":2}`))
 	s.awaitSame(root)
 }
@@ -380,7 +381,7 @@ func TestFilesThatCannotBeWrittenDelayNoRecord(t *testing.T) {
 				s.put(podKey("a", "x"), pod("a", "x", fmt.Sprintf(`{"v":%d}`, n+2)))
 				s.put(podKey("a", fmt.Sprintf("x-%d", n)), pod("a", fmt.Sprintf("x-%d", n), `{"v":1}`))
 			}
-			await(t, "it is reported", func() bool { return len(s.Overdue()) == 51 })
+			testwait.Until(t, "it is reported", func() bool { return len(s.Overdue()) == 51 })
 			if late := s.Overdue()[0]; late.Path != podFile(root, "a", "x-0") || !strings.Contains(late.Reason, cause.Error()) {
 				t.Errorf("reported as %v", late)
 			}
@@ -392,7 +393,7 @@ func TestFilesThatCannotBeWrittenDelayNoRecord(t *testing.T) {
 			}
 			u.err.Store(nil)
 			s.awaitSame(root)
-			await(t, "it is not reported any more", func() bool { return len(s.Overdue()) == 0 })
+			testwait.Until(t, "it is not reported any more", func() bool { return len(s.Overdue()) == 0 })
 			if s.edits != 0 {
 				t.Errorf("%d edits", s.edits)
 			}
@@ -460,7 +461,7 @@ func TestAnEditAtTheLastMomentIsNotLost(t *testing.T) {
 			act := edit(path)
 			m.meant.Store(&act)
 			write(s)
-			await(t, "the edit is served", func() bool {
+			testwait.Until(t, "the edit is served", func() bool {
 				value := s.value(podKey("a", "x"))
 				return value != "" && specOf(t, value)["mine"] == true
 			})
@@ -477,7 +478,7 @@ func TestAnEditAtTheLastMomentIsNotLost(t *testing.T) {
 		m.meant.Store(&act)
 		s.put(podKey("a", "x"), pod("a", "x", `{"v":1}`))
 		awaitFile(t, podFile(root, "a", "x"), "mine: true # at the last moment")
-		await(t, "the edit is served", func() bool { return specOf(t, s.value(podKey("a", "x")))["mine"] == true })
+		testwait.Until(t, "the edit is served", func() bool { return specOf(t, s.value(podKey("a", "x")))["mine"] == true })
 		s.awaitSame(root)
 	})
 }
@@ -490,7 +491,7 @@ func TestARefusedEditIsReportedAndStays(t *testing.T) {
 	s.put(podKey("a", "x"), pod("a", "x", `{"v":1,"w":1}`))
 	awaitFile(t, path, "v: 1")
 	writeFile(t, path, "apiVersion: [")
-	await(t, "it is reported", func() bool { return len(s.Problems()) == 1 })
+	testwait.Until(t, "it is reported", func() bool { return len(s.Problems()) == 1 })
 	for n := range 20 {
 		s.put(podKey("a", "x"), pod("a", "x", fmt.Sprintf(`{"v":%d,"w":1}`, n+2)))
 	}
@@ -500,12 +501,12 @@ func TestARefusedEditIsReportedAndStays(t *testing.T) {
 	// When it is mended, what the client wrote meanwhile stays where the person has not
 	// changed it.
 	writeFile(t, path, "apiVersion: v1\nkind: Pod\nmetadata:\n  name: x\nspec:\n  v: 1\n  w: 5\n")
-	await(t, "it is served", func() bool {
+	testwait.Until(t, "it is served", func() bool {
 		spec := specOf(t, s.value(podKey("a", "x")))
 		return spec["w"] == 5.0 && spec["v"] == 21.0
 	})
 	s.awaitSame(root)
-	await(t, "it is not reported any more", func() bool { return len(s.Problems()) == 0 })
+	testwait.Until(t, "it is not reported any more", func() bool { return len(s.Problems()) == 0 })
 }
 
 func TestRunWantsTheRecordsFirst(t *testing.T) {
