@@ -69,8 +69,8 @@ func TestYAMLWithAliasesIsRead(t *testing.T) {
 func TestListsLargerThanTheBudgetAreAnswered(t *testing.T) {
 	t.Parallel()
 	c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), MemoryBudget: 1})
-	for i := range 6 {
-		c.create(fmt.Sprintf("w%d", i), spec(fields{"options": fields{"fill": strings.Repeat("x", 2<<20)}}))
+	for i := range 12 << 20 / largest() {
+		c.create(fmt.Sprintf("w%02d", i), spec(fields{"options": fields{"fill": strings.Repeat("x", largest())}}))
 	}
 	forms := []struct{ query, accept string }{
 		{"", jsonType},
@@ -84,7 +84,7 @@ func TestListsLargerThanTheBudgetAreAnswered(t *testing.T) {
 	for _, form := range forms {
 		lists.Go(func() {
 			got := c.get(widgetsPath+form.query, "Accept", form.accept)
-			if got.code != 200 || !strings.Contains(string(got.raw), "w4") {
+			if got.code != 200 || !strings.Contains(string(got.raw), "w04") {
 				t.Errorf("%s as %s: %d, %d bytes", form.query, form.accept, got.code, len(got.raw))
 			}
 		})

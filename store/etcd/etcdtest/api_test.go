@@ -12,8 +12,11 @@ import (
 	"testing"
 )
 
-// TestTheAPIOnEtcd runs the project's own tests of the API, which keep objects in
-// memory otherwise, on a real etcd.
+// apiTests is the package of the project's own tests of the API.
+const apiTests = "./internal/apitest"
+
+// TestTheAPIOnEtcd runs the tests of the API, whose servers choose another storage
+// otherwise, on a real etcd.
 func TestTheAPIOnEtcd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs the tests of another package")
@@ -21,16 +24,17 @@ func TestTheAPIOnEtcd(t *testing.T) {
 	runAPI(t, "etcd", endpoints(startCluster(t, 1, nil)), nil)
 }
 
-// runAPI runs those tests of the root package that store something, and prints how
-// many and which not. notRun says why some are not run on what is said to be etcd.
+// runAPI runs those tests of the API that store something, and prints how many and
+// which not. notRun says why some are not run on what is said to be etcd.
 func runAPI(t *testing.T, name string, endpoints []string, notRun map[string]string) {
 	t.Helper()
-	skip := "^(TestImportsPointOneWay|TestTheModuleGraphStaysLean|TestTheSampleStaysSmall|TestCommandLine)$"
-	for test := range notRun {
-		skip += "|^" + test + "$"
+	skipped := slices.Sorted(maps.Keys(notRun))
+	if there := listed(t, skipped); !slices.Equal(there, skipped) {
+		t.Errorf("%s has of the tests %s only %s", apiTests, skipped, there)
 	}
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-json", "-timeout=10m", "-skip", skip, ".")
-	cmd.Dir = "../../.."
+	// The programs of TestCommandLine choose their storages themselves.
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-json", "-timeout=10m", "-skip", exactly(append(skipped, "TestCommandLine")), apiTests)
+	cmd.Dir = checkout
 	cmd.Env = append(os.Environ(), "ANNEX_TEST_STORAGE=etcd", "ANNEX_TEST_ETCD="+strings.Join(endpoints, ","))
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -70,6 +74,33 @@ func runAPI(t *testing.T, name string, endpoints []string, notRun map[string]str
 	if len(r.ran) < 80 {
 		t.Errorf("only %d tests stored anything: is the environment read?", len(r.ran))
 	}
+}
+
+// checkout is the root of the repository.
+const checkout = "../../.."
+
+// exactly is the pattern of go test that matches the tests and no others.
+func exactly(tests []string) string { return "^(" + strings.Join(tests, "|") + ")$" }
+
+// listed are those of the tests that are in apiTests, sorted.
+func listed(t *testing.T, tests []string) []string {
+	t.Helper()
+	if len(tests) == 0 {
+		return nil
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-list", exactly(tests), apiTests)
+	cmd.Dir = checkout
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, out)
+	}
+	var there []string
+	for line := range strings.Lines(string(out)) {
+		if strings.HasPrefix(line, "Test") {
+			there = append(there, strings.TrimSpace(line))
+		}
+	}
+	return slices.Sorted(slices.Values(there))
 }
 
 // apiReport is what go test -json said, by top-level tests. Only those that store

@@ -237,7 +237,7 @@ func TestMigrateIntoALiveEtcd(t *testing.T) {
 	servers := strings.Join(endpoints(members), ",")
 	args := []string{"migrate", "--from=embedded", "--data-dir", data, "--to=etcd", "--to-etcd-servers", servers}
 	out, code := verb(t, args...)
-	if code != 2 || !strings.Contains(out, fmt.Sprintf("etcd is at revision 1, embedded in %s at %d", data, highest)) || !strings.Contains(out, "--to etcd-snapshot=FILE") {
+	if code != 2 || !strings.Contains(out, fmt.Sprintf("etcd is at revision 1, embedded in %s at %d", filepath.Join(data, "storage"), highest)) || !strings.Contains(out, "--to etcd-snapshot=FILE") {
 		t.Fatalf("behind: exit %d: %s", code, out)
 	}
 	c := client(t, members)
