@@ -211,92 +211,75 @@ func updateAlone(t *testing.T, s *pods) {
 	}
 }
 
-// tenInAll is what the promise is for: of fifty pods, each of which wants a label, ten get it.
+// tenInAll is what the promise of updates is for: of fifty pods, each of which wants a
+// label, ten get it.
 func tenInAll(t *testing.T, s *pods) {
-	ctx := t.Context()
 	conditional := s.Interface.(store.ConditionalWriter)
 	for i := range 50 {
-		pod := &example.Pod{}
-		pod.Namespace, pod.Name = "ns", fmt.Sprint(i)
-		if err := conditional.Create(ctx, podKey("ns", pod.Name), pod, nil, 0); err != nil {
+		key, pod := ithPod(i)
+		if err := conditional.Create(t.Context(), key, pod, nil, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
-	labelled := func() (count int, revision uint64, err error) {
-		list := &example.PodList{}
-		if err := conditional.GetList(ctx, "/pods", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, list); err != nil {
-			return 0, 0, err
-		}
+	labels := func(list *example.PodList) (count int) {
 		for _, pod := range list.Items {
 			count += len(pod.Labels)
 		}
-		revision, err = conditional.Versioner().ParseResourceVersion(list.ResourceVersion)
-		return count, revision, err
+		return count
 	}
-	var made atomic.Int32
-	var all sync.WaitGroup
-	for i := range 50 {
-		all.Go(func() {
-			for {
-				count, since, err := labelled()
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if count >= 10 {
-					return
-				}
-				err = conditional.UpdateIf(ctx, podKey("ns", fmt.Sprint(i)), &example.Pod{}, nil, func(pod runtime.Object, _ storage.ResponseMeta) (runtime.Object, uint64, error) {
-					pod.(*example.Pod).Labels = map[string]string{"has": "one"}
-					return pod, since, nil
-				})
-				switch {
-				case err == nil:
-					made.Add(1)
-					return
-				case !errors.Is(err, store.ErrConcurrentWrite):
-					t.Error(err)
-					return
-				}
-			}
+	tenOfFifty(t, conditional, labels, func(i int, since uint64) error {
+		key, _ := ithPod(i)
+		return conditional.UpdateIf(t.Context(), key, &example.Pod{}, nil, func(pod runtime.Object, _ storage.ResponseMeta) (runtime.Object, uint64, error) {
+			pod.(*example.Pod).Labels = map[string]string{"has": "one"}
+			return pod, since, nil
 		})
-	}
-	all.Wait()
-	if count, _, err := labelled(); err != nil || count != 10 || made.Load() != 10 {
-		t.Errorf("%d labels, %d updates succeeded; want 10 each: %v", count, made.Load(), err)
-	}
+	})
 }
 
-// atMostTen is what the promise is for.
+// atMostTen is what the promise of creates is for: of fifty pods ten are made.
 func atMostTen(t *testing.T, s *pods) {
-	ctx := t.Context()
 	conditional := s.Interface.(store.ConditionalWriter)
-	var made, refused atomic.Int32
+	made := func(list *example.PodList) int { return len(list.Items) }
+	tenOfFifty(t, conditional, made, func(i int, since uint64) error {
+		key, pod := ithPod(i)
+		return conditional.CreateIf(t.Context(), key, pod, nil, store.Unchanged{Since: since})
+	})
+}
+
+// ithPod is the pod that the i-th of fifty writers wants, and its key.
+func ithPod(i int) (key string, pod *example.Pod) {
+	pod = &example.Pod{}
+	pod.Namespace, pod.Name = "ns", fmt.Sprint(i)
+	return podKey("ns", pod.Name), pod
+}
+
+// tenOfFifty has fifty writers count what is listed and write on the condition that the
+// list still holds, until there are ten; the others give up.
+func tenOfFifty(t *testing.T, s storage.Interface, count func(*example.PodList) int, write func(i int, since uint64) error) {
+	counted := func() (n int, since uint64, err error) {
+		list := &example.PodList{}
+		if err := s.GetList(t.Context(), "/pods", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, list); err != nil {
+			return 0, 0, err
+		}
+		since, err = s.Versioner().ParseResourceVersion(list.ResourceVersion)
+		return count(list), since, err
+	}
+	var written, refused atomic.Int32
 	var all sync.WaitGroup
 	for i := range 50 {
 		all.Go(func() {
-			key := podKey("ns", fmt.Sprint(i))
 			for {
-				list := &example.PodList{}
-				if err := conditional.GetList(ctx, "/pods", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, list); err != nil {
-					t.Error(err)
-					return
-				}
-				if len(list.Items) >= 10 {
+				n, since, err := counted()
+				if err == nil && n >= 10 {
 					refused.Add(1)
 					return
 				}
-				since, err := conditional.Versioner().ParseResourceVersion(list.ResourceVersion)
-				if err != nil {
-					t.Error(err)
-					return
+				if err == nil {
+					err = write(i, since)
 				}
-				pod := &example.Pod{}
-				pod.Namespace, pod.Name = "ns", fmt.Sprint(i)
-				err = conditional.CreateIf(ctx, key, pod, nil, store.Unchanged{Since: since})
 				switch {
 				case err == nil:
-					made.Add(1)
+					written.Add(1)
 					return
 				case !errors.Is(err, store.ErrConcurrentWrite):
 					t.Error(err)
@@ -306,12 +289,8 @@ func atMostTen(t *testing.T, s *pods) {
 		})
 	}
 	all.Wait()
-	list := &example.PodList{}
-	if err := conditional.GetList(ctx, "/pods", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, list); err != nil {
-		t.Fatal(err)
-	}
-	if len(list.Items) != 10 || made.Load() != 10 || refused.Load() != 40 {
-		t.Errorf("%d pods, %d made, %d refused; want 10, 10 and 40", len(list.Items), made.Load(), refused.Load())
+	if n, _, err := counted(); err != nil || n != 10 || written.Load() != 10 || refused.Load() != 40 {
+		t.Errorf("%d counted, %d written, %d refused; want 10, 10 and 40: %v", n, written.Load(), refused.Load(), err)
 	}
 }
 
