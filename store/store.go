@@ -97,10 +97,11 @@ type ConditionalWriter interface {
 	// or updated is deleted since then, or if something else has been.
 	CreateIf(ctx context.Context, key string, obj, out runtime.Object, condition Unchanged) error
 
-	// UpdateIf is a single try of GuaranteedUpdate on an object that exists. update also
-	// returns a revision since which no object of the resource may have been created or
-	// updated, as in Unchanged; this one may not have been since update was called. An
-	// update that changes nothing writes nothing and succeeds.
+	// UpdateIf is a single try of GuaranteedUpdate on an object that exists, whose time to
+	// live, if it has one, goes on. update also returns a revision since which no object of
+	// the resource may have been created or updated, as in Unchanged; this one may not have
+	// been since update was called. An update that changes nothing writes nothing and
+	// succeeds.
 	UpdateIf(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions, update ConditionalUpdate) error
 }
 

@@ -130,7 +130,7 @@ func (r *resourceStorage) updateIf(ctx context.Context, key string, out runtime.
 		clientv3.Compare(clientv3.ModRevision(root+key), "=", read.ModRevision),
 		r.holds(store.Unchanged{Since: since, Updates: true}),
 	).Then(
-		clientv3.OpPut(root+key, string(stored)),
+		clientv3.OpPut(root+key, string(stored), clientv3.WithIgnoreLease()), // it keeps its time to live
 	).Commit()
 	switch {
 	case err != nil:

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
 
@@ -36,6 +37,7 @@ func runConditionalWrites(t *testing.T, open OpenBackend, traits Traits) {
 	}
 	t.Run("Conditions", func(t *testing.T) { createAlone(t, openPods(t, open, Needs{})) })
 	t.Run("Updates", func(t *testing.T) { updateAlone(t, openPods(t, open, Needs{})) })
+	t.Run("UpdatesOfWhatExpires", func(t *testing.T) { updateKeepsTimeToLive(t, openPods(t, open, Needs{})) })
 	t.Run("TenInAll", func(t *testing.T) { tenInAll(t, openPods(t, open, Needs{})) })
 	t.Run("AtMostTen", func(t *testing.T) { atMostTen(t, openPods(t, open, Needs{})) })
 }
@@ -208,6 +210,30 @@ func updateAlone(t *testing.T, s *pods) {
 		return nil, 0, refusal
 	}); !errors.Is(err, refusal) {
 		t.Errorf("an update that its function refuses: %v", err)
+	}
+}
+
+// updateKeepsTimeToLive updates an object that goes by itself.
+func updateKeepsTimeToLive(t *testing.T, s *pods) {
+	conditional := s.Interface.(store.ConditionalWriter)
+	key, pod := ithPod(0)
+	if err := conditional.Create(t.Context(), key, pod, nil, 3); err != nil {
+		t.Fatal(err)
+	}
+	updated := &example.Pod{}
+	if err := conditional.UpdateIf(t.Context(), key, updated, nil, func(pod runtime.Object, _ storage.ResponseMeta) (runtime.Object, uint64, error) {
+		pod.(*example.Pod).Labels = map[string]string{"changed": "once"}
+		return pod, s.listed(t), nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	w, err := conditional.Watch(t.Context(), key, storage.ListOptions{ResourceVersion: updated.ResourceVersion, Predicate: storage.Everything})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	if event := receive(t, w); event.Type != watch.Deleted {
+		t.Errorf("after the update: %v, want its deletion", event)
 	}
 }
 
