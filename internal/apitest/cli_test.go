@@ -24,6 +24,7 @@ import (
 	"github.com/annexapi/annex/internal/testlog"
 	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store/embedded"
+	"github.com/annexapi/annex/store/etcd"
 	"github.com/annexapi/annex/store/journal"
 	"github.com/annexapi/annex/store/memory"
 )
@@ -40,6 +41,10 @@ func TestMain(m *testing.M) {
 		"zoo":      func() { annex.Main(zoo()) },
 		"chosen": func() {
 			annex.Main(only(widgets().StoredIn(memory.Storage()).StoredMediaType(jsonType), annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped()))
+		},
+		"foldered": func() { annex.Main(foldered()) },
+		"partly": func() {
+			annex.Main(only(widgets(), annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped().StoredIn(etcd.Cluster(etcd.Options{}))))
 		},
 		"broken": func() { annex.Main(annex.Server{Name: "broken", Groups: []annex.Group{{Name: "Bad"}}}) },
 	})
@@ -154,6 +159,13 @@ type process struct {
 func program(t *testing.T, args ...string) *process {
 	t.Helper()
 	p := prepare(t, args...)
+	p.launch(t)
+	return p
+}
+
+// launch starts the program and reads its first lines.
+func (p *process) launch(t *testing.T) {
+	t.Helper()
 	out, err := p.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -168,7 +180,6 @@ func program(t *testing.T, args ...string) *process {
 		}
 		p.lines = append(p.lines, scanner.Text())
 	}
-	return p
 }
 
 // prepare returns shop serve, to be started.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/annexapi/annex"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
+	"github.com/annexapi/annex/store/files"
 	"github.com/annexapi/annex/store/memory"
 )
 
@@ -322,4 +323,12 @@ func other() annex.Server {
 			annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped().Virtual(reads),
 		},
 	}}}
+}
+
+// foldered has a kind in files, beside one with a storage of its own.
+func foldered() annex.Server {
+	return only(
+		customStorage(func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) { return &greeter{RESTBase: base}, nil }),
+		annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped().StoredIn(files.Dir("")),
+	)
 }

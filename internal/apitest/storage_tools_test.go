@@ -154,6 +154,29 @@ func numberIn(t *testing.T, stored string) int {
 	return n
 }
 
+// What flags would say of the storages of a server elsewhere is not known, and not needed.
+func TestAServerElsewhereIsAskedWhicheverStoragesItsKindsName(t *testing.T) {
+	t.Parallel()
+	data := filepath.Join(t.TempDir(), "data")
+	p := prepareProgram(t, "foldered", "--data-dir", data)
+	p.launch(t)
+	c := clientFrom(t, filepath.Join(data, "kubeconfig"))
+	c.post(shelvesPath, `{"metadata":{"name":"s"}}`).want(http.StatusCreated)
+	for _, test := range []struct{ verb, want string }{
+		{"stats", "shelves.shop.example.com  1 "},
+		{"dump --resource shelves.shop.example.com", `"name":"s"`},
+	} {
+		args := append([]string{"storage"}, strings.Fields(test.verb)...)
+		out, err := exec.CommandContext(t.Context(), p.Path, append(args, "--kubeconfig", filepath.Join(data, "kubeconfig"))...).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), test.want) {
+			t.Errorf("storage %s: %v, without %q:\n%s", test.verb, err, test.want, out)
+		}
+	}
+	if err := p.stop(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
 func TestABackupUnderWritersIsAtOneRevision(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")

@@ -272,7 +272,7 @@ func describeOwn(ctx context.Context, program Program, definition *define.Server
 	if !slices.ContainsFunc(kinds, func(k *define.Kind) bool { return k.CustomStorage != nil }) {
 		return nil
 	}
-	p, err := plan.Resolve(definition, config.Options{Storage: memory.Storage()})
+	p, err := plan.Everything(definition, config.Options{Storage: memory.Storage()})
 	if err != nil {
 		return usage(err)
 	}

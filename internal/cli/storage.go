@@ -64,7 +64,7 @@ func (v *storageVerbs) plan() (*plan.Plan, error) {
 		return nil, err
 	}
 	if v.tools.Kubeconfig != "" {
-		p, err := plan.Resolve(definition, config.Options{Storage: memory.Storage()})
+		p, err := plan.Everything(definition, config.Options{Storage: memory.Storage()})
 		return p, usage(err)
 	}
 	return v.storage.resolve(definition, v.options)

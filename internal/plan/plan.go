@@ -143,8 +143,9 @@ func (p *Plan) Names() string {
 }
 
 // Everything returns the plan of a server that keeps all its resources, namespaces too, in
-// Options.Storage, whatever kinds say: what tools copy from and to. The driver is not
-// validated, and only options about what is stored are looked at.
+// Options.Storage, whatever kinds and Options.StorageOf say: for tools that copy from and to it,
+// and for what does not depend on storages. The driver is not validated, and the options of a
+// mode are not looked at.
 func Everything(definition *define.Server, options config.Options) (*Plan, error) {
 	options.StorageOf = nil
 	p := &Plan{Definition: definition, Options: options, mode: standalone{}}
@@ -155,8 +156,10 @@ func Everything(definition *define.Server, options config.Options) (*Plan, error
 		}
 	}
 	p.gather(at)
-	if err := p.encode(); err != nil {
-		return nil, err
+	for _, step := range []func() error{p.encode, p.completeRest} {
+		if err := step(); err != nil {
+			return nil, err
+		}
 	}
 	return p, nil
 }
