@@ -41,12 +41,12 @@ var deployments = map[string]manifests.Config{
 }
 
 // storedIn is a driver that has no servers.
-func storedIn(d driver.Driver) func([]string) (driver.Driver, error) {
-	return func([]string) (driver.Driver, error) { return d, nil }
+func storedIn(d driver.Driver) func([]string) (driver.Driver, []driver.Driver, error) {
+	return func([]string) (driver.Driver, []driver.Driver, error) { return d, nil, nil }
 }
 
-func inEtcd(servers []string) (driver.Driver, error) {
-	return etcd.Cluster(etcd.Options{Endpoints: servers}), nil
+func inEtcd(servers []string) (driver.Driver, []driver.Driver, error) {
+	return etcd.Cluster(etcd.Options{Endpoints: servers}), nil, nil
 }
 
 // definitionOf compiles a server as annex does.

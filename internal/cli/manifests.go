@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -60,7 +61,9 @@ the way is an error. What follows -- are more flags for serve.`,
 					return usage(err)
 				}
 			}
-			config.Storage = func(servers []string) (driver.Driver, error) { return deployedStorage(storage, servers, definition) }
+			config.Storage = func(servers []string) (driver.Driver, []driver.Driver, error) {
+				return deployedStorages(storage, servers, definition)
+			}
 			if err := config.Complete(); err != nil {
 				return usage(err)
 			}
@@ -99,20 +102,24 @@ the way is an error. What follows -- are more flags for serve.`,
 	return cmd
 }
 
-// deployedStorage is the storage of that name. Only etcd has servers.
-func deployedStorage(name string, servers []string, definition *define.Server) (driver.Driver, error) {
+// deployedStorages are the storage of that name, and the etcd of these servers for kinds that
+// are kept in one.
+func deployedStorages(name string, servers []string, definition *define.Server) (main driver.Driver, others []driver.Driver, err error) {
+	inEtcd := slices.ContainsFunc(definition.Kinds(), func(k *define.Kind) bool { return k.Storage != nil && k.Storage.Name() == etcd.Name })
 	switch {
 	case name == etcd.Name && len(servers) == 0:
-		return nil, errors.New("--storage etcd needs --etcd-servers, or --with-etcd for an example of one")
-	case name != etcd.Name && len(servers) > 0:
-		return nil, fmt.Errorf("--storage %s uses no etcd: leave out --with-etcd, --etcd-servers and --etcd-secret, or choose --storage etcd", name)
+		return nil, nil, errors.New("--storage etcd needs --etcd-servers, or --with-etcd for an example of one")
+	case name != etcd.Name && len(servers) > 0 && !inEtcd:
+		return nil, nil, fmt.Errorf("--storage %s uses no etcd: leave out --with-etcd, --etcd-servers and --etcd-secret, or choose --storage etcd", name)
 	}
 	s := storageOptions{etcd: etcd.Options{Endpoints: servers}}
-	d, err := s.driver(name, definition)
-	if err != nil {
-		return nil, fmt.Errorf("--%w", err)
+	if main, err = s.driver(name, definition); err != nil {
+		return nil, nil, fmt.Errorf("--%w", err)
 	}
-	return d, nil
+	if inEtcd && len(servers) > 0 {
+		others = append(others, etcd.Cluster(s.etcd))
+	}
+	return main, others, nil
 }
 
 func readCABundle(path string) ([]byte, error) {

@@ -49,8 +49,9 @@ type Config struct {
 	// Replicas is how many of it run: if 0, two above storages that they share, unless that is
 	// an etcd in the pod; and else one, which is all that other storages allow.
 	Replicas int
-	// Storage returns the driver of where the server keeps its objects, by the EtcdServers.
-	Storage func(etcdServers []string) (driver.Driver, error)
+	// Storage returns the driver of where the server keeps its objects, by the EtcdServers, and
+	// those that take the place of kinds' own of the same names, as Options.Drivers do.
+	Storage func(etcdServers []string) (main driver.Driver, others []driver.Driver, err error)
 	// StorageSize is that of the volume of what is kept there, or of the example of etcd;
 	// 1Gi if zero. StorageClass is the volume's class; the cluster's default if empty.
 	StorageSize  resource.Quantity
@@ -139,11 +140,11 @@ func (c *Config) Complete() error {
 
 // resolve makes the plan.
 func (c *Config) resolve() error {
-	storage, err := c.Storage(c.EtcdServers)
+	main, others, err := c.Storage(c.EtcdServers)
 	if err != nil {
 		return err
 	}
-	o := config.Options{Aggregated: true, Storage: storage, DataDir: dataDir}
+	o := config.Options{Aggregated: true, Storage: main, Drivers: others, DataDir: dataDir}
 	o.Cluster.DisableAdmissionPlugins, o.Cluster.DisablePriorityAndFairness = c.DisablePlugins, c.WithoutFlowControl
 	o.Cluster.LeaseNamespace = c.Namespace
 	if c.SeparateControllers {
