@@ -14,7 +14,6 @@ import (
 
 	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/cluster"
-	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/plan"
 	"github.com/annexapi/annex/internal/requirements"
 )
@@ -57,7 +56,7 @@ func clusterFlags(flags *pflag.FlagSet, options *config.Options) {
 const fairnessFlag = "enable-priority-and-fairness"
 
 // clusterOptions completes the options of serve by what was given and where it runs.
-func clusterOptions(flags *pflag.FlagSet, options *config.Options, storage *storageOptions) error {
+func clusterOptions(flags *pflag.FlagSet, options *config.Options) error {
 	if !flags.Changed(aggregatedFlag) {
 		options.Aggregated = cluster.InPod()
 	}
@@ -83,9 +82,6 @@ func clusterOptions(flags *pflag.FlagSet, options *config.Options, storage *stor
 	}
 	if options.Cluster.AlwaysAllowPaths == nil {
 		options.Cluster.AlwaysAllowPaths = []string{}
-	}
-	if main, err := storage.driver(storage.main(true).name, &define.Server{}); err == nil && !flags.Changed("data-dir") && plan.KeepsNothing(*options, main) {
-		options.DataDir = ""
 	}
 	return nil
 }

@@ -128,7 +128,7 @@ and with --aggregated what it asks of its cluster.`,
 			if err != nil {
 				return err
 			}
-			if err := clusterOptions(cmd.Flags(), &options, &storage); err != nil {
+			if err := clusterOptions(cmd.Flags(), &options); err != nil {
 				return err
 			}
 			encryptedWith, err := serve.EncryptionOf(options.EncryptionConfigFile)

@@ -29,6 +29,7 @@ type storageOptions struct {
 	filesDir         string
 	storageOf, media map[string]string
 	etcd             etcd.Options
+	dataDir          *pflag.Flag
 }
 
 // storageName is the value of --storage; given if it is no default.
@@ -115,6 +116,7 @@ func (s *storageOptions) complete(o *config.Options, definition *define.Server) 
 // storageFlags declare them.
 func storageFlags(flags *pflag.FlagSet, s *storageOptions, options *config.Options) {
 	flags.StringVar(&options.DataDir, "data-dir", "data", "directory of certificates, kubeconfig and stored objects; one server at a time")
+	s.dataDir = flags.Lookup("data-dir")
 	s.storage.name = embedded.Name
 	flags.Var(&s.storage, "storage", "where objects are kept: embedded (in the data directory), files (YAML that may be edited), memory (as long as the server lives) or etcd")
 	flags.StringVar(&s.filesDir, "files-dir", "", "directory of the storage files (default: objects in the data directory)")
@@ -137,12 +139,17 @@ func etcdFlags(flags *pflag.FlagSet, o *etcd.Options, prefix string) {
 	flags.StringVar(&o.KeyFile, prefix+"etcd-keyfile", "", "key of --"+prefix+"etcd-certfile (PEM)")
 }
 
-// resolve makes the plan of a definition with these flags.
+// resolve makes the plan of a definition with these flags. A server that keeps nothing gets no
+// data directory by default.
 func (s *storageOptions) resolve(definition *define.Server, options config.Options) (*plan.Plan, error) {
 	if err := s.complete(&options, definition); err != nil {
 		return nil, usage(err)
 	}
 	p, err := plan.Resolve(definition, options)
+	if err == nil && p.KeepsNothing() && !s.dataDir.Changed {
+		options.DataDir = ""
+		p, err = plan.Resolve(definition, options)
+	}
 	return p, usage(err)
 }
 

@@ -14,6 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/annexapi/annex/config"
+	"github.com/annexapi/annex/internal/define"
 )
 
 // field is how messages name one. Of a driver or of what writes a snapshot they add which.
@@ -119,6 +122,36 @@ func TestZeroOfAFlagIsNone(t *testing.T) {
 		err := zeroIsNone(flags, "keep", &value)
 		if value != test.want || (err == nil) != (test.refused == "") || err != nil && err.Error() != test.refused {
 			t.Errorf("--keep %s: %v, %v", test.given, value, err)
+		}
+	}
+}
+
+func TestADataDirectoryIsUsedByDefaultOnlyIfSomethingIsKeptInIt(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"": "data",
+		"--aggregated --self-certify --service-namespace shops":                                   "data",
+		"--aggregated --storage memory":                                                           "data", // of its certificate
+		"--aggregated --storage memory --self-certify --service-namespace shops":                  "",
+		"--aggregated --storage memory --self-certify --service-namespace shops --data-dir given": "given",
+	} {
+		options, storage := config.Options{}, storageOptions{}
+		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+		storageFlags(flags, &storage, &options)
+		clusterFlags(flags, &options)
+		if err := flags.Parse(strings.Fields(args)); err != nil {
+			t.Fatal(err)
+		}
+		if err := clusterOptions(flags, &options); err != nil {
+			t.Fatal(err)
+		}
+		p, err := storage.resolve(&define.Server{Name: "shop", Groups: []define.Group{{Name: "shop.example.com"}}}, options)
+		if err != nil {
+			t.Errorf("%s: %v", args, err)
+			continue
+		}
+		if got := p.Options.DataDir; got != want {
+			t.Errorf("%s: the data directory is %q, want %q", args, got, want)
 		}
 	}
 }

@@ -156,7 +156,7 @@ which namespaces, webhooks and policies there are.`,
 					return err
 				}
 			}
-			if err := clusterOptions(flags, &options, &storage); err != nil {
+			if err := clusterOptions(flags, &options); err != nil {
 				return err
 			}
 			if err := addresses.complete(&options); err != nil {

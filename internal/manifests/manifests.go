@@ -167,12 +167,6 @@ func (c *Config) shared() bool {
 	return c.plan.Options.Storage.Traits().Remote && !slices.ContainsFunc(c.plan.Storages, func(s *plan.Storage) bool { return !s.Traits().Remote })
 }
 
-// durable says whether objects are kept in the server's own directory.
-func (c *Config) durable() bool {
-	kept := func(t driver.Traits) bool { return !t.Remote && !t.Ephemeral }
-	return kept(c.plan.Options.Storage.Traits()) || slices.ContainsFunc(c.plan.Storages, func(s *plan.Storage) bool { return kept(s.Traits()) })
-}
-
 // inPod reports whether an address is that of a container in the same pod.
 func inPod(u *url.URL) bool {
 	ip := net.ParseIP(u.Hostname())

@@ -58,7 +58,7 @@ func (c *Config) networkPolicy() runtime.Object {
 
 // workloadResource is what runs the server: one that has a volume is a StatefulSet.
 func (c *Config) workloadResource() string {
-	if c.durable() {
+	if c.plan.KeepsObjects() {
 		return "statefulsets"
 	}
 	return "deployments"

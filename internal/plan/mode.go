@@ -183,9 +183,15 @@ func (p *Plan) Requirements() (required []requirements.Requirement, leftOut []st
 	return p.mode.requirements(p)
 }
 
-// KeepsNothing says whether a server with these options, whose objects are in a storage,
-// needs no data directory: it has no authority of its own, its objects are elsewhere, and so
-// is its certificate.
-func KeepsNothing(o config.Options, storage driver.Driver) bool {
-	return modeOf(&o).keepsNamespaces() != nil && (storage.Traits().Remote || storage.Traits().Ephemeral) && (o.CertDir != "" || o.TLSCertFile != "" || o.SelfCertify.Enabled)
+// KeepsObjects says whether objects outlive the server on this machine.
+func (p *Plan) KeepsObjects() bool {
+	keeps := func(t driver.Traits) bool { return !t.Remote && !t.Ephemeral }
+	return keeps(p.Options.Storage.Traits()) || slices.ContainsFunc(p.Storages, func(s *Storage) bool { return keeps(s.Traits()) })
+}
+
+// KeepsNothing says whether the server needs no data directory: it has no authority of its own,
+// its objects are elsewhere, and so is its certificate.
+func (p *Plan) KeepsNothing() bool {
+	o := &p.Options
+	return o.Aggregated && !p.KeepsObjects() && (o.CertDir != "" || o.TLSCertFile != "" || o.SelfCertify.Enabled)
 }
