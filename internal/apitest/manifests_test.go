@@ -21,6 +21,7 @@ import (
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/manifests"
+	v1 "github.com/annexapi/annex/internal/shop/v1"
 	"github.com/annexapi/annex/store/driver"
 	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/etcd"
@@ -173,6 +174,39 @@ func TestManifestsGrantWhatTheServerNeedsAndNoMore(t *testing.T) {
 		}
 		if len(bound) != len(roles)+2 {
 			t.Errorf("%s: bound to %v", name, bound)
+		}
+	}
+}
+
+func TestCachesInAPodAreBoundedUnlessEverythingIsElsewhere(t *testing.T) {
+	t.Parallel()
+	shelves := func() *annex.KindBuilder[v1.Shelf] {
+		return annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped()
+	}
+	for name, test := range map[string]struct {
+		server  annex.Server
+		storage func([]string) (driver.Driver, []driver.Driver, error)
+		bounded bool
+	}{
+		"embedded":                   {only(widgets(), shelves()), storedIn(embedded.Dir("")), true},
+		"etcd":                       {only(widgets(), shelves()), inEtcd, false},
+		"etcd, with a kind in files": {only(widgets(), shelves().StoredIn(files.Dir(""))), inEtcd, true},
+	} {
+		c := manifests.Config{Definition: definitionOf(t, test.server), Image: "i", Storage: test.storage}
+		if name != "embedded" {
+			c.EtcdServers = []string{"https://etcd.example.com:2379"}
+		}
+		if err := c.Complete(); err != nil {
+			t.Fatal(err)
+		}
+		text, err := c.YAML()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, flag := range []string{"--object-cache-size=256Mi\n", "--value-cache-size=256Mi\n"} {
+			if strings.Contains(string(text), flag) != test.bounded {
+				t.Errorf("%s: %q is in the arguments: %v, want %v", name, flag, !test.bounded, test.bounded)
+			}
 		}
 	}
 }

@@ -19,7 +19,8 @@ func (c *Config) args() []string {
 		if c.EtcdSecret != "" {
 			args = append(args, "--etcd-cafile="+etcdDir+"/ca.crt", "--etcd-certfile="+etcdDir+"/tls.crt", "--etcd-keyfile="+etcdDir+"/tls.key")
 		}
-	} else {
+	}
+	if !c.shared() {
 		// The caches are bounded to what the memory limit leaves room for.
 		args = append(args, "--object-cache-size=256Mi", "--value-cache-size=256Mi")
 	}
