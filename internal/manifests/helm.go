@@ -51,10 +51,10 @@ func (c *Config) Helm() ([]File, error) {
 	if c.shared() {
 		templated.Replicas = helmReplicas
 	}
-	if c.EtcdSecret == c.etcdName() {
-		templated.EtcdSecret = templated.etcdName()
-	}
 	if c.WithEtcd {
+		if c.EtcdSecret == c.etcdName() {
+			templated.EtcdSecret = templated.etcdName()
+		}
 		templated.EtcdServers = nil
 		for _, server := range c.EtcdServers {
 			templated.EtcdServers = append(templated.EtcdServers, strings.ReplaceAll(server, c.etcdName()+"."+c.Namespace, templated.etcdName()+"."+helmNamespace))
