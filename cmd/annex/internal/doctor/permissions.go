@@ -93,13 +93,15 @@ func boundTo(role requirements.Role) []requirements.Requirement {
 	return required(func(n requirements.Requirement) bool { return n.Binding == role })
 }
 
-// admits are those of the cluster's admission, flowControls those that a server can do without.
+// admits are those of the cluster's admission, flowControls those of its priority and fairness.
 func admits() []requirements.Requirement {
-	return required(func(n requirements.Requirement) bool { return n.Binding == requirements.Role{} && !n.Optional })
+	return required(func(n requirements.Requirement) bool {
+		return n.Group == requirements.AdmissionGroup || n.GroupVersionResource == requirements.Namespaces
+	})
 }
 
 func flowControls() []requirements.Requirement {
-	return required(func(n requirements.Requirement) bool { return n.Binding == requirements.Role{} && n.Optional })
+	return required(func(n requirements.Requirement) bool { return n.Group == requirements.FlowSchemas.Group })
 }
 
 // missing are the permissions that the server's account does not have.
