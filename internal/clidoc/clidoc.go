@@ -21,6 +21,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -58,7 +59,7 @@ func (r Reference) Check(t *testing.T, root *cobra.Command) {
 				t.Fatal(err)
 			}
 		default:
-			t.Errorf("%s: the tables of flags and verbs are not what the commands say (%s writes them):\n%s", page, r.By, difference(string(text), now))
+			t.Errorf("%s: the tables of flags and verbs are not what the commands say (%s writes them):\n%s", page, r.By, diff.Diff(page, text, "the commands", []byte(now)))
 		}
 	}
 	for _, missing := range unsaid(root, said) {
@@ -237,21 +238,4 @@ func unsaid(cmd *cobra.Command, said map[string]bool) []string {
 		missing = append(missing, unsaid(c, said)...)
 	}
 	return missing
-}
-
-// difference is the lines that one text has and the other has not.
-func difference(before, after string) string {
-	was, is := strings.Split(before, "\n"), strings.Split(after, "\n")
-	var text strings.Builder
-	for _, side := range []struct {
-		sign       string
-		of, others []string
-	}{{"-", was, is}, {"+", is, was}} {
-		for _, line := range side.of {
-			if !slices.Contains(side.others, line) {
-				fmt.Fprintf(&text, "%s %s\n", side.sign, line)
-			}
-		}
-	}
-	return text.String()
 }
