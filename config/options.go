@@ -123,7 +123,8 @@ type Options struct {
 	// server is alive but not ready, says at /readyz what is missing, and refuses writes
 	// with 503 until it is there.
 	Aggregated bool
-	// Cluster says how the cluster is reached and what is taken from it, if Aggregated.
+	// Cluster says how the cluster is reached and what is taken from it, if Aggregated; a field
+	// that is not zero is a mistake otherwise.
 	Cluster ClusterOptions
 	// CertDir keeps the certificates that the server makes, instead of cert in DataDir. A
 	// pair apiserver.crt and apiserver.key in it is used as if TLSCertFile and

@@ -23,7 +23,8 @@ const aggregatedFlag = "aggregated"
 
 // clusterFlags say what an aggregated server has to do with its cluster. They have
 // upstream's names.
-func clusterFlags(flags *pflag.FlagSet, options *config.Options) {
+func clusterFlags(all *pflag.FlagSet, options *config.Options) {
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	c := &options.Cluster
 	flags.BoolVar(&options.Aggregated, aggregatedFlag, false, "be a part of a cluster: kube-apiserver sends requests, and is asked about callers, namespaces and policies (default: true in a pod that has a service account)")
 	flags.StringVar(&c.Kubeconfig, "kubeconfig", "", "the cluster that the server is a part of (default: the pod's)")
@@ -51,6 +52,8 @@ func clusterFlags(flags *pflag.FlagSet, options *config.Options) {
 	flags.StringVar(&self.Workload, "workload", "", "what runs the server, as in deployments/NAME: when it is scaled to nothing or deleted, the server leaves its APIServices")
 	flags.StringVar(&c.LeaseNamespace, "leader-elect-resource-namespace", "", "namespace of the cluster's Lease by which replicas agree which of them runs the controllers (default: the pod's; else each runs them)")
 	flags.Bool(fairnessFlag, true, "queue requests by the cluster's flow schemas and priority levels, if they may be read; else they are only counted")
+	flags.VisitAll(func(f *pflag.Flag) { f.Annotations = map[string][]string{flagGroup: {clusterGroup}} })
+	all.AddFlagSet(flags)
 }
 
 const fairnessFlag = "enable-priority-and-fairness"
@@ -66,12 +69,15 @@ func clusterOptions(flags *pflag.FlagSet, options *config.Options) error {
 	}
 	options.Cluster.DisablePriorityAndFairness = !fair
 	if !options.Aggregated {
-		for _, name := range clusterOnlyFlags {
-			if flags.Changed(name) {
-				return usage(fmt.Errorf("--%s is for a server in a cluster: add --%s", name, aggregatedFlag))
+		var mistake error
+		flags.Visit(func(f *pflag.Flag) {
+			if mistake == nil && f.Name != aggregatedFlag && slices.Contains(f.Annotations[flagGroup], clusterGroup) {
+				mistake = usage(fmt.Errorf("--%s is for a server in a cluster: add --%s", f.Name, aggregatedFlag))
 			}
-		}
-		return nil
+		})
+		// What they hold are the flags' defaults.
+		options.Cluster, options.SelfCertify = config.ClusterOptions{}, config.SelfCertifyOptions{}
+		return mistake
 	}
 	if err := errors.Join(
 		zeroIsNone(flags, "authentication-token-webhook-cache-ttl", &options.Cluster.TokenCacheTTL),
@@ -86,46 +92,30 @@ func clusterOptions(flags *pflag.FlagSet, options *config.Options) error {
 	return nil
 }
 
-// clusterOnlyFlags mean nothing to a server that stands alone.
-var clusterOnlyFlags = []string{
-	"authentication-kubeconfig", "authentication-skip-lookup", "authentication-token-webhook-cache-ttl", "authentication-tolerate-lookup-failure",
-	"authorization-always-allow-paths", "authorization-kubeconfig", "authorization-webhook-cache-authorized-ttl", "authorization-webhook-cache-unauthorized-ttl",
-	"disable-admission-plugins", "enable-admission-plugins", fairnessFlag, "kubeconfig", "leader-elect-resource-namespace",
-	"requestheader-allowed-names", "requestheader-client-ca-file", "requestheader-extra-headers-prefix", "requestheader-group-headers",
-	"requestheader-uid-headers", "requestheader-username-headers",
-	"certificate-lifetime", "self-certify", "service-name", "service-namespace", "workload",
-}
-
 // flagGroup is the annotation of a flag that says which part of the help it is in.
 const flagGroup = "annex_group"
 
-// flagGroups are the parts of serve's help, by the beginnings of flags' names; what fits
-// nowhere comes first.
+// clusterGroup is the part of the help whose flags mean nothing to a server that stands alone.
+const clusterGroup = "A part of a cluster"
+
+// flagGroups are the parts of serve's help. Flags without the annotation are in the one that
+// has the beginning of their names, or else in the first.
 var flagGroups = []struct {
-	title string
-	has   func(name string) bool
+	title    string
+	prefixes []string
 }{
 	{"Flags", nil},
-	{"Where objects are kept", func(name string) bool {
-		return hasPrefix(name, "storage", "etcd-", "files-", "history-", "encryption-", "object-cache-", "value-cache-", "serve-despite-")
-	}},
-	{"Listening and certificates", func(name string) bool {
-		return hasPrefix(name, "bind-", "secure-", "insecure-", "tls-", "cert-", "client-ca-", "token-auth-")
-	}},
-	{"A part of a cluster", func(name string) bool {
-		return name == aggregatedFlag || slices.Contains(clusterOnlyFlags, name)
-	}},
-}
-
-func hasPrefix(name string, prefixes ...string) bool {
-	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+	{"Where objects are kept", []string{"storage", "etcd-", "files-", "history-", "encryption-", "object-cache-", "value-cache-", "serve-despite-"}},
+	{"Listening and certificates", []string{"bind-", "secure-", "insecure-", "tls-", "cert-", "client-ca-", "token-auth-"}},
+	{clusterGroup, nil},
 }
 
 // groupFlags has the help of a command, and the reference, list its flags in groups.
 func groupFlags(cmd *cobra.Command) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		for _, group := range flagGroups[1:] {
-			if group.has(f.Name) {
+		for _, group := range flagGroups {
+			begins := func(prefix string) bool { return strings.HasPrefix(f.Name, prefix) }
+			if f.Annotations[flagGroup] == nil && slices.ContainsFunc(group.prefixes, begins) {
 				_ = cmd.Flags().SetAnnotation(f.Name, flagGroup, []string{group.title}) // it is there
 			}
 		}

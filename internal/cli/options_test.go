@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"io/fs"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
@@ -153,5 +154,33 @@ func TestADataDirectoryIsUsedByDefaultOnlyIfSomethingIsKeptInIt(t *testing.T) {
 		if got := p.Options.DataDir; got != want {
 			t.Errorf("%s: the data directory is %q, want %q", args, got, want)
 		}
+	}
+}
+
+func TestEveryFlagAboutAClusterIsRefusedWithoutOne(t *testing.T) {
+	t.Parallel()
+	flagsOf := func() (*pflag.FlagSet, *config.Options) {
+		flags, options := pflag.NewFlagSet("", pflag.ContinueOnError), &config.Options{}
+		clusterFlags(flags, options)
+		return flags, options
+	}
+	all, _ := flagsOf()
+	all.VisitAll(func(f *pflag.Flag) {
+		if f.Name == aggregatedFlag {
+			return
+		}
+		flags, options := flagsOf()
+		value := map[string]string{"bool": "true", "duration": "10s"}[f.Value.Type()]
+		if err := flags.Set(f.Name, value); err != nil {
+			t.Fatal(err)
+		}
+		want := "--" + f.Name + " is for a server in a cluster: add --aggregated"
+		if err := clusterOptions(flags, options); err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	})
+	flags, options := flagsOf()
+	if err := clusterOptions(flags, options); err != nil || !reflect.DeepEqual(options, &config.Options{}) {
+		t.Errorf("without flags: %v, %+v", err, options)
 	}
 }

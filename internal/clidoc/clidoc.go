@@ -9,8 +9,8 @@
 //	<!-- flags of SERVER serve: Listening and certificates -->
 //	<!-- flags of SERVER describe, besides those of SERVER serve -->
 //
-// and <!-- end --> ends it. The third has the flags of one group, the fourth only names
-// those that another verb has, too.
+// and <!-- end --> ends it. The third has the flags of one group. The fourth has those of all
+// groups, and only names those that another verb has, too.
 package clidoc
 
 import (
@@ -137,7 +137,7 @@ func lower(text string) string {
 func (r Reference) flags(cmd *cobra.Command, group string, others *cobra.Command, said map[string]bool) string {
 	var rows, shared []string
 	each(cmd, func(f *pflag.Flag) {
-		if strings.Join(f.Annotations[r.Group], "") != group {
+		if ofAll := group == "" && others != nil; !ofAll && strings.Join(f.Annotations[r.Group], "") != group {
 			return
 		}
 		said[cmd.CommandPath()+" --"+f.Name] = true

@@ -25,6 +25,8 @@ func program() *cobra.Command {
 	look := &cobra.Command{Use: "look", Short: "Look at it", Run: work}
 	look.Flags().String("data-dir", "data", "where *things* are")
 	look.Flags().String("name", "", "another meaning")
+	look.Flags().Duration("wait", time.Minute, "how long")
+	_ = look.Flags().SetAnnotation("wait", "group", []string{"Times"})
 	root.AddCommand(serve, look, &cobra.Command{Use: "worker", Hidden: true, Run: work})
 	return root
 }
@@ -63,7 +65,7 @@ const wanted = "# Page\n" +
 	"<!-- flags of SERVER look, besides those of SERVER serve -->\n" +
 	"| flag | default | meaning |\n|---|---|---|\n" +
 	"| `--name` |  | another meaning |\n" +
-	"\nAs with `SERVER serve`: `--data-dir`.\n" +
+	"\nAs with `SERVER serve`: `--data-dir`, `--wait`.\n" +
 	"<!-- end -->\n"
 
 func TestTablesAreWhatTheCommandsSay(t *testing.T) {
@@ -89,7 +91,7 @@ func TestWhatIsMissingOrWrongIsNamed(t *testing.T) {
 	if want := []string{"<!-- flags of SERVER serve: Nothing --> has no flags", "SERVER gone is no command"}; !slices.Equal(mistakes, want) {
 		t.Errorf("mistakes %q, want %q", mistakes, want)
 	}
-	if missing, want := unsaid(program(), said), []string{"SERVER look --data-dir", "SERVER look --name", "SERVER serve --wait"}; !slices.Equal(missing, want) {
+	if missing, want := unsaid(program(), said), []string{"SERVER look --data-dir", "SERVER look --name", "SERVER look --wait", "SERVER serve --wait"}; !slices.Equal(missing, want) {
 		t.Errorf("missing %q, want %q", missing, want)
 	}
 }

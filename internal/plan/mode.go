@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -47,27 +48,18 @@ type standalone struct{}
 func (standalone) keepsNamespaces() error { return nil }
 
 func (standalone) complete(p *Plan) error {
-	c := &p.Options.Cluster
-	for _, given := range []struct {
+	for _, part := range []struct {
 		field string
-		is    bool
-	}{
-		{"Options.Cluster.Kubeconfig", c.Kubeconfig != ""},
-		{"Options.Cluster.AuthenticationKubeconfig", c.AuthenticationKubeconfig != ""},
-		{"Options.Cluster.AuthorizationKubeconfig", c.AuthorizationKubeconfig != ""},
-		{"Options.Cluster.SkipLookup", c.SkipLookup},
-		{"Options.Cluster.TolerateLookupFailure", c.TolerateLookupFailure},
-		{"Options.Cluster.RequestHeaderClientCAFile", c.RequestHeaderClientCAFile != ""},
-		{"Options.Cluster.EnableAdmissionPlugins", len(c.EnableAdmissionPlugins) > 0},
-		{"Options.Cluster.DisableAdmissionPlugins", len(c.DisableAdmissionPlugins) > 0},
-		{"Options.Cluster.LeaseNamespace", c.LeaseNamespace != ""},
-		{"Options.SelfCertify.Enabled", p.Options.SelfCertify.Enabled},
-	} {
-		if given.is {
-			return fmt.Errorf("%s is for a server in a cluster: add Options.Aggregated", given.field)
+		value reflect.Value
+	}{{"Cluster", reflect.ValueOf(p.Options.Cluster)}, {"SelfCertify", reflect.ValueOf(p.Options.SelfCertify)}} {
+		for i := range part.value.NumField() {
+			if !part.value.Field(i).IsZero() {
+				field := "Options." + part.field + "." + part.value.Type().Field(i).Name
+				return fmt.Errorf("%s is for a server in a cluster: add Options.Aggregated", field)
+			}
 		}
 	}
-	return checkNoSelfCertify(p.Options.SelfCertify)
+	return nil
 }
 
 func (standalone) requirements(*Plan) ([]requirements.Requirement, []string) { return nil, nil }
@@ -131,21 +123,15 @@ func isFile(path string) bool {
 	return err == nil && !info.IsDir()
 }
 
-// checkNoSelfCertify refuses settings of a certificate that is not to be made.
-func checkNoSelfCertify(s config.SelfCertifyOptions) error {
-	if s.ServiceName != "" || s.ServiceNamespace != "" || s.Lifetime != 0 || s.Workload != "" {
-		return errors.New("Options.SelfCertify.ServiceName, Options.SelfCertify.ServiceNamespace, Options.SelfCertify.Lifetime and Options.SelfCertify.Workload are for Options.SelfCertify.Enabled")
-	}
-	return nil
-}
-
 // completeSelfCertify fills in defaults and returns the first mistake.
 func (p *Plan) completeSelfCertify() error {
 	o, s := &p.Options, &p.Options.SelfCertify
-	if !s.Enabled {
-		return checkNoSelfCertify(*s)
+	if *s == (config.SelfCertifyOptions{}) {
+		return nil
 	}
 	switch {
+	case !s.Enabled:
+		return errors.New("Options.SelfCertify.ServiceName, Options.SelfCertify.ServiceNamespace, Options.SelfCertify.Lifetime and Options.SelfCertify.Workload are for Options.SelfCertify.Enabled")
 	case o.TLSCertFile != "" || o.TLSPrivateKeyFile != "":
 		return errors.New("Options.SelfCertify.Enabled makes the certificate that Options.TLSCertFile names: give one of them")
 	case s.Lifetime < 0 || s.Lifetime > 0 && s.Lifetime < minCertificateLifetime:

@@ -1,12 +1,14 @@
 package plan
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/store/memory"
 )
 
 func TestMistakesOfSelfCertification(t *testing.T) {
@@ -40,6 +42,34 @@ func TestMistakesOfSelfCertification(t *testing.T) {
 		}
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+func TestNoFieldAboutAClusterIsIgnoredWithoutOne(t *testing.T) {
+	t.Parallel()
+	var o config.Options
+	for part, fields := range map[string]reflect.Value{"Cluster": reflect.ValueOf(&o.Cluster).Elem(), "SelfCertify": reflect.ValueOf(&o.SelfCertify).Elem()} {
+		for i := range fields.NumField() {
+			field := fields.Field(i)
+			switch field.Kind() {
+			case reflect.Bool:
+				field.SetBool(true)
+			case reflect.String:
+				field.SetString("x")
+			case reflect.Int64:
+				field.SetInt(1)
+			case reflect.Slice:
+				field.Set(reflect.MakeSlice(field.Type(), 0, 0)) // of open paths, an empty list is none
+			default:
+				t.Fatalf("a field of kind %s", field.Kind())
+			}
+			_, err := Resolve(&define.Server{Name: "shop"}, config.Options{Storage: memory.Storage(), Cluster: o.Cluster, SelfCertify: o.SelfCertify})
+			want := "Options." + part + "." + fields.Type().Field(i).Name + " is for a server in a cluster: add Options.Aggregated"
+			if err == nil || err.Error() != want {
+				t.Errorf("%v, want %s", err, want)
+			}
+			field.SetZero()
 		}
 	}
 }
