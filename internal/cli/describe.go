@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -124,6 +123,9 @@ and with --aggregated what it asks of its cluster.`,
   %[1]s describe --output json | jq '.kinds[].resource'`, program.Name),
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkOutput(output); err != nil {
+				return err
+			}
 			definition, err := program.Define()
 			if err != nil {
 				return err
@@ -157,19 +159,13 @@ and with --aggregated what it asks of its cluster.`,
 				whole.Controllers = append(whole.Controllers, c.Name)
 			}
 			whole.Aggregated = describeAggregated(p)
-			switch output {
-			case "":
-				return whole.print(cmd.OutOrStdout())
-			case "json":
-				encoder := json.NewEncoder(cmd.OutOrStdout())
-				encoder.SetIndent("", "  ")
-				return encoder.Encode(whole)
-			default:
-				return usage(fmt.Errorf("--output %q: json is the only format", output))
+			if output == "json" {
+				return printJSON(cmd.OutOrStdout(), whole)
 			}
+			return whole.print(cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json prints for machines")
+	outputFlag(cmd, &output)
 	storageFlags(cmd.Flags(), &storage, &options)
 	clusterFlags(cmd.Flags(), &options)
 	return cmd

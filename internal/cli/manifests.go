@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -167,9 +166,7 @@ func writeManifests(out io.Writer, config *manifests.Config, format, dir string,
 		if err != nil {
 			return err
 		}
-		encoder := json.NewEncoder(out)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(list)
+		return printJSON(out, list)
 	case "kustomize":
 		files, err = config.Kustomize()
 	case "helm":
