@@ -274,13 +274,17 @@ var flagOf = []struct{ field, flag string }{
 	{"Config.SeparateControllers", "--separate-controllers"},
 }
 
-// flagNames is a library's message with the flags of the fields that it names.
-func flagNames(text string) string {
-	fields := slices.Clone(flagOf)
-	// One field's name may begin another's.
-	slices.SortFunc(fields, func(a, b struct{ field, flag string }) int { return len(b.field) - len(a.field) })
-	for _, f := range fields {
-		text = strings.ReplaceAll(text, f.field, f.flag)
+// fieldFlags puts flags in the place of fields. One field's name may begin another's, so that
+// the longest come first.
+var fieldFlags = func() *strings.Replacer {
+	longestFirst := slices.Clone(flagOf)
+	slices.SortFunc(longestFirst, func(a, b struct{ field, flag string }) int { return len(b.field) - len(a.field) })
+	var pairs []string
+	for _, f := range longestFirst {
+		pairs = append(pairs, f.field, f.flag)
 	}
-	return text
-}
+	return strings.NewReplacer(pairs...)
+}()
+
+// flagNames is a library's message with the flags of the fields that it names.
+func flagNames(text string) string { return fieldFlags.Replace(text) }
