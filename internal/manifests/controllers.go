@@ -3,7 +3,6 @@ package manifests
 import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -21,24 +20,21 @@ func (c *Config) controllers() []runtime.Object {
 	name, lease := c.Name+"-controllers", requirements.OfControllers(c.Definition.Name, c.Namespace)
 	labels := map[string]string{nameLabel: c.Name, componentLabel: "controllers"}
 	meta := metav1.ObjectMeta{Name: name, Namespace: c.Namespace, Labels: labels}
-	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: name, Namespace: c.Namespace}}
 	role := &rbacv1.ClusterRole{TypeMeta: rbac("ClusterRole"), ObjectMeta: c.clusterMeta("", "controllers"), Rules: c.controllerRules()}
 	container := corev1.Container{
 		Name: "controllers", Image: c.Image, Args: controllerArgs(),
-		Env:             []corev1.EnvVar{{Name: "POD_NAMESPACE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.namespace"}}}},
+		Env:             []corev1.EnvVar{podNamespace()},
 		Resources:       corev1.ResourceRequirements{Requests: requests, Limits: limits},
 		SecurityContext: containerSecurity(),
 	}
 	return []runtime.Object{
 		&corev1.ServiceAccount{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"}, ObjectMeta: meta},
 		role,
-		&rbacv1.ClusterRoleBinding{TypeMeta: rbac("ClusterRoleBinding"), ObjectMeta: c.clusterMeta("", "controllers"), RoleRef: roleRef("ClusterRole", role.Name), Subjects: subjects},
+		c.binding(c.clusterMeta("", "controllers"), "ClusterRole", role.Name, name),
 		c.lease(lease.Name),
 		&rbacv1.Role{TypeMeta: rbac("Role"), ObjectMeta: meta, Rules: rules([]requirements.Requirement{lease}, c.Namespace)},
-		&rbacv1.RoleBinding{TypeMeta: rbac("RoleBinding"), ObjectMeta: meta, RoleRef: roleRef("Role", name), Subjects: subjects},
-		&networkingv1.NetworkPolicy{TypeMeta: metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "NetworkPolicy"}, ObjectMeta: meta, Spec: networkingv1.NetworkPolicySpec{
-			PodSelector: metav1.LabelSelector{MatchLabels: labels}, PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}, // nothing comes in
-		}},
+		c.binding(meta, "Role", name, name),
+		policy(meta), // nothing comes in
 		&appsv1.Deployment{TypeMeta: apps("Deployment"), ObjectMeta: meta, Spec: appsv1.DeploymentSpec{
 			Replicas: new(int32(controllerReplicas)), Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{

@@ -27,19 +27,18 @@ func (c *Config) etcd() []runtime.Object {
 		SecurityContext: containerSecurity(),
 		VolumeMounts:    []corev1.VolumeMount{{Name: "data", MountPath: "/var/lib/etcd"}, {Name: etcdProgram, MountPath: etcdDir, ReadOnly: true}},
 	}
-	client, metrics := intstr.FromInt32(2379), intstr.FromInt32(2381)
 	return []runtime.Object{
 		&corev1.Service{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, ObjectMeta: meta, Spec: corev1.ServiceSpec{
 			Selector: selector, ClusterIP: corev1.ClusterIPNone,
 			Ports: []corev1.ServicePort{{Name: "client", Port: 2379, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromString("client")}},
 		}},
-		&networkingv1.NetworkPolicy{TypeMeta: metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "NetworkPolicy"}, ObjectMeta: meta, Spec: networkingv1.NetworkPolicySpec{
-			PodSelector: metav1.LabelSelector{MatchLabels: selector}, PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
-			Ingress: []networkingv1.NetworkPolicyIngressRule{
-				{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: c.selector()}}}, Ports: []networkingv1.NetworkPolicyPort{{Protocol: new(corev1.ProtocolTCP), Port: &client}}},
-				{Ports: []networkingv1.NetworkPolicyPort{{Protocol: new(corev1.ProtocolTCP), Port: &metrics}}}, // the kubelet's probe
+		policy(meta,
+			networkingv1.NetworkPolicyIngressRule{
+				From:  []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: c.selector()}}},
+				Ports: tcp(2379),
 			},
-		}},
+			networkingv1.NetworkPolicyIngressRule{Ports: tcp(2381)}, // the kubelet's probe
+		),
 		&appsv1.StatefulSet{TypeMeta: apps("StatefulSet"), ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{
 			ServiceName: c.etcdName(), Replicas: new(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: selector},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: selector}, Spec: corev1.PodSpec{

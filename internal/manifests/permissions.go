@@ -68,12 +68,12 @@ func (c *Config) permissions() []runtime.Object {
 	for _, n := range required {
 		if to := n.Binding; to != (requirements.Role{}) && !slices.Contains(bound, to) {
 			bound = append(bound, to)
-			objects = append(objects, c.binding(c.clusterMeta(to.Namespace, to.Name), to.Kind(), to.Name))
+			objects = append(objects, c.binding(c.clusterMeta(to.Namespace, to.Name), to.Kind(), to.Name, c.Name))
 		}
 	}
 	if rules := rules(required, ""); len(rules) > 0 {
 		role := &rbacv1.ClusterRole{TypeMeta: rbac("ClusterRole"), ObjectMeta: c.clusterMeta("", "cluster"), Rules: rules}
-		objects = append(objects, role, c.binding(c.clusterMeta("", "cluster"), "ClusterRole", role.Name))
+		objects = append(objects, role, c.binding(c.clusterMeta("", "cluster"), "ClusterRole", role.Name, c.Name))
 	}
 	if rules := rules(required, c.Namespace); len(rules) > 0 {
 		// What the rules name is made beforehand: a permission to create cannot be bound to a
@@ -88,7 +88,7 @@ func (c *Config) permissions() []runtime.Object {
 			}
 		}
 		role := &rbacv1.Role{TypeMeta: rbac("Role"), ObjectMeta: c.meta(c.Name), Rules: rules}
-		objects = append(objects, role, c.binding(c.meta(c.Name), "Role", role.Name))
+		objects = append(objects, role, c.binding(c.meta(c.Name), "Role", role.Name, c.Name))
 	}
 	if c.UserRoles {
 		objects = append(objects, c.userRoles()...)
@@ -96,14 +96,15 @@ func (c *Config) permissions() []runtime.Object {
 	return objects
 }
 
-// binding binds a role to the service account: a ClusterRole everywhere, a Role in its
+// binding binds a role to a service account: a ClusterRole everywhere, a Role in its
 // namespace.
-func (c *Config) binding(meta metav1.ObjectMeta, kind, name string) runtime.Object {
-	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: c.Name, Namespace: c.Namespace}}
+func (c *Config) binding(meta metav1.ObjectMeta, kind, name, account string) runtime.Object {
+	role := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: name}
+	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: account, Namespace: c.Namespace}}
 	if kind == "Role" {
-		return &rbacv1.RoleBinding{TypeMeta: rbac("RoleBinding"), ObjectMeta: meta, RoleRef: roleRef(kind, name), Subjects: subjects}
+		return &rbacv1.RoleBinding{TypeMeta: rbac("RoleBinding"), ObjectMeta: meta, RoleRef: role, Subjects: subjects}
 	}
-	return &rbacv1.ClusterRoleBinding{TypeMeta: rbac("ClusterRoleBinding"), ObjectMeta: meta, RoleRef: roleRef(kind, name), Subjects: subjects}
+	return &rbacv1.ClusterRoleBinding{TypeMeta: rbac("ClusterRoleBinding"), ObjectMeta: meta, RoleRef: role, Subjects: subjects}
 }
 
 func (c *Config) lease(name string) runtime.Object {
@@ -154,8 +155,4 @@ func (c *Config) userRoles() []runtime.Object {
 
 func rbac(kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: kind}
-}
-
-func roleRef(kind, name string) rbacv1.RoleRef {
-	return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: name}
 }

@@ -45,15 +45,23 @@ func (c *Config) service() runtime.Object {
 // is not to be selected by labels, and every request is authenticated. What goes out is
 // left alone: webhooks may be anywhere.
 func (c *Config) networkPolicy() runtime.Object {
-	port := intstr.FromInt32(securePort)
+	return policy(c.meta(c.Name), networkingv1.NetworkPolicyIngressRule{Ports: tcp(securePort)})
+}
+
+// policy lets nothing else into the pods that have the labels of its metadata.
+func policy(meta metav1.ObjectMeta, ingress ...networkingv1.NetworkPolicyIngressRule) runtime.Object {
 	return &networkingv1.NetworkPolicy{
-		TypeMeta: metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "NetworkPolicy"}, ObjectMeta: c.meta(c.Name),
+		TypeMeta: metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "NetworkPolicy"}, ObjectMeta: meta,
 		Spec: networkingv1.NetworkPolicySpec{
-			PodSelector: metav1.LabelSelector{MatchLabels: c.selector()},
+			PodSelector: metav1.LabelSelector{MatchLabels: meta.Labels},
 			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
-			Ingress:     []networkingv1.NetworkPolicyIngressRule{{Ports: []networkingv1.NetworkPolicyPort{{Protocol: new(corev1.ProtocolTCP), Port: &port}}}},
+			Ingress:     ingress,
 		},
 	}
+}
+
+func tcp(port int32) []networkingv1.NetworkPolicyPort {
+	return []networkingv1.NetworkPolicyPort{{Protocol: new(corev1.ProtocolTCP), Port: new(intstr.FromInt32(port))}}
 }
 
 // workloadResource is what runs the server: one that has a volume is a StatefulSet.
@@ -118,7 +126,7 @@ func (c *Config) pod() corev1.PodTemplateSpec {
 		Name: "server", Image: c.Image, Args: c.args(),
 		Ports: []corev1.ContainerPort{{Name: "https", ContainerPort: securePort, Protocol: corev1.ProtocolTCP}},
 		Env: []corev1.EnvVar{
-			{Name: "POD_NAMESPACE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.namespace"}}},
+			podNamespace(),
 			{Name: "GOMEMLIMIT", Value: goMemory},
 		},
 		Resources: corev1.ResourceRequirements{Requests: requests, Limits: limits},
@@ -155,6 +163,11 @@ func (c *Config) pod() corev1.PodTemplateSpec {
 	}
 	spec.Containers = []corev1.Container{container}
 	return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: c.selector()}, Spec: spec}
+}
+
+// podNamespace is the variable that arguments take the pod's namespace from.
+func podNamespace() corev1.EnvVar {
+	return corev1.EnvVar{Name: "POD_NAMESPACE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.namespace"}}}
 }
 
 func secretVolume(name, secret string) corev1.Volume {
