@@ -6,28 +6,27 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/annexapi/annex/internal/manifests"
 	"github.com/annexapi/annex/internal/requirements"
-	"github.com/annexapi/annex/store/embedded"
-	"github.com/annexapi/annex/store/etcd"
-	"github.com/annexapi/annex/store/files"
-	"github.com/annexapi/annex/store/memory"
+	"github.com/annexapi/annex/store/driver"
 )
 
 // completeValues lets shells complete the values of flags that have few, by the flags' names.
 // Others are completed as names of files.
 func completeValues(cmd *cobra.Command) {
-	storages := []string{embedded.Name, etcd.Name, files.Name, memory.Name}
+	drivers := new(storageOptions).drivers()
+	storages := namesOf(drivers)
 	values := map[string][]string{
 		"storage":                   storages,
 		"only":                      storages,
 		"output":                    {"json"},
 		"format":                    {"helm", "json", "kustomize", "yaml"},
-		"certificates":              {"cert-manager", "secret=", "self"},
+		"certificates":              {manifests.CertManager, manifests.SecretPrefix, manifests.SelfCertified},
 		"disable-admission-plugins": requirements.Plugins(),
 		"enable-admission-plugins":  requirements.Plugins(),
 	}
 	if cmd.Name() == "migrate" {
-		durable := []string{embedded.Name, etcd.Name, files.Name}
+		durable := namesOf(slices.DeleteFunc(drivers, func(d driver.Driver) bool { return d.Traits().Ephemeral }))
 		values["from"], values["to"] = durable, append([]string{etcdSnapshot}, durable...)
 	}
 	for name, all := range values {

@@ -8,15 +8,15 @@ import (
 func TestValuesAreCompleted(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
-		"serve --storage":                   "embedded etcd files memory",
-		"describe --storage":                "embedded etcd files memory",
-		"manifests --storage":               "embedded etcd files memory",
+		"serve --storage":                   "embedded files memory etcd",
+		"describe --storage":                "embedded files memory etcd",
+		"manifests --storage":               "embedded files memory etcd",
 		"manifests --format":                "helm json kustomize yaml",
 		"manifests --certificates":          "cert-manager secret= self",
-		"storage stats --storage":           "embedded etcd files memory",
+		"storage stats --storage":           "embedded files memory etcd",
 		"storage stats --output":            "json",
-		"storage migrate --to":              "etcd-snapshot= embedded etcd files",
-		"storage migrate --from":            "embedded etcd files",
+		"storage migrate --to":              "etcd-snapshot= embedded files etcd",
+		"storage migrate --from":            "embedded files etcd",
 		"serve --disable-admission-plugins": "NamespaceLifecycle MutatingAdmissionPolicy MutatingAdmissionWebhook ValidatingAdmissionPolicy ValidatingAdmissionWebhook",
 	} {
 		var out, errOut strings.Builder

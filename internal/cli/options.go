@@ -64,7 +64,17 @@ func (s *storageOptions) driver(name string, definition *define.Server) (driver.
 			return k.Storage, nil
 		}
 	}
-	return nil, fmt.Errorf("storage %q: choose %s, %s, %s or %s", name, embedded.Name, files.Name, memory.Name, etcd.Name)
+	names := namesOf(s.drivers())
+	last := len(names) - 1
+	return nil, fmt.Errorf("storage %q: choose %s or %s", name, strings.Join(names[:last], ", "), names[last])
+}
+
+func namesOf(drivers []driver.Driver) []string {
+	var names []string
+	for _, d := range drivers {
+		names = append(names, d.Name())
+	}
+	return names
 }
 
 // main is the storage of what is in no other one. As with upstream's servers, that is etcd as
