@@ -240,6 +240,7 @@ func TestTheAPIOnKine(t *testing.T) {
 			"TestAdmitCreateSeesAllOthersAndNothingElse": ranges,
 			"TestAdmitUpdateIsExactUnderConcurrency":     ranges,
 			"TestAdmitUpdateSeesAllOthersAndNothingElse": ranges,
+			"TestListersReadWhatIsStored":                ranges,
 		})
 	})
 }
