@@ -73,7 +73,7 @@ var rooms = map[string][]string{
 	"store/memory":                 {"store/driver", "store/journal"}, // journals do not know each other
 	"store/embedded":               {"store/driver", "store/journal"},
 	"store/files":                  {"internal/yamlsize", "store/driver", "store/embedded", "store/journal"}, // its truth is an embedded journal, which the files follow
-	"store/etcd":                   {"store", "store/driver"},
+	"store/etcd":                   {"internal/apierr", "internal/budget", "store", "store/driver"},
 	"store/storetest":              {"internal/mvcc", "internal/testwait", "store", "store/journal"},
 	"internal/serve":               {"config", "internal/admit", "internal/auth", "internal/budget", "internal/certs", "internal/cluster", "internal/controllers", "internal/convert", "internal/coreapi", "internal/define", "internal/encryption", "internal/informer", "internal/loopback", "internal/maintenance", "internal/mvcc", "internal/plan", "internal/registry", "internal/requirements", "internal/servingcert", "internal/upstream", "internal/virtual", "store", "store/driver", "store/journal"},
 }

@@ -1,8 +1,9 @@
-// Package apierr makes API statuses of errors that users' code returns.
+// Package apierr makes API statuses of errors.
 package apierr
 
 import (
 	"errors"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
@@ -21,4 +22,21 @@ func Status(err error) (error, bool) {
 	status := wrapped.Status()
 	status.Message = err.Error()
 	return &apierrors.StatusError{ErrStatus: status}, true
+}
+
+// NoMemory is the answer to a request that was not given the memory that it needs, for the
+// reason err: 429 if that says when to try again, or 504 if the request's time was over. It is
+// nil if err is.
+func NoMemory(err error) error {
+	if err == nil {
+		return nil
+	}
+	var busy interface {
+		error
+		RetryAfter() time.Duration
+	}
+	if errors.As(err, &busy) {
+		return apierrors.NewTooManyRequests(busy.Error(), int(busy.RetryAfter()/time.Second))
+	}
+	return apierrors.NewTimeoutError("the request's time was over before the server had the memory for it", 0)
 }

@@ -105,11 +105,12 @@ func (b *Budget) Stats() Stats {
 // BusyError says that a request was refused. Nothing has been done for it, and it may be
 // sent again.
 type BusyError struct {
-	// RetryAfter is when that makes sense at the earliest.
-	RetryAfter time.Duration
-
+	after time.Duration
 	bytes int64
 }
+
+// RetryAfter is when sending it again makes sense at the earliest.
+func (e *BusyError) RetryAfter() time.Duration { return e.after }
 
 func (e *BusyError) Error() string {
 	return fmt.Sprintf("the server's memory is in use by other requests, and this one needs about %d MiB of it; "+
@@ -151,7 +152,7 @@ func (b *Budget) await(ctx context.Context, in int, bytes int64) error {
 	l := &b.lanes[in]
 	if len(l.queue) >= mostWaiting {
 		b.refused++
-		return &BusyError{RetryAfter: 5 * time.Second, bytes: bytes}
+		return &BusyError{after: 5 * time.Second, bytes: bytes}
 	}
 	w := &waiting{bytes, make(chan struct{})}
 	l.queue = append(l.queue, w)
@@ -164,7 +165,7 @@ func (b *Budget) await(ctx context.Context, in int, bytes int64) error {
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-patience.C:
-		err = &BusyError{RetryAfter: time.Second, bytes: bytes}
+		err = &BusyError{after: time.Second, bytes: bytes}
 	}
 	b.mu.Lock()
 	if err == nil || !b.leave(in, w) {

@@ -117,7 +117,7 @@ func TestWaitingEndsWithTheRequestOrAtItsBound(t *testing.T) {
 		synctest.Wait()
 		began := time.Now()
 		var busy *BusyError
-		if err := b.Account(nil).Hold(t.Context(), 5<<20); !errors.As(err, &busy) || busy.RetryAfter != time.Second {
+		if err := b.Account(nil).Hold(t.Context(), 5<<20); !errors.As(err, &busy) || busy.RetryAfter() != time.Second {
 			t.Errorf("after waiting: %v", err)
 		}
 		if waited := time.Since(began); waited != longestWait {
@@ -153,7 +153,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 		}
 		synctest.Wait()
 		var busy *BusyError
-		if err := b.Account(nil).Hold(t.Context(), 5<<20); !errors.As(err, &busy) || busy.RetryAfter != 5*time.Second {
+		if err := b.Account(nil).Hold(t.Context(), 5<<20); !errors.As(err, &busy) || busy.RetryAfter() != 5*time.Second {
 			t.Errorf("one too many: %v", err)
 		}
 		first.Close()

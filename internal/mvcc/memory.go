@@ -2,13 +2,10 @@ package mvcc
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"math"
-	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
+	"github.com/annexapi/annex/internal/apierr"
 	"github.com/annexapi/annex/internal/budget"
 )
 
@@ -58,15 +55,7 @@ func weigh(objects iter.Seq[*version], limit int64) weight {
 
 // hold makes sure that a request has the memory that it needs: an error is the answer.
 func hold(ctx context.Context, account *budget.Account, bytes int64) error {
-	err := account.Hold(ctx, bytes)
-	var busy *budget.BusyError
-	switch {
-	case errors.As(err, &busy):
-		return apierrors.NewTooManyRequests(busy.Error(), int(busy.RetryAfter/time.Second))
-	case err != nil:
-		return apierrors.NewTimeoutError("the request's time was over before the server had the memory for it", 0)
-	}
-	return nil
+	return apierr.NoMemory(account.Hold(ctx, bytes))
 }
 
 // holdObject is hold for a single object that is read, or written, too.

@@ -2,13 +2,11 @@ package upstream
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/server"
 
+	"github.com/annexapi/annex/internal/apierr"
 	"github.com/annexapi/annex/internal/budget"
 	"github.com/annexapi/annex/internal/yamlsize"
 )
@@ -78,18 +77,10 @@ func takeBody(r *http.Request, account *budget.Account, limit int) error {
 		}
 	}
 	if err := account.Hold(r.Context(), need); err != nil {
-		return tooBusy(err)
+		return apierr.NoMemory(err)
 	}
 	r.Body = readAlready{bytes.NewReader(body), r.Body}
 	return nil
-}
-
-// tooBusy is the answer to a request that there is no memory for.
-func tooBusy(err error) error {
-	if busy := (*budget.BusyError)(nil); errors.As(err, &busy) {
-		return apierrors.NewTooManyRequests(busy.Error(), int(busy.RetryAfter/time.Second))
-	}
-	return apierrors.NewTimeoutError("the request's time was over before the server had the memory for it", 0)
 }
 
 // readAlready is a body that has been read.

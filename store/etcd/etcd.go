@@ -127,16 +127,20 @@ func (b *Backend) Open(resource store.Resource) (storage.Interface, error) {
 		return nil, err
 	}
 	b.askFeatures()
+	decoded := &sizes{}
+	resource.Codec = guardedCodec{resource.Codec, decoded}
+	var opened storage.Interface
+	var err error
 	select {
 	case <-b.connected:
+		opened, err = b.openNow(resource)
 	default:
-		return b.openLater(resource)
+		opened, err = b.openLater(resource)
 	}
-	opened, err := b.openNow(resource)
 	if err != nil {
 		return nil, err
 	}
-	return &resourceStorage{Interface: opened, backend: b, resource: resource}, nil
+	return &resourceStorage{Interface: opened, backend: b, resource: resource, decoded: decoded}, nil
 }
 
 // openLater opens a resource once etcd has answered.
@@ -169,7 +173,7 @@ func (b *Backend) openLater(resource store.Resource) (storage.Interface, error) 
 			}
 		}
 	})
-	return &resourceStorage{Interface: later, backend: b, resource: resource}, nil
+	return later, nil
 }
 
 func (b *Backend) openNow(resource store.Resource) (storage.Interface, error) {
@@ -193,7 +197,7 @@ func (b *Backend) openNow(resource store.Resource) (storage.Interface, error) {
 
 func (b *Backend) newStorage(resource store.Resource) (storage.Interface, factory.DestroyFunc, error) {
 	config := b.config.ForResource(resource.Resource)
-	config.Codec, config.Transformer = guardedCodec{resource.Codec}, resource.Transformer
+	config.Codec, config.Transformer = resource.Codec, resource.Transformer
 	// The slash refuses keys of a resource whose prefix only begins with the same letters.
 	prefix := resource.Prefix + "/"
 	direct, destroy, err := factory.Create(*config, resource.New, resource.NewList, prefix)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/fields"
@@ -14,9 +15,26 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
+// sizes is the average size of what a codec has decoded, as encoded without encryption. It
+// may be used concurrently.
+type sizes struct{ objects, bytes atomic.Int64 }
+
+func (s *sizes) add(bytes int) {
+	s.objects.Add(1)
+	s.bytes.Add(int64(bytes))
+}
+
+// of is what so many objects weigh.
+func (s *sizes) of(objects int64) int64 {
+	return objects * s.bytes.Load() / max(s.objects.Load(), 1)
+}
+
 // guardedCodec makes errors of panics in conversions and defaults. Upstream's store
 // runs them in goroutines of its own, where a panic ends the process.
-type guardedCodec struct{ runtime.Codec }
+type guardedCodec struct {
+	runtime.Codec
+	decoded *sizes
+}
 
 // Decode implements runtime.Decoder.
 func (c guardedCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (object runtime.Object, kind *schema.GroupVersionKind, err error) {
@@ -25,6 +43,7 @@ func (c guardedCodec) Decode(data []byte, defaults *schema.GroupVersionKind, int
 			err = fmt.Errorf("decode: panic: %v", reason)
 		}
 	}()
+	c.decoded.add(len(data))
 	return c.Codec.Decode(data, defaults, into)
 }
 

@@ -7,10 +7,13 @@ import (
 	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/etcd3"
 
+	"github.com/annexapi/annex/internal/apierr"
+	"github.com/annexapi/annex/internal/budget"
 	"github.com/annexapi/annex/store"
 )
 
@@ -20,6 +23,7 @@ type resourceStorage struct {
 	storage.Interface
 	backend  *Backend
 	resource store.Resource
+	decoded  *sizes
 }
 
 var _ store.ConditionalWriter = (*resourceStorage)(nil)
@@ -40,6 +44,20 @@ func (r *resourceStorage) UpdateIf(ctx context.Context, key string, out runtime.
 	return r.write(out, func() error { return r.updateIf(ctx, key, out, preconditions, update) })
 }
 
+// GetList implements storage.Interface. What the answer needs is held when it is known how
+// many objects there are: those of the watch cache are in memory anyway.
+func (r *resourceStorage) GetList(ctx context.Context, key string, options storage.ListOptions, list runtime.Object) error {
+	if err := r.Interface.GetList(ctx, key, options, list); err != nil {
+		return err
+	}
+	account := budget.From(ctx)
+	if account == nil {
+		return nil
+	}
+	objects := int64(meta.LenList(list))
+	return apierr.NoMemory(account.Hold(ctx, account.Answer().Of(objects, r.decoded.of(objects))))
+}
+
 // prepared returns a key as it is below the root. It is an error if etcd has not answered yet.
 func (r *resourceStorage) prepared(key string) (string, error) {
 	if p, ok := r.Interface.(*pending); ok {
@@ -55,7 +73,7 @@ func (r *resourceStorage) encoded(ctx context.Context, key string, obj runtime.O
 	if err := r.Versioner().PrepareObjectForStorage(obj); err != nil {
 		return nil, nil, fmt.Errorf("prepare object for storage: %w", err)
 	}
-	if data, err = runtime.Encode(guardedCodec{r.resource.Codec}, obj); err != nil {
+	if data, err = runtime.Encode(r.resource.Codec, obj); err != nil {
 		return nil, nil, err
 	}
 	if r.resource.Transformer == nil {
@@ -104,7 +122,7 @@ func (r *resourceStorage) updateIf(ctx context.Context, key string, out runtime.
 			return storage.NewInternalError(fmt.Errorf("decrypt %s: %w", key, err))
 		}
 	}
-	decoder := etcd3.NewDefaultDecoder(guardedCodec{r.resource.Codec}, r.Versioner())
+	decoder := etcd3.NewDefaultDecoder(r.resource.Codec, r.Versioner())
 	obj := r.resource.New()
 	if err := decoder.Decode(before, obj, read.ModRevision); err != nil {
 		return err
@@ -172,7 +190,7 @@ func (r *resourceStorage) createIf(ctx context.Context, key string, obj, out run
 	case out == nil:
 		return nil
 	}
-	return etcd3.NewDefaultDecoder(guardedCodec{r.resource.Codec}, r.Versioner()).Decode(data, out, response.Header.Revision)
+	return etcd3.NewDefaultDecoder(r.resource.Codec, r.Versioner()).Decode(data, out, response.Header.Revision)
 }
 
 // Delete implements storage.Interface.
