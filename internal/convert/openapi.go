@@ -3,11 +3,13 @@ package convert
 import (
 	"maps"
 	"net/url"
+	"strings"
 
 	upstream "k8s.io/apiextensions-apiserver/pkg/generated/openapi"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apiserver/pkg/endpoints/openapi"
 	"k8s.io/kube-openapi/pkg/common"
+	"k8s.io/kube-openapi/pkg/util"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/annexapi/annex/internal/define"
@@ -35,7 +37,8 @@ func Definitions(server *define.Server, extra ...common.GetOpenAPIDefinitions) O
 		}
 	}
 	in := func(format structural.Format) common.GetOpenAPIDefinitions {
-		return func(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
+		return func(given common.ReferenceCallback) map[string]common.OpenAPIDefinition {
+			ref := func(name string) spec.Ref { return given(modelName(name)) }
 			merged := map[string]common.OpenAPIDefinition{}
 			for _, definitions := range sources {
 				maps.Copy(merged, definitions(ref))
@@ -83,7 +86,23 @@ func DefinitionsOf(v *define.Version) map[string]common.OpenAPIDefinition {
 	return definitions
 }
 
-// Namer names OpenAPI definitions after the public versions of their types.
-func (m *Machinery) Namer() *openapi.DefinitionNamer {
-	return openapi.NewDefinitionNamer(m.Public)
+// Namer names OpenAPI definitions, and tells of which kinds they are.
+type Namer struct{ *openapi.DefinitionNamer }
+
+// Namer names definitions after the public versions of their types.
+func (m *Machinery) Namer() Namer { return Namer{openapi.NewDefinitionNamer(m.Public)} }
+
+// GetDefinitionName is upstream's, but for types that do not name their definitions.
+func (n Namer) GetDefinitionName(name string) (string, spec.Extensions) {
+	return n.DefinitionNamer.GetDefinitionName(modelName(name))
+}
+
+// modelName names a definition as schemes name the types of other projects, whose definitions
+// go by package and type. Upstream's namer does not find the kinds of these, and objects of no
+// known kind have no managed fields.
+func modelName(name string) string {
+	if strings.Contains(name, "/") {
+		return util.ToRESTFriendlyName(name)
+	}
+	return name
 }

@@ -124,8 +124,9 @@ func New(c Config) (*Server, error) {
 	config.LongRunningFunc = longRunning(config.LongRunningFunc, c.LongRunning, connectRoutesOf(c.Definition))
 
 	namer := c.Machinery.Namer()
-	config.OpenAPIConfig = server.DefaultOpenAPIConfig(c.OpenAPI.V2, namer)
-	config.OpenAPIV3Config = server.DefaultOpenAPIV3Config(c.OpenAPI.V3, namer)
+	config.OpenAPIConfig = server.DefaultOpenAPIConfig(c.OpenAPI.V2, namer.DefinitionNamer)
+	config.OpenAPIV3Config = server.DefaultOpenAPIV3Config(c.OpenAPI.V3, namer.DefinitionNamer)
+	config.OpenAPIConfig.GetDefinitionName, config.OpenAPIV3Config.GetDefinitionName = namer.GetDefinitionName, namer.GetDefinitionName
 	title, version := about(c.Definition)
 	for _, info := range []*spec.Info{config.OpenAPIConfig.Info, config.OpenAPIV3Config.Info} {
 		info.Title, info.Version = title, version
