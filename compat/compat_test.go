@@ -1,8 +1,9 @@
 //go:build compat
 
 // Package compat serves API packages of other projects, unmodified, and compares what is
-// refused with what a server of their CustomResourceDefinitions refuses. Their facts are
-// what annex generate --for writes; make compat does, and sets the tag of this file.
+// refused, and what objects become, with what a server of their CustomResourceDefinitions
+// does. Their facts are what annex generate --for writes; make compat does, and sets the tag
+// of this file.
 package compat
 
 import (
@@ -15,9 +16,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	certmanagerv1 "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
@@ -116,11 +119,11 @@ func TestForeignTypesAreServedAsACRDServerServesThem(t *testing.T) {
 			ref, theirs := newReference(t, ours), newReference(t, shipped)
 			c := p.start(t, ours.Spec.Names.Plural)
 
-			var accepted, refused, invalid, differing, unlike, narrow int
+			var accepted, refused, invalid, differing, unlike, narrow, objects int
 			compare := func(what string, doc map[string]any) bool {
-				want := ref.causes(t, doc)
-				got := c.create(t, doc)
-				if !slices.Equal(want, theirs.causes(t, doc)) {
+				want, wantObject := ref.create(t, doc)
+				got, object := c.create(t, doc)
+				if causes, _ := theirs.create(t, doc); !slices.Equal(want, causes) {
 					unlike++
 				}
 				if len(want) == 0 && p.narrower(what) && len(got) == 1 && strings.HasPrefix(got[0], "400 ") {
@@ -130,6 +133,16 @@ func TestForeignTypesAreServedAsACRDServerServesThem(t *testing.T) {
 				if !slices.Equal(got, want) {
 					differing++
 					t.Errorf("%s: got\n  %s\nwant\n  %s", what, strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+				}
+				if len(want) == 0 && len(got) == 0 {
+					objects++
+					if spec, _ := wantObject["spec"].(map[string]any); len(spec) > 0 && len((&unstructured.Unstructured{Object: object}).GetManagedFields()) == 0 {
+						t.Errorf("%s: it has no managed fields", what)
+					}
+					if got, want := p.spec(t, object, ref.schema), p.spec(t, wantObject, ref.schema); got != want {
+						differing++
+						t.Errorf("%s becomes\n  %s\nwant\n  %s", what, got, want)
+					}
 				}
 				return len(want) == 0
 			}
@@ -152,9 +165,9 @@ func TestForeignTypesAreServedAsACRDServerServesThem(t *testing.T) {
 					}
 				}
 			}
-			t.Logf("%s of %s: schema as shipped: %v; examples accepted: %d, refused: %d; derived and refused: %d; differences: %d; "+
+			t.Logf("%s of %s: schema as shipped: %v; examples accepted: %d, refused: %d; derived and refused: %d; objects compared: %d; differences: %d; "+
 				"refused because of the Go type: %d; answered otherwise by what is shipped: %d",
-				p.kind, p.gv, same, accepted, refused, invalid, differing, narrow, unlike)
+				p.kind, p.gv, same, accepted, refused, invalid, objects, differing, narrow, unlike)
 			if same && unlike > 0 {
 				t.Errorf("%d answers differ although the schemas do not", unlike)
 			}
@@ -162,6 +175,65 @@ func TestForeignTypesAreServedAsACRDServerServesThem(t *testing.T) {
 				t.Error("nothing was refused")
 			}
 		})
+	}
+}
+
+// spec is that of an object, as JSON, without what a Go type leaves out, zeros of fields
+// that have no default, and with nothing for a struct that it writes although it is empty.
+// Durations are as their Go type writes them.
+func (p project) spec(t *testing.T, object map[string]any, s *structuralschema.Structural) string {
+	t.Helper()
+	content := map[string]any{"spec": runtime.DeepCopyJSONValue(object["spec"])}
+	leaveOutZeros(content, s)
+	if spec, ok := content["spec"].(map[string]any); ok {
+		for _, field := range p.strict {
+			name := strings.TrimSpace(strings.TrimPrefix(field, ".spec."))
+			if text, ok := spec[name].(string); ok {
+				duration, err := time.ParseDuration(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				spec[name] = duration.String()
+			}
+		}
+	}
+	data, err := json.Marshal(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func leaveOutZeros(value any, s *structuralschema.Structural) {
+	switch value := value.(type) {
+	case map[string]any:
+		for name, inner := range value {
+			property, ok := s.Properties[name]
+			if !ok {
+				continue // of a map, whose values Go keeps
+			}
+			leaveOutZeros(inner, &property)
+			if property.Default.Object == nil && isZero(inner) {
+				delete(value, name)
+			}
+		}
+	case []any:
+		for _, element := range value {
+			leaveOutZeros(element, s.Items)
+		}
+	}
+}
+
+func isZero(value any) bool {
+	switch value := value.(type) {
+	case nil:
+		return true
+	case map[string]any:
+		return len(value) == 0
+	case []any:
+		return len(value) == 0
+	default:
+		return reflect.ValueOf(value).IsZero()
 	}
 }
 
@@ -296,8 +368,8 @@ func (p project) start(t *testing.T, resource string) served {
 	return served{client, config.Host + "/apis/" + p.gv.String() + "/namespaces/default/" + resource + "?dryRun=All"}
 }
 
-// create asks for an object and returns why it was refused, nil if it was not.
-func (s served) create(t *testing.T, doc map[string]any) []string {
+// create asks for an object and returns why it was refused, or else the object.
+func (s served) create(t *testing.T, doc map[string]any) (causes []string, object map[string]any) {
 	t.Helper()
 	data, err := json.Marshal(doc)
 	if err != nil {
@@ -318,18 +390,21 @@ func (s served) create(t *testing.T, doc map[string]any) []string {
 		t.Fatal(err)
 	}
 	if response.StatusCode == http.StatusCreated {
-		return nil
+		var u unstructured.Unstructured
+		if err := u.UnmarshalJSON(body); err != nil {
+			t.Fatal(err)
+		}
+		return nil, u.Object
 	}
 	var status metav1.Status
 	if err := json.Unmarshal(body, &status); err != nil || response.StatusCode != http.StatusUnprocessableEntity {
-		return []string{fmt.Sprintf("%d %s", response.StatusCode, body)}
+		return []string{fmt.Sprintf("%d %s", response.StatusCode, body)}, nil
 	}
-	var causes []string
 	for _, c := range status.Details.Causes {
 		causes = append(causes, fmt.Sprintf("%s %s: %s", c.Type, c.Field, c.Message))
 	}
 	slices.Sort(causes)
-	return causes
+	return causes, nil
 }
 
 // reference validates as a server of definitions does.
@@ -361,7 +436,8 @@ func newReference(t *testing.T, crd apiextensionsv1.CustomResourceDefinition) re
 	}}
 }
 
-func (r reference) causes(t *testing.T, doc map[string]any) []string {
+// create returns why a document is refused, and the object that it becomes.
+func (r reference) create(t *testing.T, doc map[string]any) (causes []string, object map[string]any) {
 	t.Helper()
 	data, err := json.Marshal(doc)
 	if err != nil {
@@ -374,12 +450,11 @@ func (r reference) causes(t *testing.T, doc map[string]any) []string {
 	pruning.Prune(u.Object, r.schema, true)
 	defaulting.PruneNonNullableNullsWithoutDefaults(u.Object, r.schema)
 	defaulting.Default(u.Object, r.schema)
-	var causes []string
 	for _, e := range r.validate(u) {
 		causes = append(causes, fmt.Sprintf("%s %s: %s", string(e.Type), e.Field, e.ErrorBody()))
 	}
 	slices.Sort(causes)
-	return causes
+	return causes, u.Object
 }
 
 // mutants are documents that differ from one in a single value, which breaks a rule of
@@ -403,6 +478,7 @@ func mutants(doc map[string]any, s *apiextensionsv1.JSONSchemaProps) map[string]
 			}
 		case s.Type == "integer":
 			add("of another type", "annex")
+			add("zero", int64(0))
 			if s.Minimum != nil {
 				add("too small", int64(*s.Minimum)-1)
 			}
@@ -411,6 +487,7 @@ func mutants(doc map[string]any, s *apiextensionsv1.JSONSchemaProps) map[string]
 			}
 		case s.Type == "boolean":
 			add("of another type", "annex")
+			add("false", false)
 		case s.Type == "array":
 			add("of another type", "annex")
 			add("without elements", []any{})
