@@ -14,13 +14,122 @@ var try = flag.Bool("try", false, "install a release of this checkout's HEAD fro
 const version = "v0.1.0-try"
 
 // TestAReleaseCanBeInstalled releases HEAD in a clone, serves it from a file proxy, and
-// does what a user does: with an empty module cache and no checkout, install the tool,
-// make a project with it, and build that. Modules of others come out of this machine's
-// module cache, or over the network.
+// does what users do: with an empty module cache and no checkout, they install the tool,
+// and use it in a project. Modules of others come out of this machine's module cache, or
+// over the network.
 func TestAReleaseCanBeInstalled(t *testing.T) {
 	if !*try {
 		t.Skip("slow: make release-try runs it")
 	}
+	u := newUser(t)
+	u.do(t, u.home, "go", "install", library+"/"+tool+"@"+version)
+	if out := u.do(t, u.home, "annex", "version"); !strings.Contains(out, version) {
+		t.Errorf("annex version prints %q, not %s", out, version)
+	}
+	t.Run("a new project", u.beginsAProject)
+	t.Run("a project of kubebuilder's", u.servesAKubebuilderProject)
+	t.Run("types of cert-manager, gateway-api and cluster-api", u.servesTypesOfOthers)
+}
+
+// beginsAProject makes a project with the tool, and builds that.
+func (u user) beginsAProject(t *testing.T) {
+	project := filepath.Join(u.home, "demo")
+	if err := os.Mkdir(project, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	u.do(t, project, "annex", "init", "--domain", "demo.io")
+	u.do(t, project, "annex", "create", "api", "--group", "animal", "--version", "v1alpha1", "--kind", "Cat")
+	u.requiresTheRelease(t, project)
+	u.do(t, project, "go", "build", "-o", "server", ".")
+	if out := u.do(t, project, "./server", "describe"); !strings.Contains(out, "cats.animal.demo.io") {
+		t.Errorf("the server describes itself as\n%s", out)
+	}
+}
+
+// servesAKubebuilderProject does what the page docs/howto/kubebuilder.md says, in a project
+// for which controller-gen has made methods and a definition. The project's own test
+// compares what is served with the definition.
+func (u user) servesAKubebuilderProject(t *testing.T) {
+	project := filepath.Join(u.home, "guestbook")
+	if err := os.CopyFS(project, os.DirFS("testdata/guestbook")); err != nil {
+		t.Fatal(err)
+	}
+	server := filepath.Join(project, "cmd", "apiserver")
+	later := filepath.Join(u.home, "apiserver") // the page writes it last
+	if err := os.Rename(server, later); err != nil {
+		t.Fatal(err)
+	}
+	u.do(t, project, "go", "mod", "tidy")
+	u.do(t, project, "go", "run", "sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0", "object", "crd", "paths=./api/...", "output:crd:dir=config/crd")
+	u.do(t, project, "go", "vet", "./...")
+	methods, err := os.ReadFile(filepath.Join(project, "api", "v1", "zz_generated.deepcopy.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	u.do(t, project, "annex", "require")
+	u.requiresTheRelease(t, project)
+	u.do(t, project, "annex", "generate", "./api/...")
+	if err := os.Rename(later, server); err != nil {
+		t.Fatal(err)
+	}
+	u.do(t, project, "go", "build", "-o", "server", "./cmd/apiserver")
+	if out := u.do(t, project, "./server", "describe"); !strings.Contains(out, "guestbooks.webapp.example.com") {
+		t.Errorf("the server describes itself as\n%s", out)
+	}
+	if now, err := os.ReadFile(filepath.Join(project, "api", "v1", "zz_generated.deepcopy.go")); err != nil || string(now) != string(methods) {
+		t.Errorf("what controller-gen wrote has changed: %v", err)
+	}
+	u.do(t, project, "go", "mod", "tidy") // for its tests
+	u.requiresTheRelease(t, project)
+	t.Log(u.do(t, project, "go", "test", "-count=1", "./..."))
+}
+
+// servesTypesOfOthers drops Annex into the module that compares foreign types with their
+// definitions.
+func (u user) servesTypesOfOthers(t *testing.T) {
+	project := filepath.Join(u.home, "compat")
+	if err := os.MkdirAll(project, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"go.mod", "go.sum", "compat_test.go"} {
+		data, err := os.ReadFile(filepath.Join("..", "compat", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(project, name), data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	u.do(t, project, "go", "mod", "edit", "-dropreplace", library, "-droprequire", library)
+	u.do(t, project, "annex", "require")
+	u.requiresTheRelease(t, project)
+	for facts, types := range map[string]string{
+		"certmanager": "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1",
+		"gateway":     "sigs.k8s.io/gateway-api/apis/v1",
+		"cluster":     "sigs.k8s.io/cluster-api/api/core/v1beta2",
+	} {
+		u.do(t, project, "annex", "generate", "--for", types, "./facts/"+facts)
+	}
+	t.Log(u.do(t, project, "go", "test", "-count=1", "-tags", "compat", "-v", "-timeout", "30m", "."))
+}
+
+func (u user) requiresTheRelease(t *testing.T, project string) {
+	t.Helper()
+	if mod, err := os.ReadFile(filepath.Join(project, "go.mod")); err != nil || !strings.Contains(string(mod), library+" "+version) || strings.Contains(string(mod), "replace "+library) {
+		t.Errorf("the project's go.mod does not just require the release: %v\n%s", err, mod)
+	}
+}
+
+// user is a user of a release, with a home directory and no checkout.
+type user struct {
+	home string
+	env  []string
+}
+
+// newUser releases HEAD.
+func newUser(t *testing.T) user {
+	t.Helper()
 	home := t.TempDir()
 	clone, files := filepath.Join(home, "clone"), filepath.Join(home, "proxy")
 	do(t, "..", nil, "git", "clone", "--quiet", ".", clone)
@@ -36,34 +145,24 @@ func TestAReleaseCanBeInstalled(t *testing.T) {
 	if out, err := exec.Command("git", "-C", clone, "show", tool+"/"+version+":"+tool+"/go.mod").CombinedOutput(); err != nil || strings.Contains(string(out), "\nreplace") {
 		t.Fatalf("the tool's go.mod: %v\n%s", err, out)
 	}
-
 	settings := strings.Split(do(t, ".", nil, "go", "env", "GOMODCACHE", "GOPROXY", "GOCACHE"), "\n")
 	bin := filepath.Join(home, "bin")
-	annex := filepath.Join(bin, "annex")
-	env := []string{
+	return user{home, []string{
 		"HOME=" + home, "GOBIN=" + bin, "GOWORK=off", "GOCACHE=" + settings[2],
 		"GOMODCACHE=" + filepath.Join(home, "modules"), "GOFLAGS=-modcacherw",
 		"GOPROXY=file://" + files + ",file://" + filepath.Join(settings[0], "cache", "download") + "," + settings[1],
 		"GONOSUMDB=" + library + ",*", // what is published nowhere has no place in the checksum database
 		"PATH=" + bin + string(filepath.ListSeparator) + os.Getenv("PATH"),
+	}}
+}
+
+// do runs a command of the user's.
+func (u user) do(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	if own := filepath.Join(u.home, "bin", name); name == "annex" {
+		name = own
 	}
-	do(t, home, env, "go", "install", library+"/"+tool+"@"+version)
-	if out := do(t, home, env, annex, "version"); !strings.Contains(out, version) {
-		t.Errorf("annex version prints %q, not %s", out, version)
-	}
-	project := filepath.Join(home, "demo")
-	if err := os.Mkdir(project, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	do(t, project, env, annex, "init", "--domain", "demo.io")
-	do(t, project, env, annex, "create", "api", "--group", "animal", "--version", "v1alpha1", "--kind", "Cat")
-	if mod, err := os.ReadFile(filepath.Join(project, "go.mod")); err != nil || !strings.Contains(string(mod), library+" "+version) || strings.Contains(string(mod), "replace") {
-		t.Errorf("the project's go.mod does not just require the release: %v\n%s", err, mod)
-	}
-	do(t, project, env, "go", "build", "-o", "server", ".")
-	if out := do(t, project, env, "./server", "describe"); !strings.Contains(out, "cats.animal.demo.io") {
-		t.Errorf("the server describes itself as\n%s", out)
-	}
+	return do(t, dir, u.env, name, args...)
 }
 
 // do runs a command, which must succeed, and returns what it prints, trimmed.
