@@ -52,6 +52,7 @@ var rooms = map[string][]string{
 	"internal/clientcert":          {},
 	"internal/cluster/clustertest": {}, // for tests
 	"internal/certs":               {},
+	"internal/rbac":                {},
 	"internal/servingcert":         {"internal/certs"},
 	"internal/clidoc":              {}, // for tests
 	"internal/testlog":             {}, // for tests

@@ -1,0 +1,445 @@
+package rbac
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+)
+
+const (
+	kindRole        = "Role"
+	kindClusterRole = "ClusterRole"
+)
+
+// maxMissing is how many roles that do not exist an answer names.
+const maxMissing = 10
+
+// Policy is what roles and bindings say. A new one allows nothing. Its methods may be called concurrently; those that ask
+// do not wait for each other. Objects may come in any order: a binding grants nothing until its role is there.
+//
+// What is given to a Policy belongs to it: rules and subjects must not be changed afterwards. They may be those of a
+// shared cache.
+type Policy struct {
+	mu    sync.RWMutex
+	rules *index
+
+	roles map[roleKey]*role
+	byID  []*role  // nil where an ID is free
+	free  []uint32 // IDs
+	// absent are the roles to which bindings refer and which do not exist.
+	absent set
+
+	bindings map[bindingKey]*binding
+	subjects map[subject]*grants
+}
+
+var (
+	_ authorizer.Authorizer   = (*Policy)(nil)
+	_ authorizer.RuleResolver = (*Policy)(nil)
+)
+
+type roleKey struct{ kind, namespace, name string }
+
+// role exists, or there are bindings of it.
+type role struct {
+	roleKey
+	id       uint32
+	exists   bool
+	rules    []rbacv1.PolicyRule
+	broad    []*broadRule // those of rules that the index keeps as such
+	bindings int
+}
+
+// bindingKey has no namespace if the binding is for the whole cluster.
+type bindingKey struct{ namespace, name string }
+
+type binding struct {
+	bindingKey
+	ref      rbacv1.RoleRef
+	subjects []rbacv1.Subject
+	role     *role
+}
+
+// subject is a user, which a service account is, too, or a group, as bindings of a namespace mean it, or those of the
+// cluster, which have none.
+type subject struct {
+	namespace string
+	group     bool
+	name      string
+}
+
+// grants are the roles of a subject.
+type grants struct {
+	roles set
+	bound []bound // by role, and by the name of the binding
+}
+
+// bound is a binding and which of its subjects is meant.
+type bound struct {
+	binding *binding
+	subject int
+}
+
+// NewPolicy returns a policy that allows nothing.
+func NewPolicy() *Policy {
+	return &Policy{
+		rules: newIndex(), roles: map[roleKey]*role{}, bindings: map[bindingKey]*binding{}, subjects: map[subject]*grants{},
+	}
+}
+
+// SetRole says which rules a Role has, or a ClusterRole if the namespace is empty.
+func (p *Policy) SetRole(namespace, name string, rules []rbacv1.PolicyRule) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.role(keyOfRole(namespace, name))
+	p.rules.remove(r.id, r.rules, r.broad)
+	r.exists, r.rules = true, rules
+	r.broad = p.rules.add(r.id, rules)
+	p.absent.remove(r.id)
+}
+
+// DeleteRole says that a Role, or a ClusterRole if the namespace is empty, does not exist. Its bindings may.
+func (p *Policy) DeleteRole(namespace, name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.roles[keyOfRole(namespace, name)]
+	if r == nil || !r.exists {
+		return
+	}
+	p.rules.remove(r.id, r.rules, r.broad)
+	r.exists, r.rules, r.broad = false, nil, nil
+	p.absent.add(r.id)
+	p.forget(r)
+}
+
+func keyOfRole(namespace, name string) roleKey {
+	if namespace == "" {
+		return roleKey{kindClusterRole, "", name}
+	}
+	return roleKey{kindRole, namespace, name}
+}
+
+func (p *Policy) role(key roleKey) *role {
+	if r := p.roles[key]; r != nil {
+		return r
+	}
+	r := &role{roleKey: key}
+	if last := len(p.free) - 1; last >= 0 {
+		r.id, p.free = p.free[last], p.free[:last]
+		p.byID[r.id] = r
+	} else {
+		r.id = uint32(len(p.byID))
+		p.byID = append(p.byID, r)
+	}
+	p.roles[key] = r
+	p.absent.add(r.id)
+	return r
+}
+
+// forget drops a role that does not exist and has no bindings.
+func (p *Policy) forget(r *role) {
+	if r.exists || r.bindings > 0 {
+		return
+	}
+	delete(p.roles, r.roleKey)
+	p.absent.remove(r.id)
+	p.byID[r.id] = nil
+	p.free = append(p.free, r.id)
+}
+
+// SetBinding says to whom a RoleBinding gives which role, or a ClusterRoleBinding if the namespace is empty.
+func (p *Policy) SetBinding(namespace, name string, ref rbacv1.RoleRef, subjects []rbacv1.Subject) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b := &binding{bindingKey{namespace, name}, ref, subjects, p.role(keyOfRef(namespace, ref))}
+	b.role.bindings++
+	if old := p.bindings[b.bindingKey]; old != nil {
+		p.unbind(old)
+	}
+	p.bindings[b.bindingKey] = b
+	for i := range subjects {
+		key, ok := keyOfSubject(namespace, &subjects[i])
+		if !ok {
+			continue
+		}
+		g := p.subjects[key]
+		if g == nil {
+			g = &grants{}
+			p.subjects[key] = g
+		}
+		g.add(bound{b, i})
+	}
+}
+
+// DeleteBinding says that a RoleBinding, or a ClusterRoleBinding if the namespace is empty, does not exist.
+func (p *Policy) DeleteBinding(namespace, name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if b := p.bindings[bindingKey{namespace, name}]; b != nil {
+		p.unbind(b)
+	}
+}
+
+func (p *Policy) unbind(b *binding) {
+	delete(p.bindings, b.bindingKey)
+	for i := range b.subjects {
+		key, _ := keyOfSubject(b.namespace, &b.subjects[i])
+		if g := p.subjects[key]; g != nil {
+			if g.remove(b); len(g.bound) == 0 {
+				delete(p.subjects, key)
+			}
+		}
+	}
+	b.role.bindings--
+	p.forget(b.role)
+}
+
+// keyOfRef is the role that a binding in a namespace refers to. There is none of another kind, and none in the cluster
+// of the kind Role, so that such bindings stay without one.
+func keyOfRef(namespace string, ref rbacv1.RoleRef) roleKey {
+	if ref.Kind != kindRole {
+		namespace = ""
+	}
+	return roleKey{ref.Kind, namespace, ref.Name}
+}
+
+// keyOfSubject is false if a subject means no caller.
+func keyOfSubject(namespace string, s *rbacv1.Subject) (subject, bool) {
+	switch s.Kind {
+	case rbacv1.UserKind:
+		return subject{namespace, false, s.Name}, true
+	case rbacv1.GroupKind:
+		return subject{namespace, true, s.Name}, true
+	case rbacv1.ServiceAccountKind:
+		if of := cmp.Or(s.Namespace, namespace); of != "" {
+			return subject{namespace, false, serviceaccount.MakeUsername(of, s.Name)}, true
+		}
+	}
+	return subject{}, false
+}
+
+func compareBound(a, b bound) int {
+	return cmp.Or(cmp.Compare(a.binding.role.id, b.binding.role.id), strings.Compare(a.binding.name, b.binding.name))
+}
+
+// add leaves a binding alone that is there already, for an earlier of its subjects.
+func (g *grants) add(b bound) {
+	if i, ok := slices.BinarySearchFunc(g.bound, b, compareBound); !ok {
+		g.bound = slices.Insert(g.bound, i, b)
+		g.roles.add(b.binding.role.id)
+	}
+}
+
+func (g *grants) remove(b *binding) {
+	i, ok := slices.BinarySearchFunc(g.bound, bound{binding: b}, compareBound)
+	if !ok {
+		return
+	}
+	g.bound = slices.Delete(g.bound, i, i+1)
+	if _, left := g.by(b.role.id); !left {
+		g.roles.remove(b.role.id)
+	}
+}
+
+// by is the first binding of a role.
+func (g *grants) by(role uint32) (bound, bool) {
+	i, _ := slices.BinarySearchFunc(g.bound, role, func(b bound, role uint32) int {
+		if b.binding.role.id < role {
+			return -1
+		}
+		return 1 // never equal, so that the first of them is found
+	})
+	if i == len(g.bound) || g.bound[i].binding.role.id != role {
+		return bound{}, false
+	}
+	return g.bound[i], true
+}
+
+// of appends what bindings in the namespace give to a caller; without one, those of the cluster.
+func (p *Policy) of(u user.Info, namespace string, all []*grants) []*grants {
+	if g := p.subjects[subject{namespace, false, u.GetName()}]; g != nil {
+		all = append(all, g)
+	}
+	for _, group := range u.GetGroups() {
+		if g := p.subjects[subject{namespace, true, group}]; g != nil {
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
+// scopes are the namespaces whose bindings count in a namespace, that of the cluster first.
+func scopes(namespace string) []string {
+	if namespace == "" {
+		return []string{""}
+	}
+	return []string{"", namespace}
+}
+
+// Authorize allows what a rule of a role allows that is bound to the user or one of its groups, for the cluster or in the
+// request's namespace. It has no opinion of anything else; then the reason, if there is one, names up to ten roles that
+// are bound to the caller and do not exist. There are no errors.
+func (p *Policy) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	u := a.GetUser()
+	if u == nil {
+		return authorizer.DecisionNoOpinion, "", nil
+	}
+	q := asked(a)
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if by, ok := p.grant(u, a.GetNamespace(), &q); ok {
+		return authorizer.DecisionAllow, "RBAC: allowed by " + by.String(), nil
+	}
+	if err := p.missing(u, a.GetNamespace()); err != nil {
+		return authorizer.DecisionNoOpinion, "RBAC: " + err.Error(), nil
+	}
+	return authorizer.DecisionNoOpinion, "", nil
+}
+
+// grant is a binding that gives a caller what is asked for.
+func (p *Policy) grant(u user.Info, namespace string, q *question) (bound, bool) {
+	var (
+		sets   [16]set
+		grants [16]*grants
+	)
+	found := p.rules.find(q, sets[:0])
+	if len(found) == 0 {
+		return bound{}, false
+	}
+	for _, scope := range scopes(namespace) {
+		for _, g := range p.of(u, scope, grants[:0]) {
+			for _, roles := range found {
+				if id, ok := roles.first(g.roles); ok {
+					return g.by(id)
+				}
+			}
+		}
+	}
+	return bound{}, false
+}
+
+// ConditionsAwareAuthorize is Authorize: roles have no conditions.
+func (p *Policy) ConditionsAwareAuthorize(ctx context.Context, a authorizer.Attributes) authorizer.ConditionsAwareDecision {
+	return authorizer.ConditionsAwareDecisionFromParts(p.Authorize(ctx, a))
+}
+
+// EvaluateConditions refuses: there are no conditions to evaluate.
+func (p *Policy) EvaluateConditions(context.Context, authorizer.ConditionsAwareDecision, authorizer.ConditionsData) (authorizer.Decision, string, error) {
+	return authorizer.DecisionDeny, "", authorizer.ErrorConditionEvaluationNotSupported
+}
+
+func asked(a authorizer.Attributes) question {
+	if !a.IsResourceRequest() {
+		return question{verb: a.GetVerb(), nonResource: true, path: a.GetPath()}
+	}
+	q := question{verb: a.GetVerb(), group: a.GetAPIGroup(), resource: a.GetResource(), name: a.GetName(), named: true}
+	if sub := a.GetSubresource(); sub != "" {
+		q.resource += "/" + sub
+		q.anyParent = "*/" + sub
+	}
+	return q
+}
+
+// String is how kube-apiserver says by what a request is allowed.
+func (b bound) String() string {
+	kind, name := "ClusterRoleBinding ", b.binding.name
+	if b.binding.namespace != "" {
+		kind, name = "RoleBinding ", name+"/"+b.binding.namespace
+	}
+	s := b.binding.subjects[b.subject]
+	to := s.Name
+	if s.Kind == rbacv1.ServiceAccountKind {
+		to += "/" + cmp.Or(s.Namespace, b.binding.namespace)
+	}
+	return kind + strconv.Quote(name) + " of " + b.binding.ref.Kind + " " + strconv.Quote(b.binding.ref.Name) + " to " + s.Kind + " " + strconv.Quote(to)
+}
+
+// missing is an error that names roles which are bound to a caller and do not exist, or nil.
+func (p *Policy) missing(u user.Info, namespace string) error {
+	if p.absent == nil {
+		return nil
+	}
+	var (
+		roles  set
+		errs   []error
+		more   int
+		buffer [16]*grants
+	)
+	for _, scope := range scopes(namespace) {
+		for _, g := range p.of(u, scope, buffer[:0]) {
+			g.roles.common(p.absent, func(id uint32) bool {
+				roles.add(id)
+				return true
+			})
+		}
+	}
+	roles.common(roles, func(id uint32) bool {
+		if len(errs) == maxMissing {
+			more++
+		} else {
+			errs = append(errs, p.byID[id].notFound())
+		}
+		return true
+	})
+	if more > 0 {
+		errs = append(errs, fmt.Errorf("%d more roles not found", more))
+	}
+	return utilerrors.NewAggregate(errs)
+}
+
+func (r *role) notFound() error {
+	switch r.kind {
+	case kindRole:
+		return apierrors.NewNotFound(rbacv1.Resource("role"), r.name)
+	case kindClusterRole:
+		return apierrors.NewNotFound(rbacv1.Resource("clusterrole"), r.name)
+	}
+	return errors.New("unsupported role reference kind: " + strconv.Quote(r.kind))
+}
+
+// RulesFor returns the rules that apply to a caller in a namespace, and outside of namespaces: those of each binding, in
+// the order of their names, those of the cluster first. As by kube-apiserver, rules of several bindings are there several
+// times, incomplete is false, and the error names roles that do not exist, of which there may be rules nevertheless.
+func (p *Policy) RulesFor(_ context.Context, u user.Info, namespace string) (resources []authorizer.ResourceRuleInfo, paths []authorizer.NonResourceRuleInfo, incomplete bool, err error) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	for _, scope := range scopes(namespace) {
+		for _, b := range p.bindingsOf(u, scope) {
+			for _, rule := range b.role.rules {
+				if len(rule.Resources) > 0 {
+					resources = append(resources, &authorizer.DefaultResourceRuleInfo{
+						Verbs: rule.Verbs, APIGroups: rule.APIGroups, Resources: rule.Resources, ResourceNames: rule.ResourceNames,
+					})
+				}
+				if len(rule.NonResourceURLs) > 0 {
+					paths = append(paths, &authorizer.DefaultNonResourceRuleInfo{Verbs: rule.Verbs, NonResourceURLs: rule.NonResourceURLs})
+				}
+			}
+		}
+	}
+	return resources, paths, false, p.missing(u, namespace)
+}
+
+// bindingsOf are the bindings in a namespace that are for a caller, by name.
+func (p *Policy) bindingsOf(u user.Info, namespace string) []*binding {
+	var all []*binding
+	for _, g := range p.of(u, namespace, nil) {
+		for _, b := range g.bound {
+			all = append(all, b.binding)
+		}
+	}
+	slices.SortFunc(all, func(a, b *binding) int { return strings.Compare(a.name, b.name) })
+	return slices.Compact(all)
+}
