@@ -130,6 +130,10 @@ CLUSTER := bin/etcd bin/kube-apiserver bin/kube-controller-manager bin/sample-ap
 cluster: $(CLUSTER) bin/kubectl ## join a real kube-apiserver, beside upstream's sample API server (not in CI)
 	GOWORK=off go -C e2e/cluster test -count=1 -v -timeout 30m ./... | grep -aE '^(ok|FAIL|panic|cluster:|logs,)|^ *--- |_test\.go:'
 
+.PHONY: bootstrap-roles
+bootstrap-roles: $(CLUSTER) ## write the roles of internal/rbac anew, and what its tests expect, as a real kube-apiserver says
+	UPDATE=1 GOWORK=off go -C e2e/cluster test -count=1 ./rbac
+
 bin/etcd: e2e/cluster/etcd/go.mod
 	GOWORK=off nice -n 5 go -C $(<D) build -ldflags '-s -w' -o $(CURDIR)/$@ go.etcd.io/etcd/server/v3
 

@@ -414,7 +414,7 @@ func (r *random) change(p *Policy, n *naive) {
 func TestAPolicyAnswersLikeTheNaiveOne(t *testing.T) {
 	r := &random{Rand: seed(t)}
 	asked, allows := 0, 0
-	for round := range 100 {
+	for round := range 60 {
 		r.broad = round%20 == 0
 		p, n := NewPolicy(), newNaive()
 		for range 60 {
@@ -430,7 +430,8 @@ func TestAPolicyAnswersLikeTheNaiveOne(t *testing.T) {
 					allows++
 				}
 			}
-			u, namespace, rules := someCallers[r.IntN(len(someCallers))], r.one(someNamespaces...), r.rules()
+			wants := &random{Rand: r.Rand} // broad rules have too many parts for the naive policy
+			u, namespace, rules := someCallers[r.IntN(len(someCallers))], r.one(someNamespaces...), wants.rules()
 			missing := n.missing(u, namespace, rules)
 			if err := p.Covers(t.Context(), u, namespace, rules); (err == nil) != (len(missing) == 0) {
 				t.Fatalf("%+v in %q, rules %+v: %v\nwant missing: %s\npolicy: %+v", u, namespace, rules, err, missing, n)
