@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"strings"
 	"sync/atomic"
 
@@ -18,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/annexapi/annex/internal/filewatch"
+	"github.com/annexapi/annex/internal/secretfile"
 )
 
 var (
@@ -106,7 +106,11 @@ func (f *TokenFile) reload() error {
 		return fmt.Errorf("token file: %w", err)
 	}
 	defer file.Close()
-	if err := private(file); err != nil {
+	info, err := file.Stat()
+	if err == nil {
+		err = secretfile.Check(info, "tokens")
+	}
+	if err != nil {
 		return fmt.Errorf("token file %s: %w", f.path, err)
 	}
 	users, err := parseTokens(file)
@@ -114,22 +118,6 @@ func (f *TokenFile) reload() error {
 		return fmt.Errorf("token file %s: %w", f.path, err)
 	}
 	f.current.Store(NewTokens(users))
-	return nil
-}
-
-// private refuses a file with tokens that every user may read. Its group is let in, which
-// is how clusters give secrets to programs that do not run as root.
-func private(file *os.File) error {
-	if runtime.GOOS == "windows" { // there are no modes
-		return nil
-	}
-	info, err := file.Stat()
-	if err != nil {
-		return err
-	}
-	if mode := info.Mode().Perm(); mode&0o007 != 0 {
-		return fmt.Errorf("it holds tokens and is open to every user of this machine (mode %04o): chmod 600 it", mode)
-	}
 	return nil
 }
 

@@ -19,6 +19,9 @@
 // Each step of that replaces a single file atomically, so a crash at any moment
 // leaves a folder that the next start completes. Anything else that is wrong with
 // the files is an error that names the file; nothing is overwritten to cure it.
+//
+// Beside them, users holds a copy of each certificate that Users has issued, as
+// <serial number>.crt. Their keys are kept nowhere.
 package certs
 
 import (
@@ -57,8 +60,8 @@ const (
 // this machine in memory.
 type Options struct {
 	// Dir is the folder that keeps keys and certificates. It is made if missing
-	// (0700). One process at a time may use it. Empty keeps everything in memory:
-	// then each Open makes a new authority.
+	// (0700). One server at a time may use it, and any number of Users. Empty keeps
+	// everything in memory: then each Open makes a new authority.
 	Dir string
 
 	// Hosts are the IP addresses and DNS names that the serving certificate has to
@@ -334,6 +337,8 @@ type files interface {
 	read(name string) ([]byte, error)
 	// write replaces the file atomically and durably.
 	write(name string, data []byte, mode os.FileMode) error
+	// place writes a file that is not there yet; the error matches fs.ErrExist if it is.
+	place(name string, data []byte, mode os.FileMode) error
 	// path names the file in errors.
 	path(name string) string
 }
@@ -344,6 +349,17 @@ func (f folder) path(name string) string          { return filepath.Join(string(
 func (f folder) read(name string) ([]byte, error) { return os.ReadFile(f.path(name)) }
 func (f folder) write(name string, data []byte, mode os.FileMode) error {
 	return atomicfile.Write(f.path(name), data, mode)
+}
+func (f folder) place(name string, data []byte, mode os.FileMode) error {
+	file, err := atomicfile.Create(f.path(name), mode)
+	if err != nil {
+		return err
+	}
+	defer file.Discard()
+	if _, err := file.Write(data); err != nil {
+		return err
+	}
+	return file.Place()
 }
 
 type memory map[string][]byte
@@ -358,4 +374,7 @@ func (m memory) read(name string) ([]byte, error) {
 func (m memory) write(name string, data []byte, _ os.FileMode) error {
 	m[name] = data
 	return nil
+}
+func (m memory) place(name string, data []byte, mode os.FileMode) error {
+	return m.write(name, data, mode)
 }

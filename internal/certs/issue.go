@@ -30,7 +30,7 @@ type pair struct {
 	certPEM, keyPEM []byte
 }
 
-// template is a certificate to issue: what differs between the three we have.
+// template is a certificate to issue: what differs between those we have.
 type template struct {
 	life time.Duration
 	x509.Certificate
@@ -45,9 +45,11 @@ func authorityTemplate() template {
 	}}
 }
 
-func adminTemplate() template {
+func adminTemplate() template { return userTemplate(AdminUser, []string{AdminGroup}) }
+
+func userTemplate(name string, groups []string) template {
 	return template{life: leafLife, Certificate: x509.Certificate{
-		Subject:     pkix.Name{CommonName: AdminUser, Organization: []string{AdminGroup}},
+		Subject:     pkix.Name{CommonName: name, Organization: groups},
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}}
@@ -68,11 +70,12 @@ func serverTemplate(h hosts) template {
 // hold the same.
 func (c *Certs) ensure(now time.Time, name string, tmpl template, issuer, current *pair) (*pair, error) {
 	keyFile, certFile := c.files.path(name+".key"), c.files.path(name+".crt")
-	keyPEM, noKey, err := c.load(name + ".key")
+	// The certificate first: another process may be making both, and makes the key first.
+	certPEM, noCert, err := c.load(name + ".crt")
 	if err != nil {
 		return nil, err
 	}
-	certPEM, noCert, err := c.load(name + ".crt")
+	keyPEM, noKey, err := c.load(name + ".key")
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +85,11 @@ func (c *Certs) ensure(now time.Time, name string, tmpl template, issuer, curren
 		if keyPEM, err = newKey(); err != nil {
 			return nil, err
 		}
-		if err := c.files.write(name+".key", keyPEM, 0o600); err != nil {
+		err := c.files.place(name+".key", keyPEM, 0o600)
+		if errors.Is(err, fs.ErrExist) { // by another process, at this moment
+			return c.ensure(now, name, tmpl, issuer, current)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("write key: %w", err)
 		}
 	case noKey:

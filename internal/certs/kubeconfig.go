@@ -140,3 +140,53 @@ func (c *Certs) trust(address string) (bundle []byte, serverName string, err err
 	}
 	return bundle, serverName, nil
 }
+
+// ServerOf returns how a user reaches a server: the cluster called name in the kubeconfig that
+// WriteKubeconfig has written at path, with address, if given, in place of the URL there. With
+// an address there need be no such kubeconfig: the server has to show a certificate of its own
+// authority then. What is missing or wrong is a Refusal.
+func ServerOf(path, name, address string) (*clientcmdapi.Cluster, error) {
+	if address != "" {
+		u, err := url.Parse(address)
+		switch {
+		case err != nil:
+			return nil, refuse("NewUser.Server: %v", err)
+		case u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
+			return nil, refuse("NewUser.Server %q is no URL such as https://host:8443; certificates need https", address)
+		}
+	}
+	cluster := clientcmdapi.NewCluster()
+	known, err := clientcmd.LoadFromFile(path)
+	switch {
+	case err == nil && known.Clusters[name] != nil:
+		cluster = known.Clusters[name]
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("read kubeconfig: %w", err)
+	case address == "":
+		return nil, refuse("where %s is reached is not known, for there is no kubeconfig of it at %q: start it once with this data directory, or give its URL as NewUser.Server", name, path)
+	}
+	if address != "" {
+		cluster.Server = address
+	}
+	return cluster, nil
+}
+
+// Kubeconfig is a kubeconfig with which the user reaches a server that is called name.
+func (c *Credentials) Kubeconfig(name string, server *clientcmdapi.Cluster) ([]byte, error) {
+	user, cluster := c.cert.Subject.CommonName, server.DeepCopy()
+	if len(cluster.CertificateAuthorityData) == 0 {
+		cluster.CertificateAuthorityData = c.authority.certPEM
+	}
+	config := clientcmdapi.NewConfig()
+	config.Clusters[name] = cluster
+	config.AuthInfos[user] = &clientcmdapi.AuthInfo{ClientCertificateData: c.certPEM, ClientKeyData: c.keyPEM}
+	config.CurrentContext = user + "@" + name
+	context := clientcmdapi.NewContext()
+	context.Cluster, context.AuthInfo = name, user
+	config.Contexts[config.CurrentContext] = context
+	data, err := clientcmd.Write(*config)
+	if err != nil {
+		return nil, fmt.Errorf("encode kubeconfig: %w", err)
+	}
+	return data, nil
+}

@@ -29,6 +29,9 @@ func completeValues(cmd *cobra.Command) {
 		durable := namesOf(slices.DeleteFunc(drivers, func(d driver.Driver) bool { return d.Traits().Ephemeral }))
 		values["from"], values["to"] = durable, append([]string{etcdSnapshot}, durable...)
 	}
+	if cmd.Name() == "create" {
+		values["output"] = []string{formKubeconfig, formPKCS12, formPEM}
+	}
 	for name, all := range values {
 		if cmd.LocalFlags().Lookup(name) != nil {
 			_ = cmd.RegisterFlagCompletionFunc(name, completeOneOf(all)) // the flag is there

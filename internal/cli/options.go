@@ -262,6 +262,10 @@ var flagOf = []struct{ field, flag string }{
 	{"CopyOptions.Overwrite", "--overwrite"},
 	{"CopyOptions.ResetWatches", "--reset-watches"},
 
+	{"NewUser.Groups", "--group"},
+	{"NewUser.Lifetime", "--lifetime"},
+	{"NewUser.Server", "--server"},
+
 	{"LeaderElection.Enabled", "--leader-elect"},
 	{"LeaderElection.Namespace", "--leader-elect-resource-namespace"},
 	{"LeaderElection.Name", "--leader-elect-resource-name"},

@@ -94,7 +94,7 @@ func rootCommand(program Program) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 	})
-	root.AddCommand(serveCommand(program), controllersCommand(program), manifestsCommand(program), storageCommand(program), describeCommand(program), versionCommand(program.Name))
+	root.AddCommand(serveCommand(program), controllersCommand(program), manifestsCommand(program), storageCommand(program), userCommand(program), describeCommand(program), versionCommand(program.Name))
 	completeValues(root)
 	return root
 }

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"regexp"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +20,8 @@ import (
 	"k8s.io/apiserver/pkg/apis/apiserver/validation"
 	"k8s.io/apiserver/pkg/server/options/encryptionconfig"
 	"sigs.k8s.io/yaml"
+
+	"github.com/annexapi/annex/internal/secretfile"
 )
 
 // config is what a configuration file says, with the secrets taken out of it.
@@ -182,20 +183,13 @@ func (c *config) holdsKeys() bool {
 	})
 }
 
-// private refuses a file with keys that users other than its owner and group may read. The
-// group may, for that is how clusters mount secrets for programs that do not run as root.
+// private refuses a file with keys that every user may read.
 func private(file string) error {
-	if runtime.GOOS == "windows" { // there are no modes
-		return nil
-	}
 	info, err := os.Stat(file)
 	if err != nil {
 		return withoutPath(err)
 	}
-	if mode := info.Mode().Perm(); mode&0o007 != 0 {
-		return fmt.Errorf("it holds keys and is open to every user of this machine (mode %04o): chmod 600 it", mode)
-	}
-	return nil
+	return secretfile.Check(info, "keys")
 }
 
 // rule returns the rule for a resource, as upstream chooses: by its name, by its

@@ -17,20 +17,31 @@ import (
 // would overwrite each other's certificates and kubeconfig. It creates one that does not
 // exist.
 func lockDataDir(dir string) (io.Closer, error) {
-	_, err := os.Stat(dir)
-	isNew := errors.Is(err, fs.ErrNotExist)
+	if err := MakeDataDir(dir); err != nil {
+		return nil, err
+	}
 	lock, err := lockDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", dir, err)
 	}
-	if isNew {
-		// There will be private keys in it, so .gitignore excludes everything. Not so in a
-		// directory that existed: it is the operator's, and may be the root of a repository.
-		if err := os.WriteFile(filepath.Join(dir, ".gitignore"), []byte("*\n"), 0o600); err != nil {
-			return nil, errors.Join(fmt.Errorf("data directory %s: %w", dir, err), lock.Close())
-		}
-	}
 	return lock, nil
+}
+
+// MakeDataDir creates a data directory that is named and does not exist. There will be private keys in it,
+// so .gitignore excludes everything. Not so in a directory that existed: it is the operator's,
+// and may be the root of a repository.
+func MakeDataDir(dir string) error {
+	if _, err := os.Stat(dir); dir == "" || !errors.Is(err, fs.ErrNotExist) {
+		return nil // what is wrong with it is found when it is used
+	}
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, ".gitignore"), []byte("*\n"), 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("data directory %s: %w", dir, err)
+	}
+	return nil
 }
 
 func lockDir(dir string) (io.Closer, error) {

@@ -1,0 +1,298 @@
+package certs
+
+import (
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/utils/clock"
+	"software.sslmate.com/src/go-pkcs12"
+)
+
+// maxName is how many characters RFC 5280 lets a common name or an organization have
+// (ub-common-name, ub-organization-name).
+const maxName = 64
+
+// usersFolder is the folder of the issued certificates, in that of the authority.
+const usersFolder = "users"
+
+// Users are those to whom the authority of a folder has issued client certificates. Any
+// number of processes may use a folder at once, while a server uses it and while none does.
+type Users struct {
+	dir   folder
+	clock clock.PassiveClock
+}
+
+// OpenUsers returns the users of the authority in dir, which is Options.Dir of the server.
+// Nothing is read or made yet. A nil clock is the real one.
+func OpenUsers(dir string, now clock.PassiveClock) *Users {
+	if now == nil {
+		now = clock.RealClock{}
+	}
+	return &Users{folder(dir), now}
+}
+
+// Refusal is why something is not done that was asked for: something else has to be asked.
+type Refusal string
+
+func (r Refusal) Error() string { return string(r) }
+
+func refuse(format string, args ...any) error { return Refusal(fmt.Sprintf(format, args...)) }
+
+// NewUser is a client certificate to be issued.
+type NewUser struct {
+	// Name is the user's, and the certificate's common name. It may have been issued
+	// certificates before, for another machine say: all of them are valid.
+	Name string
+	// Groups are the user's. The server adds system:authenticated to them.
+	Groups []string
+	// Lifetime is how long the certificate is valid; 0 is a year, or what is left of the
+	// authority's life if that is less. A longer one than that is refused.
+	Lifetime time.Duration
+}
+
+// Privileged reports whether the user may do everything.
+func (n NewUser) Privileged() bool { return slices.Contains(n.Groups, AdminGroup) }
+
+// Check refuses what no certificate is issued for. The error is a Refusal.
+func (n NewUser) Check() error {
+	if err := checkName("user name", n.Name); err != nil {
+		return err
+	}
+	switch {
+	case n.Name == AdminUser:
+		return refuse("user name %q is the administrator's: choose another", n.Name)
+	case strings.HasPrefix(n.Name, "system:"):
+		return refuse("user name %q: names that begin with system: are of parts of the system: choose another", n.Name)
+	case n.Lifetime < 0:
+		return refuse("NewUser.Lifetime %s is negative", n.Lifetime)
+	}
+	for i, group := range n.Groups {
+		if err := checkName("NewUser.Groups", group); err != nil {
+			return err
+		}
+		switch {
+		case slices.Contains(n.Groups[:i], group):
+			return refuse("NewUser.Groups %q is given twice", group)
+		case strings.HasPrefix(group, "system:") && group != user.SystemPrivilegedGroup:
+			return refuse("NewUser.Groups %q: of the groups that begin with system:, only %s can be given", group, user.SystemPrivilegedGroup)
+		}
+	}
+	return nil
+}
+
+func checkName(what, name string) error {
+	unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
+	switch {
+	case name == "":
+		return refuse("%s is empty", what)
+	case !utf8.ValidString(name):
+		return refuse("%s %q is not UTF-8", what, name)
+	case strings.ContainsFunc(name, unprintable):
+		return refuse("%s %q has characters that do not print", what, name)
+	case strings.TrimSpace(name) != name:
+		return refuse("%s %q begins or ends with a space", what, name)
+	case utf8.RuneCountInString(name) > maxName:
+		return refuse("%s %q has %d characters; a certificate holds at most %d (RFC 5280)", what, name, utf8.RuneCountInString(name), maxName)
+	}
+	return nil
+}
+
+// Credentials are a certificate with its key, which is kept nowhere else.
+type Credentials struct {
+	*pair
+	authority *pair
+}
+
+// Create issues a certificate, and makes the authority if there is none yet. The certificate
+// is listed, and can be revoked, before Create returns.
+func (u *Users) Create(n NewUser) (*Credentials, error) {
+	if err := n.Check(); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(u.dir.path(usersFolder), 0o700); err != nil {
+		return nil, fmt.Errorf("make folder of users: %w", err)
+	}
+	c, err := u.issue(n)
+	if err != nil {
+		return nil, err
+	}
+	if err := u.dir.place(filepath.Join(usersFolder, c.Serial()+".crt"), c.certPEM, 0o644); err != nil {
+		return nil, fmt.Errorf("keep a copy of the certificate: %w", err)
+	}
+	return c, nil
+}
+
+func (u *Users) issue(n NewUser) (*Credentials, error) {
+	now := u.clock.Now()
+	authority, err := u.authority(now)
+	if err != nil {
+		return nil, err
+	}
+	tmpl := userTemplate(n.Name, n.Groups)
+	if n.Lifetime > 0 {
+		if left := authority.cert.NotAfter.Sub(now); n.Lifetime > left {
+			return nil, refuse("NewUser.Lifetime %s is longer than the authority %s lives: it ends at %s, so that at most %s is possible",
+				n.Lifetime, u.dir.path("ca.crt"), authority.cert.NotAfter.Format(time.RFC3339), left.Truncate(time.Hour))
+		}
+		tmpl.life = n.Lifetime
+	}
+	certPEM, keyPEM, err := newCertificate(now, tmpl, authority)
+	if err != nil {
+		return nil, err
+	}
+	issued, err := parsePair("the certificate made", "its key", certPEM, keyPEM)
+	if err != nil {
+		return nil, err
+	}
+	return &Credentials{issued, authority}, nil
+}
+
+// authority is that of the folder, made or renewed if it has to be, as a server does.
+func (u *Users) authority(now time.Time) (*pair, error) {
+	c := Certs{files: u.dir}
+	return c.ensure(now, "ca", authorityTemplate(), nil, nil)
+}
+
+// Serial is the certificate's serial number, as openssl writes it but in small letters.
+func (c *Credentials) Serial() string { return serialOf(c.cert) }
+
+// Expires is when the certificate's life ends.
+func (c *Credentials) Expires() time.Time { return c.cert.NotAfter }
+
+// PEM is the certificate and the key, in this order.
+func (c *Credentials) PEM() []byte { return slices.Concat(c.certPEM, c.keyPEM) }
+
+// PKCS12 is the certificate, the key and the authority, encrypted with a password as
+// OpenSSL 3 does.
+func (c *Credentials) PKCS12(password string) ([]byte, error) {
+	if password == "" {
+		return nil, refuse("the password is empty")
+	}
+	data, err := pkcs12.Modern.Encode(c.key, c.cert, []*x509.Certificate{c.authority.cert}, password)
+	if err != nil {
+		return nil, fmt.Errorf("encode PKCS #12: %w", err)
+	}
+	return data, nil
+}
+
+// Certificate is what is known of one that the authority has issued.
+type Certificate struct {
+	Name    string    `json:"name"`
+	Groups  []string  `json:"groups"`
+	Serial  string    `json:"serial"`
+	Issued  time.Time `json:"issued"`
+	Expires time.Time `json:"expires"`
+	// State is one of those below.
+	State string `json:"state"`
+}
+
+// States of a certificate.
+const (
+	Valid   = "valid"
+	Expired = "expired"
+	// Foreign is one that another authority has issued, which was in the folder before.
+	Foreign = "of another authority"
+)
+
+// List returns the certificates of all users and the administrator's, by name and age.
+func (u *Users) List() ([]Certificate, error) {
+	authority, err := u.existing()
+	if err != nil {
+		return nil, err
+	}
+	return u.list(authority)
+}
+
+func (u *Users) list(authority *x509.Certificate) ([]Certificate, error) {
+	entries, err := os.ReadDir(u.dir.path(usersFolder))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read folder of users: %w", err)
+	}
+	names := []string{"admin.crt"}
+	for _, entry := range entries {
+		name := entry.Name() // one that begins with a dot is not complete
+		if filepath.Ext(name) == ".crt" && !strings.HasPrefix(name, ".") {
+			names = append(names, filepath.Join(usersFolder, name))
+		}
+	}
+	all := []Certificate{}
+	for _, name := range names {
+		cert, err := u.read(name)
+		if name == "admin.crt" && errors.Is(err, fs.ErrNotExist) {
+			continue // no server has run yet
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, u.describe(cert, authority))
+	}
+	slices.SortFunc(all, func(a, b Certificate) int {
+		if c := strings.Compare(a.Name, b.Name); c != 0 {
+			return c
+		}
+		if c := a.Issued.Compare(b.Issued); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Serial, b.Serial)
+	})
+	return all, nil
+}
+
+func (u *Users) describe(cert, authority *x509.Certificate) Certificate {
+	c := Certificate{
+		Name:    cert.Subject.CommonName,
+		Groups:  append([]string{}, cert.Subject.Organization...),
+		Serial:  serialOf(cert),
+		Issued:  cert.NotBefore.Add(Backdate),
+		Expires: cert.NotAfter,
+		State:   Valid,
+	}
+	slices.Sort(c.Groups)
+	switch {
+	case cert.CheckSignatureFrom(authority) != nil:
+		c.State = Foreign
+	case u.clock.Now().After(cert.NotAfter):
+		c.State = Expired
+	}
+	return c
+}
+
+// existing is the authority's certificate. None is made.
+func (u *Users) existing() (*x509.Certificate, error) {
+	cert, err := u.read("ca.crt")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, refuse("there is no authority in %s: no server has run with it, and no user was created", u.dir)
+	}
+	return cert, err
+}
+
+// read reads a certificate. The error of one that is missing matches fs.ErrNotExist.
+func (u *Users) read(name string) (*x509.Certificate, error) {
+	data, err := u.dir.read(name)
+	if err != nil {
+		return nil, fmt.Errorf("read certificate: %w", err)
+	}
+	block, _ := pem.Decode(data)
+	if block == nil {
+		return nil, fmt.Errorf("%s: no certificate in it: restore the file", u.dir.path(name))
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: restore the file", u.dir.path(name), err)
+	}
+	return cert, nil
+}
+
+func serialOf(cert *x509.Certificate) string { return hex.EncodeToString(cert.SerialNumber.Bytes()) }

@@ -1,0 +1,21 @@
+// Package secretfile refuses files with secrets that every user of the machine may read.
+package secretfile
+
+import (
+	"fmt"
+	"io/fs"
+	"runtime"
+)
+
+// Check refuses a file that users other than its owner and group may read or write. The group
+// may, for that is how clusters mount secrets for programs that do not run as root. Holds
+// says what is in it: "tokens".
+func Check(info fs.FileInfo, holds string) error {
+	if runtime.GOOS == "windows" { // there are no modes
+		return nil
+	}
+	if mode := info.Mode().Perm(); mode&0o007 != 0 {
+		return fmt.Errorf("it holds %s and is open to every user of this machine (mode %04o): chmod 600 it", holds, mode)
+	}
+	return nil
+}
