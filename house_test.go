@@ -55,6 +55,7 @@ var rooms = map[string][]string{
 	"internal/rbac":                {},
 	"internal/servingcert":         {"internal/certs"},
 	"internal/clidoc":              {}, // for tests
+	"internal/crashfs":             {}, // for tests
 	"internal/testlog":             {}, // for tests
 	"internal/testwait":            {}, // for tests
 	"internal/loopback":            {},

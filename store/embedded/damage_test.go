@@ -20,6 +20,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/annexapi/annex/internal/crashfs"
 	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/journal"
 	"github.com/annexapi/annex/store/storetest"
@@ -113,7 +114,7 @@ func bigRecord(revision uint64) journal.Record {
 // log: one that was closed, and one whose process was killed.
 func images(t testing.TB) (closed, killed image, want []journal.Record) {
 	t.Helper()
-	files := vfs.NewCrashableMem()
+	files := crashfs.New()
 	j, err := embedded.Open(imageDir, embedded.Options{FS: files, MemTableSize: 256 << 10})
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/annexapi/annex/internal/crashfs"
 	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/journal"
 	"github.com/annexapi/annex/store/storetest"
@@ -414,7 +415,7 @@ func tornRenames(t *testing.T, faults *storetest.Faults) {
 	} {
 		for _, opening := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/opening=%v", c.name, opening), func(t *testing.T) {
-				healthy := vfs.NewCrashableMem()
+				healthy := crashfs.New()
 				var on atomic.Bool
 				open := func() (*embedded.Journal, error) {
 					return embedded.Open(imageDir, embedded.Options{FS: tearingFS{healthy, &on, c.tear}, MemTableSize: 256 << 10})
@@ -512,7 +513,7 @@ func errorsAtAnyOperation(t *testing.T, faults *storetest.Faults) {
 func powerCuts(t *testing.T, faults *storetest.Faults) {
 	rng := storetest.Seeded(t)
 	cuts := storetest.Trials(t, "ANNEX_POWER_CUTS", 30)
-	files := vfs.NewCrashableMem()
+	files := crashfs.New()
 	j := mustOpen(t, imageDir, embedded.Options{FS: files, MemTableSize: 256 << 10})
 	l := &load{journal: j, faults: faults}
 	var checked, beyond uint64

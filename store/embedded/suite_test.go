@@ -6,6 +6,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/annexapi/annex/internal/crashfs"
 	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/journal"
 	"github.com/annexapi/annex/store/storetest"
@@ -36,7 +37,7 @@ func TestAKilledProcessLosesNothing(t *testing.T) {
 
 // The crashes are power cuts: of what was not synced, a random part is lost.
 func TestLinearizable(t *testing.T) {
-	files := vfs.NewCrashableMem()
+	files := crashfs.New()
 	rng := rand.New(rand.NewPCG(1, 1))
 	storetest.RunLinearizable(t, "embedded, power cuts", storetest.Subject{
 		Start: storetest.StartAboveJournal(func(testing.TB, string) (journal.Journal, error) {

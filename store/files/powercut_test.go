@@ -12,6 +12,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/annexapi/annex/internal/crashfs"
 	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/files"
@@ -110,7 +111,7 @@ func (m memory) differ(objects map[string]string) error {
 // lost. The next server must take nothing that it finds for an edit.
 func TestFilesEqualTheStoreAfterPowerCuts(t *testing.T) {
 	rng := storetest.Seeded(t)
-	disk := vfs.NewCrashableMem()
+	disk := crashfs.New()
 	if err := disk.MkdirAll("/root", 0o700); err != nil {
 		t.Fatal(err)
 	}
