@@ -50,6 +50,13 @@ func benchPolicy(few bool) *Policy {
 	return p
 }
 
+func benchGroups() (groups []string) {
+	for i := range 200 {
+		groups = append(groups, fmt.Sprintf("cn=group-%d,ou=groups,dc=example,dc=com", i))
+	}
+	return groups
+}
+
 func BenchmarkAuthorize(b *testing.B) {
 	for _, holding := range []struct {
 		name    string
@@ -75,6 +82,7 @@ func BenchmarkAuthorize(b *testing.B) {
 			{"refused, a verb", on(shop, "deletecollection", "", "pods", ""), false},
 			{"refused, a secret", on(shop, "get", "", "secrets", "secret-x"), false},
 			{"refused, what all others may", on(&user.DefaultInfo{Name: "other", Groups: groups}, "get", "", "pods", "x"), false},
+			{"refused, of 200 groups", on(&user.DefaultInfo{Name: "other", Groups: benchGroups()}, "get", "", "pods", "x"), false},
 			{"refused, a path", authorizer.AttributesRecord{User: shop, Verb: "get", Path: "/metrics"}, false},
 		} {
 			b.Run(holding.name+"/"+test.name, func(b *testing.B) {

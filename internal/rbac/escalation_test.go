@@ -55,16 +55,19 @@ func TestRulesAreCoveredByThoseHeld(t *testing.T) {
 			`{NonResourceURLs:["/"], Verbs:["get"]}`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			p := NewPolicy()
-			p.SetRole("", "r", test.held)
-			p.SetBinding("", "b", clusterRole("r"), []rbacv1.Subject{groupSubject("dev")})
-			err := p.Covers(t.Context(), &user.DefaultInfo{Name: "ann", Groups: names("dev")}, "", test.want)
 			want := ""
 			if test.missing != "" {
 				want = `user "ann" (groups=["dev"])` + notHeld + test.missing
 			}
-			if got := text(err); got != want {
-				t.Errorf("got  %s\nwant %s", got, want)
+			for _, limit := range []int{maxIndexed, 0} {
+				p := NewPolicy()
+				p.rules.limit = limit
+				p.SetRole("", "r", test.held)
+				p.SetBinding("", "b", clusterRole("r"), []rbacv1.Subject{groupSubject("dev")})
+				err := p.Covers(t.Context(), &user.DefaultInfo{Name: "ann", Groups: names("dev")}, "", test.want)
+				if got := text(err); got != want {
+					t.Errorf("with at most %d combinations indexed: got  %s\nwant %s", limit, got, want)
+				}
 			}
 			if missing := missingRules(test.held, test.want); (len(missing) == 0) != (test.missing == "") {
 				t.Errorf("missing of the lists themselves: %+v", missing)

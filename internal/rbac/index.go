@@ -35,6 +35,7 @@ type question struct {
 
 // index finds the roles whose rules allow something. Roles are numbers.
 type index struct {
+	limit     int // maxIndexed, but in tests
 	resources map[resourceKey]*holders
 	names     int // members of all holders.named
 	paths     map[pathKey]set
@@ -66,7 +67,7 @@ type broadRule struct {
 
 func newIndex() *index {
 	return &index{
-		resources: map[resourceKey]*holders{}, paths: map[pathKey]set{}, prefixes: map[pathKey]set{}, broad: map[string][]*broadRule{},
+		limit: maxIndexed, resources: map[resourceKey]*holders{}, paths: map[pathKey]set{}, prefixes: map[pathKey]set{}, broad: map[string][]*broadRule{},
 	}
 }
 
@@ -74,7 +75,7 @@ func newIndex() *index {
 func (x *index) add(role uint32, rules []rbacv1.PolicyRule) (broad []*broadRule) {
 	for i := range rules {
 		rule := &rules[i]
-		if n := combinations(rule); n > maxExpanded || len(x.resources)+x.names+len(x.paths)+len(x.prefixes)+n > maxIndexed {
+		if n := combinations(rule); n > maxExpanded || len(x.resources)+x.names+len(x.paths)+len(x.prefixes)+n > x.limit {
 			b := newBroadRule(role, rule)
 			for _, resource := range b.resources {
 				x.broad[resource] = append(x.broad[resource], b)

@@ -42,7 +42,8 @@ type Policy struct {
 	absent set
 
 	bindings map[bindingKey]*binding
-	subjects map[subject]*grants
+	// subjects are those of the bindings in each namespace; in that without name, of the cluster's.
+	subjects map[string]map[subject]*grants
 }
 
 var (
@@ -72,12 +73,10 @@ type binding struct {
 	role     *role
 }
 
-// subject is a user, which a service account is, too, or a group, as bindings of a namespace mean it, or those of the
-// cluster, which have none.
+// subject is a user, which a service account is, too, or a group.
 type subject struct {
-	namespace string
-	group     bool
-	name      string
+	group bool
+	name  string
 }
 
 // grants are the roles of a subject.
@@ -95,7 +94,7 @@ type bound struct {
 // NewPolicy returns a policy that allows nothing.
 func NewPolicy() *Policy {
 	return &Policy{
-		rules: newIndex(), roles: map[roleKey]*role{}, bindings: map[bindingKey]*binding{}, subjects: map[subject]*grants{},
+		rules: newIndex(), roles: map[roleKey]*role{}, bindings: map[bindingKey]*binding{}, subjects: map[string]map[subject]*grants{},
 	}
 }
 
@@ -170,17 +169,24 @@ func (p *Policy) SetBinding(namespace, name string, ref rbacv1.RoleRef, subjects
 	}
 	p.bindings[b.bindingKey] = b
 	for i := range subjects {
-		key, ok := keyOfSubject(namespace, &subjects[i])
-		if !ok {
-			continue
+		if key, ok := keyOfSubject(namespace, &subjects[i]); ok {
+			p.bind(key, bound{b, i})
 		}
-		g := p.subjects[key]
-		if g == nil {
-			g = &grants{}
-			p.subjects[key] = g
-		}
-		g.add(bound{b, i})
 	}
+}
+
+func (p *Policy) bind(to subject, b bound) {
+	in := p.subjects[b.binding.namespace]
+	if in == nil {
+		in = map[subject]*grants{}
+		p.subjects[b.binding.namespace] = in
+	}
+	g := in[to]
+	if g == nil {
+		g = &grants{}
+		in[to] = g
+	}
+	g.add(b)
 }
 
 // DeleteBinding says that a RoleBinding, or a ClusterRoleBinding if the namespace is empty, does not exist.
@@ -194,13 +200,17 @@ func (p *Policy) DeleteBinding(namespace, name string) {
 
 func (p *Policy) unbind(b *binding) {
 	delete(p.bindings, b.bindingKey)
+	in := p.subjects[b.namespace]
 	for i := range b.subjects {
 		key, _ := keyOfSubject(b.namespace, &b.subjects[i])
-		if g := p.subjects[key]; g != nil {
+		if g := in[key]; g != nil {
 			if g.remove(b); len(g.bound) == 0 {
-				delete(p.subjects, key)
+				delete(in, key)
 			}
 		}
+	}
+	if len(in) == 0 {
+		delete(p.subjects, b.namespace)
 	}
 	b.role.bindings--
 	p.forget(b.role)
@@ -219,12 +229,12 @@ func keyOfRef(namespace string, ref rbacv1.RoleRef) roleKey {
 func keyOfSubject(namespace string, s *rbacv1.Subject) (subject, bool) {
 	switch s.Kind {
 	case rbacv1.UserKind:
-		return subject{namespace, false, s.Name}, true
+		return subject{false, s.Name}, true
 	case rbacv1.GroupKind:
-		return subject{namespace, true, s.Name}, true
+		return subject{true, s.Name}, true
 	case rbacv1.ServiceAccountKind:
 		if of := cmp.Or(s.Namespace, namespace); of != "" {
-			return subject{namespace, false, serviceaccount.MakeUsername(of, s.Name)}, true
+			return subject{false, serviceaccount.MakeUsername(of, s.Name)}, true
 		}
 	}
 	return subject{}, false
@@ -269,11 +279,15 @@ func (g *grants) by(role uint32) (bound, bool) {
 
 // of appends what bindings in the namespace give to a caller; without one, those of the cluster.
 func (p *Policy) of(u user.Info, namespace string, all []*grants) []*grants {
-	if g := p.subjects[subject{namespace, false, u.GetName()}]; g != nil {
+	in := p.subjects[namespace]
+	if in == nil {
+		return all
+	}
+	if g := in[subject{false, u.GetName()}]; g != nil {
 		all = append(all, g)
 	}
 	for _, group := range u.GetGroups() {
-		if g := p.subjects[subject{namespace, true, group}]; g != nil {
+		if g := in[subject{true, group}]; g != nil {
 			all = append(all, g)
 		}
 	}
