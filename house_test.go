@@ -27,7 +27,9 @@ var rooms = map[string][]string{
 	"":                             {"api", "config", "internal/budget", "internal/cli", "internal/define", "internal/informer", "internal/plan", "internal/serve", "store/driver"},
 	"annextest":                    {"", "internal/convert", "internal/define", "store/memory"},
 	"config":                       {"store/driver"},
-	"internal/plan":                {"config", "internal/cluster", "internal/controllers", "internal/coreapi", "internal/define", "internal/registry", "internal/requirements", "store/driver", "store/embedded", "store/memory"},
+	"internal/logfile":             {"config"},
+	"internal/audit":               {"config", "internal/logfile"},
+	"internal/plan":                {"config", "internal/audit", "internal/cluster", "internal/controllers", "internal/coreapi", "internal/define", "internal/registry", "internal/requirements", "store/driver", "store/embedded", "store/memory"},
 	"internal/cli":                 {"config", "internal/certs", "internal/cluster", "internal/controllers", "internal/define", "internal/maintenance", "internal/manifests", "internal/plan", "internal/requirements", "internal/serve", "internal/upstream", "store/driver", "store/embedded", "store/etcd", "store/files", "store/journal", "store/memory"},
 	"store/driver":                 {"store/journal"},
 	"api":                          {}, // clients link it
@@ -77,7 +79,7 @@ var rooms = map[string][]string{
 	"store/files":                  {"internal/yamlsize", "store/driver", "store/embedded", "store/journal"}, // its truth is an embedded journal, which the files follow
 	"store/etcd":                   {"internal/apierr", "internal/budget", "store", "store/driver"},
 	"store/storetest":              {"internal/mvcc", "internal/testwait", "store", "store/journal"},
-	"internal/serve":               {"config", "internal/admit", "internal/auth", "internal/budget", "internal/certs", "internal/cluster", "internal/controllers", "internal/convert", "internal/coreapi", "internal/define", "internal/encryption", "internal/informer", "internal/loopback", "internal/maintenance", "internal/mvcc", "internal/plan", "internal/registry", "internal/requirements", "internal/servingcert", "internal/upstream", "internal/virtual", "store", "store/driver", "store/journal"},
+	"internal/serve":               {"config", "internal/admit", "internal/audit", "internal/auth", "internal/budget", "internal/certs", "internal/cluster", "internal/controllers", "internal/convert", "internal/coreapi", "internal/define", "internal/encryption", "internal/informer", "internal/loopback", "internal/maintenance", "internal/mvcc", "internal/plan", "internal/registry", "internal/requirements", "internal/servingcert", "internal/upstream", "internal/virtual", "store", "store/driver", "store/journal"},
 }
 
 // leaves import no other room, and every room of internal may import them.

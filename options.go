@@ -13,6 +13,18 @@ type (
 	ClusterOptions = config.ClusterOptions
 	// SelfCertifyOptions say how an aggregated server keeps its serving certificate.
 	SelfCertifyOptions = config.SelfCertifyOptions
+	// AuditOptions say what is recorded of requests, as kube-apiserver's audit does.
+	AuditOptions = config.AuditOptions
+	// AuditLogOptions say how events of the audit are written to a file.
+	AuditLogOptions = config.AuditLogOptions
+	// AuditWebhookOptions say how events of the audit are sent to a server.
+	AuditWebhookOptions = config.AuditWebhookOptions
+	// AuditBatchOptions say how events of the audit are gathered.
+	AuditBatchOptions = config.AuditBatchOptions
+	// AuditTruncateOptions bound the size of events of the audit.
+	AuditTruncateOptions = config.AuditTruncateOptions
+	// RotationOptions say when a file that only grows is begun anew.
+	RotationOptions = config.RotationOptions
 	// Storage is where a server can keep objects: embedded.Dir, files.Dir, memory.Storage,
 	// etcd.Cluster, or a driver of one's own.
 	Storage = driver.Driver

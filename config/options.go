@@ -53,6 +53,9 @@ type Options struct {
 	// It is refused if every user of the machine may read it.
 	TokenAuthFile string
 
+	// Audit says what is recorded of requests, and where.
+	Audit AuditOptions
+
 	// EncryptionConfigFile is an EncryptionConfiguration of
 	// apiserver.config.k8s.io/v1, which says which resources are stored encrypted, by
 	// which providers and with which keys. A file that holds keys must not be open to

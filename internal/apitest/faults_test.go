@@ -522,7 +522,7 @@ func TestAServerInsideAnother(t *testing.T) {
 }
 
 // tokenFile knows jane, who may nothing, by secret, and joe, who may all, by root.
-func tokenFile(t *testing.T) string {
+func tokenFile(t testing.TB) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "tokens.csv")
 	if err := os.WriteFile(file, []byte("secret,jane,42,staff\nroot,joe,43,system:masters\n"), 0o600); err != nil {

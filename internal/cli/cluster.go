@@ -107,6 +107,7 @@ var flagGroups = []struct {
 	{"Flags", nil},
 	{"Where objects are kept", []string{"storage", "etcd-", "files-", "history-", "encryption-", "object-cache-", "value-cache-", "serve-despite-"}},
 	{"Listening and certificates", []string{"bind-", "secure-", "insecure-", "tls-", "cert-", "client-ca-", "token-auth-"}},
+	{"Audit", []string{"audit-"}},
 	{clusterGroup, nil},
 }
 

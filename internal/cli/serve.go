@@ -108,7 +108,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 }
 
 func serveCommand(program Program) *cobra.Command {
-	options, storage, addresses := config.Options{}, storageOptions{}, addressOptions{}
+	options, storage, addresses, audit := config.Options{}, storageOptions{}, addressOptions{}, auditFlags{}
 	verbosity := 0
 	memory := resource.QuantityValue{}
 	objectCache := resource.QuantityValue{Quantity: *resource.NewQuantity(512<<20, resource.BinarySI)}
@@ -159,6 +159,9 @@ which namespaces, webhooks and policies there are.`,
 			if err := clusterOptions(flags, &options); err != nil {
 				return err
 			}
+			if err := audit.complete(flags, &options.Audit); err != nil {
+				return err
+			}
 			if err := addresses.complete(&options); err != nil {
 				return usage(err)
 			}
@@ -179,6 +182,7 @@ which namespaces, webhooks and policies there are.`,
 	flags := cmd.Flags()
 	storageFlags(flags, &storage, &options)
 	addresses.declare(flags)
+	audit.declare(flags, &options.Audit)
 	clusterFlags(flags, &options)
 	flags.DurationVar(&storage.etcd.CompactionInterval, "etcd-compaction-interval", 5*time.Minute, "how much of etcd's history is kept at least; 0 leaves compaction to others")
 	flags.DurationVar(&storage.etcd.HealthcheckTimeout, "etcd-healthcheck-timeout", 2*time.Second, "how long etcd may take to answer before the server is not ready; it is asked twice in this time")
@@ -209,7 +213,7 @@ which namespaces, webhooks and policies there are.`,
 
 // zeroIsNone turns what a flag says, where 0 is none, into what an option says, where a
 // negative number is: nothing is kept, or nothing bounded.
-func zeroIsNone[T ~int64](flags *pflag.FlagSet, name string, value *T) error {
+func zeroIsNone[T ~int | ~int64](flags *pflag.FlagSet, name string, value *T) error {
 	switch {
 	case *value < 0:
 		return usage(fmt.Errorf("--%s %s is negative", name, flags.Lookup(name).Value))

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/annexapi/annex/config"
+	"github.com/annexapi/annex/internal/audit"
 	"github.com/annexapi/annex/internal/controllers"
 	"github.com/annexapi/annex/internal/coreapi"
 	"github.com/annexapi/annex/internal/define"
@@ -389,6 +390,9 @@ func (p *Plan) completeRest() error {
 	}
 	if o.EncryptionConfigReload && o.EncryptionConfigFile == "" {
 		return errors.New("there is no Options.EncryptionConfigFile to be read again automatically")
+	}
+	if err := audit.Complete(&o.Audit); err != nil {
+		return err
 	}
 	for _, timeout := range []struct {
 		field string

@@ -25,6 +25,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/annexapi/annex/internal/admit"
+	"github.com/annexapi/annex/internal/audit"
 	"github.com/annexapi/annex/internal/budget"
 	"github.com/annexapi/annex/internal/certs"
 	"github.com/annexapi/annex/internal/convert"
@@ -62,6 +63,7 @@ type Server struct {
 	loopback        *loopback.Loopback
 	informers       *informer.Set
 	mode            mode
+	audit           *audit.Audit // nil if nothing is recorded
 	kinds           []*registry.Kind
 	env             any
 	upstream        *upstream.Server
@@ -104,6 +106,10 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 		return err
 	}
 	s.onClose(func() error { s.encryption.Close(); return nil })
+	if s.audit, err = audit.Open(ctx, s.plan.Options.Audit); err != nil {
+		return err
+	}
+	s.onClose(s.audit.Close)
 	if err := s.openFiles(ctx); err != nil {
 		return err
 	}
@@ -179,6 +185,8 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 		Kinds:          s.kinds,
 		Loopback:       s.loopback.Config(),
 		Address:        s.address(),
+		AuditSink:      s.audit.Sink(),
+		AuditPolicy:    s.audit.Policy(),
 		Ready:          s.readyChecks(),
 		Metrics:        s.metrics(),
 		LongRunning:    maintenance.Handlers(s.tools),
@@ -303,7 +311,7 @@ func (s *Server) readyChecks() []healthz.HealthChecker {
 // metrics are the server's own, and its storages'. Upstream's are not among them.
 func (s *Server) metrics() []prometheus.Collector {
 	all := append(budgetMetrics(s.memory), encryptionMetrics{s.encryption, s.storages}, encodingMetrics{s.storedEncodings})
-	all = append(all, s.mode.metrics()...)
+	all = slices.Concat(all, s.mode.metrics(), s.audit.Metrics())
 	for _, storage := range s.storages {
 		if core, ok := storage.Backend.(*mvcc.Core); ok {
 			all = append(all, newMetrics(storage.Name(), core))
@@ -440,6 +448,7 @@ func (s *Server) startBackground(ctx context.Context, running *sync.WaitGroup) {
 	running.Go(func() { s.encryption.Run(ctx) })
 	running.Go(func() { s.countForms(ctx) })
 	running.Go(func() { s.mode.background(ctx) })
+	running.Go(func() { s.audit.Run(ctx, s.plan.Options.ShutdownTimeout) })
 }
 
 // startClients starts the server's own controllers, and its informers, which hooks decide by

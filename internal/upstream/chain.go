@@ -41,10 +41,11 @@ func chain(config Config, text noProtobuf) func(http.Handler, *server.Config) ht
 		}
 		handler = withLimits(handler, config.Cluster, c)
 		handler = withImpersonation(handler, c)
-		handler = withAuthentication(handler, config.Cluster, c)
+		handler = filters.WithAudit(handler, config.AuditSink, config.AuditPolicy, c.LongRunningFunc)
+		handler = withAuthentication(handler, config, c)
 		handler = filters.WithWarningRecorder(handler)
 		handler = withConnectionDeadline(handler)
-		handler = filters.WithRequestDeadline(handler, nil, nil, c.LongRunningFunc, c.Serializer, c.RequestTimeout)
+		handler = filters.WithRequestDeadline(handler, config.AuditSink, config.AuditPolicy, c.LongRunningFunc, c.Serializer, c.RequestTimeout)
 		handler = serverfilters.WithWaitGroup(handler, c.LongRunningFunc, c.NonLongRunningRequestWaitGroup)
 		handler = serverfilters.WithWatchTerminationDuringShutdown(handler, stopping(config.Stopping), watchGroup{c.WatchRequestWaitGroup, config.Stopping})
 		handler = filters.WithCacheControl(handler)

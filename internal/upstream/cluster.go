@@ -16,9 +16,10 @@ import (
 // withAuthentication finds out who sends a request. One whose caller is not known is refused
 // with 401, and one whose caller the cluster could not be asked about with 503: clients drop
 // credentials that are refused with 401.
-func withAuthentication(handler http.Handler, cluster Cluster, c *server.Config) http.Handler {
-	known, refuse := c.Authentication.Authenticator, filters.Unauthorized(c.Serializer)
+func withAuthentication(handler http.Handler, config Config, c *server.Config) http.Handler {
+	known, refuse, cluster := c.Authentication.Authenticator, filters.Unauthorized(c.Serializer), config.Cluster
 	if cluster == nil {
+		refuse = filters.WithFailedAuthenticationAudit(refuse, config.AuditSink, config.AuditPolicy)
 		return filters.WithAuthentication(handler, known, refuse, nil, nil)
 	}
 	type unanswered struct{}
@@ -29,7 +30,7 @@ func withAuthentication(handler http.Handler, cluster Cluster, c *server.Config)
 		}
 		return response, ok, err
 	})
-	failed := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	var failed http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		problem, noted := r.Context().Value(unanswered{}).(*error)
 		if !noted || *problem == nil {
 			refuse.ServeHTTP(w, r)
@@ -41,6 +42,7 @@ func withAuthentication(handler http.Handler, cluster Cluster, c *server.Config)
 		}
 		answerError(w, r, apierrors.NewServiceUnavailable((*problem).Error()), c)
 	})
+	failed = filters.WithFailedAuthenticationAudit(failed, config.AuditSink, config.AuditPolicy)
 	asked := filters.WithAuthentication(handler, noting, failed, nil, c.Authentication.RequestHeaderConfig)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), unanswered{}, new(error))))

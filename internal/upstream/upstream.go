@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilwaitgroup "k8s.io/apimachinery/pkg/util/waitgroup"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -49,6 +50,10 @@ type Config struct {
 	Loopback *restclient.Config
 	// Address is the host:port that discovery tells clients.
 	Address string
+	// AuditSink is given an event for each stage of those requests that AuditPolicy says; both are
+	// nil without an audit.
+	AuditSink   audit.Sink
+	AuditPolicy audit.PolicyRuleEvaluator
 	// Ready are the checks of /readyz beside upstream's own. Their errors
 	// are shown to anonymous callers.
 	Ready []healthz.HealthChecker

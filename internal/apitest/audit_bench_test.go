@@ -1,0 +1,86 @@
+package apitest_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/store/memory"
+)
+
+// BenchmarkRecording is what an audit to a file, at the default level, takes of the server's
+// processor time for each request. Rounds of requests to a server with it and to one without take
+// turns, so that both see the same machine. The requests have no network below them.
+//
+//	go test ./internal/apitest -run xxx -bench Recording -benchtime 20000x
+func BenchmarkRecording(b *testing.B) {
+	b.Run("audit", func(b *testing.B) {
+		record(b, annex.Options{Audit: annex.AuditOptions{Log: annex.AuditLogOptions{Path: filepath.Join(b.TempDir(), "audit.log")}}})
+	})
+}
+
+func record(b *testing.B, options annex.Options) {
+	without, with := handlerOf(b, annex.Options{}), handlerOf(b, options)
+	const round = 500
+	var used [2]time.Duration
+	for n := 0; n < b.N; n += round {
+		for i, get := range []func(){without, with} {
+			before := processorTime(b)
+			for range round {
+				get()
+			}
+			used[i] += processorTime(b) - before
+		}
+	}
+	rounds := float64((b.N + round - 1) / round * round)
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(used[0].Nanoseconds())/1000/rounds, "us/request-without")
+	b.ReportMetric(float64(used[1].Nanoseconds())/1000/rounds, "us/request-with")
+	b.ReportMetric(float64((used[1]-used[0]).Nanoseconds())/1000/rounds, "us/recording")
+}
+
+// handlerOf runs a server with one widget, and returns a get of it.
+func handlerOf(b *testing.B, options annex.Options) func() {
+	b.Helper()
+	options.Storage, options.Listen = memory.Storage(), anyPort
+	options.TokenAuthFile = tokenFile(b)
+	instance, err := annex.New(b.Context(), shop(), options)
+	if err != nil {
+		b.Fatal(err)
+	}
+	ready, done := make(chan struct{}), make(chan error, 1)
+	go func() { done <- instance.Run(b.Context(), func() { close(ready) }) }()
+	b.Cleanup(func() {
+		if err := <-done; err != nil {
+			b.Error(err)
+		}
+	})
+	<-ready
+	send := func(method, path, body string, code int) {
+		r := httptest.NewRequest(method, path, strings.NewReader(body))
+		r.Header.Set("Content-Type", jsonType)
+		r.Header.Set("User-Agent", "kubectl/v1.37.2 (linux/amd64) kubernetes/abcdef0")
+		r.Header.Set("Authorization", "Bearer root")
+		w := httptest.NewRecorder()
+		instance.Handler().ServeHTTP(w, r)
+		if w.Code != code {
+			b.Fatalf("%s %s: %d %s", method, path, w.Code, w.Body)
+		}
+	}
+	send(http.MethodPost, widgetsPath, `{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":"w"}}`, 201)
+	return func() { send(http.MethodGet, widgetsPath+"/w", "", 200) }
+}
+
+func processorTime(b *testing.B) time.Duration {
+	b.Helper()
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}

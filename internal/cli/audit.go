@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/annexapi/annex/config"
+)
+
+// auditFlags say what is recorded of requests, and where. They have upstream's names and
+// meanings.
+type auditFlags struct {
+	rotation      rotationFlags
+	log, webhook  throttleFlags
+	logVersion    string
+	senderVersion string
+}
+
+// throttleFlags are in upstream's servers a switch and what it turns on.
+type throttleFlags struct {
+	enable bool
+	qps    float32
+}
+
+// auditVersion is the only version of events.
+const auditVersion = "audit.k8s.io/v1"
+
+func (a *auditFlags) declare(flags *pflag.FlagSet, o *config.AuditOptions) {
+	flags.StringVar(&o.PolicyFile, "audit-policy-file", "", "file that says which requests are recorded, and how much of them (Policy of audit.k8s.io/v1); read again when it changes (default: all but health, version and discovery, without bodies)")
+	flags.StringVar(&o.Log.Path, "audit-log-path", "", "file that events are written to; - is standard output")
+	flags.StringVar(&o.Log.Format, "audit-log-format", "", "json, or legacy, which is a text without bodies (default json)")
+	a.rotation.declare(flags, "audit-log")
+	batchFlags(flags, "audit-log", "blocking", "blocking, blocking-strict, which refuses requests that cannot be recorded, or batch", &o.Log.Mode, &o.Log.Batch, &a.log, config.AuditBatchOptions{BufferSize: 10_000, MaxSize: 1})
+	truncateFlags(flags, "audit-log", &o.Log.Truncate)
+	flags.StringVar(&a.logVersion, "audit-log-version", auditVersion, "version of the events that are written; there is one")
+	w := &o.Webhook
+	flags.StringVar(&w.ConfigFile, "audit-webhook-config-file", "", "kubeconfig of a server that events are sent to")
+	flags.DurationVar(&w.InitialBackoff, "audit-webhook-initial-backoff", 0, "how long events wait that could not be sent, before the second of five times (default 10s)")
+	batchFlags(flags, "audit-webhook", "batch", "batch, blocking, or blocking-strict, which refuses requests that cannot be recorded", &w.Mode, &w.Batch, &a.webhook,
+		config.AuditBatchOptions{BufferSize: 10_000, MaxSize: 400, MaxWait: 30 * time.Second, ThrottleQPS: 10, ThrottleBurst: 15})
+	truncateFlags(flags, "audit-webhook", &w.Truncate)
+	flags.StringVar(&a.senderVersion, "audit-webhook-version", auditVersion, "version of the events that are sent; there is one")
+}
+
+func batchFlags(flags *pflag.FlagSet, prefix, mode, modes string, to *string, o *config.AuditBatchOptions, throttle *throttleFlags, defaults config.AuditBatchOptions) {
+	flags.StringVar(to, prefix+"-mode", "", fmt.Sprintf("when events go out: %s (default %s)", modes, mode))
+	flags.IntVar(&o.BufferSize, prefix+"-batch-buffer-size", 0, fmt.Sprintf("how many events wait at most in the mode batch; others are lost (default %d)", defaults.BufferSize))
+	flags.IntVar(&o.MaxSize, prefix+"-batch-max-size", 0, fmt.Sprintf("how many events go out at once in the mode batch (default %d)", defaults.MaxSize))
+	flags.DurationVar(&o.MaxWait, prefix+"-batch-max-wait", 0, "how long an event waits for others in the mode batch"+defaultOf(defaults.MaxWait))
+	flags.BoolVar(&throttle.enable, prefix+"-batch-throttle-enable", defaults.ThrottleQPS > 0, "bound how often batches go out")
+	flags.Float32Var(&throttle.qps, prefix+"-batch-throttle-qps", 0, "how many batches go out in a second, if that is bounded"+defaultOf(defaults.ThrottleQPS))
+	flags.IntVar(&o.ThrottleBurst, prefix+"-batch-throttle-burst", 0, "how many batches go out at once before that"+defaultOf(defaults.ThrottleBurst))
+}
+
+// defaultOf is what a flag's help says of a default; nothing of zero.
+func defaultOf[T comparable](value T) string {
+	if value == *new(T) {
+		return ""
+	}
+	return fmt.Sprintf(" (default %v)", value)
+}
+
+func truncateFlags(flags *pflag.FlagSet, prefix string, o *config.AuditTruncateOptions) {
+	flags.BoolVar(&o.Enabled, prefix+"-truncate-enabled", false, "bound the size of events and of batches")
+	flags.Int64Var(&o.MaxEventSize, prefix+"-truncate-max-event-size", 0, "bytes of an event; a larger one loses its bodies (default 102400)")
+	flags.Int64Var(&o.MaxBatchSize, prefix+"-truncate-max-batch-size", 0, "bytes of a batch; a larger one is split (default 10485760)")
+}
+
+func (a *auditFlags) complete(flags *pflag.FlagSet, o *config.AuditOptions) error {
+	for _, version := range []struct{ flag, value string }{{"--audit-log-version", a.logVersion}, {"--audit-webhook-version", a.senderVersion}} {
+		if version.value != auditVersion {
+			return usage(fmt.Errorf("%s %q: there is only %s", version.flag, version.value, auditVersion))
+		}
+	}
+	return errors.Join(
+		a.rotation.complete(flags, "audit-log", &o.Log.Rotation),
+		a.log.complete(flags, "audit-log", &o.Log.Batch.ThrottleQPS),
+		a.webhook.complete(flags, "audit-webhook", &o.Webhook.Batch.ThrottleQPS),
+	)
+}
+
+func (t *throttleFlags) complete(flags *pflag.FlagSet, prefix string, qps *float32) error {
+	enable, rate := prefix+"-batch-throttle-enable", prefix+"-batch-throttle-qps"
+	switch {
+	case flags.Changed(rate) && t.qps <= 0:
+		return usage(fmt.Errorf("--%s %v is not a positive number", rate, t.qps))
+	case flags.Changed(rate) && !t.enable:
+		return usage(fmt.Errorf("--%s is given in vain: add --%s", rate, enable))
+	case flags.Changed(enable) && !t.enable:
+		*qps = -1
+	case flags.Changed(enable) && t.qps == 0 && flags.Lookup(enable).DefValue == "false":
+		return usage(fmt.Errorf("--%s needs --%s", enable, rate))
+	default:
+		*qps = t.qps
+	}
+	return nil
+}
+
+// rotationFlags say when a file is begun anew, in the units of upstream's servers.
+type rotationFlags struct {
+	days, backups, megabytes int
+	compress                 bool
+}
+
+func (r *rotationFlags) declare(flags *pflag.FlagSet, prefix string) {
+	flags.IntVar(&r.megabytes, prefix+"-maxsize", 100, "size in MiB at which the file is renamed and a new one begun; 0 is none")
+	flags.IntVar(&r.backups, prefix+"-maxbackup", 100, "how many renamed files are kept; 0 keeps all")
+	flags.IntVar(&r.days, prefix+"-maxage", 366, "how many days renamed files are kept; 0 is for ever")
+	flags.BoolVar(&r.compress, prefix+"-compress", false, "compress renamed files with gzip")
+}
+
+// complete fills in what is no default.
+func (r *rotationFlags) complete(flags *pflag.FlagSet, prefix string, o *config.RotationOptions) error {
+	size, age := int64(r.megabytes)<<20, time.Duration(r.days)*24*time.Hour
+	o.Compress = r.compress
+	return errors.Join(
+		changed(flags, prefix+"-maxsize", &size, &o.MaxSize),
+		changed(flags, prefix+"-maxbackup", &r.backups, &o.MaxBackups),
+		changed(flags, prefix+"-maxage", &age, &o.MaxAge),
+	)
+}
+
+// changed sets an option to a flag's value if the flag was given.
+func changed[T ~int | ~int64](flags *pflag.FlagSet, name string, value, to *T) error {
+	if !flags.Changed(name) {
+		return nil
+	}
+	if err := zeroIsNone(flags, name, value); err != nil {
+		return err
+	}
+	*to = *value
+	return nil
+}
