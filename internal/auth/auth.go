@@ -8,6 +8,8 @@
 package auth
 
 import (
+	"crypto/x509"
+	"fmt"
 	"net/http"
 	"strings"
 
@@ -16,7 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
 	authenticatorunion "k8s.io/apiserver/pkg/authentication/request/union"
 	"k8s.io/apiserver/pkg/authentication/request/websocket"
-	"k8s.io/apiserver/pkg/authentication/request/x509"
+	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
 	tokenunion "k8s.io/apiserver/pkg/authentication/token/union"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
@@ -30,6 +32,10 @@ type Credentials struct {
 	// ClientCA verifies client certificates; nil accepts none. The subject's common
 	// name is the user, its organizations are the groups.
 	ClientCA dynamiccertificates.CAContentProvider
+	// Revoked reports which client certificates are refused although ClientCA verifies
+	// them; nil is none. It is asked for each request, once for each certificate of its
+	// connection.
+	Revoked func(*x509.Certificate) bool
 	// Tokens are asked about bearer tokens, in order.
 	Tokens []authenticator.Token
 }
@@ -40,16 +46,34 @@ func NewAuthenticator(credentials Credentials) authenticator.Request {
 	var known []authenticator.Request
 	if credentials.ClientCA != nil {
 		verify := credentials.ClientCA.VerifyOptions
-		known = append(known, clientcert.New(verify).Users(), x509.NewDynamic(verify, x509.CommonNameUserConversion))
+		known = append(known, clientcert.New(verify).Users(), x509request.NewDynamic(verify, x509request.CommonNameUserConversion))
 	}
 	if len(credentials.Tokens) > 0 {
 		tokens := tokenunion.New(credentials.Tokens...)
 		known = append(known, bearertoken.New(tokens), websocket.NewProtocolAuthenticator(tokens))
 	}
 	return authenticatorunion.NewFailOnError(
+		refuseRevoked(credentials.Revoked),
 		group.NewAuthenticatedGroupAdder(authenticatorunion.New(known...)),
 		authenticator.RequestFunc(authenticateAnonymous),
 	)
+}
+
+// refuseRevoked refuses requests with a revoked certificate, whatever other credentials they
+// have, and has no opinion of others. It looks at what the connection presents, so that
+// neither connections that are open nor outcomes that are remembered get around it.
+func refuseRevoked(revoked func(*x509.Certificate) bool) authenticator.Request {
+	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
+		if revoked == nil || req.TLS == nil {
+			return nil, false, nil
+		}
+		for _, cert := range req.TLS.PeerCertificates {
+			if revoked(cert) {
+				return nil, false, fmt.Errorf("the client certificate %x of %q is revoked", cert.SerialNumber, cert.Subject.CommonName)
+			}
+		}
+		return nil, false, nil
+	})
 }
 
 // authenticateAnonymous lets anonymous requests in on the open paths. Upstream's

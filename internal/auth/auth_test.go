@@ -59,6 +59,34 @@ func tokenFile(t *testing.T, content string) *TokenFile {
 	return f
 }
 
+// No other credentials, no open path and nothing that is remembered gets a revoked
+// certificate in.
+func TestRevokedCertificatesAreRefused(t *testing.T) {
+	ours := openCerts(t)
+	admin := clientCertificate(t, ours)
+	revoked := false
+	subject := NewAuthenticator(Credentials{
+		ClientCA: ours.ClientCA(),
+		Revoked:  func(cert *x509.Certificate) bool { return revoked && cert.Equal(admin) },
+		Tokens:   []authenticator.Token{LoopbackTokens("inner")},
+	})
+	for _, revoked = range []bool{false, true} {
+		for _, path := range []string{"/apis", "/healthz"} {
+			for _, token := range []string{"", "inner"} {
+				req := httptest.NewRequest("GET", "https://annex"+path, nil)
+				req.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{admin}}
+				if token != "" {
+					req.Header.Set("Authorization", "Bearer "+token)
+				}
+				_, ok, err := subject.AuthenticateRequest(req)
+				if ok == revoked || (err != nil) != revoked {
+					t.Errorf("revoked %t, %s with token %q: let in %t, %v", revoked, path, token, ok, err)
+				}
+			}
+		}
+	}
+}
+
 func TestAuthenticate(t *testing.T) {
 	ours, strangers := openCerts(t), openCerts(t)
 	admin, stranger := clientCertificate(t, ours), clientCertificate(t, strangers)

@@ -21,7 +21,8 @@
 // the files is an error that names the file; nothing is overwritten to cure it.
 //
 // Beside them, users holds a copy of each certificate that Users has issued, as
-// <serial number>.crt. Their keys are kept nowhere.
+// <serial number>.crt. Their keys are kept nowhere. What has been revoked is in ca.crl, signed
+// by the authority; .lock is locked while that is written.
 package certs
 
 import (
@@ -99,6 +100,8 @@ type Certs struct {
 	runners []dynamiccertificates.ControllerRunner
 	changed chan struct{}
 
+	revocations revocations
+
 	mu         sync.Mutex
 	authority  *pair
 	server     *pair
@@ -130,6 +133,9 @@ func Open(ctx context.Context, options Options) (*Certs, error) {
 		c.files = folder(options.Dir)
 	}
 	if _, err := c.renew(); err != nil {
+		return nil, err
+	}
+	if err := c.loadRevocations(); err != nil {
 		return nil, err
 	}
 	if err := c.openServing(ctx, options.CertFile, options.KeyFile); err != nil {
@@ -185,8 +191,8 @@ func (c *Certs) ClientConfig(url string) (*rest.Config, error) {
 	}, nil
 }
 
-// Run renews certificates when they become due, reads the user's files again
-// when they change, and brings the kubeconfigs that were written up to date. It
+// Run renews certificates when they become due, reads the user's files and the revocation
+// list again when they change, and brings the kubeconfigs that were written up to date. It
 // returns when ctx is done. A failed renewal is logged and retried within
 // the hour; until then the current certificates stay in use.
 func (c *Certs) Run(ctx context.Context) {
@@ -195,6 +201,7 @@ func (c *Certs) Run(ctx context.Context) {
 	for _, runner := range c.runners {
 		wg.Go(func() { runner.Run(ctx, 1) })
 	}
+	wg.Go(func() { c.followRevocations(ctx) })
 
 	logger := klog.FromContext(ctx)
 	timer := c.clock.NewTimer(checkInterval)

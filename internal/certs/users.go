@@ -196,12 +196,17 @@ type Certificate struct {
 	Expires time.Time `json:"expires"`
 	// State is one of those below.
 	State string `json:"state"`
+	// Revoked is when the certificate was revoked.
+	Revoked *time.Time `json:"revoked,omitempty"`
+
+	cert *x509.Certificate
 }
 
 // States of a certificate.
 const (
 	Valid   = "valid"
 	Expired = "expired"
+	Revoked = "revoked"
 	// Foreign is one that another authority has issued, which was in the folder before.
 	Foreign = "of another authority"
 )
@@ -212,10 +217,14 @@ func (u *Users) List() ([]Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	return u.list(authority)
+	revoked, err := readRevocations(u.dir, authority)
+	if err != nil {
+		return nil, err
+	}
+	return u.list(authority, revoked)
 }
 
-func (u *Users) list(authority *x509.Certificate) ([]Certificate, error) {
+func (u *Users) list(authority *x509.Certificate, revoked *revocationList) ([]Certificate, error) {
 	entries, err := os.ReadDir(u.dir.path(usersFolder))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read folder of users: %w", err)
@@ -236,7 +245,7 @@ func (u *Users) list(authority *x509.Certificate) ([]Certificate, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, u.describe(cert, authority))
+		all = append(all, u.describe(cert, authority, revoked))
 	}
 	slices.SortFunc(all, func(a, b Certificate) int {
 		if c := strings.Compare(a.Name, b.Name); c != 0 {
@@ -250,7 +259,7 @@ func (u *Users) list(authority *x509.Certificate) ([]Certificate, error) {
 	return all, nil
 }
 
-func (u *Users) describe(cert, authority *x509.Certificate) Certificate {
+func (u *Users) describe(cert, authority *x509.Certificate, revoked *revocationList) Certificate {
 	c := Certificate{
 		Name:    cert.Subject.CommonName,
 		Groups:  append([]string{}, cert.Subject.Organization...),
@@ -258,11 +267,15 @@ func (u *Users) describe(cert, authority *x509.Certificate) Certificate {
 		Issued:  cert.NotBefore.Add(Backdate),
 		Expires: cert.NotAfter,
 		State:   Valid,
+		cert:    cert,
 	}
 	slices.Sort(c.Groups)
+	at := revoked.when(cert)
 	switch {
 	case cert.CheckSignatureFrom(authority) != nil:
 		c.State = Foreign
+	case !at.IsZero():
+		c.State, c.Revoked = Revoked, &at
 	case u.clock.Now().After(cert.NotAfter):
 		c.State = Expired
 	}

@@ -289,6 +289,7 @@ var flagOf = []struct{ field, flag string }{
 	{"CopyOptions.Overwrite", "--overwrite"},
 	{"CopyOptions.ResetWatches", "--reset-watches"},
 
+	{"Revocation.Serial", "--serial"},
 	{"NewUser.Groups", "--group"},
 	{"NewUser.Lifetime", "--lifetime"},
 	{"NewUser.Server", "--server"},

@@ -30,9 +30,9 @@ func userCommand(program Program) *cobra.Command {
 	v := &userVerbs{program: program}
 	cmd := &cobra.Command{
 		Use:   "user",
-		Short: "Issue client certificates to the users of a server that stands alone",
-		Long: `Issue client certificates to the users of a server that stands alone, by the authority
-that it keeps in its data directory. The server may be running or not. One in a cluster
+		Short: "Issue and revoke client certificates of the users of a server that stands alone",
+		Long: `Issue and revoke client certificates of the users of a server that stands alone, by the
+authority that it keeps in its data directory. The server may be running or not. One in a cluster
 does not know these users: its callers are the cluster's.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -40,7 +40,7 @@ does not know these users: its callers are the cluster's.`,
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&v.plan.Options.DataDir, "data-dir", "data", "data directory of the server")
 	flags.StringVar(&v.plan.Options.CertDir, "cert-dir", "", "directory of the certificates that the server makes (default: cert in the data directory)")
-	cmd.AddCommand(v.create(), v.list())
+	cmd.AddCommand(v.create(), v.list(), v.revoke())
 	return cmd
 }
 
@@ -302,12 +302,64 @@ user's name and groups, the serial number, when it was issued and until when it 
 	return cmd
 }
 
+func (v *userVerbs) revoke() *cobra.Command {
+	var serial, output string
+	cmd := &cobra.Command{
+		Use:   "revoke NAME",
+		Short: "Have the certificates of a user refused from now on",
+		Long: `Have all certificates of a user refused from now on, or one. A server that is running
+refuses requests with them a moment later. What is revoked stays so.
+
+The list of what is revoked is ca.crl in the directory of certificates, signed by the
+authority, which openssl reads as well.`,
+		Example: fmt.Sprintf(`  # all that alice has
+  %[1]s user revoke alice
+
+  # the one of the laptop that was lost; user list prints the serial numbers
+  %[1]s user revoke alice --serial 3f36d79c800272f05606bca79a5d8bf1`, v.program.Name),
+		Args: oneName,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkOutput(output); err != nil {
+				return err
+			}
+			if cmd.Flags().Changed("serial") && serial == "" {
+				return usage(errors.New("--serial is empty"))
+			}
+			users, err := v.users()
+			if err != nil {
+				return err
+			}
+			revoked, err := users.Revoke(cmd.Context(), certs.Revocation{Name: args[0], Serial: serial})
+			if err != nil {
+				return refusals(err)
+			}
+			if args[0] == certs.AdminUser {
+				fmt.Fprintf(cmd.ErrOrStderr(), "warning: the kubeconfig of the administrator does not work any more: remove admin.crt and admin.key in %s and start the server again, which makes others\n", v.plan.CertDir())
+			}
+			if output == "json" {
+				return printJSON(cmd.OutOrStdout(), revoked)
+			}
+			for _, c := range revoked {
+				fmt.Fprintf(cmd.OutOrStdout(), "%s of %s is revoked since %s\n", c.Serial, c.Name, c.Revoked.Format(time.RFC3339))
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&serial, "serial", "", "the serial number of the one certificate to revoke (default: all of the user's)")
+	outputFlag(cmd, &output)
+	return cmd
+}
+
 func printUsers(out io.Writer, all []certs.Certificate) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "NAME\tGROUPS\tSERIAL\tISSUED\tEXPIRES\tSTATE")
 	for _, c := range all {
+		state := c.State
+		if c.Revoked != nil {
+			state += " " + c.Revoked.Format(time.RFC3339)
+		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", c.Name, strings.Join(c.Groups, ","), c.Serial,
-			c.Issued.Format(time.RFC3339), c.Expires.Format(time.RFC3339), c.State)
+			c.Issued.Format(time.RFC3339), c.Expires.Format(time.RFC3339), state)
 	}
 	return w.Flush()
 }

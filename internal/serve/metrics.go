@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/annexapi/annex/internal/budget"
+	"github.com/annexapi/annex/internal/certs"
 	"github.com/annexapi/annex/internal/mvcc"
 )
 
@@ -101,5 +102,19 @@ func budgetMetrics(b *budget.Budget) []prometheus.Collector {
 		gauge("annex_memory_budget_waiting_requests", "Requests that wait for memory.", func(s budget.Stats) float64 { return float64(s.Waiting) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "annex_memory_budget_refused_requests_total", Help: "Requests refused with 429 because memory was in use for too long."},
 			func() float64 { return float64(b.Stats().Refused) }),
+	}
+}
+
+// revocationMetrics are those of a server with an authority of its own.
+func revocationMetrics(c *certs.Certs) []prometheus.Collector {
+	return []prometheus.Collector{
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "annex_certificates_revoked",
+			Help: "Client certificates that are refused because they were revoked.",
+		}, func() float64 { revoked, _ := c.Revocations(); return float64(revoked) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "annex_certificate_revocation_failures_total",
+			Help: "Times that the certificate revocation list could not be read again; what was read before stays in force.",
+		}, func() float64 { _, failures := c.Revocations(); return float64(failures) }),
 	}
 }

@@ -83,6 +83,7 @@ func (m *standalone) collectsGarbage() bool { return false }
 func (m *standalone) configure(config *upstream.Config, hooks *admit.Hooks) error {
 	credentials := auth.Credentials{
 		ClientCA: m.certs.ClientCA(),
+		Revoked:  m.certs.Revoked,
 		Tokens:   []authenticator.Token{auth.LoopbackTokens(m.loopback.Token())},
 	}
 	if m.tokens != nil {
@@ -140,7 +141,7 @@ func (m *standalone) checks() []healthz.HealthChecker {
 	})}
 }
 
-func (m *standalone) metrics() []prometheus.Collector { return nil }
+func (m *standalone) metrics() []prometheus.Collector { return revocationMetrics(m.certs) }
 
 func (m *standalone) background(ctx context.Context) {
 	if m.tokens != nil {
