@@ -62,11 +62,13 @@ release: ## tag the library and the tool (VERSION=v0.1.0)
 
 .PHONY: release-try
 release-try: ## install a release of HEAD from a file proxy, with an empty module cache
-	GOWORK=off go -C release test -count=1 -timeout 30m . -try
+	GOWORK=off go -C release test -count=1 -timeout 90m . -try
 
 .PHONY: generate
 generate: ## write all generated files anew, and the tables of flags in docs/reference
 	go -C cmd/annex run . generate ../../internal/shop/... ../../samples/wardle/apis/... ../../samples/sqltable/apis/... ../../samples/ownjournal/apis/... ../../samples/cicd/apis/... ../../e2e/apis/...
+	cd cmd/annex && for group in authentication authorization rbac; do \
+		go run . generate --for k8s.io/api/$$group/v1 ../../internal/facts/$$group || exit; done
 	UPDATE=1 go -C cmd/annex test -count=1 -run 'SampleAnimal|Reference' ./internal/cli
 	UPDATE=1 go test -count=1 -run Reference ./internal/cli
 
