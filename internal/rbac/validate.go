@@ -59,12 +59,13 @@ func ValidateClusterRoleBindingUpdate(b, old *rbacv1.ClusterRoleBinding) field.E
 	return slices.Concat(ValidateClusterRoleBinding(b), validateMetaUpdate(&b.ObjectMeta, &old.ObjectMeta), validateSameRoleRef(b.RoleRef, old.RoleRef))
 }
 
-// validateName lets names have colons and upper case, unlike those of most kinds.
-func validateName(name string, _ bool) []string { return content.IsPathSegmentName(name) }
+// ValidateName says what is wrong with the name of a role or binding, which may have colons and upper case, unlike those of
+// most kinds.
+func ValidateName(name string, _ bool) []string { return content.IsPathSegmentName(name) }
 
 func validateMeta(m *metav1.ObjectMeta, namespaced bool) field.ErrorList {
 	path := field.NewPath("metadata")
-	return append(validation.ValidateObjectMeta(m, namespaced, validateName, path), validateFinalizers(m, path)...)
+	return append(validation.ValidateObjectMeta(m, namespaced, ValidateName, path), validateFinalizers(m, path)...)
 }
 
 func validateMetaUpdate(m, old *metav1.ObjectMeta) field.ErrorList {
@@ -153,7 +154,7 @@ func validateRoleRef(ref rbacv1.RoleRef, kinds ...string) (errs field.ErrorList)
 	if ref.Name == "" {
 		return append(errs, field.Required(path.Child("name"), ""))
 	}
-	for _, msg := range validateName(ref.Name, false) {
+	for _, msg := range ValidateName(ref.Name, false) {
 		errs = append(errs, field.Invalid(path.Child("name"), ref.Name, msg))
 	}
 	return errs
