@@ -273,6 +273,30 @@ func (k *KindBuilder[T]) grace() *define.Grace {
 	return k.kind().Grace
 }
 
+// DefaultRoles puts the kind into the roles that every server that stands alone has, as
+// kube-apiserver's do with its own kinds: those who have the role view may read its objects,
+// their status and their scale, and those who have edit or admin may write and delete them
+// as well, and scale them. Other subresources are granted with Role. Without DefaultRoles and
+// Role, only roles that are written for the kind, or for all kinds, say something about it.
+func (k *KindBuilder[T]) DefaultRoles() *KindBuilder[T] {
+	k.kind().DefaultRoles = true
+	return k
+}
+
+// Role lets those who have a role use verbs, such as get, list or create, on the kind's
+// objects, or on a subresource of them if that is not empty. The role is view, edit or
+// admin, or another one, which is made as a ClusterRole named GROUP:ROLE. Callers have it by
+// a binding:
+//
+//	kubectl create rolebinding anna --clusterrole edit --user anna
+//
+// The server writes what its kinds grant at each start, into ClusterRoles that are aggregated
+// into view, edit and admin. An aggregated server leaves all that to its cluster.
+func (k *KindBuilder[T]) Role(role, subresource string, verbs ...string) *KindBuilder[T] {
+	k.kind().Grants = append(k.kind().Grants, define.Grant{Role: role, Subresource: subresource, Verbs: verbs})
+	return k
+}
+
 // Column is a column of the table that kubectl get prints.
 type Column[T any] struct {
 	// Name is the heading, such as Phase.

@@ -25,7 +25,16 @@ type (
 	AuditTruncateOptions = config.AuditTruncateOptions
 	// RotationOptions say when a file that only grows is begun anew.
 	RotationOptions = config.RotationOptions
+	// AuthorizationMode is how a server that stands alone decides what callers may do.
+	AuthorizationMode = config.AuthorizationMode
 	// Storage is where a server can keep objects: embedded.Dir, files.Dir, memory.Storage,
 	// etcd.Cluster, or a driver of one's own.
 	Storage = driver.Driver
+)
+
+// The authorization modes.
+const (
+	AuthorizationRBAC        = config.AuthorizationRBAC
+	AuthorizationAlwaysAllow = config.AuthorizationAlwaysAllow
+	AuthorizationAlwaysDeny  = config.AuthorizationAlwaysDeny
 )

@@ -3,6 +3,8 @@ package annex
 import (
 	"context"
 
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
 	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/define"
 )
@@ -24,6 +26,12 @@ type Server struct {
 	Groups []Group
 	// Controllers run beside the requests, or in a process of their own.
 	Controllers []Controller
+	// Authorizer decides what callers may do, before Options.AuthorizationMode or the cluster
+	// of an aggregated server does, to which it leaves what it has no opinion on. Members of
+	// system:masters, and requests for health and the version, are not its business. It is
+	// called concurrently, for every request; nil leaves everything to the others. One that
+	// is also an authorizer.RuleResolver tells callers in advance what they may do.
+	Authorizer authorizer.Authorizer
 }
 
 // Group is an API group.
@@ -41,7 +49,7 @@ type Kind interface {
 
 // define compiles and checks the definition. The error names every mistake.
 func (s Server) define() (*define.Server, error) {
-	compiled := &define.Server{Name: s.Name, Title: s.Title, Version: s.Version}
+	compiled := &define.Server{Name: s.Name, Title: s.Title, Version: s.Version, Authorizer: s.Authorizer}
 	for _, c := range s.Controllers {
 		controller := define.Controller{Name: c.Name}
 		if c.Run != nil {

@@ -53,6 +53,9 @@ type Options struct {
 	// It is refused if every user of the machine may read it.
 	TokenAuthFile string
 
+	// AuthorizationMode decides what callers may do, besides Server.Authorizer, if the server
+	// stands alone; empty is AuthorizationRBAC.
+	AuthorizationMode AuthorizationMode
 	// Audit says what is recorded of requests, and where.
 	Audit AuditOptions
 
@@ -137,6 +140,20 @@ type Options struct {
 	// what its cluster knows of it, up to date.
 	SelfCertify SelfCertifyOptions
 }
+
+// AuthorizationMode is how a server that stands alone decides what callers may do. Members
+// of system:masters may do everything in all modes.
+type AuthorizationMode string
+
+const (
+	// AuthorizationRBAC asks the roles and bindings of rbac.authorization.k8s.io.
+	AuthorizationRBAC AuthorizationMode = "RBAC"
+	// AuthorizationAlwaysAllow lets every caller that is known do everything. It is meant
+	// for development.
+	AuthorizationAlwaysAllow AuthorizationMode = "AlwaysAllow"
+	// AuthorizationAlwaysDeny lets callers do what Server.Authorizer allows, and nothing else.
+	AuthorizationAlwaysDeny AuthorizationMode = "AlwaysDeny"
+)
 
 // SelfCertifyOptions say how an aggregated server keeps its serving certificate: in a
 // Secret SERVICE-serving of its namespace, which all replicas use and the one that holds a

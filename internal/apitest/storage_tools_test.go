@@ -248,7 +248,7 @@ func TestABackupUnderWritersIsAtOneRevision(t *testing.T) {
 				t.Fatal(err)
 			}
 			got[l.Key] = string(l.Value)
-			if form, _ := convert.FormOf([]byte(want[l.Key])); l.MediaType != "" && l.MediaType == form.MediaType && strings.HasPrefix(got[l.Key], `{"kind":"`+form.Kind+`","apiVersion":"`+form.Version+`"`) {
+			if form, _ := convert.FormOf([]byte(want[l.Key])); l.MediaType != "" && l.MediaType == form.MediaType && strings.HasPrefix(got[l.Key], `{"kind":"`+form.Kind+`","apiVersion":"`+form.GroupVersion().String()+`"`) {
 				got[l.Key] = want[l.Key] // as JSON
 			}
 		}

@@ -47,6 +47,21 @@ type description struct {
 	IndexedLabels    []string `json:"indexedLabels,omitempty"`
 	GracePeriod      string   `json:"gracePeriod,omitempty"`
 	Hooks            []string `json:"hooks,omitempty"`
+	Roles            []grant  `json:"roles,omitempty"`
+}
+
+// grant is what a role may do with a kind.
+type grant struct {
+	Role        string   `json:"role"`
+	Subresource string   `json:"subresource,omitempty"`
+	Verbs       []string `json:"verbs"`
+}
+
+func (g grant) String() string {
+	if g.Subresource == "" {
+		return g.Role + ": " + strings.Join(g.Verbs, ", ")
+	}
+	return g.Role + ": " + strings.Join(g.Verbs, ", ") + " of " + g.Subresource
 }
 
 // source is who has decided something: the library, the server's developer, or its operator.
@@ -239,6 +254,9 @@ func describe(k *define.Kind) description {
 	for _, f := range k.Selectable {
 		d.SelectableFields = append(d.SelectableFields, f.Path)
 	}
+	for _, g := range k.Granted() {
+		d.Roles = append(d.Roles, grant(g))
+	}
 	d.IndexedFields, d.IndexedLabels = k.IndexFields, k.IndexLabels
 	if k.Grace != nil {
 		d.GracePeriod = k.Grace.Period.String()
@@ -322,6 +340,9 @@ func printDescriptions(out io.Writer, all []description) error {
 			{"grace period", d.GracePeriod},
 			{"hooks", strings.Join(d.Hooks, ", ")},
 		}...)
+		for i, g := range d.Roles {
+			lines = append(lines, [2]string{[]string{"roles", ""}[min(i, 1)], g.String()})
+		}
 		for _, line := range lines {
 			if line[1] != "" {
 				fmt.Fprintf(w, "  %s\t%s\n", line[0], line[1])

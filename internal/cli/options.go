@@ -254,6 +254,7 @@ var flagOf = []struct{ field, flag string }{
 	{"Options.ServeDespiteUndecodable", "--serve-despite-undecodable"},
 	{"Options.ClientCAFile", "--client-ca-file"},
 	{"Options.TokenAuthFile", "--token-auth-file"},
+	{"Options.AuthorizationMode", "--authorization-mode"},
 	{"Options.TLSCertFile", "--tls-cert-file"},
 	{"Options.RequestTimeout", "--request-timeout"},
 	{"Options.ShutdownTimeout", "--shutdown-timeout"},

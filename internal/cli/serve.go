@@ -191,6 +191,7 @@ which namespaces, webhooks and policies there are.`,
 	flags.StringVar(&options.TLSPrivateKeyFile, "tls-private-key-file", "", "key of --tls-cert-file (PEM)")
 	flags.StringVar(&options.CertDir, "cert-dir", "", "directory of the certificates that the server makes, or of apiserver.crt and apiserver.key (default: cert in the data directory)")
 	flags.StringVar(&options.ClientCAFile, "client-ca-file", "", "authorities whose client certificates are accepted, besides the server's own or instead of the cluster's (PEM)")
+	flags.StringVar((*string)(&options.AuthorizationMode), "authorization-mode", "", "how callers' rights are decided: RBAC, AlwaysAllow or AlwaysDeny (default RBAC; with --aggregated, the cluster decides)")
 	flags.StringVar(&options.TokenAuthFile, "token-auth-file", "", `CSV file of bearer tokens: token,user,uid,"group1,group2"`)
 	flags.BoolVar(&options.EncryptionConfigReload, "encryption-provider-config-automatic-reload", false, "read the file of --encryption-provider-config again when it changes")
 	flags.BoolVar(&options.ServeDespiteUndecodable, "serve-despite-undecodable", false, "serve although stored objects cannot be decrypted, or are stored in a version or media type that the server does not have any more, so that they can be deleted")

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/registry/generic"
+	registryrest "k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
@@ -95,7 +96,7 @@ func startOn(t testing.TB, backend store.Backend, hooks hooks) *server {
 		RESTOptions: hooked{namespaces.Guard(hooked{stores, nil, hooks.beforeWrite}), hooks.beforeGuard, nil},
 	})
 	check(err)
-	authorizer, err := auth.NewAuthorizer()
+	authorizer, _, err := auth.NewAuthorizer()
 	check(err)
 	inner := loopback.New()
 	t.Cleanup(func() { inner.Close() })
@@ -104,7 +105,7 @@ func startOn(t testing.TB, backend store.Backend, hooks hooks) *server {
 		Machinery:      machinery,
 		Stores:         stores,
 		Kinds:          []*registry.Kind{kind},
-		Core:           namespaces.Storage(),
+		BuiltIn:        map[schema.GroupVersion]map[string]registryrest.Storage{corev1.SchemeGroupVersion: namespaces.Storage()},
 		OpenAPI:        convert.Definitions(definition, coreapi.OpenAPI),
 		Authenticator:  auth.NewAuthenticator(auth.Credentials{Tokens: []authenticator.Token{auth.LoopbackTokens(inner.Token())}}),
 		Authorizer:     authorizer,

@@ -107,7 +107,7 @@ func (c *checker) group(where string, g Group) {
 		c.errorf(where, "%s", strings.Join(msgs, "; "))
 	case !strings.Contains(g.Name, "."):
 		c.errorf(where, "a group name has a domain, such as %s.example.com", g.Name)
-	case reserved(g.Name) && !definedElsewhere(g):
+	case reserved(g.Name) && !g.BuiltIn && !definedElsewhere(g):
 		c.errorf(where, "*.k8s.io is reserved for Kubernetes")
 	}
 	if len(g.Kinds) == 0 {
@@ -140,6 +140,7 @@ func (c *checker) kind(k *Kind) {
 	c.capabilities(where, k)
 	c.paths(where, k)
 	c.subresources(where, k)
+	c.grants(where, k)
 	if slices.ContainsFunc(k.Admissions, func(make AdmissionConstructor) bool { return make == nil }) {
 		c.errorf(where, "Admit or Mutate: the function is nil")
 	}
@@ -293,6 +294,22 @@ func (c *checker) names(where string, k *Kind) {
 	for _, name := range append([]string{k.Singular}, append(k.ShortNames, k.Categories...)...) {
 		if msgs := validation.IsDNS1035Label(name); len(msgs) > 0 {
 			c.errorf(where, "name %q: %s", name, strings.Join(msgs, "; "))
+		}
+	}
+}
+
+// grants checks who may do what.
+func (c *checker) grants(where string, k *Kind) {
+	for _, g := range k.Grants {
+		what := fmt.Sprintf("Role(%q, %q)", g.Role, g.Subresource)
+		if msgs := validation.IsDNS1123Subdomain(g.Role); len(msgs) > 0 {
+			c.errorf(where, "%s: role: %s", what, strings.Join(msgs, "; "))
+		}
+		if g.Subresource != "" && k.CustomStorage == nil && !slices.Contains(k.Subresources(), g.Subresource) {
+			c.errorf(where, "%s: the kind has no such subresource; it has %s", what, strings.Join(k.Subresources(), ", "))
+		}
+		if len(g.Verbs) == 0 || slices.Contains(g.Verbs, "") {
+			c.errorf(where, "%s: no verbs, or an empty one: name some, such as get", what)
 		}
 	}
 }

@@ -5,6 +5,7 @@ package define
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 	"slices"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/annexapi/annex/api"
 	"github.com/annexapi/annex/internal/structural"
@@ -27,6 +29,8 @@ type Server struct {
 	Groups         []Group
 	// Controllers run beside the requests.
 	Controllers []Controller
+	// Authorizer is asked before the server decides itself what callers may do; nil is not.
+	Authorizer authorizer.Authorizer
 }
 
 // Controller is a client that works for the server. The environment is the façade's handle on
@@ -40,6 +44,30 @@ type Controller struct {
 type Group struct {
 	Name  string
 	Kinds []*Kind
+	// BuiltIn groups are not the user's: a server that stands alone serves them as a
+	// kube-apiserver does.
+	BuiltIn bool
+}
+
+// With returns the server with built-in groups besides its own, which it may have already.
+// It shares everything else with s.
+func (s *Server) With(groups ...Group) (*Server, error) {
+	groups = slices.DeleteFunc(slices.Clone(groups), func(g Group) bool {
+		return slices.ContainsFunc(s.Groups, func(own Group) bool { return own.Name == g.Name })
+	})
+	if len(groups) == 0 {
+		return s, nil
+	}
+	for i := range groups {
+		groups[i].BuiltIn = true
+	}
+	// The user's groups have been checked, and cannot have these names.
+	if err := Check(&Server{Name: s.Name, Groups: groups}); err != nil {
+		return nil, fmt.Errorf("built-in kinds: %w", err)
+	}
+	extended := *s
+	extended.Groups = append(slices.Clone(s.Groups), groups...)
+	return &extended, nil
 }
 
 // Kind is one kind in all its versions. The objects that hooks see are pointers
@@ -78,6 +106,9 @@ type Kind struct {
 	// Status says that the kind serves /status; WithoutStatus, that it must not.
 	Status        bool
 	WithoutStatus bool
+	// ValidateName says what is wrong with the name of a new object, or the beginning of a
+	// generated one; nil wants a DNS subdomain.
+	ValidateName func(name string, prefix bool) []string
 	// WithoutGeneration kinds leave metadata.generation alone.
 	WithoutGeneration bool
 	Scale             *Scale
@@ -85,7 +116,14 @@ type Kind struct {
 	// CustomSubresources are those beside /status and /scale, as declared.
 	CustomSubresources []*Subresource
 
-	Columns    []Column
+	// Grants say which roles may do what with the kind's objects, besides what DefaultRoles
+	// does.
+	DefaultRoles bool
+	Grants       []Grant
+
+	Columns []Column
+	// WithoutAge adds no column of the age to them.
+	WithoutAge bool
 	Selectable []SelectableField
 	// IndexFields are paths of selectable fields, IndexLabels keys of labels.
 	IndexFields []string

@@ -61,12 +61,13 @@ func (s *Set) Run(ctx context.Context) error {
 	defer s.mu.Unlock()
 	s.running = true
 	for _, i := range s.informers {
-		if err := i.connect(); err != nil {
+		synced, err := i.connect()
+		if err != nil {
 			return fmt.Errorf("informer of %s: %w", i.resource, err)
 		}
 		all.Go(func() { i.shared.RunWithContext(ctx) })
 		all.Go(func() {
-			if cache.WaitForCacheSync(ctx.Done(), i.shared.HasSynced) {
+			if cache.WaitForCacheSync(ctx.Done(), synced...) {
 				close(i.synced)
 			}
 		})
@@ -79,6 +80,7 @@ type Informer struct {
 	resource schema.GroupVersionResource
 	version  *define.Version
 	synced   chan struct{}
+	handlers []cache.ResourceEventHandler
 	client   func() (*rest.RESTClient, error)
 	// shared is set before synced is closed.
 	shared cache.SharedIndexInformer
@@ -95,14 +97,41 @@ func clientFor(resource schema.GroupVersionResource, client *rest.Config, codecs
 	return rest.RESTClientFor(config)
 }
 
-func (i *Informer) connect() error {
+// OnChange has set called with every object that there is, was created or has changed, and
+// remove with every one that is gone, one after the other. The objects are shared and must
+// not be changed. WaitForSync waits for the first calls as well. It must be called before
+// Run.
+func (i *Informer) OnChange(set, remove func(obj runtime.Object)) {
+	i.handlers = append(i.handlers, cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { set(obj.(runtime.Object)) },
+		UpdateFunc: func(_, obj any) { set(obj.(runtime.Object)) },
+		DeleteFunc: func(obj any) {
+			if missed, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = missed.Obj
+			}
+			remove(obj.(runtime.Object))
+		},
+	})
+}
+
+// connect makes the informer, and returns what tells whether it and its handlers have seen
+// the objects that there are.
+func (i *Informer) connect() ([]cache.InformerSynced, error) {
 	restClient, err := i.client()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	source := cache.NewListWatchFromClient(restClient, i.resource.Resource, "", fields.Everything())
 	i.shared = cache.NewSharedIndexInformer(source, i.version.New(), 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
-	return i.shared.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
+	synced := []cache.InformerSynced{i.shared.HasSynced}
+	for _, handler := range i.handlers {
+		registration, err := i.shared.AddEventHandler(handler)
+		if err != nil {
+			return nil, err
+		}
+		synced = append(synced, registration.HasSynced)
+	}
+	return synced, i.shared.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 		// Watches fail while the server ends; that is no news.
 		if ctx.Err() == nil {
 			cache.DefaultWatchErrorHandler(ctx, r, err)

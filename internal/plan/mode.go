@@ -14,7 +14,9 @@ import (
 
 	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/cluster"
+	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/requirements"
+	"github.com/annexapi/annex/internal/rights"
 	"github.com/annexapi/annex/store/driver"
 )
 
@@ -27,6 +29,8 @@ const (
 
 // mode is how a server gets its namespaces, and what its options may say for that.
 type mode interface {
+	// builtIn are the stored kinds that the server has besides the definition's.
+	builtIn() []define.Group
 	// keepsNamespaces is nil, or why namespaces are not stored.
 	keepsNamespaces() error
 	// complete fills in defaults, and returns the first mistake.
@@ -45,6 +49,8 @@ func modeOf(o *config.Options) mode {
 // standalone has no cluster in front.
 type standalone struct{}
 
+func (standalone) builtIn() []define.Group { return []define.Group{rights.Group()} }
+
 func (standalone) keepsNamespaces() error { return nil }
 
 func (standalone) complete(p *Plan) error {
@@ -59,6 +65,14 @@ func (standalone) complete(p *Plan) error {
 			}
 		}
 	}
+	switch p.Options.AuthorizationMode {
+	case "":
+		p.Options.AuthorizationMode = config.AuthorizationRBAC
+	case config.AuthorizationRBAC, config.AuthorizationAlwaysAllow, config.AuthorizationAlwaysDeny:
+	default:
+		return fmt.Errorf("Options.AuthorizationMode %q: choose %s, %s or %s", p.Options.AuthorizationMode,
+			config.AuthorizationRBAC, config.AuthorizationAlwaysAllow, config.AuthorizationAlwaysDeny)
+	}
 	return nil
 }
 
@@ -66,6 +80,8 @@ func (standalone) requirements(*Plan) ([]requirements.Requirement, []string) { r
 
 // aggregated has a cluster in front, whose namespaces its objects are in.
 type aggregated struct{}
+
+func (aggregated) builtIn() []define.Group { return nil }
 
 func (aggregated) keepsNamespaces() error {
 	return errors.New("namespaces are the cluster's when the server is aggregated")
@@ -75,6 +91,9 @@ func (aggregated) complete(p *Plan) error {
 	o := &p.Options
 	if o.TokenAuthFile != "" {
 		return errors.New("Options.TokenAuthFile is for a server that stands alone: an aggregated one asks its cluster about tokens")
+	}
+	if o.AuthorizationMode != "" {
+		return errors.New("Options.AuthorizationMode is for a server that stands alone: an aggregated one asks its cluster what callers may do")
 	}
 	if o.Cluster.LeaseNamespace == "" && cluster.InPod() {
 		o.Cluster.LeaseNamespace = cluster.PodNamespace()

@@ -32,6 +32,7 @@ import (
 
 // Plan is the effective configuration of a server. It must not be changed.
 type Plan struct {
+	// Definition is the user's, with the kinds that the mode adds.
 	Definition *define.Server
 	// Options have their defaults filled in.
 	Options config.Options
@@ -101,13 +102,25 @@ func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 // Resolve fills in defaults and returns every mistake in the choice of storages and media
 // types, or else the first one. It opens nothing.
 func Resolve(definition *define.Server, options config.Options) (*Plan, error) {
-	p := &Plan{Definition: definition, Options: options, mode: modeOf(&options)}
+	p := &Plan{Options: options, mode: modeOf(&options)}
+	if err := p.define(definition); err != nil {
+		return nil, err
+	}
 	for _, step := range []func() error{p.place, p.encode, p.completeMode, p.completeRest} {
 		if err := step(); err != nil {
 			return nil, err
 		}
 	}
 	return p, nil
+}
+
+// define adds the kinds of the mode to the user's.
+func (p *Plan) define(definition *define.Server) (err error) {
+	p.Definition = definition
+	if groups := p.mode.builtIn(); len(groups) > 0 {
+		p.Definition, err = definition.With(groups...)
+	}
+	return err
 }
 
 // Resource returns the stored resource of that name, nil if there is none.
@@ -149,9 +162,12 @@ func (p *Plan) Names() string {
 // mode are not looked at.
 func Everything(definition *define.Server, options config.Options) (*Plan, error) {
 	options.StorageOf = nil
-	p := &Plan{Definition: definition, Options: options, mode: standalone{}}
+	p := &Plan{Options: options, mode: standalone{}}
+	if err := p.define(definition); err != nil {
+		return nil, err
+	}
 	at := map[schema.GroupResource]choice{coreapi.Resource: {Driver: options.Storage}}
-	for _, k := range definition.Kinds() {
+	for _, k := range p.Definition.Kinds() {
 		if k.IsStored() {
 			at[k.Primary().GroupResource()] = choice{Driver: options.Storage}
 		}

@@ -140,7 +140,7 @@ func (k *Kind) StorageIn(v *define.Version) map[string]rest.Storage {
 		storage[resource+"/status"] = &statusREST{store: k.status, dryRun: k.dryRunHooks()}
 	}
 	if k.Definition.Scale != nil {
-		storage[resource+"/scale"] = &scaleREST{store: k.store, kind: k.Definition, dryRun: k.dryRunHooks(), TableConvertor: newTable(scaleColumns())}
+		storage[resource+"/scale"] = &scaleREST{store: k.store, kind: k.Definition, dryRun: k.dryRunHooks(), TableConvertor: newTable(scaleColumns(), true)}
 	}
 	for _, s := range k.Definition.CustomSubresources {
 		storage[resource+"/"+s.Name] = k.subresource(s, v)

@@ -117,14 +117,21 @@ func (s strategy) setGeneration(obj, old runtime.Object) {
 	}
 }
 
-// Validate wants a DNS subdomain as the name. On an update the name cannot change,
-// and the rest of the metadata is validated for all strategies alike.
+// Validate checks the name. On an update it cannot change, and the rest of the metadata is
+// validated for all strategies alike.
 func (s strategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
 	errs := s.validateMarked(ctx, obj, nil, false)
 	if len(errs) == 0 {
-		errs = validation.ValidateObjectMetaAccessor(objects.Meta(obj), s.NamespaceScoped(), validation.NameIsDNSSubdomain, field.NewPath("metadata"))
+		errs = validation.ValidateObjectMetaAccessor(objects.Meta(obj), s.NamespaceScoped(), s.validateName(), field.NewPath("metadata"))
 	}
 	return append(errs, s.validate(ctx, obj)...)
+}
+
+func (s strategy) validateName() validation.ValidateNameFunc {
+	if s.kind.ValidateName != nil {
+		return s.kind.ValidateName
+	}
+	return validation.NameIsDNSSubdomain
 }
 
 func (s strategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {

@@ -22,11 +22,10 @@ type table struct {
 
 var descriptions = metav1.ObjectMeta{}.SwaggerDoc()
 
-func newTable(columns []define.Column) rest.TableConvertor {
+func newTable(columns []define.Column, age bool) rest.TableConvertor {
 	t := &table{columns: columns, headers: []metav1.TableColumnDefinition{
 		{Name: "Name", Type: "string", Format: "name", Description: descriptions["name"]},
 	}}
-	age := true
 	for _, c := range columns {
 		header := metav1.TableColumnDefinition{Name: c.Name, Type: c.Type, Format: c.Format, Description: c.Description}
 		if c.Wide {

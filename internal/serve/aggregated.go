@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authorization/union"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/apiserver/pkg/server/healthz"
@@ -77,6 +78,15 @@ func (m *aggregated) configure(config *upstream.Config, hooks *admit.Hooks) erro
 	config.OpenAPI = convert.Definitions(m.plan.Definition)
 	config.Authenticator, config.Authorizer, config.Cluster = m.front, m.front.Authorizer(), m.front
 	var err error
+	if own := m.plan.Definition.Authorizer; own != nil {
+		config.Authorizer, err = union.New(
+			union.NamedAuthorizer{AuthorizerName: "open", Authorizer: m.front.Open()},
+			union.NamedAuthorizer{AuthorizerName: "server", Authorizer: own},
+			union.NamedAuthorizer{AuthorizerName: "cluster", Authorizer: m.front.Authorizer()})
+		if err != nil {
+			return fmt.Errorf("authorization: %w", err)
+		}
+	}
 	config.Admission, err = m.front.Admission(hooks)
 	return err
 }

@@ -8,17 +8,21 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/apiserver/pkg/authorization/union"
 	"k8s.io/apiserver/pkg/registry/generic"
 	registryrest "k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/apiserver/pkg/server/healthz"
 
+	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/admit"
 	"github.com/annexapi/annex/internal/auth"
 	"github.com/annexapi/annex/internal/certs"
@@ -27,21 +31,25 @@ import (
 	"github.com/annexapi/annex/internal/loopback"
 	"github.com/annexapi/annex/internal/plan"
 	"github.com/annexapi/annex/internal/registry"
+	"github.com/annexapi/annex/internal/reviews"
+	"github.com/annexapi/annex/internal/rights"
 	"github.com/annexapi/annex/internal/upstream"
 )
 
 // standalone knows callers by an authority of its own and a token file, decides itself
-// what they may do, and keeps namespaces.
+// what they may do by the roles that it keeps, and keeps namespaces.
 type standalone struct {
 	plan       *plan.Plan
 	certs      *certs.Certs
 	loopback   *loopback.Loopback
 	tokens     *auth.TokenFile // nil without Options.TokenAuthFile
 	namespaces *coreapi.Namespaces
+	rights     *rights.Keeper
 	// served are the resources whose objects go with their namespaces.
 	served func() []schema.GroupVersionResource
-	// hasDefault is closed when the namespace default is there.
-	hasDefault chan struct{}
+	// hasDefault is closed when the namespace default is there, hasRoles when the roles are
+	// that every server has.
+	hasDefault, hasRoles chan struct{}
 }
 
 var _ mode = (*standalone)(nil)
@@ -51,7 +59,7 @@ func (m *standalone) certificates(options *certs.Options) {
 }
 
 func (m *standalone) open(s *Server) error {
-	m.certs, m.loopback, m.hasDefault = s.certs, s.loopback, make(chan struct{})
+	m.certs, m.loopback, m.hasDefault, m.hasRoles = s.certs, s.loopback, make(chan struct{}), make(chan struct{})
 	m.served = func() []schema.GroupVersionResource { return upstream.NamespacedResources(s.kinds) }
 	if m.plan.Options.TokenAuthFile == "" {
 		return nil
@@ -62,7 +70,7 @@ func (m *standalone) open(s *Server) error {
 }
 
 func (m *standalone) types() []func(*runtime.Scheme, bool) error {
-	return []func(*runtime.Scheme, bool) error{coreapi.AddToScheme}
+	return []func(*runtime.Scheme, bool) error{coreapi.AddToScheme, reviews.AddToScheme}
 }
 
 func (m *standalone) store(s *Server) error {
@@ -71,7 +79,8 @@ func (m *standalone) store(s *Server) error {
 		return err
 	}
 	s.destroyOnClose(m.namespaces.Storage())
-	return nil
+	m.rights, err = rights.NewKeeper(m.plan.Definition, s.informers)
+	return err
 }
 
 func (m *standalone) guard(storage generic.RESTOptionsGetter) generic.RESTOptionsGetter {
@@ -80,7 +89,7 @@ func (m *standalone) guard(storage generic.RESTOptionsGetter) generic.RESTOption
 
 func (m *standalone) collectsGarbage() bool { return false }
 
-func (m *standalone) configure(config *upstream.Config, hooks *admit.Hooks) error {
+func (m *standalone) configure(c *upstream.Config, hooks *admit.Hooks) error {
 	credentials := auth.Credentials{
 		ClientCA: m.certs.ClientCA(),
 		Revoked:  m.certs.Revoked,
@@ -89,15 +98,37 @@ func (m *standalone) configure(config *upstream.Config, hooks *admit.Hooks) erro
 	if m.tokens != nil {
 		credentials.Tokens = append(credentials.Tokens, m.tokens)
 	}
-	var err error
-	if config.Authorizer, err = auth.NewAuthorizer(); err != nil {
+	for _, k := range c.Kinds {
+		if k.Definition.Group == rbacv1.GroupName {
+			m.rights.StoreIn(k.Definition.Resource, k.Storage()[k.Definition.Resource].(registry.Editable))
+		}
+	}
+	authorize, rules, err := auth.NewAuthorizer(m.policies()...)
+	if err != nil {
 		return fmt.Errorf("authorization: %w", err)
 	}
-	config.Core = m.namespaces.Storage()
-	config.OpenAPI = convert.Definitions(m.plan.Definition, coreapi.OpenAPI)
-	config.Authenticator = auth.NewAuthenticator(credentials)
-	config.Admission = admission.NewChainHandler(m.namespaces.Admission(), hooks)
+	c.Authorizer = authorize
+	c.Authenticator = auth.NewAuthenticator(credentials)
+	c.OpenAPI = convert.Definitions(m.plan.Definition, coreapi.OpenAPI, reviews.OpenAPI)
+	c.BuiltIn = reviews.Storage(reviews.Config{Authenticator: c.Authenticator, Authorizer: authorize, Rules: rules})
+	c.BuiltIn[corev1.SchemeGroupVersion] = m.namespaces.Storage()
+	c.Admission = admission.NewChainHandler(m.namespaces.Admission(), m.rights.Admission(authorize), hooks)
 	return nil
+}
+
+// policies decide what callers may do, in order.
+func (m *standalone) policies() []union.NamedAuthorizer {
+	var all []union.NamedAuthorizer
+	if own := m.plan.Definition.Authorizer; own != nil {
+		all = append(all, union.NamedAuthorizer{AuthorizerName: "server", Authorizer: own})
+	}
+	switch m.plan.Options.AuthorizationMode {
+	case config.AuthorizationAlwaysAllow:
+		all = append(all, union.NamedAuthorizer{AuthorizerName: "always-allow", Authorizer: authorizerfactory.NewAlwaysAllowAuthorizer()})
+	case config.AuthorizationRBAC:
+		all = append(all, union.NamedAuthorizer{AuthorizerName: "rbac", Authorizer: m.rights.Policy()})
+	}
+	return all
 }
 
 // editors make the namespaces that are missing, and carry out edits of namespaces as well.
@@ -131,14 +162,20 @@ func (m *standalone) clientCA() dynamiccertificates.CAContentProvider { return m
 func (m *standalone) administers() bool { return true }
 
 func (m *standalone) checks() []healthz.HealthChecker {
-	return []healthz.HealthChecker{healthz.NamedCheck("default-namespace", func(*http.Request) error {
-		select {
-		case <-m.hasDefault:
-			return nil
-		default:
-			return errors.New("the namespace default does not exist yet")
-		}
-	})}
+	made := func(name string, done <-chan struct{}, missing string) healthz.HealthChecker {
+		return healthz.NamedCheck(name, func(*http.Request) error {
+			select {
+			case <-done:
+				return nil
+			default:
+				return errors.New(missing)
+			}
+		})
+	}
+	return []healthz.HealthChecker{
+		made("default-namespace", m.hasDefault, "the namespace default does not exist yet"),
+		made("bootstrap-roles", m.hasRoles, "not all roles that every server has exist yet"),
+	}
 }
 
 func (m *standalone) metrics() []prometheus.Collector { return revocationMetrics(m.certs) }
@@ -150,9 +187,10 @@ func (m *standalone) background(ctx context.Context) {
 }
 
 func (m *standalone) controllers() []func(context.Context) error {
-	return []func(context.Context) error{func(ctx context.Context) error {
-		return m.namespaces.RunDeletion(ctx, m.loopback.Config(), m.served)
-	}}
+	return []func(context.Context) error{
+		func(ctx context.Context) error { return m.namespaces.RunDeletion(ctx, m.loopback.Config(), m.served) },
+		m.rights.Run,
+	}
 }
 
 func (m *standalone) initialize(ctx context.Context) error {
@@ -160,6 +198,10 @@ func (m *standalone) initialize(ctx context.Context) error {
 		return err
 	}
 	close(m.hasDefault)
+	if err := m.rights.Bootstrap(ctx); err != nil {
+		return err
+	}
+	close(m.hasRoles)
 	return nil
 }
 

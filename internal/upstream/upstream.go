@@ -6,7 +6,10 @@ package upstream
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -38,9 +41,8 @@ type Config struct {
 	// Stores opens the storage of every resource.
 	Stores *registry.Stores
 	Kinds  []*registry.Kind
-	// Core is the storage of the core group's version v1, by resource; nil serves
-	// no core group.
-	Core    map[string]rest.Storage
+	// BuiltIn are the storages of versions beside the definition's, by resource.
+	BuiltIn map[schema.GroupVersion]map[string]rest.Storage
 	OpenAPI convert.OpenAPI
 
 	Authenticator authenticator.Request
@@ -172,12 +174,8 @@ func bearerTokens() (*spec.SecurityDefinitions, spec3.SecuritySchemes) {
 }
 
 func install(generic *server.GenericAPIServer, config server.CompletedConfig, c Config) error {
-	if len(c.Core) > 0 {
-		info := server.NewDefaultAPIGroupInfo("", c.Machinery.Scheme, c.Machinery.ParameterCodec, c.Machinery.Codecs)
-		info.VersionedResourcesStorageMap["v1"] = c.Core
-		if err := generic.InstallLegacyAPIGroup(server.DefaultLegacyAPIPrefix, &info); err != nil {
-			return fmt.Errorf("install the core group: %w", err)
-		}
+	if err := installBuiltIn(generic, c); err != nil {
+		return err
 	}
 	var groups []installed
 	for i := range c.Definition.Groups {
@@ -207,6 +205,26 @@ func install(generic *server.GenericAPIServer, config server.CompletedConfig, c 
 		}
 	}
 	return installGroups(generic, config, groups, c.Admission)
+}
+
+// installBuiltIn installs versions beside the definition's, whose groups have no others.
+func installBuiltIn(generic *server.GenericAPIServer, c Config) error {
+	var infos []*server.APIGroupInfo
+	for _, gv := range slices.SortedFunc(maps.Keys(c.BuiltIn), func(a, b schema.GroupVersion) int { return strings.Compare(a.Group, b.Group) }) {
+		info := server.NewDefaultAPIGroupInfo(gv.Group, c.Machinery.Scheme, c.Machinery.ParameterCodec, c.Machinery.Codecs)
+		info.VersionedResourcesStorageMap[gv.Version] = c.BuiltIn[gv]
+		if gv.Group != "" {
+			infos = append(infos, &info)
+			continue
+		}
+		if err := generic.InstallLegacyAPIGroup(server.DefaultLegacyAPIPrefix, &info); err != nil {
+			return fmt.Errorf("install the core group: %w", err)
+		}
+	}
+	if err := generic.InstallAPIGroups(infos...); err != nil {
+		return fmt.Errorf("install built-in groups: %w", err)
+	}
+	return nil
 }
 
 func add(to map[string]map[string]rest.Storage, gv schema.GroupVersion, storage map[string]rest.Storage) {

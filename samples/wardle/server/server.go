@@ -27,10 +27,12 @@ func New() annex.Server {
 					WithoutGeneration(). // as upstream's sample server stores them
 					Validate(v1beta1.ValidateFlunder).
 					AdmitWith(banFlunder).
+					DefaultRoles().
 					SelectableField("spec.referenceType", func(f *v1beta1.Flunder) string { return string(f.Spec.ReferenceType) }).
 					Columns(annex.Column[v1beta1.Flunder]{Name: "Reference", Value: reference}),
 				annex.KindOf[v1alpha1.Fischer, v1alpha1.FischerList]("fischers", v1alpha1.API).
 					ClusterScoped().
+					DefaultRoles().
 					WithoutGeneration(),
 			},
 		}},
