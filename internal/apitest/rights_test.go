@@ -15,6 +15,7 @@ import (
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/memory"
 )
 
@@ -352,4 +353,49 @@ func TestRolesAndBindingsThatCannotBeAreRefused(t *testing.T) {
 	c.patch(mergePatch, bindingsPath+"/b", fields{"roleRef": fields{"name": "other"}}).refused(422, metav1.StatusReasonInvalid, "roleRef: Invalid value", "field is immutable")
 	c.post(clusterRolesPath, rbacObject("ClusterRole", "system:own:role")).want(201)
 	c.get(clusterRolesPath+"/system:own:role", "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").want(200)
+}
+
+func TestRolesOutliveARestartAndAreCompletedByIt(t *testing.T) {
+	t.Parallel()
+	options := annex.Options{DataDir: t.TempDir(), Storage: embedded.Dir("")}
+	kept := shop()
+	kept.Groups[0].Kinds[0] = widgets().DefaultRoles()
+	instance, stop := run(t, kept, options)
+	c := clientOf(t, instance)
+	c.post(bindingsPath, bind("RoleBinding", "jane", "ClusterRole/view", "jane")).want(201)
+	c.patch(mergePatch, clusterRolesPath+"/system:basic-user", fields{"rules": nil}).want(200)
+	own := rbacObject("ClusterRole", "", rules(rule("get", "shelves")))["rules"]
+	c.patch(mergePatch, clusterRolesPath+"/system:discovery", fields{"rules": own, "metadata": fields{"annotations": fields{"rbac.authorization.kubernetes.io/autoupdate": "false"}}}).want(200)
+	c.patch(mergePatch, clusterRolesPath+"/shop.example.com:aggregate-to-view", fields{"rules": nil}).want(200)
+	c.delete(clusterBindings+"/system:public-info-viewer", nil).want(200)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+
+	// What the server is ready with counts at once.
+	instance, stop = run(t, kept, options)
+	c = clientOf(t, instance)
+	c.post(selfRulesPath, review("SelfSubjectRulesReview", spec(fields{"namespace": "default"})), "Impersonate-User", "jane").want(201)
+	c.get(clusterBindings + "/system:public-info-viewer").want(200)
+	c.get("/apis", "Impersonate-User", "jane").refused(403, metav1.StatusReasonForbidden)
+	c.until(200, func() *answer { return c.get(widgetsPath, "Impersonate-User", "jane") })
+	version := c.get(clusterRolesPath+"/view").str("metadata", "resourceVersion")
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+
+	// A start that has nothing to complete writes nothing.
+	instance, stop = run(t, kept, options)
+	if got := clientOf(t, instance).get(clusterRolesPath+"/view").str("metadata", "resourceVersion"); got != version {
+		t.Errorf("a second start wrote the role view: it is at %s, was at %s", got, version)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	kept.Groups[0].Kinds[0] = widgets().Role("clerk", "", "get")
+	instance, _ = run(t, kept, options)
+	c = clientOf(t, instance)
+	c.get(clusterRolesPath + "/shop.example.com:clerk").want(200)
+	c.get(clusterRolesPath+"/shop.example.com:aggregate-to-view").refused(404, metav1.StatusReasonNotFound)
+	c.until(403, func() *answer { return c.get(widgetsPath, "Impersonate-User", "jane") })
 }

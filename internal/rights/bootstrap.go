@@ -11,6 +11,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/klog/v2"
@@ -157,6 +158,25 @@ func (k *Keeper) ensureAll(ctx context.Context, wanted []bootstrapObject) error 
 		})
 	}
 	running.Wait()
+	return errors.Join(append(errs, k.takeBack(ctx, wanted))...)
+}
+
+// takeBack deletes the roles that kinds have declared, and do not any more.
+func (k *Keeper) takeBack(ctx context.Context, wanted []bootstrapObject) error {
+	ctx = own(ctx, "")
+	var errs []error
+	k.clusterRoles.List("", labels.SelectorFromSet(labels.Set{bootstrapping: declared}), func(obj runtime.Object) {
+		role := obj.(*rbacv1.ClusterRole)
+		if role.Annotations[rbacv1.AutoUpdateAnnotationKey] == "false" || slices.ContainsFunc(wanted, func(o bootstrapObject) bool {
+			return o.resource == "clusterroles" && o.name == role.Name
+		}) {
+			return
+		}
+		_, _, err := k.storage["clusterroles"].Delete(ctx, role.Name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("take back the role %s: %w", role.Name, err))
+		}
+	})
 	return errors.Join(errs...)
 }
 
@@ -205,7 +225,8 @@ func (k *Keeper) ensure(ctx context.Context, object bootstrapObject) error {
 		}
 	}
 	seen := k.expect(obj)
-	if err := k.write(ctx, object.resource, obj); err != nil {
+	changed, err := k.write(ctx, object.resource, obj)
+	if err != nil || !changed {
 		return err
 	}
 	select {

@@ -10,6 +10,13 @@ import (
 	"github.com/annexapi/annex/internal/define"
 )
 
+// A label says of roles that kinds have declared them, as of a kube-apiserver's own roles that
+// they are its defaults.
+const (
+	bootstrapping = "kubernetes.io/bootstrapping"
+	declared      = "kind-roles"
+)
+
 // granted returns the ClusterRoles by which the kinds of a definition are in the roles that
 // they ask for: one for each group and role.
 func granted(definition *define.Server) []*rbacv1.ClusterRole {
@@ -53,13 +60,14 @@ func clusterRole(group, role string, rules []rbacv1.PolicyRule) *rbacv1.ClusterR
 	r := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        strings.Join([]string{group, role}, ":"),
+			Labels:      map[string]string{bootstrapping: declared},
 			Annotations: map[string]string{rbacv1.AutoUpdateAnnotationKey: "true"},
 		},
 		Rules: rules,
 	}
 	if role == define.ViewRole || role == define.EditRole || role == define.AdminRole {
 		r.Name = group + ":aggregate-to-" + role
-		r.Labels = map[string]string{rbacv1.GroupName + "/aggregate-to-" + role: "true"}
+		r.Labels[rbacv1.GroupName+"/aggregate-to-"+role] = "true"
 	}
 	return r
 }

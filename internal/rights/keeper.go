@@ -194,7 +194,7 @@ func (k *Keeper) aggregate(ctx context.Context) error {
 		}
 		changed := role.DeepCopy()
 		changed.Rules = rules
-		err := k.write(ctx, "clusterroles", changed)
+		_, err := k.write(ctx, "clusterroles", changed)
 		// Of a conflict, the cache is behind, and signals when it is not.
 		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			errs = append(errs, fmt.Errorf("aggregate %s: %w", role.Name, err))
@@ -209,14 +209,19 @@ func own(ctx context.Context, namespace string) context.Context {
 	return request.WithUser(ctx, &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup}})
 }
 
-// write creates the object, or updates it if it has a resource version.
-func (k *Keeper) write(ctx context.Context, resource string, obj runtime.Object) error {
+// write creates the object, or updates it if it has a resource version, and tells whether that
+// has changed what is stored.
+func (k *Keeper) write(ctx context.Context, resource string, obj runtime.Object) (changed bool, err error) {
 	m := obj.(metav1.Object)
 	ctx = own(ctx, m.GetNamespace())
-	if m.GetResourceVersion() == "" {
+	before := m.GetResourceVersion()
+	if before == "" {
 		_, err := k.storage[resource].Create(ctx, obj, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
-		return err
+		return err == nil, err
 	}
-	_, _, err := k.storage[resource].Update(ctx, m.GetName(), rest.DefaultUpdatedObjectInfo(obj), rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
-	return err
+	after, _, err := k.storage[resource].Update(ctx, m.GetName(), rest.DefaultUpdatedObjectInfo(obj), rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
+	if err != nil {
+		return false, err
+	}
+	return after.(metav1.Object).GetResourceVersion() != before, nil
 }
