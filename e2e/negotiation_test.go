@@ -401,8 +401,13 @@ func TestDiscoveryAndOpenAPIClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(groups) != 2 || len(resources) != 3 {
-		t.Errorf("discovered groups %v, resources %v", groups, resources)
+	var names []string
+	for _, g := range groups {
+		names = append(names, g.Name)
+	}
+	slices.Sort(names)
+	if want := []string{"", "authentication.k8s.io", "authorization.k8s.io", "rbac.authorization.k8s.io", "wardle.example.com"}; !slices.Equal(names, want) || len(resources) != 6 {
+		t.Errorf("discovered groups %q, want %q, and resources %v", names, want, resources)
 	}
 	document, err := c.OpenAPISchema()
 	if err != nil {

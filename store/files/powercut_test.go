@@ -119,57 +119,67 @@ func TestFilesEqualTheStoreAfterPowerCuts(t *testing.T) {
 		t.Fatal(err)
 	}
 	cuts := storetest.Trials(t, "ANNEX_POWER_CUTS", 10)
-	for range cuts {
-		options := func() files.Options {
-			return files.Options{FS: memory{disk}, Embedded: embedded.Options{FS: disk, MemTableSize: 256 << 10}}
+	for i := range cuts {
+		// Each is a test of its own, so that what it leaves behind is not kept until all are done.
+		ok := t.Run(fmt.Sprintf("cut %d", i+1), func(t *testing.T) { disk = cutPower(t, rng, disk) })
+		if !ok {
+			return
 		}
-		s := serve(t, "/root", options())
-		var writers sync.WaitGroup
-		cut := make(chan struct{})
-		promised := map[string]uint64{}
-		var mu sync.Mutex
-		for range 3 {
-			own := rand.New(rand.NewPCG(rng.Uint64(), 0))
-			writers.Go(func() {
-				for n := 0; ; n++ {
-					select {
-					case <-cut:
-						return
-					default:
-					}
-					key, value := randomChange(own, fmt.Sprintf("c%d-%d", own.Uint64(), n))
-					if err := s.tryPut(key, value); err != nil {
-						t.Error(err)
-						return
-					}
-					mu.Lock()
-					promised[key]++
-					mu.Unlock()
-				}
-			})
-		}
-		enough := 1 + rng.IntN(60)
-		testwait.Until(t, "there are some writes", func() bool {
-			mu.Lock()
-			defer mu.Unlock()
-			return len(promised) >= min(enough, 20)
-		})
-		after := disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng})
-		close(cut)
-		writers.Wait()
-		s.stop()
-
-		disk = after
-		s = serve(t, "/root", options())
-		var last error
-		testwait.Until(t, "the files say the same as the store", func() bool {
-			last = memory{disk}.differ(s.objects())
-			return last == nil
-		})
-		if s.edits != 0 || len(s.Problems()) != 0 {
-			t.Fatalf("%d edits, problems %v", s.edits, s.Problems())
-		}
-		s.stop()
 	}
 	fmt.Printf("faults (files projected): %d power cuts, 0 edits that no person made, 0 files that differ\n", cuts)
+}
+
+// cutPower cuts the power under a server, and returns the file system as the next server has left it.
+func cutPower(t *testing.T, rng *rand.Rand, disk crashfs.FS) crashfs.FS {
+	options := func() files.Options {
+		return files.Options{FS: memory{disk}, Embedded: embedded.Options{FS: disk, MemTableSize: 256 << 10}}
+	}
+	s := serve(t, "/root", options())
+	var writers sync.WaitGroup
+	cut := make(chan struct{})
+	promised := map[string]uint64{}
+	var mu sync.Mutex
+	for range 3 {
+		own := rand.New(rand.NewPCG(rng.Uint64(), 0))
+		writers.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-cut:
+					return
+				default:
+				}
+				key, value := randomChange(own, fmt.Sprintf("c%d-%d", own.Uint64(), n))
+				if err := s.tryPut(key, value); err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				promised[key]++
+				mu.Unlock()
+			}
+		})
+	}
+	enough := 1 + rng.IntN(60)
+	testwait.Until(t, "there are some writes", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(promised) >= min(enough, 20)
+	})
+	after := disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng})
+	close(cut)
+	writers.Wait()
+	s.stop()
+
+	disk = after
+	s = serve(t, "/root", options())
+	var last error
+	testwait.Until(t, "the files say the same as the store", func() bool {
+		last = memory{disk}.differ(s.objects())
+		return last == nil
+	})
+	if s.edits != 0 || len(s.Problems()) != 0 {
+		t.Fatalf("%d edits, problems %v", s.edits, s.Problems())
+	}
+	s.stop()
+	return disk
 }
