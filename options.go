@@ -23,6 +23,8 @@ type (
 	AuditBatchOptions = config.AuditBatchOptions
 	// AuditTruncateOptions bound the size of events of the audit.
 	AuditTruncateOptions = config.AuditTruncateOptions
+	// AccessLogOptions say where a line is written for each request.
+	AccessLogOptions = config.AccessLogOptions
 	// RotationOptions say when a file that only grows is begun anew.
 	RotationOptions = config.RotationOptions
 	// AuthorizationMode is how a server that stands alone decides what callers may do.

@@ -58,6 +58,8 @@ type Options struct {
 	AuthorizationMode AuthorizationMode
 	// Audit says what is recorded of requests, and where.
 	Audit AuditOptions
+	// AccessLog says where a line is written for each request.
+	AccessLog AccessLogOptions
 
 	// EncryptionConfigFile is an EncryptionConfiguration of
 	// apiserver.config.k8s.io/v1, which says which resources are stored encrypted, by

@@ -13,14 +13,17 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// BenchmarkRecording is what an audit to a file, at the default level, takes of the server's
-// processor time for each request. Rounds of requests to a server with it and to one without take
+// BenchmarkRecording is what an audit to a file, at the default level, and an access log take of
+// the server's processor time for each request. Rounds of requests to a server with it and to one without take
 // turns, so that both see the same machine. The requests have no network below them.
 //
 //	go test ./internal/apitest -run xxx -bench Recording -benchtime 20000x
 func BenchmarkRecording(b *testing.B) {
 	b.Run("audit", func(b *testing.B) {
 		record(b, annex.Options{Audit: annex.AuditOptions{Log: annex.AuditLogOptions{Path: filepath.Join(b.TempDir(), "audit.log")}}})
+	})
+	b.Run("access-log", func(b *testing.B) {
+		record(b, annex.Options{AccessLog: annex.AccessLogOptions{Path: filepath.Join(b.TempDir(), "access.log")}})
 	})
 }
 

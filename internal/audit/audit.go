@@ -1,4 +1,7 @@
-// Package audit records what happens on a server. Events, levels, stages and policies are
+// Package audit records what happens on a server: an audit, for what has to be known later, and an
+// access log, for people who look at what it is doing.
+//
+// Of the audit, events, levels, stages and policies are
 // upstream's, and so are the files and requests that events go out in. What takes them there is
 // its own: it ends with the server, within a bound, it counts what is lost without logging each
 // event, and its policy is read again when its file changes.

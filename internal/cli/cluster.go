@@ -107,7 +107,7 @@ var flagGroups = []struct {
 	{"Flags", nil},
 	{"Where objects are kept", []string{"storage", "etcd-", "files-", "history-", "encryption-", "object-cache-", "value-cache-", "serve-despite-"}},
 	{"Listening and certificates", []string{"bind-", "secure-", "insecure-", "tls-", "cert-", "client-ca-", "token-auth-"}},
-	{"Audit", []string{"audit-"}},
+	{"Audit and access log", []string{"audit-", "access-log"}},
 	{clusterGroup, nil},
 }
 

@@ -410,6 +410,9 @@ func (p *Plan) completeRest() error {
 	if err := audit.Complete(&o.Audit); err != nil {
 		return err
 	}
+	if err := audit.CompleteAccessLog(&o.AccessLog); err != nil {
+		return err
+	}
 	for _, timeout := range []struct {
 		field string
 		value time.Duration

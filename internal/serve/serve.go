@@ -63,7 +63,8 @@ type Server struct {
 	loopback        *loopback.Loopback
 	informers       *informer.Set
 	mode            mode
-	audit           *audit.Audit // nil if nothing is recorded
+	audit           *audit.Audit     // nil if nothing is recorded
+	accessLog       *audit.AccessLog // nil if there is none
 	kinds           []*registry.Kind
 	env             any
 	upstream        *upstream.Server
@@ -110,6 +111,10 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 		return err
 	}
 	s.onClose(s.audit.Close)
+	if s.accessLog, err = audit.OpenAccessLog(s.plan.Options.AccessLog); err != nil {
+		return err
+	}
+	s.onClose(s.accessLog.Close)
 	if err := s.openFiles(ctx); err != nil {
 		return err
 	}
@@ -187,6 +192,7 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 		Address:        s.address(),
 		AuditSink:      s.audit.Sink(),
 		AuditPolicy:    s.audit.Policy(),
+		AccessLog:      s.accessLog.Handler(),
 		Ready:          s.readyChecks(),
 		Metrics:        s.metrics(),
 		LongRunning:    maintenance.Handlers(s.tools),
@@ -311,7 +317,7 @@ func (s *Server) readyChecks() []healthz.HealthChecker {
 // metrics are the server's own, and its storages'. Upstream's are not among them.
 func (s *Server) metrics() []prometheus.Collector {
 	all := append(budgetMetrics(s.memory), encryptionMetrics{s.encryption, s.storages}, encodingMetrics{s.storedEncodings})
-	all = slices.Concat(all, s.mode.metrics(), s.audit.Metrics())
+	all = slices.Concat(all, s.mode.metrics(), s.audit.Metrics(), s.accessLog.Metrics())
 	for _, storage := range s.storages {
 		if core, ok := storage.Backend.(*mvcc.Core); ok {
 			all = append(all, newMetrics(storage.Name(), core))
@@ -449,6 +455,7 @@ func (s *Server) startBackground(ctx context.Context, running *sync.WaitGroup) {
 	running.Go(func() { s.countForms(ctx) })
 	running.Go(func() { s.mode.background(ctx) })
 	running.Go(func() { s.audit.Run(ctx, s.plan.Options.ShutdownTimeout) })
+	running.Go(func() { s.accessLog.Run(ctx) })
 }
 
 // startClients starts the server's own controllers, and its informers, which hooks decide by

@@ -40,8 +40,11 @@ func chain(config Config, text noProtobuf) func(http.Handler, *server.Config) ht
 			handler = withClusterUnavailable(handler, config.Cluster, c)
 		}
 		handler = withLimits(handler, config.Cluster, c)
-		handler = withImpersonation(handler, c)
+		handler = withImpersonation(handler, config, c)
 		handler = filters.WithAudit(handler, config.AuditSink, config.AuditPolicy, c.LongRunningFunc)
+		if config.AccessLog != nil {
+			handler = notingCaller(handler)
+		}
 		handler = withAuthentication(handler, config, c)
 		handler = filters.WithWarningRecorder(handler)
 		handler = withConnectionDeadline(handler)
@@ -49,6 +52,9 @@ func chain(config Config, text noProtobuf) func(http.Handler, *server.Config) ht
 		handler = serverfilters.WithWaitGroup(handler, c.LongRunningFunc, c.NonLongRunningRequestWaitGroup)
 		handler = serverfilters.WithWatchTerminationDuringShutdown(handler, stopping(config.Stopping), watchGroup{c.WatchRequestWaitGroup, config.Stopping})
 		handler = filters.WithCacheControl(handler)
+		if config.AccessLog != nil {
+			handler = withAccessLog(handler, config.AccessLog, c.LongRunningFunc)
+		}
 		handler = filters.WithRequestInfo(handler, c.RequestInfoResolver)
 		handler = filters.WithRequestReceivedTimestamp(handler)
 		handler = withRecovery(handler)
@@ -139,8 +145,12 @@ func addUserAgent(r *http.Request, info *request.RequestInfo) (*http.Request, er
 }
 
 // withImpersonation bypasses the impersonation filter for requests without its headers.
-func withImpersonation(handler http.Handler, c *server.Config) http.Handler {
-	impersonating := impersonation.WithConstrainedImpersonation(handler, c.Authorization.Authorizer, c.Serializer)
+func withImpersonation(handler http.Handler, config Config, c *server.Config) http.Handler {
+	impersonated := handler
+	if config.AccessLog != nil {
+		impersonated = notingImpersonated(handler)
+	}
+	impersonating := impersonation.WithConstrainedImpersonation(impersonated, c.Authorization.Authorizer, c.Serializer)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for name := range r.Header {
 			if strings.HasPrefix(name, "Impersonate-") {

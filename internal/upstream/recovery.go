@@ -51,10 +51,12 @@ func writeStatus(w http.ResponseWriter, err *apierrors.StatusError) {
 	_ = json.NewEncoder(w).Encode(status)
 }
 
-// answer knows whether anything has been sent.
+// answer knows what has been sent.
 type answer struct {
 	http.ResponseWriter
 	begun bool
+	code  int // 0 if it is the default
+	bytes int64
 }
 
 var _ responsewriter.UserProvidedDecorator = (*answer)(nil)
@@ -62,13 +64,17 @@ var _ responsewriter.UserProvidedDecorator = (*answer)(nil)
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 func (a *answer) WriteHeader(status int) {
-	a.begun = true
+	if a.begun = true; a.code < http.StatusOK { // informational ones may come before
+		a.code = status
+	}
 	a.ResponseWriter.WriteHeader(status)
 }
 
 func (a *answer) Write(p []byte) (int, error) {
 	a.begun = true
-	return a.ResponseWriter.Write(p)
+	n, err := a.ResponseWriter.Write(p)
+	a.bytes += int64(n)
+	return n, err
 }
 
 func (a *answer) Flush() {
@@ -77,6 +83,8 @@ func (a *answer) Flush() {
 }
 
 func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	a.begun = true
+	if a.begun = true; a.code == 0 {
+		a.code = http.StatusSwitchingProtocols
+	}
 	return http.NewResponseController(a.ResponseWriter).Hijack()
 }

@@ -6,6 +6,7 @@ package upstream
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
@@ -56,6 +57,8 @@ type Config struct {
 	// nil without an audit.
 	AuditSink   audit.Sink
 	AuditPolicy audit.PolicyRuleEvaluator
+	// AccessLog is given a record for each request when it has ended; nil for none.
+	AccessLog slog.Handler
 	// Ready are the checks of /readyz beside upstream's own. Their errors
 	// are shown to anonymous callers.
 	Ready []healthz.HealthChecker

@@ -1,0 +1,20 @@
+package cli
+
+import (
+	"github.com/spf13/pflag"
+
+	"github.com/annexapi/annex/config"
+)
+
+// accessLogFlags say where a line is written for each request.
+type accessLogFlags struct{ rotation rotationFlags }
+
+func (a *accessLogFlags) declare(flags *pflag.FlagSet, o *config.AccessLogOptions) {
+	flags.StringVar(&o.Path, "access-log", "", "file with a line for each request when it has ended; - is standard output")
+	flags.StringVar(&o.Format, "access-log-format", "", "text or json (default text)")
+	a.rotation.declare(flags, "access-log")
+}
+
+func (a *accessLogFlags) complete(flags *pflag.FlagSet, o *config.AccessLogOptions) error {
+	return a.rotation.complete(flags, "access-log", &o.Rotation)
+}
