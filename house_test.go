@@ -24,7 +24,7 @@ const module = "github.com/annexapi/annex"
 // follow a request from the façade to the disk; the reason stands where it is not
 // plain.
 var rooms = map[string][]string{
-	"":                              {"api", "config", "internal/budget", "internal/cli", "internal/define", "internal/informer", "internal/plan", "internal/serve", "store/driver"},
+	"":                              {"api", "config", "internal/admit", "internal/budget", "internal/cli", "internal/define", "internal/informer", "internal/plan", "internal/serve", "store/driver"},
 	"annextest":                     {"", "internal/convert", "internal/define", "store/memory"},
 	"config":                        {"store/driver"},
 	"internal/logfile":              {"config"},
@@ -50,7 +50,7 @@ var rooms = map[string][]string{
 	"internal/registry":             {"internal/admit", "internal/convert", "internal/define", "store"},
 	"internal/upstream":             {"internal/budget", "internal/convert", "internal/define", "internal/registry", "internal/structural", "internal/yamlsize"},
 	"internal/auth":                 {"internal/clientcert"},
-	"internal/cluster":              {"config", "internal/clientcert", "internal/requirements"},
+	"internal/cluster":              {"config", "internal/admit", "internal/clientcert", "internal/requirements"},
 	"internal/clientcert":           {},
 	"internal/cluster/clustertest":  {}, // for tests
 	"internal/certs":                {},

@@ -13,6 +13,8 @@ type (
 	ClusterOptions = config.ClusterOptions
 	// SelfCertifyOptions say how an aggregated server keeps its serving certificate.
 	SelfCertifyOptions = config.SelfCertifyOptions
+	// AdmissionOptions say which admission plugins a server runs.
+	AdmissionOptions = config.AdmissionOptions
 	// AuditOptions say what is recorded of requests, as kube-apiserver's audit does.
 	AuditOptions = config.AuditOptions
 	// AuditLogOptions say how events of the audit are written to a file.

@@ -26,6 +26,12 @@ type Server struct {
 	Groups []Group
 	// Controllers run beside the requests, or in a process of their own.
 	Controllers []Controller
+	// AdmissionPlugins decide on the writes of all kinds and on connections, and may change what is
+	// written. A kind's own hooks are said with its builder.
+	AdmissionPlugins []AdmissionPlugin
+	// Handlers answer paths beside the API, behind the same authentication, authorization,
+	// limits and audit.
+	Handlers []Handler
 	// Authorizer decides what callers may do, before Options.AuthorizationMode or the cluster
 	// of an aggregated server does, to which it leaves what it has no opinion on. Members of
 	// system:masters, and requests for health and the version, are not its business. It is
@@ -50,6 +56,12 @@ type Kind interface {
 // define compiles and checks the definition. The error names every mistake.
 func (s Server) define() (*define.Server, error) {
 	compiled := &define.Server{Name: s.Name, Title: s.Title, Version: s.Version, Authorizer: s.Authorizer}
+	for _, p := range s.AdmissionPlugins {
+		compiled.AdmissionPlugins = append(compiled.AdmissionPlugins, p.define())
+	}
+	for _, h := range s.Handlers {
+		compiled.Handlers = append(compiled.Handlers, h.define())
+	}
 	for _, c := range s.Controllers {
 		controller := define.Controller{Name: c.Name}
 		if c.Run != nil {

@@ -56,6 +56,8 @@ type Options struct {
 	// AuthorizationMode decides what callers may do, besides Server.Authorizer, if the server
 	// stands alone; empty is AuthorizationRBAC.
 	AuthorizationMode AuthorizationMode
+	// Admission says which plugins decide on writes and connections.
+	Admission AdmissionOptions
 	// Audit says what is recorded of requests, and where.
 	Audit AuditOptions
 	// AccessLog says where a line is written for each request.
@@ -218,13 +220,6 @@ type ClusterOptions struct {
 	// AlwaysAllowPaths are open to anonymous requests; one that ends in * stands for all that begin
 	// so. Nil is health and version, an empty list is none.
 	AlwaysAllowPaths []string
-
-	// EnableAdmissionPlugins and DisableAdmissionPlugins name plugins that take the
-	// cluster's objects: NamespaceLifecycle, MutatingAdmissionPolicy,
-	// MutatingAdmissionWebhook, ValidatingAdmissionPolicy and ValidatingAdmissionWebhook.
-	// All of them run unless disabled, and then the objects are not asked for.
-	EnableAdmissionPlugins  []string
-	DisableAdmissionPlugins []string
 	// DisablePriorityAndFairness counts requests in flight, instead of queueing them by
 	// the cluster's flow schemas and priority levels.
 	DisablePriorityAndFairness bool

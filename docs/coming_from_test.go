@@ -29,7 +29,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// The examples of coming-from.md, which TestComingFromIsItsExamples compares with
+// The examples of coming-from.md, which TestPagesShowTheirExamples compares with
 // this file. What they call is below them.
 
 func Example_main() {
@@ -217,17 +217,48 @@ func price(context.Context, *http.Client) error { return nil }
 
 func useIn(*testing.T, *rest.Config) {}
 
-// TestComingFromIsItsExamples keeps what the page says from drifting away from what
-// compiles: each block of Go in it is the body of the example that it names.
-func TestComingFromIsItsExamples(t *testing.T) {
+// TestPagesShowTheirExamples keeps what pages say from drifting away from what compiles: a
+// block of Go that names an example is its body.
+func TestPagesShowTheirExamples(t *testing.T) {
 	t.Parallel()
+	for _, test := range []struct {
+		page, source string
+		all          bool // blocks name an example
+	}{{"coming-from.md", "coming_from_test.go", true}, {"../README.md", "readme_test.go", false}} {
+		bodies := examplesIn(t, test.source)
+		page, err := os.ReadFile(test.page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks := regexp.MustCompile("(?s)(<!-- (\\w+) -->\n)?```go\n(.*?)\n```").FindAllStringSubmatch(string(page), -1)
+		for _, block := range blocks {
+			name, text := block[2], block[3]
+			if name == "" && !test.all {
+				continue
+			}
+			if body, ok := bodies[name]; !ok {
+				t.Errorf("%s: this block names no example:\n%s", test.page, text)
+			} else if text != body {
+				t.Errorf("%s is in %s\n%s\nbut in the tests\n%s", name, test.page, text, body)
+			}
+			delete(bodies, name)
+		}
+		for name := range bodies {
+			t.Errorf("%s is not in %s", name, test.page)
+		}
+	}
+}
+
+// examplesIn returns the bodies of a file's examples.
+func examplesIn(t *testing.T, name string) map[string]string {
+	t.Helper()
 	bodies := map[string]string{}
 	set := token.NewFileSet()
-	source, err := os.ReadFile("coming_from_test.go")
+	source, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := parser.ParseFile(set, "coming_from_test.go", source, 0)
+	file, err := parser.ParseFile(set, name, source, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,21 +270,5 @@ func TestComingFromIsItsExamples(t *testing.T) {
 		body := string(source[set.Position(f.Body.Lbrace).Offset+1 : set.Position(f.Body.Rbrace).Offset])
 		bodies[f.Name.Name] = strings.ReplaceAll(strings.Trim(body, "\n"), "\n\t", "\n")[1:]
 	}
-	page, err := os.ReadFile("coming-from.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := regexp.MustCompile("(?s)(<!-- (\\w+) -->\n)?```go\n(.*?)\n```").FindAllStringSubmatch(string(page), -1)
-	for _, block := range blocks {
-		name, text := block[2], block[3]
-		if body, ok := bodies[name]; !ok {
-			t.Errorf("this block names no example:\n%s", text)
-		} else if text != body {
-			t.Errorf("%s is in the page\n%s\nbut in the tests\n%s", name, text, body)
-		}
-		delete(bodies, name)
-	}
-	for name := range bodies {
-		t.Errorf("%s is not in the page", name)
-	}
+	return bodies
 }

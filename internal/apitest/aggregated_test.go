@@ -606,7 +606,7 @@ func TestPluginsThatAreLeftOutNeedNoPermission(t *testing.T) {
 	cluster.Forbid("namespaces", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
 		"mutatingwebhookconfigurations", "validatingwebhookconfigurations", "flowschemas", "prioritylevelconfigurations")
 	options := annex.Options{}
-	options.Cluster.DisableAdmissionPlugins = []string{"NamespaceLifecycle", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook"}
+	options.Admission.DisablePlugins = []string{"NamespaceLifecycle", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook"}
 	j := join(t, cluster, shop(), options).ready()
 	if a := j.through("jane").post("/apis/shop.example.com/v1/namespaces/none/widgets", fmt.Sprintf(oneWidget, "a")); a.code != http.StatusCreated {
 		t.Errorf("%d %s", a.code, a.raw)
@@ -656,10 +656,10 @@ func TestWhatAggregatedServersRefuse(t *testing.T) {
 			func(o *annex.Options) { o.Cluster.AuthorizationKubeconfig = clustertest.File(t, "k", []byte("{]")) }, "Options.Cluster.AuthorizationKubeconfig ",
 		},
 		"no way to a cluster": {func(o *annex.Options) { o.Cluster.Kubeconfig = "" }, "this is no pod and there is no Options.Cluster.Kubeconfig"},
-		"an unknown plugin":   {func(o *annex.Options) { o.Cluster.DisableAdmissionPlugins = []string{"LimitRanger"} }, `Options.Cluster.DisableAdmissionPlugins: there is no plugin "LimitRanger"; there are NamespaceLifecycle,`},
+		"an unknown plugin":   {func(o *annex.Options) { o.Admission.DisablePlugins = []string{"LimitRanger"} }, `Options.Admission.DisablePlugins: there is no plugin "LimitRanger"; there are NamespaceLifecycle,`},
 		"a plugin both on and off": {func(o *annex.Options) {
-			o.Cluster.DisableAdmissionPlugins, o.Cluster.EnableAdmissionPlugins = []string{"NamespaceLifecycle"}, []string{"NamespaceLifecycle"}
-		}, "both in Options.Cluster.EnableAdmissionPlugins and in Options.Cluster.DisableAdmissionPlugins"},
+			o.Admission.DisablePlugins, o.Admission.EnablePlugins = []string{"NamespaceLifecycle"}, []string{"NamespaceLifecycle"}
+		}, "both in Options.Admission.EnablePlugins and in Options.Admission.DisablePlugins"},
 		"headers without authority": {func(o *annex.Options) { o.Cluster.RequestHeaderAllowedNames = []string{"a"} }, "Options.Cluster.RequestHeaderAllowedNames is given without Options.Cluster.RequestHeaderClientCAFile"},
 		"an authority that is missing": {
 			func(o *annex.Options) { o.Cluster.RequestHeaderClientCAFile = "/missing/ca.crt" }, "Options.Cluster.RequestHeaderClientCAFile: open /missing/ca.crt: no such file or directory",

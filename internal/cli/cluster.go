@@ -15,7 +15,6 @@ import (
 	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/cluster"
 	"github.com/annexapi/annex/internal/plan"
-	"github.com/annexapi/annex/internal/requirements"
 )
 
 // aggregatedFlag is the switch between a server's two lives.
@@ -42,8 +41,6 @@ func clusterFlags(all *pflag.FlagSet, options *config.Options) {
 	flags.DurationVar(&c.AuthorizedCacheTTL, "authorization-webhook-cache-authorized-ttl", 10*time.Second, "how long it is remembered that a caller may do something; 0 asks each time")
 	flags.DurationVar(&c.UnauthorizedCacheTTL, "authorization-webhook-cache-unauthorized-ttl", 10*time.Second, "how long it is remembered that a caller may not; 0 asks each time")
 	flags.StringSliceVar(&c.AlwaysAllowPaths, "authorization-always-allow-paths", cluster.OpenPaths(), "paths that are open to all callers; * at the end stands for all that begin so")
-	flags.StringSliceVar(&c.EnableAdmissionPlugins, "enable-admission-plugins", nil, "admission plugins to run in addition to those that run anyway, which are all: "+strings.Join(requirements.Plugins(), ", "))
-	flags.StringSliceVar(&c.DisableAdmissionPlugins, "disable-admission-plugins", nil, "admission plugins to leave out; what they read of the cluster need not be permitted then")
 	self := &options.SelfCertify
 	flags.BoolVar(&self.Enabled, "self-certify", false, "make the serving certificate, keep it in a Secret of the cluster, and the APIServices' caBundle up to date")
 	flags.StringVar(&self.ServiceName, "service-name", "", "service that the APIServices point to, for --self-certify (default: the server's name)")
@@ -108,6 +105,7 @@ var flagGroups = []struct {
 	{"Where objects are kept", []string{"storage", "etcd-", "files-", "history-", "encryption-", "object-cache-", "value-cache-", "serve-despite-"}},
 	{"Listening and certificates", []string{"bind-", "secure-", "insecure-", "tls-", "cert-", "client-ca-", "token-auth-"}},
 	{"Audit and access log", []string{"audit-", "access-log"}},
+	{"Admission", []string{"admission-", "enable-admission-", "disable-admission-"}},
 	{clusterGroup, nil},
 }
 

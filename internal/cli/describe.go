@@ -88,7 +88,11 @@ type wholeDescription struct {
 	Name        string        `json:"name"`
 	Kinds       []description `json:"kinds"`
 	Controllers []string      `json:"controllers,omitempty"`
-	Aggregated  *aggregated   `json:"aggregated,omitempty"`
+	// AdmissionPlugins are those declared that run, in their order.
+	AdmissionPlugins []string `json:"admissionPlugins,omitempty"`
+	// Handlers are the paths beside the API.
+	Handlers   []string    `json:"handlers,omitempty"`
+	Aggregated *aggregated `json:"aggregated,omitempty"`
 }
 
 // custom is a custom subresource among them.
@@ -173,6 +177,12 @@ and with --aggregated what it asks of its cluster.`,
 			for _, c := range definition.Controllers {
 				whole.Controllers = append(whole.Controllers, c.Name)
 			}
+			for _, plugin := range p.AdmissionPlugins {
+				whole.AdmissionPlugins = append(whole.AdmissionPlugins, plugin.Name)
+			}
+			for _, h := range definition.Handlers {
+				whole.Handlers = append(whole.Handlers, h.Path)
+			}
 			whole.Aggregated = describeAggregated(p)
 			if output == "json" {
 				return printJSON(cmd.OutOrStdout(), whole)
@@ -182,14 +192,20 @@ and with --aggregated what it asks of its cluster.`,
 	}
 	outputFlag(cmd, &output)
 	storageFlags(cmd.Flags(), &storage, &options)
+	admissionFlags(cmd.Flags(), &options.Admission)
 	clusterFlags(cmd.Flags(), &options)
 	return cmd
 }
 
 func (d wholeDescription) print(out io.Writer) error {
 	err := printDescriptions(out, d.Kinds)
-	if err == nil && len(d.Controllers) > 0 {
-		_, err = fmt.Fprintf(out, "\nControllers: %s\n", strings.Join(d.Controllers, ", "))
+	for _, part := range []struct {
+		title string
+		names []string
+	}{{"Controllers", d.Controllers}, {"Admission plugins", d.AdmissionPlugins}, {"Paths beside the API", d.Handlers}} {
+		if err == nil && len(part.names) > 0 {
+			_, err = fmt.Fprintf(out, "\n%s: %s\n", part.title, strings.Join(part.names, ", "))
+		}
 	}
 	if err == nil && d.Aggregated != nil {
 		err = d.Aggregated.print(out)

@@ -185,6 +185,7 @@ which namespaces, webhooks and policies there are.`,
 	addresses.declare(flags)
 	audit.declare(flags, &options.Audit)
 	accessLog.declare(flags, &options.AccessLog)
+	admissionFlags(flags, &options.Admission)
 	clusterFlags(flags, &options)
 	flags.DurationVar(&storage.etcd.CompactionInterval, "etcd-compaction-interval", 5*time.Minute, "how much of etcd's history is kept at least; 0 leaves compaction to others")
 	flags.DurationVar(&storage.etcd.HealthcheckTimeout, "etcd-healthcheck-timeout", 2*time.Second, "how long etcd may take to answer before the server is not ready; it is asked twice in this time")

@@ -3,13 +3,11 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/initializer"
 	admissionmetrics "k8s.io/apiserver/pkg/admission/metrics"
@@ -22,42 +20,35 @@ import (
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/restmapper"
 
+	"github.com/annexapi/annex/internal/admit"
 	"github.com/annexapi/annex/internal/requirements"
 )
 
-// The names of our plugins in metrics.
-const (
-	gateName  = "Cluster"
-	hooksName = "Hooks"
-)
+// gateName is the name in metrics of what refuses writes while the cluster is away.
+const gateName = "Cluster"
 
 // Admission returns the whole admission of a server: nothing passes while the cluster does
-// not give what the server needs; then come the cluster's plugins, and last the server's own
-// hooks, which so see what is going to be stored. A mutation that asks for it is followed
-// by a second round through all of them. It is called once, before Run.
-func (h *Cluster) Admission(hooks admission.Interface) (admission.Interface, error) {
-	plugins := admission.NewPlugins()
-	lifecycle.Register(plugins)
-	mutating.Register(plugins)
-	mutatingwebhook.Register(plugins)
-	validating.Register(plugins)
-	validatingwebhook.Register(plugins)
-	plugins.Register(gateName, func(io.Reader) (admission.Interface, error) { return gate{h}, nil })
-	plugins.Register(hooksName, func(io.Reader) (admission.Interface, error) { return hooks, nil })
-
-	enabled, _ := requirements.Enabled(h.config.Options)
-	names := append(append([]string{gateName}, enabled...), hooksName)
-	none, err := admission.ReadAdmissionConfiguration(names, "", runtime.NewScheme())
-	if err != nil {
-		return nil, fmt.Errorf("admission: %w", err)
+// not give what the server needs; then come the cluster's plugins, and last the server's own,
+// which so see what is going to be stored. It is called once, before Run.
+func (h *Cluster) Admission(own []admit.Plugin, configuration admission.ConfigProvider) (admission.Interface, error) {
+	upstream := admission.NewPlugins()
+	lifecycle.Register(upstream)
+	mutating.Register(upstream)
+	mutatingwebhook.Register(upstream)
+	validating.Register(upstream)
+	validatingwebhook.Register(upstream)
+	plugins := []admit.Plugin{admit.Made(gateName, gate{h})}
+	enabled, _ := requirements.Enabled(h.config.Admission)
+	for _, name := range enabled {
+		plugins = append(plugins, admit.Plugin{Name: name})
 	}
 	if len(enabled) > 0 {
 		h.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(h.core.Discovery()))
 	}
 	initialize := initializer.New(h.core, h.dynamic, h.informers, h.all, utilfeature.DefaultFeatureGate, h.config.Version, h.stopped, h.mapper)
-	chain, err := plugins.NewFromPlugins(names, none, initialize, admission.Decorators{admission.DecoratorFunc(admissionmetrics.WithControllerMetrics)})
+	chain, err := admit.Chain(upstream, append(plugins, own...), configuration, initialize)
 	if err != nil {
-		return nil, fmt.Errorf("admission by the cluster: %w", err)
+		return nil, err
 	}
 	return admissionmetrics.WithStepMetrics(chain), nil
 }
@@ -80,7 +71,7 @@ func (g gate) Admit(context.Context, admission.Attributes, admission.ObjectInter
 // HasNamespace returns nil if the cluster has the namespace and does not delete it, for
 // objects that come in beside requests. If namespaces are not looked after, all exist.
 func (h *Cluster) HasNamespace(ctx context.Context, name string) error {
-	if in, _ := requirements.Enabled(h.config.Options); !slices.Contains(in, lifecycle.PluginName) {
+	if in, _ := requirements.Enabled(h.config.Admission); !slices.Contains(in, lifecycle.PluginName) {
 		return nil
 	}
 	if err := h.Problem(); err != nil {

@@ -41,6 +41,7 @@ import (
 	"k8s.io/klog/v2"
 	clocks "k8s.io/utils/clock"
 
+	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/await"
 	"github.com/annexapi/annex/internal/requirements"
 )
@@ -50,6 +51,8 @@ type Config struct {
 	Options Options
 	// Server names the server in what it says: "NAME manifests" prints bindings.
 	Server string
+	// Admission says which of the plugins run that take the cluster's objects.
+	Admission config.AdmissionOptions
 	// ClientCAFile holds authorities of client certificates. It replaces the cluster's.
 	ClientCAFile string
 	// Version is the Kubernetes version that admission plugins see.
@@ -109,7 +112,7 @@ func Open(c Config) (*Cluster, error) {
 	h.clock.tell = func(skew time.Duration) {
 		klog.Background().Error(nil, "The cluster's clock and this one are far apart: certificates that are new or about to expire are refused", "skew", skew.Round(time.Second))
 	}
-	for _, need := range requirements.Of(c.Options, c.ClientCAFile) {
+	for _, need := range requirements.Of(config.Options{Cluster: c.Options, Admission: c.Admission, ClientCAFile: c.ClientCAFile}) {
 		h.contacts = append(h.contacts, &contact{need: need, changed: h.change, failed: make(chan struct{}, 1)})
 	}
 	h.failures.Add(1) // nothing has been asked

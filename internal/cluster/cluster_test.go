@@ -27,6 +27,8 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
+	"github.com/annexapi/annex/config"
+	"github.com/annexapi/annex/internal/admit"
 	"github.com/annexapi/annex/internal/cluster/clustertest"
 	"github.com/annexapi/annex/internal/requirements"
 	"github.com/annexapi/annex/internal/testwait"
@@ -34,7 +36,13 @@ import (
 
 func open(t *testing.T, options Options) *Cluster {
 	t.Helper()
-	h, err := Open(Config{Options: options, Server: "shop", Version: compatibility.DefaultBuildEffectiveVersion(), InFlight: 10})
+	return openConfig(t, Config{Options: options})
+}
+
+func openConfig(t *testing.T, c Config) *Cluster {
+	t.Helper()
+	c.Server, c.Version, c.InFlight = "shop", compatibility.DefaultBuildEffectiveVersion(), 10
+	h, err := Open(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +154,11 @@ func TestNothingIsLeftRunning(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := h.Admission(hooks{}); err != nil {
+		none, err := admit.ReadConfiguration("", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.Admission([]admit.Plugin{admit.Made("Hooks", hooks{})}, none); err != nil {
 			t.Fatal(err)
 		}
 		if running {
@@ -310,7 +322,7 @@ func TestNamespacesOfFilesAreTheHosts(t *testing.T) {
 	if err := h.HasNamespace(t.Context(), "none"); err == nil || !strings.Contains(err.Error(), `namespaces "none" not found`) {
 		t.Errorf("a namespace that is missing: %v", err)
 	}
-	careless := open(t, Options{Kubeconfig: cluster.Kubeconfig(), DisableAdmissionPlugins: []string{"NamespaceLifecycle"}})
+	careless := openConfig(t, Config{Options: Options{Kubeconfig: cluster.Kubeconfig()}, Admission: config.AdmissionOptions{DisablePlugins: []string{"NamespaceLifecycle"}}})
 	if err := careless.HasNamespace(t.Context(), "none"); err != nil {
 		t.Error(err)
 	}

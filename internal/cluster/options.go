@@ -12,7 +12,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/annexapi/annex/config"
-	"github.com/annexapi/annex/internal/requirements"
 )
 
 // Options are those of the configuration, where they are documented.
@@ -20,21 +19,6 @@ type Options = config.ClusterOptions
 
 // Check returns the first mistake in options that shows without opening a file.
 func Check(o Options) error {
-	for _, list := range []struct {
-		field string
-		names []string
-	}{{"Options.Cluster.EnableAdmissionPlugins", o.EnableAdmissionPlugins}, {"Options.Cluster.DisableAdmissionPlugins", o.DisableAdmissionPlugins}} {
-		for _, name := range list.names {
-			if !slices.Contains(requirements.Plugins(), name) {
-				return fmt.Errorf("%s: there is no plugin %q; there are %s", list.field, name, strings.Join(requirements.Plugins(), ", "))
-			}
-		}
-	}
-	for _, name := range o.EnableAdmissionPlugins {
-		if slices.Contains(o.DisableAdmissionPlugins, name) {
-			return fmt.Errorf("the plugin %s is both in Options.Cluster.EnableAdmissionPlugins and in Options.Cluster.DisableAdmissionPlugins", name)
-		}
-	}
 	for _, header := range []struct {
 		field  string
 		values []string

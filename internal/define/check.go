@@ -3,7 +3,9 @@ package define
 import (
 	"errors"
 	"fmt"
+	"path"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -29,6 +31,8 @@ func Check(s *Server) error {
 		c.errorf("server", "no groups: a server needs at least one annex.Group with a kind in it; annex create api writes both")
 	}
 	c.controllers(s.Controllers)
+	c.admissionPlugins(s.AdmissionPlugins)
+	c.handlers(s.Handlers)
 	seen := map[string]bool{}
 	for _, g := range s.Groups {
 		where := fmt.Sprintf("group %q", g.Name)
@@ -69,6 +73,65 @@ func (c *checker) controllers(all []Controller) {
 		seen[controller.Name] = true
 		if controller.Run == nil {
 			c.errorf(where, "no Run")
+		}
+	}
+}
+
+// pluginName is how upstream's admission plugins are named.
+var pluginName = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
+
+// The names, among admission plugins, of the hooks of kinds, of what keeps writes back while a
+// cluster is away, and of what keeps callers from giving away rights that they do not have.
+const (
+	HooksPlugin   = "Hooks"
+	ClusterPlugin = "Cluster"
+	RightsPlugin  = "Rights"
+)
+
+func (c *checker) admissionPlugins(all []AdmissionPlugin) {
+	seen := map[string]bool{}
+	for i, p := range all {
+		where := fmt.Sprintf("admission plugin %d", i)
+		if p.Name != "" {
+			where = fmt.Sprintf("admission plugin %q", p.Name)
+		}
+		switch {
+		case !pluginName.MatchString(p.Name):
+			c.errorf(where, "name: letters and digits that begin with a capital are needed, such as ImagePolicy")
+		case slices.Contains([]string{HooksPlugin, ClusterPlugin, RightsPlugin}, p.Name):
+			c.errorf(where, "name: a plugin that servers have anyway is called so")
+		case seen[p.Name]:
+			c.errorf(where, "declared twice")
+		}
+		seen[p.Name] = true
+		if p.New == nil {
+			c.errorf(where, "set Plugin or New, and not both")
+		}
+	}
+}
+
+// ownPaths are those that are not for handlers beside the API.
+var ownPaths = []string{"/.well-known", "/api", "/apis", "/debug", "/healthz", "/livez", "/metrics", "/openapi", "/openid", "/readyz", "/storage", "/version"}
+
+func (c *checker) handlers(all []Handler) {
+	seen := map[string]bool{}
+	for i, h := range all {
+		where := fmt.Sprintf("handler %d", i)
+		if h.Path != "" {
+			where = fmt.Sprintf("handler %q", h.Path)
+		}
+		plain := strings.TrimSuffix(h.Path, "/")
+		switch {
+		case !strings.HasPrefix(h.Path, "/") || path.Clean(h.Path) != plain || strings.ContainsAny(h.Path, "*%?#{} "):
+			c.errorf(where, "path: one such as /menu is needed, or /menu/ for all that begin so")
+		case slices.ContainsFunc(ownPaths, func(own string) bool { return plain == own || strings.HasPrefix(plain, own+"/") }):
+			c.errorf(where, "path: it is the server's own, as are %s", strings.Join(ownPaths, ", "))
+		case seen[h.Path]:
+			c.errorf(where, "declared twice")
+		}
+		seen[h.Path] = true
+		if h.New == nil {
+			c.errorf(where, "set Handler or New, and not both")
 		}
 	}
 }

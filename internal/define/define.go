@@ -6,10 +6,14 @@ package define
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -29,6 +33,10 @@ type Server struct {
 	Groups         []Group
 	// Controllers run beside the requests.
 	Controllers []Controller
+	// AdmissionPlugins see the writes of all kinds, and connections.
+	AdmissionPlugins []AdmissionPlugin
+	// Handlers answer paths beside the API.
+	Handlers []Handler
 	// Authorizer is asked before the server decides itself what callers may do; nil is not.
 	Authorizer authorizer.Authorizer
 }
@@ -38,6 +46,30 @@ type Server struct {
 type Controller struct {
 	Name string
 	Run  func(ctx context.Context, env any) error
+}
+
+// AdmissionPlugin is an admission plugin for all kinds. The environment is the façade's
+// handle on the server; define does not look inside.
+type AdmissionPlugin struct {
+	Name     string
+	Disabled bool
+	New      func(env any, configuration io.Reader) (admission.Interface, error)
+}
+
+// Handler answers paths beside the API.
+type Handler struct {
+	// Path ends in a slash if all paths that begin so are meant.
+	Path string
+	New  func(env any) (http.Handler, error)
+	// Resource is what a request is authorized as; nil, or what returns nil, is its path.
+	Resource func(r *http.Request) *authorizationv1.ResourceAttributes
+	// LongRunning requests have no deadline; nil is none.
+	LongRunning func(r *http.Request) bool
+}
+
+// Answers says whether the handler is for a path.
+func (h *Handler) Answers(path string) bool {
+	return path == h.Path || strings.HasSuffix(h.Path, "/") && strings.HasPrefix(path, h.Path)
 }
 
 // Group is an API group.

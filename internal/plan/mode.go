@@ -33,6 +33,8 @@ type mode interface {
 	builtIn() []define.Group
 	// keepsNamespaces is nil, or why namespaces are not stored.
 	keepsNamespaces() error
+	// admissionPlugins are those that run without being declared, unless disabled.
+	admissionPlugins() []string
 	// complete fills in defaults, and returns the first mistake.
 	complete(*Plan) error
 	// requirements are what the server asks of its cluster, and what is left out.
@@ -109,11 +111,11 @@ func (aggregated) complete(p *Plan) error {
 
 func (aggregated) requirements(p *Plan) (required []requirements.Requirement, leftOut []string) {
 	o := &p.Options
-	_, leftOut = requirements.Enabled(o.Cluster)
+	_, leftOut = requirements.Enabled(o.Admission)
 	if o.Cluster.DisablePriorityAndFairness {
 		leftOut = append(leftOut, "priority and fairness")
 	}
-	required = requirements.Of(o.Cluster, o.ClientCAFile)
+	required = requirements.Of(*o)
 	if o.SelfCertify.Enabled {
 		required = append(required, requirements.OfServing(o.SelfCertify, p.Definition.APIServiceNames())...)
 	}

@@ -43,6 +43,8 @@ type Plan struct {
 	Resources []Resource
 	// Controllers are those that the server runs itself.
 	Controllers []define.Controller
+	// AdmissionPlugins are those of the definition's that run.
+	AdmissionPlugins []define.AdmissionPlugin
 
 	mode       mode
 	mediaTypes map[schema.GroupResource]string
@@ -411,6 +413,9 @@ func (p *Plan) completeRest() error {
 		return err
 	}
 	if err := audit.CompleteAccessLog(&o.AccessLog); err != nil {
+		return err
+	}
+	if err := p.completeAdmission(); err != nil {
 		return err
 	}
 	for _, timeout := range []struct {

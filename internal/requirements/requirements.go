@@ -107,9 +107,9 @@ func Plugins() []string {
 
 // Enabled returns the plugins that the options leave in, in order, and those that they
 // leave out. As upstream has it, one that is enabled by name is not left out.
-func Enabled(o config.ClusterOptions) (in, out []string) {
+func Enabled(o config.AdmissionOptions) (in, out []string) {
 	for _, name := range Plugins() {
-		if slices.Contains(o.DisableAdmissionPlugins, name) && !slices.Contains(o.EnableAdmissionPlugins, name) {
+		if slices.Contains(o.DisablePlugins, name) && !slices.Contains(o.EnablePlugins, name) {
 			out = append(out, name)
 		} else {
 			in = append(in, name)
@@ -118,11 +118,11 @@ func Enabled(o config.ClusterOptions) (in, out []string) {
 	return in, out
 }
 
-// Of returns what a server with these options requires of its cluster to serve. clientCAFile is
-// the file given instead of the cluster's authorities of client certificates.
-func Of(o config.ClusterOptions, clientCAFile string) []Requirement {
+// Of returns what an aggregated server with these options requires of its cluster to serve.
+func Of(options config.Options) []Requirement {
 	var all []Requirement
-	if looksUp(o, clientCAFile) {
+	o := options.Cluster
+	if looksUp(o, options.ClientCAFile) {
 		all = append(all, Requirement{
 			GroupVersionResource: ConfigMaps, Namespace: AuthenticationNamespace, Name: AuthenticationConfigMap,
 			Verbs: []string{"get", "list", "watch"}, For: "who sends requests", Binding: Reader, Optional: o.TolerateLookupFailure,
@@ -132,7 +132,7 @@ func Of(o config.ClusterOptions, clientCAFile string) []Requirement {
 		Requirement{GroupVersionResource: TokenReviews, Verbs: []string{"create"}, For: "bearer tokens", Binding: Delegator},
 		Requirement{GroupVersionResource: AccessReviews, Verbs: []string{"create"}, For: "authorization", Binding: Delegator},
 	)
-	in, _ := Enabled(o)
+	in, _ := Enabled(options.Admission)
 	if len(in) > 0 {
 		all = append(all, Requirement{GroupVersionResource: Namespaces, Verbs: []string{"get", "list", "watch"}, For: strings.Join(in, ", ")})
 	}

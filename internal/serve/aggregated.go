@@ -17,7 +17,6 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"github.com/annexapi/annex/internal/admit"
 	"github.com/annexapi/annex/internal/auth"
 	"github.com/annexapi/annex/internal/await"
 	"github.com/annexapi/annex/internal/certs"
@@ -50,6 +49,7 @@ func (m *aggregated) open(s *Server) error {
 	m.front, err = cluster.Open(cluster.Config{
 		Options:      m.plan.Options.Cluster,
 		Server:       m.plan.Definition.Name,
+		Admission:    m.plan.Options.Admission,
 		ClientCAFile: m.plan.Options.ClientCAFile,
 		Version:      upstream.EffectiveVersion(m.plan.Definition),
 		Own:          auth.LoopbackTokens(s.loopback.Token()),
@@ -74,7 +74,7 @@ func (m *aggregated) guard(storage generic.RESTOptionsGetter) generic.RESTOption
 
 func (m *aggregated) collectsGarbage() bool { return true }
 
-func (m *aggregated) configure(config *upstream.Config, hooks *admit.Hooks) error {
+func (m *aggregated) configure(config *upstream.Config, own plugins) error {
 	config.OpenAPI = convert.Definitions(m.plan.Definition)
 	config.Authenticator, config.Authorizer, config.Cluster = m.front, m.front.Authorizer(), m.front
 	var err error
@@ -87,7 +87,7 @@ func (m *aggregated) configure(config *upstream.Config, hooks *admit.Hooks) erro
 			return fmt.Errorf("authorization: %w", err)
 		}
 	}
-	config.Admission, err = m.front.Admission(hooks)
+	config.Admission, err = m.front.Admission(own.with(config.Authorizer), own.configuration)
 	return err
 }
 

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/apiserver/pkg/server/healthz"
 
-	"github.com/annexapi/annex/internal/admit"
 	"github.com/annexapi/annex/internal/certs"
 	"github.com/annexapi/annex/internal/plan"
 	"github.com/annexapi/annex/internal/registry"
@@ -38,7 +37,7 @@ type mode interface {
 	// policies of deletions.
 	collectsGarbage() bool
 	// configure says who callers are, what they may do, and which writes may happen.
-	configure(config *upstream.Config, hooks *admit.Hooks) error
+	configure(config *upstream.Config, own plugins) error
 	// editors carry out edits of files, by the beginning of the keys. There are several
 	// for objects that are of several groups.
 	editors(s *Server) map[string][]*registry.Editor

@@ -200,7 +200,14 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 		RequestTimeout: s.plan.Options.RequestTimeout,
 		Stopping:       s.stopping,
 	}
-	if err := s.mode.configure(&config, hooks); err != nil {
+	if config.Handlers, err = s.handlers(); err != nil {
+		return err
+	}
+	own, err := s.admissionPlugins(hooks)
+	if err != nil {
+		return err
+	}
+	if err := s.mode.configure(&config, own); err != nil {
 		return err
 	}
 	if s.upstream, err = upstream.New(config); err != nil {

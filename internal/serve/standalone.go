@@ -28,6 +28,7 @@ import (
 	"github.com/annexapi/annex/internal/certs"
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/coreapi"
+	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/loopback"
 	"github.com/annexapi/annex/internal/plan"
 	"github.com/annexapi/annex/internal/registry"
@@ -89,7 +90,7 @@ func (m *standalone) guard(storage generic.RESTOptionsGetter) generic.RESTOption
 
 func (m *standalone) collectsGarbage() bool { return false }
 
-func (m *standalone) configure(c *upstream.Config, hooks *admit.Hooks) error {
+func (m *standalone) configure(c *upstream.Config, own plugins) error {
 	credentials := auth.Credentials{
 		ClientCA: m.certs.ClientCA(),
 		Revoked:  m.certs.Revoked,
@@ -112,8 +113,15 @@ func (m *standalone) configure(c *upstream.Config, hooks *admit.Hooks) error {
 	c.OpenAPI = convert.Definitions(m.plan.Definition, coreapi.OpenAPI, reviews.OpenAPI)
 	c.BuiltIn = reviews.Storage(reviews.Config{Authenticator: c.Authenticator, Authorizer: authorize, Rules: rules})
 	c.BuiltIn[corev1.SchemeGroupVersion] = m.namespaces.Storage()
-	c.Admission = admission.NewChainHandler(m.namespaces.Admission(), m.rights.Admission(authorize), hooks)
-	return nil
+	all := append([]admit.Plugin{
+		admit.Made("NamespaceLifecycle", m.namespaces.Admission()),
+		admit.Made(define.RightsPlugin, m.rights.Admission(authorize)),
+	}, own.with(authorize)...)
+	for i, p := range all {
+		all[i].Unmeasured = i < 2 || p.Name == define.HooksPlugin
+	}
+	c.Admission, err = admit.Chain(nil, all, own.configuration, admission.PluginInitializers{})
+	return err
 }
 
 // policies decide what callers may do, in order.

@@ -35,6 +35,9 @@ func chain(config Config, text noProtobuf) func(http.Handler, *server.Config) ht
 			handler = withConnectionsEnding(handler, routes, config.Stopping)
 			handler = withUpgradePermission(handler, routes, c)
 		}
+		if len(config.Handlers) > 0 {
+			handler = withHandlers(handler, config.Handlers, checkHandled(config), config.Stopping, c)
+		}
 		handler = filters.WithAuthorization(handler, c.Authorization.Authorizer, c.Serializer)
 		if config.Cluster != nil {
 			handler = withClusterUnavailable(handler, config.Cluster, c)
@@ -78,11 +81,23 @@ func steps(config Config) []step {
 	return all
 }
 
-// longRunning adds handlers beside the API, and connections, to the requests that take
-// their time.
-func longRunning(check request.LongRunningRequestCheck, handlers map[string]http.Handler, routes connectRoutes) request.LongRunningRequestCheck {
+// checkHandled is the step that requests to handlers beside the API have to pass.
+func checkHandled(config Config) step {
+	if config.Cluster == nil {
+		return checkOrigin
+	}
+	return func(r *http.Request, _ *request.RequestInfo) (*http.Request, error) { return r, nil }
+}
+
+// longRunning adds connections, the server's own handlers and those beside the API to the
+// requests that take their time.
+func longRunning(check request.LongRunningRequestCheck, config Config) request.LongRunningRequestCheck {
+	routes, beside := connectRoutesOf(config.Definition), handlers(config.Handlers)
 	return func(r *http.Request, info *request.RequestInfo) bool {
-		_, ours := handlers[info.Path]
+		if beside.of(info.Path) != nil {
+			return beside.longRunning(r)
+		}
+		_, ours := config.LongRunning[info.Path]
 		return ours && !info.IsResourceRequest || routes.longRunning(r, info) || check(r, info)
 	}
 }

@@ -3,10 +3,13 @@ package upstream
 import (
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"testing"
 
 	utilwaitgroup "k8s.io/apimachinery/pkg/util/waitgroup"
 	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/annexapi/annex/internal/define"
 	serverfilters "k8s.io/apiserver/pkg/server/filters"
 )
 
@@ -34,7 +37,14 @@ func TestAWatchIsRefusedOnceWatchesAreToldToEnd(t *testing.T) {
 
 func TestWhatIsLongRunningHasNoDeadline(t *testing.T) {
 	watches := func(_ *http.Request, info *request.RequestInfo) bool { return info.Verb == "watch" }
-	check := longRunning(watches, map[string]http.Handler{"/storage/backup": http.NotFoundHandler()}, nil)
+	check := longRunning(watches, Config{
+		Definition:  &define.Server{},
+		LongRunning: map[string]http.Handler{"/storage/backup": http.NotFoundHandler()},
+		Handlers: []Handler{
+			{Definition: &define.Handler{Path: "/events/", LongRunning: func(*http.Request) bool { return true }}},
+			{Definition: &define.Handler{Path: "/menu/"}},
+		},
+	})
 	for _, test := range []struct {
 		info request.RequestInfo
 		want bool
@@ -42,10 +52,12 @@ func TestWhatIsLongRunningHasNoDeadline(t *testing.T) {
 		{request.RequestInfo{Path: "/storage/backup", Verb: "get"}, true},
 		{request.RequestInfo{Path: "/storage/other", Verb: "get"}, false},
 		{request.RequestInfo{Path: "/storage/backup/", Verb: "get"}, false},
+		{request.RequestInfo{Path: "/events/x", Verb: "get"}, true},
+		{request.RequestInfo{Path: "/menu/x", Verb: "watch", IsResourceRequest: true}, false},
 		{request.RequestInfo{Path: "/apis/a/v1/b", Verb: "watch", IsResourceRequest: true}, true},
 		{request.RequestInfo{Path: "/apis/a/v1/b", Verb: "list", IsResourceRequest: true}, false},
 	} {
-		if got := check(nil, &test.info); got != test.want {
+		if got := check(&http.Request{URL: &url.URL{Path: test.info.Path}}, &test.info); got != test.want {
 			t.Errorf("%s %s: %v, want %v", test.info.Verb, test.info.Path, got, test.want)
 		}
 	}

@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"context"
 	"net/http"
 	"slices"
 
@@ -64,15 +63,8 @@ func withConnectionsEnding(handler http.Handler, routes connectRoutes, stopping 
 			handler.ServeHTTP(w, r)
 			return
 		}
-		ctx, end := context.WithCancel(r.Context())
+		ctx, end := endingWith(r.Context(), stopping)
 		defer end()
-		go func() {
-			select {
-			case <-stopping:
-				end()
-			case <-ctx.Done():
-			}
-		}()
 		handler.ServeHTTP(w, r.WithContext(ctx))
 	})
 }

@@ -68,6 +68,8 @@ type Config struct {
 	// deadline and do not count as requests in flight, but a shutdown does not wait
 	// for them. They are authorized as all others.
 	LongRunning map[string]http.Handler
+	// Handlers answer paths beside the API, of which no two are the same.
+	Handlers []Handler
 	// RequestTimeout bounds every request that is not a watch.
 	RequestTimeout time.Duration
 	// Memory is what requests draw on; nil has no bounds.
@@ -131,7 +133,10 @@ func New(c Config) (*Server, error) {
 	config.ReadyzChecks = append(config.ReadyzChecks, c.Ready...)
 	text := newNoProtobuf(c.Definition.Groups, c.Kinds)
 	config.BuildHandlerChainFunc = chain(c, text)
-	config.LongRunningFunc = longRunning(config.LongRunningFunc, c.LongRunning, connectRoutesOf(c.Definition))
+	config.LongRunningFunc = longRunning(config.LongRunningFunc, c)
+	if len(c.Handlers) > 0 {
+		config.RequestInfoResolver = mappedResources{server.NewRequestInfoResolver(config), c.Handlers}
+	}
 
 	namer := c.Machinery.Namer()
 	config.OpenAPIConfig = server.DefaultOpenAPIConfig(c.OpenAPI.V2, namer.DefinitionNamer)

@@ -85,7 +85,7 @@ func told(n requirements.Requirement) string {
 
 // required are the requirements of a server that leaves nothing out which fit.
 func required(fits func(requirements.Requirement) bool) []requirements.Requirement {
-	return slices.DeleteFunc(requirements.Of(config.ClusterOptions{}, ""), func(n requirements.Requirement) bool { return !fits(n) })
+	return slices.DeleteFunc(requirements.Of(config.Options{}), func(n requirements.Requirement) bool { return !fits(n) })
 }
 
 // boundTo are those that a role of the cluster allows.

@@ -1,0 +1,218 @@
+package apitest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/store/memory"
+)
+
+// withMenu is a shop that has paths beside the API.
+func withMenu() annex.Server {
+	server := shop()
+	said := func(text string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			caller := annex.Caller(r.Context())
+			fmt.Fprintf(w, "%s for %s", text, caller.GetName())
+		})
+	}
+	server.Handlers = []annex.Handler{
+		{Path: "/menu", Handler: said("the menu")},
+		{Path: "/menu/", Handler: said("part of the menu")},
+		{Path: "/menu/today/", Handler: said("today's menu")},
+		{
+			Path: "/order",
+			New: func(env *annex.Env) (http.Handler, error) {
+				own, err := dynamic.NewForConfig(env.ClientConfig())
+				if err != nil {
+					return nil, err
+				}
+				caller, err := dynamic.NewForConfig(env.CallerConfig())
+				if err != nil {
+					return nil, err
+				}
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					client := caller
+					if r.URL.Query().Get("as") == "server" {
+						client = own
+					}
+					ctx := r.Context()
+					if r.URL.Query().Has("detached") {
+						ctx = context.Background()
+					}
+					list, err := client.Resource(widgetResource).Namespace(r.URL.Query().Get("namespace")).List(ctx, metav1.ListOptions{})
+					if err != nil {
+						http.Error(w, err.Error(), http.StatusTeapot)
+						return
+					}
+					fmt.Fprintf(w, "%d widgets", len(list.Items))
+				}), nil
+			},
+			Resource: func(r *http.Request) *authorizationv1.ResourceAttributes {
+				if namespace := r.URL.Query().Get("namespace"); namespace != "" {
+					return &authorizationv1.ResourceAttributes{Verb: "order", Group: "shop.example.com", Version: "v1", Resource: "widgets", Namespace: namespace}
+				}
+				return nil
+			},
+		},
+	}
+	return server
+}
+
+func TestHandlersAreBehindTheRightsOfTheirPath(t *testing.T) {
+	t.Parallel()
+	server := withMenu()
+	c := startWith(t, server, annex.Options{Storage: memory.Storage(), TokenAuthFile: tokenFile(t)})
+	jane := c.stranger("secret")
+	c.stranger("").get("/menu").want(401)
+	c.stranger("wrong").get("/menu").want(401)
+	jane.get("/menu").refused(403, metav1.StatusReasonForbidden, `cannot get path "/menu"`)
+	c.post(clusterRolesPath, rbacObject("ClusterRole", "guest", rules(fields{"verbs": []string{"get"}, "nonResourceURLs": []string{"/menu", "/menu/*"}}))).want(201)
+	c.post(clusterBindings, bind("ClusterRoleBinding", "guest", "ClusterRole/guest", "jane")).want(201)
+	c.until(200, func() *answer { return jane.get("/menu") })
+	for path, want := range map[string]string{
+		"/menu": "the menu for jane", "/menu/pizza": "part of the menu for jane", "/menu/": "part of the menu for jane",
+		"/menu/today/soup": "today's menu for jane", "/menu/today": "part of the menu for jane",
+	} {
+		if a := jane.get(path).want(200); string(a.raw) != want {
+			t.Errorf("%s: %q, want %q", path, a.raw, want)
+		}
+	}
+	jane.post("/menu", "x").refused(403, metav1.StatusReasonForbidden, `cannot post path "/menu"`)
+	jane.get("/menus").want(403)
+	c.get("/menus").want(404)
+	if a := c.get("/menu", "Impersonate-User", "jane").want(200); string(a.raw) != "the menu for jane" {
+		t.Errorf("impersonated: %s", a.raw)
+	}
+	if got := c.metric(`apiserver_request_total{code="200",component="apiserver",dry_run="",group="",resource="",scope="",subresource="/menu/today/",verb="GET",version=""}`); got == "" {
+		t.Error("no metric")
+	}
+}
+
+func TestHandlersMapRequestsToResources(t *testing.T) {
+	t.Parallel()
+	c := startWith(t, withMenu(), annex.Options{Storage: memory.Storage(), TokenAuthFile: tokenFile(t)})
+	jane := c.stranger("secret")
+	c.create("w")
+	jane.get("/order?namespace=default").refused(403, metav1.StatusReasonForbidden, `cannot order resource "widgets" in API group "shop.example.com" in the namespace "default"`)
+	jane.get("/order").refused(403, metav1.StatusReasonForbidden, `cannot get path "/order"`)
+	c.post(rolesPath, rbacObject("Role", "guest", rules(rule("order", "widgets")))).want(201)
+	c.post(bindingsPath, bind("RoleBinding", "guest", "Role/guest", "jane")).want(201)
+	// The server's client may list, the caller's may what the caller may.
+	c.until(200, func() *answer { return jane.get("/order?namespace=default&as=server") })
+	jane.get("/order?namespace=other&as=server").want(403)
+	if a := jane.get("/order?namespace=default").want(http.StatusTeapot); !strings.Contains(string(a.raw), `User "jane" cannot list resource "widgets"`) {
+		t.Errorf("as the caller: %s", a.raw)
+	}
+	if a := c.get("/order?namespace=default").want(200); string(a.raw) != "1 widgets" {
+		t.Errorf("as the administrator: %s", a.raw)
+	}
+	if a := c.get("/order?namespace=default&detached").want(http.StatusTeapot); !strings.Contains(string(a.raw), "the context is not that of a request") {
+		t.Errorf("without a caller: %s", a.raw)
+	}
+	// A body is the handler's, however large, and no object.
+	c.do("POST", "/order?namespace=default&as=server", strings.Repeat("x", 4<<20)).want(200)
+}
+
+func TestHandlersSeeThePathsThatAreAuthorized(t *testing.T) {
+	t.Parallel()
+	c := start(t, withMenu())
+	for _, path := range []string{"/menu/../menu", "/menu//x", "/menu/./x", "/menu/today%2Fsoup", "/menu/today%2fsoup", "/menu/x/..", "/menu/%2e%2e/order"} {
+		u := &url.URL{Path: path}
+		a := c.get(path)
+		if a.code != http.StatusBadRequest {
+			t.Errorf("%s (%s): %d %s", path, u, a.code, a.raw)
+		}
+	}
+	c.get("/menu/a%20b").want(200)
+}
+
+func TestLongRunningHandlersEndWithTheServer(t *testing.T) {
+	t.Parallel()
+	server := shop()
+	began, ended := make(chan struct{}), make(chan struct{})
+	server.Handlers = []annex.Handler{{
+		Path:        "/events",
+		LongRunning: func(r *http.Request) bool { return r.Method == http.MethodGet },
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, bounded := r.Context().Deadline(); bounded != (r.Method == http.MethodPost) {
+				t.Errorf("%s has a deadline: %v", r.Method, bounded)
+			}
+			if r.Method == http.MethodPost {
+				return
+			}
+			_, _ = io.WriteString(w, "first\n")
+			w.(http.Flusher).Flush()
+			close(began)
+			<-r.Context().Done()
+			close(ended)
+		}),
+	}}
+	ctx, stop := context.WithCancel(t.Context())
+	instance, err := annex.New(ctx, server, annex.Options{Storage: memory.Storage(), Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ready, done := make(chan struct{}), make(chan error, 1)
+	go func() { done <- instance.Run(ctx, func() { close(ready) }) }()
+	<-ready
+	config, err := instance.ClientConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := connect(t, config)
+	c.post("/events", "").want(200)
+	response := c.send(t.Context(), "GET", "/events", nil)
+	defer response.Body.Close()
+	<-began
+	stop()
+	<-ended
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNewNamesMistakesOfHandlers(t *testing.T) {
+	t.Parallel()
+	nothing := http.NotFoundHandler()
+	for name, test := range map[string]struct {
+		handlers []annex.Handler
+		want     string
+	}{
+		"no path":        {[]annex.Handler{{Handler: nothing}}, "handler 0: path: one such as /menu is needed"},
+		"all paths":      {[]annex.Handler{{Path: "/", Handler: nothing}}, `handler "/": path: one such as /menu`},
+		"relative":       {[]annex.Handler{{Path: "menu", Handler: nothing}}, `handler "menu": path: one such as /menu`},
+		"dots":           {[]annex.Handler{{Path: "/a/../b", Handler: nothing}}, `handler "/a/../b": path: one`},
+		"a pattern":      {[]annex.Handler{{Path: "/a/*", Handler: nothing}}, `handler "/a/*": path: one`},
+		"the API":        {[]annex.Handler{{Path: "/apis/x/", Handler: nothing}}, `handler "/apis/x/": path: it is the server's own, as are`},
+		"health":         {[]annex.Handler{{Path: "/healthz", Handler: nothing}}, `it is the server's own`},
+		"twice":          {[]annex.Handler{{Path: "/a", Handler: nothing}, {Path: "/a", Handler: nothing}}, `handler "/a": declared twice`},
+		"nothing":        {[]annex.Handler{{Path: "/a"}}, `handler "/a": set Handler or New, and not both`},
+		"New fails":      {[]annex.Handler{{Path: "/a", New: func(*annex.Env) (http.Handler, error) { return nil, errors.New("no oven") }}}, `handler "/a": no oven`},
+		"New is nothing": {[]annex.Handler{{Path: "/a", New: func(*annex.Env) (http.Handler, error) { return nil, nil }}}, `handler "/a": there is no handler: New returned none`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := shop()
+			server.Handlers = test.handlers
+			instance, err := annex.New(t.Context(), server, annex.Options{Storage: memory.Storage()})
+			if err == nil {
+				instance.Close()
+				t.Fatal("no error")
+			}
+			if !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %q, want %q in it", err, test.want)
+			}
+		})
+	}
+}
