@@ -49,8 +49,10 @@ var rooms = map[string][]string{
 	"internal/informer":             {"internal/define"},
 	"internal/registry":             {"internal/admit", "internal/convert", "internal/define", "store"},
 	"internal/upstream":             {"internal/budget", "internal/convert", "internal/define", "internal/registry", "internal/structural", "internal/yamlsize"},
-	"internal/auth":                 {"internal/clientcert"},
 	"internal/cluster":              {"config", "internal/admit", "internal/clientcert", "internal/requirements"},
+	"internal/auth":                 {"internal/clientcert", "internal/configfile"},
+	"internal/auth/authtest":        {}, // for tests
+	"internal/configfile":           {},
 	"internal/clientcert":           {},
 	"internal/cluster/clustertest":  {}, // for tests
 	"internal/certs":                {},

@@ -52,6 +52,12 @@ type Options struct {
 	// TokenAuthFile is a CSV file of bearer tokens: token,user,uid,"group1,group2".
 	// It is refused if every user of the machine may read it.
 	TokenAuthFile string
+	// AuthenticationConfigFile is an AuthenticationConfiguration of
+	// apiserver.config.k8s.io/v1 or v1beta1: the issuers whose JSON web tokens are accepted, how
+	// their claims become users, and which paths are open to anonymous requests, which
+	// without it are health and the version. It is read again when it changes; a file that is wrong is refused
+	// at start, and later changes nothing. It is for a server that stands alone.
+	AuthenticationConfigFile string
 
 	// AuthorizationMode decides what callers may do, besides Server.Authorizer, if the server
 	// stands alone; empty is AuthorizationRBAC.

@@ -1,10 +1,11 @@
 // Package auth decides who a caller is and what the caller may do while a server
 // stands alone, where there is no cluster to ask.
 //
-// A caller is known by a client certificate, by a bearer token from a file, or by
-// the token with which the server talks to itself. A request without any
-// of them is anonymous, and allowed only on the open paths; elsewhere the answer is
-// 401. Credentials that are wrong are refused everywhere.
+// A caller is known by a client certificate, by a bearer token from a file or of an issuer
+// that an AuthenticationConfiguration names, or by the token with which the server talks to
+// itself. A request without any of them is anonymous, and allowed only on the open paths
+// unless that file says otherwise; elsewhere the answer is 401. Credentials that are wrong
+// are refused everywhere.
 package auth
 
 import (
@@ -38,6 +39,9 @@ type Credentials struct {
 	Revoked func(*x509.Certificate) bool
 	// Tokens are asked about bearer tokens, in order.
 	Tokens []authenticator.Token
+	// Anonymous decides about requests without credentials; nil lets them in on the open
+	// paths.
+	Anonymous authenticator.Request
 }
 
 // NewAuthenticator returns the authenticator of a server that stands alone.
@@ -52,10 +56,14 @@ func NewAuthenticator(credentials Credentials) authenticator.Request {
 		tokens := tokenunion.New(credentials.Tokens...)
 		known = append(known, bearertoken.New(tokens), websocket.NewProtocolAuthenticator(tokens))
 	}
+	anonymous := credentials.Anonymous
+	if anonymous == nil {
+		anonymous = authenticator.RequestFunc(authenticateAnonymous)
+	}
 	return authenticatorunion.NewFailOnError(
 		refuseRevoked(credentials.Revoked),
 		group.NewAuthenticatedGroupAdder(authenticatorunion.New(known...)),
-		authenticator.RequestFunc(authenticateAnonymous),
+		anonymous,
 	)
 }
 

@@ -103,7 +103,8 @@ var flagGroups = []struct {
 }{
 	{"Flags", nil},
 	{"Where objects are kept", []string{"storage", "etcd-", "files-", "history-", "encryption-", "object-cache-", "value-cache-", "serve-despite-"}},
-	{"Listening and certificates", []string{"bind-", "secure-", "insecure-", "tls-", "cert-", "client-ca-", "token-auth-"}},
+	{"Listening and certificates", []string{"bind-", "secure-", "insecure-", "tls-", "cert-"}},
+	{callersGroup, []string{"authentication-", "authorization-", "client-ca-", "token-auth-"}},
 	{"Audit and access log", []string{"audit-", "access-log"}},
 	{"Admission", []string{"admission-", "enable-admission-", "disable-admission-"}},
 	{clusterGroup, nil},

@@ -260,6 +260,7 @@ var flagOf = []struct{ field, flag string }{
 	{"Options.ServeDespiteUndecodable", "--serve-despite-undecodable"},
 	{"Options.ClientCAFile", "--client-ca-file"},
 	{"Options.TokenAuthFile", "--token-auth-file"},
+	{"Options.AuthenticationConfigFile", "--authentication-config"},
 	{"Options.AuthorizationMode", "--authorization-mode"},
 	{"Options.TLSCertFile", "--tls-cert-file"},
 	{"Options.RequestTimeout", "--request-timeout"},

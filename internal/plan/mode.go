@@ -94,6 +94,9 @@ func (aggregated) complete(p *Plan) error {
 	if o.TokenAuthFile != "" {
 		return errors.New("Options.TokenAuthFile is for a server that stands alone: an aggregated one asks its cluster about tokens")
 	}
+	if o.AuthenticationConfigFile != "" {
+		return errors.New("Options.AuthenticationConfigFile is for a server that stands alone: an aggregated one asks its cluster who callers are")
+	}
 	if o.AuthorizationMode != "" {
 		return errors.New("Options.AuthorizationMode is for a server that stands alone: an aggregated one asks its cluster what callers may do")
 	}

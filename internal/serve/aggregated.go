@@ -43,7 +43,7 @@ var _ mode = (*aggregated)(nil)
 // authorities replaces the cluster's.
 func (m *aggregated) certificates(options *certs.Options) { options.ServingOnly = true }
 
-func (m *aggregated) open(s *Server) error {
+func (m *aggregated) open(_ context.Context, s *Server) error {
 	m.certs = s.certs
 	var err error
 	m.front, err = cluster.Open(cluster.Config{
@@ -217,8 +217,8 @@ const leaveTimeout = 3 * time.Second
 
 const certificateCheck = "serving-certificate"
 
-func (m *selfCertified) open(s *Server) error {
-	if err := m.aggregated.open(s); err != nil {
+func (m *selfCertified) open(ctx context.Context, s *Server) error {
+	if err := m.aggregated.open(ctx, s); err != nil {
 		return err
 	}
 	o := m.plan.Options.SelfCertify

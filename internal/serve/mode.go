@@ -24,8 +24,8 @@ type mode interface {
 	// certificates says what the certificates on disk are for.
 	certificates(options *certs.Options)
 	// open opens files and makes clients of a server whose certificates are open and
-	// which has its listeners and its loopback. It asks nothing over the network.
-	open(s *Server) error
+	// which has its listeners and its loopback. It asks nothing over the network. What it begins ends with the server, not with ctx.
+	open(ctx context.Context, s *Server) error
 	// types registers the kinds that the server has by itself.
 	types() []func(scheme *runtime.Scheme, aliases bool) error
 	// store opens the storage of those kinds.

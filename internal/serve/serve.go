@@ -123,7 +123,7 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 	}
 	s.loopback = loopback.New()
 	s.onClose(s.loopback.Close)
-	if err := s.mode.open(s); err != nil {
+	if err := s.mode.open(ctx, s); err != nil {
 		return err
 	}
 	machinery, err := convert.New(s.definition, s.mode.types()...)
@@ -620,6 +620,8 @@ func (s *Server) isReady(ctx context.Context) bool {
 	if err != nil {
 		return false
 	}
+	// Anonymous requests may not be let in.
+	request.Header.Set("Authorization", "Bearer "+s.loopback.Token())
 	response := &statusRecorder{header: http.Header{}}
 	s.upstream.Handler.ServeHTTP(response, request)
 	return response.status == http.StatusOK

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -44,6 +45,7 @@ type standalone struct {
 	certs      *certs.Certs
 	loopback   *loopback.Loopback
 	tokens     *auth.TokenFile // nil without Options.TokenAuthFile
+	callers    *callers
 	namespaces *coreapi.Namespaces
 	rights     *rights.Keeper
 	// served are the resources whose objects go with their namespaces.
@@ -59,13 +61,17 @@ func (m *standalone) certificates(options *certs.Options) {
 	options.ClientCAFile = m.plan.Options.ClientCAFile
 }
 
-func (m *standalone) open(s *Server) error {
+func (m *standalone) open(ctx context.Context, s *Server) error {
 	m.certs, m.loopback, m.hasDefault, m.hasRoles = s.certs, s.loopback, make(chan struct{}), make(chan struct{})
 	m.served = func() []schema.GroupVersionResource { return upstream.NamespacedResources(s.kinds) }
+	var err error
+	if m.callers, err = openCallers(ctx, s.plan); err != nil {
+		return err
+	}
+	s.onClose(m.callers.close)
 	if m.plan.Options.TokenAuthFile == "" {
 		return nil
 	}
-	var err error
 	m.tokens, err = auth.OpenTokenFile(m.plan.Options.TokenAuthFile)
 	return err
 }
@@ -99,6 +105,7 @@ func (m *standalone) configure(c *upstream.Config, own plugins) error {
 	if m.tokens != nil {
 		credentials.Tokens = append(credentials.Tokens, m.tokens)
 	}
+	m.callers.configure(&credentials)
 	for _, k := range c.Kinds {
 		if k.Definition.Group == rbacv1.GroupName {
 			m.rights.StoreIn(k.Definition.Resource, k.Storage()[k.Definition.Resource].(registry.Editable))
@@ -109,9 +116,10 @@ func (m *standalone) configure(c *upstream.Config, own plugins) error {
 		return fmt.Errorf("authorization: %w", err)
 	}
 	c.Authorizer = authorize
-	c.Authenticator = auth.NewAuthenticator(credentials)
+	known := auth.NewAuthenticator(credentials)
+	c.Authenticator = auth.Quiet(known)
 	c.OpenAPI = convert.Definitions(m.plan.Definition, coreapi.OpenAPI, reviews.OpenAPI)
-	c.BuiltIn = reviews.Storage(reviews.Config{Authenticator: c.Authenticator, Authorizer: authorize, Rules: rules})
+	c.BuiltIn = reviews.Storage(reviews.Config{Authenticator: known, Authorizer: authorize, Rules: rules})
 	c.BuiltIn[corev1.SchemeGroupVersion] = m.namespaces.Storage()
 	all := append([]admit.Plugin{
 		admit.Made("NamespaceLifecycle", m.namespaces.Admission()),
@@ -189,9 +197,12 @@ func (m *standalone) checks() []healthz.HealthChecker {
 func (m *standalone) metrics() []prometheus.Collector { return revocationMetrics(m.certs) }
 
 func (m *standalone) background(ctx context.Context) {
+	var all sync.WaitGroup
+	defer all.Wait()
 	if m.tokens != nil {
-		m.tokens.Run(ctx)
+		all.Go(func() { m.tokens.Run(ctx) })
 	}
+	all.Go(func() { m.callers.run(ctx) })
 }
 
 func (m *standalone) controllers() []func(context.Context) error {

@@ -1,0 +1,105 @@
+// Package configfile reads the operator's configuration files of upstream's kinds. It refuses
+// what it does not know, says in one line where a mistake is and why it is one, and keeps what
+// was read before while a changed file is wrong.
+package configfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	apiserverv1 "k8s.io/apiserver/pkg/apis/apiserver/v1"
+	apiserverv1beta1 "k8s.io/apiserver/pkg/apis/apiserver/v1beta1"
+)
+
+// versions are those of apiserver.config.k8s.io that a file may have.
+var versions = []schema.GroupVersion{apiserverv1.SchemeGroupVersion, apiserverv1beta1.ConfigSchemeGroupVersion}
+
+// Decode returns the object of a kind of apiserver.config.k8s.io that a file holds, with its
+// defaults. T is the kind's internal type.
+func Decode[T any](data []byte, kind string) (*T, error) {
+	root, err := parse(data)
+	if err != nil {
+		return nil, err
+	}
+	has := schema.FromAPIVersionAndKind(value(root, "apiVersion"), value(root, "kind"))
+	if has.Kind != kind || !slices.Contains(versions, has.GroupVersion()) {
+		return nil, fmt.Errorf("apiVersion %q and kind %q, which have to be %s or %s, and %s", value(root, "apiVersion"), value(root, "kind"), versions[0], versions[1], kind)
+	}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(apiserver.AddToScheme(scheme), apiserverv1.AddToScheme(scheme), apiserverv1beta1.AddToScheme(scheme)); err != nil {
+		return nil, err
+	}
+	object, _, err := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDecoder().Decode(data, nil, nil)
+	if err != nil {
+		return nil, located(root, err)
+	}
+	parsed, ok := object.(any).(*T)
+	if !ok {
+		return nil, fmt.Errorf("it is a %T", object)
+	}
+	return parsed, nil
+}
+
+// parse returns the one document of a file.
+func parse(data []byte) (*yaml.Node, error) {
+	documents := yaml.NewDecoder(bytes.NewReader(data))
+	var document, second yaml.Node
+	switch err := documents.Decode(&document); {
+	case errors.Is(err, io.EOF):
+		return nil, errors.New("it is empty")
+	case err != nil:
+		return nil, oneLine(err)
+	}
+	if err := documents.Decode(&second); err == nil {
+		return nil, fmt.Errorf("line %d: a second document, where one is possible", second.Line)
+	}
+	return document.Content[0], nil
+}
+
+// value is that of a field of a document, empty if it has none.
+func value(root *yaml.Node, name string) string {
+	if _, node := child(root, name); node != nil {
+		return node.Value
+	}
+	return ""
+}
+
+// Mistakes is the error of what validation says of a file, nil if that is nothing. It is one
+// line, in which each mistake has the line of its field.
+func Mistakes(data []byte, mistakes field.ErrorList) error {
+	if len(mistakes) == 0 {
+		return nil
+	}
+	root, err := parse(data)
+	if err != nil {
+		return err
+	}
+	var all []string
+	for _, m := range mistakes {
+		all = append(all, at(root, m.Field, m.Error()))
+	}
+	return errors.New(strings.Join(all, "; "))
+}
+
+// Mistake is the error of one field of a file, with its line.
+func Mistake(data []byte, path string, err error) error {
+	root, parsing := parse(data)
+	if parsing != nil {
+		return parsing
+	}
+	return errors.New(at(root, path, path+": "+err.Error()))
+}
+
+func oneLine(err error) error {
+	return errors.New(strings.Join(strings.Fields(err.Error()), " "))
+}
