@@ -12,26 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Aggregate returns the rules of an aggregated ClusterRole: those that the ClusterRoles have which its selectors choose,
-// selector by selector, by name, each rule once. The role itself, known by its name, is not one of them. It returns nil if
-// the role is not aggregated.
-//
-// Rules of other aggregated roles are taken as they are; AggregateAll settles them first.
-func Aggregate(role *rbacv1.ClusterRole, all []*rbacv1.ClusterRole) ([]rbacv1.PolicyRule, error) {
-	if role.AggregationRule == nil {
-		return nil, nil
-	}
-	all = slices.Clone(all)
-	slices.SortFunc(all, compareNames)
-	a, err := newAggregation(role)
-	if err != nil {
-		return nil, err
-	}
-	return a.rules(all, nil), nil
-}
-
-// AggregateAll returns the rules of the aggregated ClusterRoles among all, by name, where aggregated roles select each
-// other, too. What an aggregated role holds itself does not count, so that rules which selected roles lose are lost, also
+// AggregateAll returns the rules of the aggregated ClusterRoles among all, by name: those that the ClusterRoles have which a
+// role's selectors choose, selector by selector, by name, each rule once. Aggregated roles may select each other. What an aggregated role holds itself does not count, so that rules which selected roles lose are lost, also
 // where roles select each other in a circle. A role that has a selector which is none is left out and named in the error;
 // for the others it has the rules that it holds.
 func AggregateAll(all []*rbacv1.ClusterRole) (map[string][]rbacv1.PolicyRule, error) {

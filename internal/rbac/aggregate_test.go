@@ -39,24 +39,23 @@ func TestAggregatedRolesGatherRules(t *testing.T) {
 		name  string
 		roles []*rbacv1.ClusterRole
 		want  map[string]string
-		one   string // of Aggregate for the first role, if it differs
 	}{
-		{"none", []*rbacv1.ClusterRole{aRole("a", "1", nil, "x")}, map[string]string{}, ""},
+		{"none", []*rbacv1.ClusterRole{aRole("a", "1", nil, "x")}, map[string]string{}},
 		{"by name", []*rbacv1.ClusterRole{aRole("all", "", names("1")), aRole("b", "1", nil, "b"), aRole("a", "1", nil, "a1", "a2"), aRole("c", "2", nil, "c")},
-			map[string]string{"all": "a1 a2 b"}, ""},
+			map[string]string{"all": "a1 a2 b"}},
 		{"selector by selector", []*rbacv1.ClusterRole{aRole("all", "", names("2", "1")), aRole("a", "1", nil, "a"), aRole("b", "2", nil, "b")},
-			map[string]string{"all": "b a"}, ""},
+			map[string]string{"all": "b a"}},
 		{"each rule once", []*rbacv1.ClusterRole{aRole("all", "", names("1", "1")), aRole("a", "1", nil, "x", "a"), aRole("b", "1", nil, "b", "x")},
-			map[string]string{"all": "x a b"}, ""},
-		{"not its own", []*rbacv1.ClusterRole{aRole("all", "1", names("1"), "own"), aRole("a", "1", nil, "a")}, map[string]string{"all": "a"}, ""},
-		{"none to gather", []*rbacv1.ClusterRole{aRole("all", "1", names("1"), "own")}, map[string]string{"all": ""}, ""},
+			map[string]string{"all": "x a b"}},
+		{"not its own", []*rbacv1.ClusterRole{aRole("all", "1", names("1"), "own"), aRole("a", "1", nil, "a")}, map[string]string{"all": "a"}},
+		{"none to gather", []*rbacv1.ClusterRole{aRole("all", "1", names("1"), "own")}, map[string]string{"all": ""}},
 		{"of aggregated roles", []*rbacv1.ClusterRole{aRole("a", "", names("2")), aRole("b", "2", names("1"), "old"), aRole("c", "1", nil, "c")},
-			map[string]string{"a": "c", "b": "c"}, "old"},
+			map[string]string{"a": "c", "b": "c"}},
 		{"a long way round", []*rbacv1.ClusterRole{
 			aRole("a", "1", names("2")), aRole("b", "2", names("3")), aRole("c", "3", names("4")), aRole("d", "4", names("5")), aRole("e", "5", nil, "x"),
-		}, map[string]string{"a": "x", "b": "x", "c": "x", "d": "x"}, ""},
+		}, map[string]string{"a": "x", "b": "x", "c": "x", "d": "x"}},
 		{"in a circle", []*rbacv1.ClusterRole{aRole("a", "1", names("2", "3"), "gone"), aRole("b", "2", names("1"), "gone"), aRole("c", "3", nil, "c")},
-			map[string]string{"a": "c", "b": "c"}, "gone c"},
+			map[string]string{"a": "c", "b": "c"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			all, err := AggregateAll(test.roles)
@@ -70,18 +69,6 @@ func TestAggregatedRolesGatherRules(t *testing.T) {
 			if fmt.Sprint(got) != fmt.Sprint(test.want) {
 				t.Errorf("all: got %q, want %q", got, test.want)
 			}
-			if test.name == "a long way round" {
-				return
-			}
-			first := test.roles[0]
-			one, err := Aggregate(first, test.roles)
-			want := test.want[first.Name]
-			if test.one != "" {
-				want = test.one
-			}
-			if err != nil || resourcesOf(one) != want {
-				t.Errorf("one: got %q, %v; want %q", resourcesOf(one), err, want)
-			}
 		})
 	}
 }
@@ -92,9 +79,9 @@ func TestSelectorsChooseByExpressions(t *testing.T) {
 		{Key: "level", Operator: metav1.LabelSelectorOpNotIn, Values: names("2", "")},
 	}}
 	roles := []*rbacv1.ClusterRole{role, aRole("a", "1", nil, "a"), aRole("b", "2", nil, "b"), aRole("c", "3", nil, "c")}
-	rules, err := Aggregate(role, roles)
-	if err != nil || resourcesOf(rules) != "a c" {
-		t.Errorf("%+v, %v", rules, err)
+	all, err := AggregateAll(roles)
+	if rules := all["all"]; err != nil || resourcesOf(rules) != "a c" {
+		t.Errorf("%+v, %v", all, err)
 	}
 }
 
@@ -102,11 +89,8 @@ func TestASelectorThatIsNoneIsSaid(t *testing.T) {
 	bad := aRole("bad", "1", names("1"), "held")
 	bad.AggregationRule.ClusterRoleSelectors[0].MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "level", Operator: "Is"}}
 	roles := []*rbacv1.ClusterRole{bad, aRole("all", "", names("1")), aRole("a", "1", nil, "a")}
-	if _, err := Aggregate(bad, roles); err == nil || !strings.HasPrefix(err.Error(), `cluster role "bad": aggregationRule.clusterRoleSelectors[0]: `) {
-		t.Errorf("one: %v", err)
-	}
 	all, err := AggregateAll(roles)
-	if err == nil || !strings.Contains(err.Error(), `cluster role "bad"`) {
+	if err == nil || !strings.HasPrefix(err.Error(), `cluster role "bad": aggregationRule.clusterRoleSelectors[0]: `) {
 		t.Errorf("all: %v", err)
 	}
 	if _, ok := all["bad"]; ok || resourcesOf(all["all"]) != "a held" {

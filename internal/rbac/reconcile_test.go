@@ -47,28 +47,24 @@ func TestBootstrapRolesAreReconciled(t *testing.T) {
 	for _, test := range []struct {
 		name, existing, wanted, write string
 		operation                     Operation
-		cluster                       bool // of the ClusterRole only
 	}{
-		{"missing", "", role, role, Create, false},
-		{"the same", role, role, "", Keep, false},
+		{"missing", "", role, role, Create},
+		{"the same", role, role, "", Keep},
 		{"the same in another way and more",
 			`{metadata: {name: r, uid: u, resourceVersion: "7", labels: {a: b, c: d}, annotations: {rbac.authorization.kubernetes.io/autoupdate: "true", e: f}},
-			  rules: [{verbs: ["*"], apiGroups: [""], resources: [pods]}, {verbs: [get], apiGroups: [x], resources: [y]}]}`, role, "", Keep, false},
-		{"protected", `{metadata: {name: r, annotations: {rbac.authorization.kubernetes.io/autoupdate: "false"}}}`, role, "", Keep, false},
+			  rules: [{verbs: ["*"], apiGroups: [""], resources: [pods]}, {verbs: [get], apiGroups: [x], resources: [y]}]}`, role, "", Keep},
+		{"protected", `{metadata: {name: r, annotations: {rbac.authorization.kubernetes.io/autoupdate: "false"}}}`, role, "", Keep},
 		{"rules and labels are missing", `{metadata: {name: r, uid: u, resourceVersion: "7"}, rules: [{verbs: [get], apiGroups: [""], resources: [pods]}]}`, role,
 			`{metadata: {name: r, uid: u, resourceVersion: "7", labels: {a: b}, annotations: {rbac.authorization.kubernetes.io/autoupdate: "true"}},
-			  rules: [{verbs: [get], apiGroups: [""], resources: [pods]}, {verbs: [list], apiGroups: [""], resources: [pods]}]}`, Update, false},
-		{"a label has another value", `{metadata: {name: r, labels: {a: other}, annotations: {rbac.authorization.kubernetes.io/autoupdate: "yes"}}, rules: [{verbs: ["*"], apiGroups: ["*"], resources: ["*"]}]}`, role, "", Keep, false},
+			  rules: [{verbs: [get], apiGroups: [""], resources: [pods]}, {verbs: [list], apiGroups: [""], resources: [pods]}]}`, Update},
+		{"a label has another value", `{metadata: {name: r, labels: {a: other}, annotations: {rbac.authorization.kubernetes.io/autoupdate: "yes"}}, rules: [{verbs: ["*"], apiGroups: ["*"], resources: ["*"]}]}`, role, "", Keep},
 		{"a selector is missing", `{metadata: {name: r}, aggregationRule: {clusterRoleSelectors: [{matchLabels: {x: "0"}}, {matchLabels: {x: "2"}}]}, rules: [{verbs: [get], apiGroups: [""], resources: [pods]}]}`, selects,
-			`{metadata: {name: r}, aggregationRule: {clusterRoleSelectors: [{matchLabels: {x: "0"}}, {matchLabels: {x: "2"}}, {matchLabels: {x: "1"}}]}, rules: [{verbs: [get], apiGroups: [""], resources: [pods]}]}`, Update, true},
-		{"aggregation is missing", `{metadata: {name: r}}`, selects, selects, Update, true},
-		{"aggregation is not wanted", selects, `{metadata: {name: r}}`, `{metadata: {name: r}}`, Update, true},
+			`{metadata: {name: r}, aggregationRule: {clusterRoleSelectors: [{matchLabels: {x: "0"}}, {matchLabels: {x: "2"}}, {matchLabels: {x: "1"}}]}, rules: [{verbs: [get], apiGroups: [""], resources: [pods]}]}`, Update},
+		{"aggregation is missing", `{metadata: {name: r}}`, selects, selects, Update},
+		{"aggregation is not wanted", selects, `{metadata: {name: r}}`, `{metadata: {name: r}}`, Update},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			reconciled(t, test.existing, test.wanted, test.write, test.operation, ReconcileClusterRole)
-			if !test.cluster {
-				reconciled(t, test.existing, test.wanted, test.write, test.operation, ReconcileRole)
-			}
 		})
 	}
 }
@@ -89,7 +85,6 @@ func TestBootstrapBindingsAreReconciled(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			reconciled(t, test.existing, test.wanted, test.write, test.operation, ReconcileClusterRoleBinding)
-			reconciled(t, test.existing, test.wanted, test.write, test.operation, ReconcileRoleBinding)
 		})
 	}
 }

@@ -5,6 +5,7 @@ package reviews
 
 import (
 	"context"
+	"maps"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -51,9 +52,7 @@ func AddToScheme(scheme *runtime.Scheme, aliases bool) error {
 func OpenAPI(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	all := map[string]common.OpenAPIDefinition{}
 	for _, g := range groups {
-		for name, definition := range g.facts().OpenAPI(ref) {
-			all[name] = definition
-		}
+		maps.Copy(all, g.facts().OpenAPI(ref))
 	}
 	return all
 }

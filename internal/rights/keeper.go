@@ -78,6 +78,9 @@ func (k *Keeper) Policy() interface {
 	return k.policy
 }
 
+// Bootstrapped is closed when all objects exist that every server has.
+func (k *Keeper) Bootstrapped() <-chan struct{} { return k.bootstrapped }
+
 // StoreIn says where the objects of a resource are written.
 func (k *Keeper) StoreIn(resource string, storage registry.Editable) { k.storage[resource] = storage }
 

@@ -50,9 +50,8 @@ type standalone struct {
 	rights     *rights.Keeper
 	// served are the resources whose objects go with their namespaces.
 	served func() []schema.GroupVersionResource
-	// hasDefault is closed when the namespace default is there, hasRoles when the roles are
-	// that every server has.
-	hasDefault, hasRoles chan struct{}
+	// hasDefault is closed when the namespace default is there.
+	hasDefault chan struct{}
 }
 
 var _ mode = (*standalone)(nil)
@@ -62,7 +61,7 @@ func (m *standalone) certificates(options *certs.Options) {
 }
 
 func (m *standalone) open(ctx context.Context, s *Server) error {
-	m.certs, m.loopback, m.hasDefault, m.hasRoles = s.certs, s.loopback, make(chan struct{}), make(chan struct{})
+	m.certs, m.loopback, m.hasDefault = s.certs, s.loopback, make(chan struct{})
 	m.served = func() []schema.GroupVersionResource { return upstream.NamespacedResources(s.kinds) }
 	var err error
 	if m.callers, err = openCallers(ctx, s.plan); err != nil {
@@ -190,7 +189,7 @@ func (m *standalone) checks() []healthz.HealthChecker {
 	}
 	return []healthz.HealthChecker{
 		made("default-namespace", m.hasDefault, "the namespace default does not exist yet"),
-		made("bootstrap-roles", m.hasRoles, "not all roles that every server has exist yet"),
+		made("bootstrap-roles", m.rights.Bootstrapped(), "not all roles that every server has exist yet"),
 	}
 }
 
@@ -217,11 +216,7 @@ func (m *standalone) initialize(ctx context.Context) error {
 		return err
 	}
 	close(m.hasDefault)
-	if err := m.rights.Bootstrap(ctx); err != nil {
-		return err
-	}
-	close(m.hasRoles)
-	return nil
+	return m.rights.Bootstrap(ctx)
 }
 
 func (m *standalone) blocked() error { return nil }
