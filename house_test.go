@@ -48,7 +48,7 @@ var rooms = map[string][]string{
 	"internal/encryption/kmstest":   {}, // for tests
 	"internal/informer":             {"internal/define"},
 	"internal/registry":             {"internal/admit", "internal/convert", "internal/define", "store"},
-	"internal/upstream":             {"internal/budget", "internal/convert", "internal/define", "internal/registry", "internal/structural", "internal/yamlsize"},
+	"internal/upstream":             {"config", "internal/budget", "internal/convert", "internal/define", "internal/registry", "internal/structural", "internal/yamlsize"},
 	"internal/cluster":              {"config", "internal/admit", "internal/clientcert", "internal/requirements"},
 	"internal/auth":                 {"internal/clientcert", "internal/configfile"},
 	"internal/auth/authtest":        {}, // for tests

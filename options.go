@@ -27,6 +27,10 @@ type (
 	AuditTruncateOptions = config.AuditTruncateOptions
 	// AccessLogOptions say where a line is written for each request.
 	AccessLogOptions = config.AccessLogOptions
+	// ServingOptions say how connections are answered.
+	ServingOptions = config.ServingOptions
+	// SNICertificate is a certificate for some names.
+	SNICertificate = config.SNICertificate
 	// RotationOptions say when a file that only grows is begun anew.
 	RotationOptions = config.RotationOptions
 	// AuthorizationMode is how a server that stands alone decides what callers may do.

@@ -46,6 +46,8 @@ type Options struct {
 	// TLSCertFile and TLSPrivateKeyFile replace the serving certificate that the
 	// server makes for itself. They are read again when they change.
 	TLSCertFile, TLSPrivateKeyFile string
+	// Serving says how connections are answered.
+	Serving ServingOptions
 	// ClientCAFile holds authorities whose client certificates are accepted besides
 	// those of the server's own authority, or instead of those that its cluster names.
 	ClientCAFile string

@@ -18,16 +18,29 @@ func logTo(w io.Writer, verbosity int) {
 	var flags flag.FlagSet
 	klog.InitFlags(&flags)
 	_ = flags.Set("v", strconv.Itoa(verbosity)) // it is a number
-	level := slog.LevelWarn
-	if verbosity > 0 {
-		level = slog.Level(-verbosity)
-	}
-	handler := slog.NewTextHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: logAttr})
+	handler := slog.NewTextHandler(w, &slog.HandlerOptions{Level: klogLevel{}, ReplaceAttr: logAttr})
 	// What is logged with a format has a severity, which klog gives the lines that it writes,
 	// and no logger: as messages, its warnings are information.
 	klog.SetLoggerWithOptions(logr.FromSlogHandler(handler), klog.ContextualLogger(true), klog.WriteKlogBuffer(func(line []byte) {
 		logLine(slog.New(handler), line)
 	}))
+}
+
+// klogLevel is what klog's verbosity means, which can be changed while a server runs.
+type klogLevel struct{}
+
+// maxVerbosity is upstream's: nothing is logged at a higher one.
+const maxVerbosity = 10
+
+func (klogLevel) Level() slog.Level {
+	if !klog.V(1).Enabled() {
+		return slog.LevelWarn
+	}
+	verbosity := 1
+	for verbosity < maxVerbosity && klog.V(klog.Level(verbosity+1)).Enabled() {
+		verbosity++
+	}
+	return slog.Level(-verbosity)
 }
 
 // logLine logs a line as klog formats it: W1231 23:59:59.999999 1 file.go:1] message.

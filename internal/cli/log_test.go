@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/component-base/logs"
 	"k8s.io/klog/v2"
 )
 
@@ -62,6 +63,10 @@ func TestWarningsOfLibrariesAreShown(t *testing.T) {
 	klog.V(2).Info("as asked")
 	klog.V(3).Info("too much")
 	klog.FromContext(t.Context()).V(2).Info("with a logger")
+	if _, err := logs.GlogSetter("1"); err != nil { // as a PUT of /debug/flags/v does
+		t.Fatal(err)
+	}
+	klog.FromContext(t.Context()).V(2).Info("too much by now")
 	if logged := out.String(); !strings.Contains(logged, `level=INFO msg="as asked"`) || !strings.Contains(logged, `level=DEBUG v=2 msg="with a logger"`) || strings.Count(logged, "\n") != 2 {
 		t.Errorf("logged:\n%s", logged)
 	}

@@ -109,7 +109,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 
 func serveCommand(program Program) *cobra.Command {
 	options, storage, addresses, audit := config.Options{}, storageOptions{}, addressOptions{}, auditFlags{}
-	accessLog := accessLogFlags{}
+	accessLog, serving := accessLogFlags{}, servingFlags{}
 	verbosity := 0
 	memory := resource.QuantityValue{}
 	objectCache := resource.QuantityValue{Quantity: *resource.NewQuantity(512<<20, resource.BinarySI)}
@@ -160,7 +160,7 @@ which namespaces, webhooks and policies there are.`,
 			if err := clusterOptions(flags, &options); err != nil {
 				return err
 			}
-			if err := errors.Join(audit.complete(flags, &options.Audit), accessLog.complete(flags, &options.AccessLog)); err != nil {
+			if err := errors.Join(audit.complete(flags, &options.Audit), accessLog.complete(flags, &options.AccessLog), serving.complete(flags, &options.Serving)); err != nil {
 				return err
 			}
 			if err := addresses.complete(&options); err != nil {
@@ -187,6 +187,7 @@ which namespaces, webhooks and policies there are.`,
 	accessLog.declare(flags, &options.AccessLog)
 	admissionFlags(flags, &options.Admission)
 	callerFlags(flags, &options)
+	serving.declare(flags, &options.Serving)
 	clusterFlags(flags, &options)
 	flags.DurationVar(&storage.etcd.CompactionInterval, "etcd-compaction-interval", 5*time.Minute, "how much of etcd's history is kept at least; 0 leaves compaction to others")
 	flags.DurationVar(&storage.etcd.HealthcheckTimeout, "etcd-healthcheck-timeout", 2*time.Second, "how long etcd may take to answer before the server is not ready; it is asked twice in this time")

@@ -109,6 +109,9 @@ func (aggregated) complete(p *Plan) error {
 	if err := cluster.Check(o.Cluster); err != nil {
 		return err
 	}
+	if s := o.Serving; !o.Cluster.DisablePriorityAndFairness && s.MaxRequestsInFlight < 0 && s.MaxMutatingRequestsInFlight < 0 {
+		return errors.New("Options.Serving.MaxRequestsInFlight and Options.Serving.MaxMutatingRequestsInFlight have no bound, but the cluster's priority levels share their sum: bound one of them")
+	}
 	return p.completeSelfCertify()
 }
 

@@ -46,6 +46,26 @@ func TestMistakesOfSelfCertification(t *testing.T) {
 	}
 }
 
+func TestPriorityLevelsNeedABoundToShare(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		serving  config.ServingOptions
+		disabled bool
+		wrong    bool
+	}{
+		{config.ServingOptions{MaxRequestsInFlight: -1, MaxMutatingRequestsInFlight: -1}, false, true},
+		{config.ServingOptions{MaxRequestsInFlight: -1, MaxMutatingRequestsInFlight: -1}, true, false},
+		{config.ServingOptions{MaxRequestsInFlight: -1}, false, false},
+		{config.ServingOptions{}, false, false},
+	} {
+		o := config.Options{Aggregated: true, Serving: test.serving, Cluster: config.ClusterOptions{DisablePriorityAndFairness: test.disabled}}
+		p := &Plan{Definition: &define.Server{Name: "shop"}, Options: o, mode: modeOf(&o)}
+		if err := p.completeMode(); (err != nil) != test.wrong || err != nil && !strings.Contains(err.Error(), "bound one of them") {
+			t.Errorf("%+v: %v", test, err)
+		}
+	}
+}
+
 func TestNoFieldAboutAClusterIsIgnoredWithoutOne(t *testing.T) {
 	t.Parallel()
 	var o config.Options

@@ -399,6 +399,9 @@ func (p *Plan) completeRest() error {
 			return fmt.Errorf("%s %q: %w", address.field, address.value, err)
 		}
 	}
+	if err := completeServing(&o.Serving); err != nil {
+		return err
+	}
 	if o.Controllers == nil {
 		o.Controllers = []string{controllers.All}
 	}

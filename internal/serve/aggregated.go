@@ -53,7 +53,7 @@ func (m *aggregated) open(_ context.Context, s *Server) error {
 		ClientCAFile: m.plan.Options.ClientCAFile,
 		Version:      upstream.EffectiveVersion(m.plan.Definition),
 		Own:          auth.LoopbackTokens(s.loopback.Token()),
-		InFlight:     upstream.MaxInFlight,
+		InFlight:     max(0, m.plan.Options.Serving.MaxRequestsInFlight) + max(0, m.plan.Options.Serving.MaxMutatingRequestsInFlight),
 	})
 	if err != nil {
 		return err

@@ -105,8 +105,33 @@ func (s *Server) InsecureURL() string {
 	return "http" + strings.TrimPrefix(s.url(s.insecure), "https")
 }
 
+// hosts are those that the certificate covers that the server makes, besides this machine's.
+func (s *Server) hosts() []string {
+	all := []string{bindIP(&s.plan.Options).String()}
+	if name := s.plan.Options.Serving.ExternalHostname; name != "" {
+		if host, _, err := net.SplitHostPort(name); err == nil {
+			name = host
+		}
+		all = append(all, name)
+	}
+	return all
+}
+
 // address is what discovery tells clients.
 func (s *Server) address() string {
+	own := s.ownAddress()
+	name := s.plan.Options.Serving.ExternalHostname
+	if name == "" {
+		return own
+	}
+	if _, _, err := net.SplitHostPort(name); err == nil {
+		return name
+	}
+	_, port, _ := net.SplitHostPort(own) // it has one
+	return net.JoinHostPort(name, port)
+}
+
+func (s *Server) ownAddress() string {
 	for _, l := range []net.Listener{s.secure, s.insecure} {
 		if l != nil {
 			return strings.TrimPrefix(s.url(l), "https://")

@@ -68,6 +68,7 @@ type Server struct {
 	kinds           []*registry.Kind
 	env             any
 	upstream        *upstream.Server
+	serving         *upstream.Serving
 
 	secure   net.Listener
 	insecure net.Listener
@@ -115,6 +116,10 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 		return err
 	}
 	s.onClose(s.accessLog.Close)
+	if s.serving, err = upstream.OpenServing(s.plan.Options.Serving); err != nil {
+		return err
+	}
+	s.onClose(func() error { s.serving.Close(); return nil })
 	if err := s.openFiles(ctx); err != nil {
 		return err
 	}
@@ -197,6 +202,7 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 		Metrics:        s.metrics(),
 		LongRunning:    maintenance.Handlers(s.tools),
 		Memory:         s.memory,
+		Serving:        s.plan.Options.Serving,
 		RequestTimeout: s.plan.Options.RequestTimeout,
 		Stopping:       s.stopping,
 	}
@@ -260,7 +266,7 @@ func (s *Server) openFiles(ctx context.Context) error {
 	}
 	options := certs.Options{
 		Dir:      s.plan.CertDir(),
-		Hosts:    []string{bindIP(&s.plan.Options).String()},
+		Hosts:    s.hosts(),
 		CertFile: s.plan.Options.TLSCertFile,
 		KeyFile:  s.plan.Options.TLSPrivateKeyFile,
 	}
@@ -579,7 +585,7 @@ func (s *Server) serve() (stop func(context.Context), err error) {
 	}
 	grace := s.plan.Options.ShutdownTimeout
 	if s.secure != nil {
-		l, err := upstream.ServeTLS(s.secure, s.upstream.Handler, s.mode.serving(), s.mode.clientCA(), grace)
+		l, err := s.serving.TLS(s.secure, s.upstream.Handler, s.mode.serving(), s.mode.clientCA(), grace)
 		if err != nil {
 			return stop, err
 		}

@@ -49,12 +49,14 @@ func chain(config Config, text noProtobuf) func(http.Handler, *server.Config) ht
 			handler = notingCaller(handler)
 		}
 		handler = withAuthentication(handler, config, c)
+		handler = withBrowsers(handler, config.Serving)
 		handler = filters.WithWarningRecorder(handler)
 		handler = withConnectionDeadline(handler)
 		handler = filters.WithRequestDeadline(handler, config.AuditSink, config.AuditPolicy, c.LongRunningFunc, c.Serializer, c.RequestTimeout)
 		handler = serverfilters.WithWaitGroup(handler, c.LongRunningFunc, c.NonLongRunningRequestWaitGroup)
 		handler = serverfilters.WithWatchTerminationDuringShutdown(handler, stopping(config.Stopping), watchGroup{c.WatchRequestWaitGroup, config.Stopping})
 		handler = filters.WithCacheControl(handler)
+		handler = withConnectionAdvice(handler, config.Serving)
 		if config.AccessLog != nil {
 			handler = withAccessLog(handler, config.AccessLog, c.LongRunningFunc)
 		}
@@ -69,7 +71,10 @@ func chain(config Config, text noProtobuf) func(http.Handler, *server.Config) ht
 func steps(config Config) []step {
 	var all []step
 	if config.Cluster == nil {
-		all = append(all, checkOrigin)
+		all = append(all, checkOrigin(originPatterns(config.Serving)))
+	}
+	if config.Serving.Profiling {
+		all = append(all, refuseAnonymousDebugging)
 	}
 	all = append(all, checkNamespace, addUserAgent)
 	if marked := markedResources(config.Definition); len(marked) > 0 {
@@ -84,7 +89,7 @@ func steps(config Config) []step {
 // checkHandled is the step that requests to handlers beside the API have to pass.
 func checkHandled(config Config) step {
 	if config.Cluster == nil {
-		return checkOrigin
+		return checkOrigin(originPatterns(config.Serving))
 	}
 	return func(r *http.Request, _ *request.RequestInfo) (*http.Request, error) { return r, nil }
 }

@@ -10,13 +10,8 @@ import (
 	"time"
 
 	"k8s.io/apiserver/pkg/server"
-	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/klog/v2"
 )
-
-// streamsPerConnection bounds the requests at once on one HTTP/2 connection. It
-// is high because an aggregator sends those of all its clients over one.
-const streamsPerConnection = 1000
 
 // Listening is a listener whose connections are being answered.
 type Listening struct {
@@ -25,24 +20,7 @@ type Listening struct {
 	idle, closed <-chan struct{}
 }
 
-// ServeTLS answers HTTPS on a listener until Shutdown, which is then given the
-// time grace at most. Certificates are read anew when they change.
-func ServeTLS(l net.Listener, handler http.Handler, serving dynamiccertificates.CertKeyContentProvider, clients dynamiccertificates.CAContentProvider, grace time.Duration) (*Listening, error) {
-	listening := newListening(l)
-	info := &server.SecureServingInfo{
-		Listener:                     listening.connections,
-		Cert:                         serving,
-		ClientCA:                     clients,
-		HTTP2MaxStreamsPerConnection: streamsPerConnection,
-	}
-	var err error
-	if listening.idle, listening.closed, err = info.Serve(listening.connections.counting(handler), grace, listening.stop); err != nil {
-		return nil, fmt.Errorf("serve HTTPS: %w", err)
-	}
-	return listening, nil
-}
-
-// ServePlain is ServeTLS without TLS.
+// ServePlain is Serving.TLS without TLS.
 func ServePlain(l net.Listener, handler http.Handler, grace time.Duration) (*Listening, error) {
 	listening := newListening(l)
 	plain := &http.Server{

@@ -12,10 +12,11 @@ import (
 	storagemetrics "k8s.io/apiserver/pkg/storage/metrics"
 	flowcontrolmetrics "k8s.io/apiserver/pkg/util/flowcontrol/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/component-base/metrics/prometheus/slis"
 )
 
 // installMetrics serves upstream's metrics, which are the process's, and the
-// server's own at /metrics.
+// server's own at /metrics, and those of health checks at /metrics/slis.
 func installMetrics(paths *mux.PathRecorderMux, own []prometheus.Collector) error {
 	apiservermetrics.Register()
 	handlersmetrics.Register()
@@ -29,5 +30,6 @@ func installMetrics(paths *mux.PathRecorderMux, own []prometheus.Collector) erro
 	}
 	handler := promhttp.HandlerFor(prometheus.Gatherers{legacyregistry.DefaultGatherer, registry}, promhttp.HandlerOpts{})
 	paths.Handle("/metrics", http.HandlerFunc(handler.ServeHTTP))
+	slis.SLIMetrics{}.Install(paths)
 	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -70,14 +72,18 @@ func checkNamespace(r *http.Request, info *request.RequestInfo) (*http.Request, 
 	return r, nil
 }
 
-// checkOrigin refuses WebSockets that a page of another site opens: browsers let every
-// page do that, with the certificates and the network place of their user, and tell by the
-// Origin whose page it is. It is for servers that browsers reach directly.
-func checkOrigin(r *http.Request, _ *request.RequestInfo) (*http.Request, error) {
-	if origin := r.Header.Get("Origin"); wsstream.IsWebSocketRequest(r) && !sameSite(origin, r.Host) {
-		return nil, apierrors.NewForbidden(schema.GroupResource{}, "", fmt.Errorf("a page of %q may not open a WebSocket to %s", origin, r.Host))
+// checkOrigin refuses WebSockets that a page of another site opens, unless its origin is allowed:
+// browsers let every page do that, with the certificates and the network place of their user, and
+// tell by the Origin whose page it is. It is for servers that browsers reach directly.
+func checkOrigin(allowed []*regexp.Regexp) step {
+	return func(r *http.Request, _ *request.RequestInfo) (*http.Request, error) {
+		origin := r.Header.Get("Origin")
+		matches := func(pattern *regexp.Regexp) bool { return pattern.MatchString(origin) }
+		if wsstream.IsWebSocketRequest(r) && !sameSite(origin, r.Host) && !slices.ContainsFunc(allowed, matches) {
+			return nil, apierrors.NewForbidden(schema.GroupResource{}, "", fmt.Errorf("a page of %q may not open a WebSocket to %s", origin, r.Host))
+		}
+		return r, nil
 	}
-	return r, nil
 }
 
 // sameSite says whether an Origin is of a host. A client that is no browser may send none.

@@ -29,6 +29,7 @@ import (
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
+	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/budget"
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/define"
@@ -70,6 +71,8 @@ type Config struct {
 	LongRunning map[string]http.Handler
 	// Handlers answer paths beside the API, of which no two are the same.
 	Handlers []Handler
+	// Serving is complete.
+	Serving config.ServingOptions
 	// RequestTimeout bounds every request that is not a watch.
 	RequestTimeout time.Duration
 	// Memory is what requests draw on; nil has no bounds.
@@ -97,13 +100,6 @@ type Cluster interface {
 	FlowControlled() bool
 }
 
-// How many requests are handled at once, upstream's figures.
-const (
-	maxReading, maxMutating = 400, 200
-	// MaxInFlight is that of all requests but watches.
-	MaxInFlight = maxReading + maxMutating
-)
-
 // Server is a built server that does not listen yet.
 type Server struct {
 	// Handler is the whole chain: authentication, authorization, API.
@@ -116,14 +112,14 @@ type Server struct {
 func New(c Config) (*Server, error) {
 	config := server.NewConfig(c.Machinery.Codecs)
 	config.EffectiveVersion = EffectiveVersion(c.Definition)
-	config.MaxRequestsInFlight, config.MaxMutatingRequestsInFlight = maxReading, maxMutating
+	config.MaxRequestsInFlight, config.MaxMutatingRequestsInFlight = max(0, c.Serving.MaxRequestsInFlight), max(0, c.Serving.MaxMutatingRequestsInFlight)
 	config.ExternalAddress = c.Address
 	config.LoopbackClientConfig = c.Loopback
 	config.Authentication.Authenticator = c.Authenticator
 	config.Authorization.Authorizer = c.Authorizer
 	config.AdmissionControl = c.Admission
 	config.RESTOptionsGetter = c.Stores
-	config.EnableProfiling = false
+	config.EnableProfiling, config.EnableContentionProfiling = c.Serving.Profiling, c.Serving.ContentionProfiling
 	config.EnableMetrics = false // installMetrics serves them
 	config.RequestTimeout = c.RequestTimeout
 	if c.Cluster != nil {

@@ -1,0 +1,127 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	cliflag "k8s.io/component-base/cli/flag"
+
+	"github.com/annexapi/annex/config"
+)
+
+const (
+	// maxStreams keeps what the machinery buffers for a connection, 256 KiB a stream, below 2 GiB.
+	maxStreams = 8191
+	// maxGoawayChance is upstream's.
+	maxGoawayChance = 0.02
+)
+
+// completeServing fills in defaults, and returns the first mistake.
+func completeServing(o *config.ServingOptions) error {
+	for _, step := range []func(*config.ServingOptions) error{completeTLS, completeHTTP} {
+		if err := step(o); err != nil {
+			return err
+		}
+	}
+	if o.ContentionProfiling && !o.Profiling {
+		return errors.New("Options.Serving.ContentionProfiling is given in vain: add Options.Serving.Profiling")
+	}
+	// Upstream's figures.
+	if o.MaxRequestsInFlight == 0 {
+		o.MaxRequestsInFlight = 400
+	}
+	if o.MaxMutatingRequestsInFlight == 0 {
+		o.MaxMutatingRequestsInFlight = 200
+	}
+	return nil
+}
+
+// tlsVersions are those that are spoken. Upstream has older ones, which are broken.
+var tlsVersions = []string{"VersionTLS12", "VersionTLS13"}
+
+// http2Ciphers are those of which a server of HTTP/2 has to speak one, over TLS 1.2.
+var http2Ciphers = []string{"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"}
+
+func isHTTP2s(cipher string) bool { return slices.Contains(http2Ciphers, cipher) }
+
+func completeTLS(o *config.ServingOptions) error {
+	if o.MinTLSVersion == "" {
+		o.MinTLSVersion = tlsVersions[0]
+	}
+	if !slices.Contains(tlsVersions, o.MinTLSVersion) {
+		return fmt.Errorf("Options.Serving.MinTLSVersion %q: choose %s", o.MinTLSVersion, strings.Join(tlsVersions, " or "))
+	}
+	for _, name := range o.CipherSuites {
+		if !slices.Contains(cliflag.TLSCipherPossibleValues(), name) {
+			return fmt.Errorf("Options.Serving.CipherSuites %q: choose of %s; insecure are %s", name,
+				strings.Join(cliflag.PreferredTLSCipherNames(), ", "), strings.Join(cliflag.InsecureTLSCipherNames(), ", "))
+		}
+	}
+	if len(o.CipherSuites) > 0 && !o.DisableHTTP2 && o.MinTLSVersion == tlsVersions[0] && !slices.ContainsFunc(o.CipherSuites, isHTTP2s) {
+		return fmt.Errorf("Options.Serving.CipherSuites: HTTP/2 needs %s: add one of them, or Options.Serving.DisableHTTP2", strings.Join(http2Ciphers, " or "))
+	}
+	if _, err := cliflag.TLSCurvePreferences(o.CurvePreferences); err != nil {
+		return fmt.Errorf("Options.Serving.CurvePreferences: %w", err)
+	}
+	for _, c := range o.SNICertificates {
+		if c.CertFile == "" || c.KeyFile == "" {
+			return fmt.Errorf("Options.Serving.SNICertificates: certificate file %q and key file %q have to be given together", c.CertFile, c.KeyFile)
+		}
+		for _, name := range c.Names {
+			if net.ParseIP(name) == nil && len(validation.IsDNS1123Subdomain(strings.TrimPrefix(name, "*."))) > 0 {
+				return fmt.Errorf("Options.Serving.SNICertificates %s: %q is no host name and no IP address", c.CertFile, name)
+			}
+		}
+	}
+	return nil
+}
+
+func completeHTTP(o *config.ServingOptions) error {
+	switch {
+	case o.MaxStreamsPerConnection == 0:
+		o.MaxStreamsPerConnection = 1000 // high: an aggregator sends the requests of all its clients over one
+	case o.MaxStreamsPerConnection < 0 || o.MaxStreamsPerConnection > maxStreams:
+		return fmt.Errorf("Options.Serving.MaxStreamsPerConnection %d is not between 1 and %d", o.MaxStreamsPerConnection, maxStreams)
+	}
+	if !(o.GoawayChance >= 0 && o.GoawayChance <= maxGoawayChance) {
+		return fmt.Errorf("Options.Serving.GoawayChance %v is not between 0 and %v", o.GoawayChance, maxGoawayChance)
+	}
+	for _, pattern := range o.AllowedOrigins {
+		if _, err := regexp.Compile(pattern); err != nil || pattern == "" {
+			return fmt.Errorf("Options.Serving.AllowedOrigins %q is no regular expression of origins, as //example\\.com(:|$) is", pattern)
+		}
+		begins, ends := strings.Contains(pattern, "^") || strings.Contains(pattern, "//"), strings.ContainsAny(pattern, "$:")
+		if !begins || !ends {
+			return fmt.Errorf("Options.Serving.AllowedOrigins %q matches other hosts as well: say by ^ or // where the host begins, and by $ or : where it ends, as in //example\\.com(:|$)", pattern)
+		}
+	}
+	for _, directive := range o.StrictTransportSecurity {
+		age, given := strings.CutPrefix(directive, "max-age=")
+		if _, err := strconv.ParseUint(age, 10, 63); given && err == nil || directive == "includeSubDomains" || directive == "preload" {
+			continue
+		}
+		return fmt.Errorf("Options.Serving.StrictTransportSecurity %q: choose of max-age=SECONDS, includeSubDomains and preload", directive)
+	}
+	return completeExternalHostname(o.ExternalHostname)
+}
+
+func completeExternalHostname(name string) error {
+	if name == "" {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(name)
+	if err != nil {
+		host, port = name, "443"
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 || net.ParseIP(host) == nil && len(validation.IsDNS1123Subdomain(host)) > 0 {
+		return fmt.Errorf("Options.Serving.ExternalHostname %q is no host name, with or without a port", name)
+	}
+	return nil
+}

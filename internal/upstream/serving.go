@@ -1,0 +1,134 @@
+package upstream
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"regexp"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	serverfilters "k8s.io/apiserver/pkg/server/filters"
+	cliflag "k8s.io/component-base/cli/flag"
+
+	"github.com/annexapi/annex/config"
+)
+
+// Serving is how HTTPS is spoken: what of its options has been read.
+type Serving struct {
+	options config.ServingOptions
+	ciphers []uint16
+	curves  []tls.CurveID
+	version uint16
+	names   []dynamiccertificates.SNICertKeyContentProvider
+}
+
+// OpenServing reads the certificates of the options, which are complete. Close must be called.
+func OpenServing(o config.ServingOptions) (*Serving, error) {
+	s := &Serving{options: o}
+	var err error
+	if s.version, err = cliflag.TLSVersion(o.MinTLSVersion); err != nil {
+		return nil, fmt.Errorf("Options.Serving.MinTLSVersion: %w", err)
+	}
+	if s.ciphers, err = cliflag.TLSCipherSuites(o.CipherSuites); err != nil {
+		return nil, fmt.Errorf("Options.Serving.CipherSuites: %w", err)
+	}
+	if s.curves, err = cliflag.TLSCurvePreferences(o.CurvePreferences); err != nil {
+		return nil, fmt.Errorf("Options.Serving.CurvePreferences: %w", err)
+	}
+	for _, c := range o.SNICertificates {
+		// Upstream's provider cannot be released when it finds a mistake.
+		_, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
+		var provider *dynamiccertificates.DynamicFileSNIContent
+		if err == nil {
+			provider, err = dynamiccertificates.NewDynamicSNIContentFromFiles("sni-serving-cert", c.CertFile, c.KeyFile, c.Names...)
+		}
+		if err != nil {
+			s.Close()
+			return nil, fmt.Errorf("Options.Serving.SNICertificates %s with key %s: %w", c.CertFile, c.KeyFile, err)
+		}
+		s.names = append(s.names, provider)
+	}
+	return s, nil
+}
+
+// Close releases what OpenServing read. Listeners must have been shut down.
+func (s *Serving) Close() {
+	// The providers hold queues from the beginning, and release them at the end of their run.
+	ended, end := context.WithCancel(context.Background())
+	end()
+	for _, name := range s.names {
+		if runner, ok := name.(dynamiccertificates.ControllerRunner); ok {
+			runner.Run(ended, 1)
+		}
+	}
+}
+
+// TLS answers HTTPS on a listener until Shutdown, which is then given the time grace at most.
+// Certificates are read anew when they change.
+func (s *Serving) TLS(l net.Listener, handler http.Handler, serving dynamiccertificates.CertKeyContentProvider, clients dynamiccertificates.CAContentProvider, grace time.Duration) (*Listening, error) {
+	listening := newListening(l)
+	info := &server.SecureServingInfo{
+		Listener:                     listening.connections,
+		Cert:                         serving,
+		SNICerts:                     s.names,
+		ClientCA:                     clients,
+		MinTLSVersion:                s.version,
+		CipherSuites:                 s.ciphers,
+		CurvePreferences:             s.curves,
+		HTTP2MaxStreamsPerConnection: s.options.MaxStreamsPerConnection,
+		DisableHTTP2:                 s.options.DisableHTTP2,
+	}
+	var err error
+	if listening.idle, listening.closed, err = info.Serve(listening.connections.counting(handler), grace, listening.stop); err != nil {
+		return nil, fmt.Errorf("serve HTTPS: %w", err)
+	}
+	return listening, nil
+}
+
+// withBrowsers lets pages of the allowed origins send requests. Their browsers ask before most of
+// them, without credentials, and are answered.
+func withBrowsers(handler http.Handler, o config.ServingOptions) http.Handler {
+	return serverfilters.WithCORS(handler, o.AllowedOrigins, nil, nil, nil, "true")
+}
+
+// withConnectionAdvice tells clients how to connect the next time.
+func withConnectionAdvice(handler http.Handler, o config.ServingOptions) http.Handler {
+	handler = serverfilters.WithHSTS(handler, o.StrictTransportSecurity)
+	if o.GoawayChance > 0 && !o.DisableHTTP2 {
+		handler = serverfilters.WithProbabilisticGoaway(handler, o.GoawayChance)
+	}
+	return handler
+}
+
+// originPatterns are the allowed origins, which have been compiled before.
+func originPatterns(o config.ServingOptions) []*regexp.Regexp {
+	var all []*regexp.Regexp
+	for _, pattern := range o.AllowedOrigins {
+		if compiled, err := regexp.Compile(pattern); err == nil {
+			all = append(all, compiled)
+		}
+	}
+	return all
+}
+
+// refuseAnonymousDebugging keeps profiles, which hold what is in memory, from anonymous callers,
+// to whom paths may be open.
+func refuseAnonymousDebugging(r *http.Request, _ *request.RequestInfo) (*http.Request, error) {
+	if r.URL.Path != "/debug" && !strings.HasPrefix(r.URL.Path, "/debug/") {
+		return r, nil
+	}
+	if caller, ok := request.UserFrom(r.Context()); !ok || caller.GetName() == user.Anonymous {
+		return nil, apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("profiles are not for anonymous callers"))
+	}
+	return r, nil
+}
