@@ -160,6 +160,14 @@ func New(c Config) (*Server, error) {
 	for path, handler := range c.LongRunning {
 		generic.Handler.NonGoRestfulMux.Handle(path, handler)
 	}
+	for _, h := range c.Handlers {
+		// withHandlers answers; here they are listed with all other paths.
+		handle := generic.Handler.NonGoRestfulMux.Handle
+		if strings.HasSuffix(h.Definition.Path, "/") {
+			handle = generic.Handler.NonGoRestfulMux.HandlePrefix
+		}
+		handle(h.Definition.Path, h)
+	}
 	// Upstream answers with a list of all paths, also to callers it does not know
 	// if the path begins as an open one.
 	generic.Handler.NonGoRestfulMux.NotFoundHandler(http.HandlerFunc(http.NotFound))
