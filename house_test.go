@@ -30,7 +30,7 @@ var rooms = map[string][]string{
 	"internal/logfile":              {"config"},
 	"internal/audit":                {"config", "internal/logfile"},
 	"internal/plan":                 {"config", "internal/audit", "internal/cluster", "internal/controllers", "internal/coreapi", "internal/define", "internal/registry", "internal/requirements", "internal/rights", "store/driver", "store/embedded", "store/memory"},
-	"internal/cli":                  {"config", "internal/certs", "internal/cluster", "internal/controllers", "internal/define", "internal/maintenance", "internal/manifests", "internal/plan", "internal/requirements", "internal/serve", "internal/upstream", "store/driver", "store/embedded", "store/etcd", "store/files", "store/journal", "store/memory"},
+	"internal/cli":                  {"config", "internal/certs", "internal/cluster", "internal/controllers", "internal/define", "internal/maintenance", "internal/manifests", "internal/plan", "internal/requirements", "internal/serve", "internal/systemd", "internal/upstream", "store/driver", "store/embedded", "store/etcd", "store/files", "store/journal", "store/memory"},
 	"store/driver":                  {"store/journal"},
 	"api":                           {}, // clients link it
 	"docs":                          {}, // tests of the pages
@@ -69,6 +69,7 @@ var rooms = map[string][]string{
 	"internal/testwait":             {}, // for tests
 	"internal/loopback":             {},
 	"internal/coreapi":              {},
+	"internal/systemd":              {},
 	"internal/mvcc":                 {"internal/budget", "store", "store/journal"},
 	"internal/maintenance":          {"internal/convert", "internal/encryption", "internal/mvcc", "store", "store/journal"},
 	"internal/virtual":              {"internal/define", "internal/mvcc", "store", "store/memory"},

@@ -69,6 +69,9 @@ func (i *Instance) URL() string { return i.server.URL() }
 // empty if it does not listen.
 func (i *Instance) InsecureURL() string { return i.server.InsecureURL() }
 
+// Socket is the absolute path of the instance's Unix socket; empty if it has none.
+func (i *Instance) Socket() string { return i.server.Socket() }
+
 // Kubeconfig is the absolute path of the administrator's kubeconfig, which New
 // writes; empty if there is no data directory, or no HTTPS, or if it is aggregated.
 func (i *Instance) Kubeconfig() string { return i.server.Kubeconfig() }

@@ -43,6 +43,10 @@ type Options struct {
 	// and authorization. Empty is not listened on.
 	ListenInsecure string
 
+	// ListenUnix is the path of a Unix socket for plain HTTP, with the same authentication and
+	// authorization. The user of the process and root may connect to it. Empty is none.
+	ListenUnix string
+
 	// TLSCertFile and TLSPrivateKeyFile replace the serving certificate that the
 	// server makes for itself. They are read again when they change.
 	TLSCertFile, TLSPrivateKeyFile string

@@ -103,7 +103,7 @@ var flagGroups = []struct {
 }{
 	{"Flags", nil},
 	{"Where objects are kept", []string{"storage", "etcd-", "files-", "history-", "encryption-", "object-cache-", "value-cache-", "serve-despite-"}},
-	{"Listening and certificates", []string{"bind-", "secure-", "insecure-", "tls-", "cert-", "http2-", "disable-http2-", "goaway-", "external-", "cors-", "strict-transport-"}},
+	{"Listening and certificates", []string{"bind-", "secure-", "insecure-", "unix-", "tls-", "cert-", "http2-", "disable-http2-", "goaway-", "external-", "cors-", "strict-transport-"}},
 	{callersGroup, []string{"authentication-", "authorization-", "client-ca-", "token-auth-"}},
 	{"Audit and access log", []string{"audit-", "access-log"}},
 	{"Admission", []string{"admission-", "enable-admission-", "disable-admission-"}},

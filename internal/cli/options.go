@@ -176,12 +176,14 @@ func (s *storageOptions) everything(definition *define.Server, options config.Op
 type addressOptions struct {
 	bind             string
 	secure, insecure int
+	unix             string
 }
 
 func (a *addressOptions) declare(flags *pflag.FlagSet) {
 	flags.StringVar(&a.bind, "bind-address", "", "IP address to listen on; 0.0.0.0 is all (default: 127.0.0.1, in a pod of a cluster 0.0.0.0)")
 	flags.IntVar(&a.secure, "secure-port", 8443, "HTTPS port; 0 picks a free one")
 	flags.IntVar(&a.insecure, "insecure-port", 0, "plain HTTP port, with the same authentication and authorization; 0 listens on none")
+	flags.StringVar(&a.unix, "unix-socket", "", "path of a Unix socket for plain HTTP, with the same authentication and authorization, that only the user of the process may open")
 }
 
 // complete fills in the addresses.
@@ -204,6 +206,7 @@ func (a *addressOptions) complete(o *config.Options) error {
 			return fmt.Errorf("%s %d is not between 0 and 65535", port.flag, port.number)
 		}
 	}
+	o.ListenUnix = a.unix
 	o.Listen = net.JoinHostPort(bind, strconv.Itoa(a.secure))
 	if a.insecure != 0 {
 		o.ListenInsecure = net.JoinHostPort(bind, strconv.Itoa(a.insecure))
@@ -221,6 +224,7 @@ var flagOf = []struct{ field, flag string }{
 	{"Options.Storage", "--storage"},
 	{"Options.StorageMediaTypeOf", "--storage-media-type-of"},
 	{"Options.ListenInsecure", "--insecure-port"},
+	{"Options.ListenUnix", "--unix-socket"},
 	{"Options.Listen", "--secure-port"},
 	{"Options.Controllers", "--controllers"},
 	{"Options.Serving.MinTLSVersion", "--tls-min-version"},

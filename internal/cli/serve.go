@@ -23,6 +23,7 @@ import (
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/plan"
 	"github.com/annexapi/annex/internal/serve"
+	"github.com/annexapi/annex/internal/systemd"
 )
 
 // Program is a server as a program: what its command line works on.
@@ -237,10 +238,19 @@ func runServer(ctx context.Context, program Program, p *plan.Plan, out io.Writer
 	if cluster != "" {
 		fmt.Fprintf(out, "%s is aggregated by %s\n", program.Name, cluster)
 	}
+	manager, err := systemd.FromEnvironment()
+	if err != nil {
+		return errors.Join(usage(err), instance.Close())
+	}
+	defer manager.Watch(ctx, instance.IsAlive)()
+	defer context.AfterFunc(ctx, manager.Stopping)()
 	return instance.Run(ctx, func() {
+		manager.Ready()
 		urls := instance.URL()
-		if plain := instance.InsecureURL(); plain != "" {
-			urls += " and " + plain
+		for _, more := range []string{instance.InsecureURL(), shortPath(instance.Socket())} {
+			if more != "" {
+				urls += " and " + more
+			}
 		}
 		if cluster != "" {
 			fmt.Fprintf(out, "%s is ready at %s\n", program.Name, urls)

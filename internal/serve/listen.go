@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -65,6 +66,12 @@ func (s *Server) listen() error {
 	if s.insecure != nil {
 		s.onClose(closeListener(s.insecure))
 	}
+	if s.unix, err = listenUnix(s.plan.Options.ListenUnix); err != nil {
+		return err
+	}
+	if s.unix != nil {
+		s.onClose(closeListener(s.unix))
+	}
 	return nil
 }
 
@@ -115,6 +122,17 @@ func (s *Server) hosts() []string {
 		all = append(all, name)
 	}
 	return all
+}
+
+// Socket is the absolute path of the Unix socket, empty if the server has none.
+func (s *Server) Socket() string {
+	if s.unix == nil {
+		return ""
+	}
+	if path, err := filepath.Abs(s.plan.Options.ListenUnix); err == nil {
+		return path
+	}
+	return s.plan.Options.ListenUnix
 }
 
 // address is what discovery tells clients.

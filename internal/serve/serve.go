@@ -72,6 +72,7 @@ type Server struct {
 
 	secure   net.Listener
 	insecure net.Listener
+	unix     net.Listener
 
 	// initialized is closed when the mode has initialized the storages, and the watch
 	// caches have been waited for.
@@ -591,8 +592,11 @@ func (s *Server) serve() (stop func(context.Context), err error) {
 		}
 		listening = append(listening, l)
 	}
-	if s.insecure != nil {
-		l, err := upstream.ServePlain(s.insecure, s.upstream.Handler, grace)
+	for _, plain := range []net.Listener{s.insecure, s.unix} {
+		if plain == nil {
+			continue
+		}
+		l, err := upstream.ServePlain(plain, s.upstream.Handler, grace)
 		if err != nil {
 			return stop, err
 		}
@@ -621,8 +625,15 @@ func (s *Server) untilReady(ctx context.Context) error {
 	return nil
 }
 
-func (s *Server) isReady(ctx context.Context) bool {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "/readyz", nil)
+func (s *Server) isReady(ctx context.Context) bool { return s.isOK(ctx, "/readyz") }
+
+// IsAlive says whether the server answers, as /livez does: a server that is not can only be
+// started anew.
+func (s *Server) IsAlive(ctx context.Context) bool { return s.isOK(ctx, "/livez") }
+
+// isOK says whether a path answers 200.
+func (s *Server) isOK(ctx context.Context, path string) bool {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, path, nil)
 	if err != nil {
 		return false
 	}
