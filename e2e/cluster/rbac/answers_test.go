@@ -92,38 +92,64 @@ func (r random) binding(name, namespace string) rbacv1.RoleBinding {
 	return b
 }
 
-// fill makes random roles and bindings, of which some refer to roles that do not exist.
-func fill(t *testing.T, r random) {
+// fill makes the same random roles and bindings in several servers, of which some refer to roles that do not exist.
+func fill(t *testing.T, r random, clients ...*kubernetes.Clientset) {
 	t.Helper()
-	must := func(_ any, err error) {
+	ctx := t.Context()
+	each := func(create func(client *kubernetes.Clientset) error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
+		for _, client := range clients {
+			if err := create(client); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
-	ctx, client := t.Context(), admin.RbacV1()
+	clusterRole := func(o *rbacv1.ClusterRole) {
+		t.Helper()
+		each(func(client *kubernetes.Clientset) error {
+			_, err := client.RbacV1().ClusterRoles().Create(ctx, o, metav1.CreateOptions{})
+			return err
+		})
+	}
+	clusterBinding := func(o *rbacv1.ClusterRoleBinding) {
+		t.Helper()
+		each(func(client *kubernetes.Clientset) error {
+			_, err := client.RbacV1().ClusterRoleBindings().Create(ctx, o, metav1.CreateOptions{})
+			return err
+		})
+	}
 	for i := range 8 {
-		must(client.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("rbac-%d", i)}, Rules: r.rules(false)}, metav1.CreateOptions{}))
+		clusterRole(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("rbac-%d", i)}, Rules: r.rules(false)})
 		b := r.binding(fmt.Sprintf("rbac-%d", i), "")
 		if i < 4 {
-			must(client.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: b.ObjectMeta, RoleRef: b.RoleRef, Subjects: b.Subjects}, metav1.CreateOptions{}))
+			clusterBinding(&rbacv1.ClusterRoleBinding{ObjectMeta: b.ObjectMeta, RoleRef: b.RoleRef, Subjects: b.Subjects})
 		}
 	}
 	for _, namespace := range namespaces {
-		must(admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}))
+		each(func(client *kubernetes.Clientset) error {
+			_, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+			return err
+		})
 		for i := range 8 {
-			must(client.Roles(namespace).Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("rbac-%d", i)}, Rules: r.rules(true)}, metav1.CreateOptions{}))
+			role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("rbac-%d", i)}, Rules: r.rules(true)}
+			each(func(client *kubernetes.Clientset) error {
+				_, err := client.RbacV1().Roles(namespace).Create(ctx, role, metav1.CreateOptions{})
+				return err
+			})
 			b := r.binding(fmt.Sprintf("rbac-%d", i), namespace)
-			must(client.RoleBindings(namespace).Create(ctx, &b, metav1.CreateOptions{}))
+			each(func(client *kubernetes.Clientset) error {
+				_, err := client.RbacV1().RoleBindings(namespace).Create(ctx, &b, metav1.CreateOptions{})
+				return err
+			})
 		}
 	}
-	must(client.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: writers}, Rules: []rbacv1.PolicyRule{
+	clusterRole(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: writers}, Rules: []rbacv1.PolicyRule{
 		{Verbs: []string{"create", "update"}, APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles", "roles", "clusterrolebindings", "rolebindings"}},
-	}}, metav1.CreateOptions{}))
-	must(client.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+	}})
+	clusterBinding(&rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: writers}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: writers},
 		Subjects: []rbacv1.Subject{{Kind: "Group", APIGroup: rbacv1.GroupName, Name: writers}},
-	}, metav1.CreateOptions{}))
+	})
 }
 
 // load is the policy of all objects in the cluster, and the rules of its roles by namespace/name.
@@ -168,9 +194,10 @@ func authenticated(u *user.DefaultInfo) *user.DefaultInfo {
 	return &user.DefaultInfo{Name: u.Name, Groups: append(slices.Clone(u.Groups), user.AllAuthenticated)}
 }
 
-func as(t *testing.T, u *user.DefaultInfo) *kubernetes.Clientset {
+// as is the client of a caller whom the administrator with the configuration impersonates.
+func as(t *testing.T, config *rest.Config, u *user.DefaultInfo) *kubernetes.Clientset {
 	t.Helper()
-	config := host.Admin()
+	config = rest.CopyConfig(config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: u.Name, Groups: u.Groups}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -179,7 +206,8 @@ func as(t *testing.T, u *user.DefaultInfo) *kubernetes.Clientset {
 	return client
 }
 
-// Whatever the roles and bindings, a policy decides and refuses as kube-apiserver does, in the same words.
+// Whatever the roles and bindings, a server decides, explains and refuses as kube-apiserver does, in the same words. Of what
+// kube-apiserver makes at its start, all is there: the server has a part of it by itself, and is given the rest.
 func TestAnswersAreThoseOfKubeAPIServer(t *testing.T) {
 	seed := rand.Uint64()
 	if fixed := os.Getenv("ANNEX_RBAC_SEED"); fixed != "" {
@@ -191,22 +219,36 @@ func TestAnswersAreThoseOfKubeAPIServer(t *testing.T) {
 	t.Logf("seed: ANNEX_RBAC_SEED=%d", seed)
 	r := random{rand.New(rand.NewPCG(seed, 0))}
 	settled(t)
-	fill(t, r)
+	config := serve(t)
+	own, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	given := complete(t, own)
+	bound := bindAll(t, admin, own)
+	fill(t, r, admin, own)
 	p, rules := load(t)
-	testwait.NoError(t, "kube-apiserver has seen the last binding", func(ctx context.Context) error {
-		u := callers[len(callers)-1]
-		status, err := review(ctx, authorizer.AttributesRecord{User: u, Verb: "create", APIGroup: rbacv1.GroupName, Resource: "roles", ResourceRequest: true})
-		if err == nil && !status.Allowed {
-			err = fmt.Errorf("%+v", status)
-		}
-		return err
+	for name, client := range map[string]*kubernetes.Clientset{"kube-apiserver": admin, "the server": own} {
+		testwait.NoError(t, name+" has seen the last binding", func(ctx context.Context) error {
+			u := callers[len(callers)-1]
+			status, err := review(ctx, client, authorizer.AttributesRecord{User: u, Verb: "create", APIGroup: rbacv1.GroupName, Resource: "roles", ResourceRequest: true})
+			if err == nil && !status.Allowed {
+				err = fmt.Errorf("%+v", status)
+			}
+			return err
+		})
+	}
+	aggregatedAlike(t, own)
+	t.Logf("the server was given %d objects besides its own", given)
+	t.Run("Decisions", func(t *testing.T) { sameDecisions(t, r, own) })
+	t.Run("BootstrapRoles", func(t *testing.T) { sameBootstrapRoles(t, r, own, bound) })
+	t.Run("Rules", func(t *testing.T) {
+		sameRules(t, config, append(slices.Clone(callers), slices.Collect(maps.Keys(bound))...))
 	})
-	t.Run("Decisions", func(t *testing.T) { sameDecisions(t, r, p) })
-	t.Run("Rules", func(t *testing.T) { sameRules(t, p) })
 	t.Run("Escalation", func(t *testing.T) { sameEscalation(t, r, p, rules) })
 }
 
-func review(ctx context.Context, a authorizer.AttributesRecord) (*authorizationv1.SubjectAccessReviewStatus, error) {
+func review(ctx context.Context, client *kubernetes.Clientset, a authorizer.AttributesRecord) (*authorizationv1.SubjectAccessReviewStatus, error) {
 	sar := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: a.User.GetName(), Groups: a.User.GetGroups()}}
 	if a.ResourceRequest {
 		sar.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
@@ -215,16 +257,43 @@ func review(ctx context.Context, a authorizer.AttributesRecord) (*authorizationv
 	} else {
 		sar.Spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: a.Path, Verb: a.Verb}
 	}
-	answer, err := admin.AuthorizationV1().SubjectAccessReviews().Create(ctx, sar, metav1.CreateOptions{})
+	answer, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, sar, metav1.CreateOptions{})
 	if err != nil {
 		return nil, err
 	}
 	return &answer.Status, nil
 }
 
-func sameDecisions(t *testing.T, r random, p *rbac.Policy) {
+// sameAnswer asks both servers, and says whether they allow it, with the very same reason.
+func sameAnswer(t *testing.T, own *kubernetes.Clientset, a authorizer.AttributesRecord) (allowed, sameReason bool) {
+	t.Helper()
+	theirs, err := review(t.Context(), admin, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, err := review(t.Context(), own, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ours.Allowed != theirs.Allowed || ours.Denied != theirs.Denied || (ours.EvaluationError == "") != (theirs.EvaluationError == "") {
+		t.Fatalf("%+v of %+v: %+v\nkube-apiserver: %+v", a, a.User, ours, theirs)
+	}
+	for _, status := range []*authorizationv1.SubjectAccessReviewStatus{ours, theirs} {
+		status.Reason = strings.TrimPrefix(status.Reason, "rbac: ") // what its configuration calls the authorizer
+	}
+	// Health and the version are open before roles are asked.
+	opened := ours.Reason == "" && ours.Allowed && openPath.MatchString(a.Path)
+	if plainReason(ours.Reason) != plainReason(theirs.Reason) && !opened {
+		t.Errorf("%+v of %+v: the reason is %s\nkube-apiserver's: %s", a, a.User, ours.Reason, theirs.Reason)
+	}
+	return theirs.Allowed, ours.Reason == theirs.Reason
+}
+
+var openPath = regexp.MustCompile(`^/(version/?|(healthz|livez|readyz)(/.*)?)$`)
+
+func sameDecisions(t *testing.T, r random, own *kubernetes.Clientset) {
 	allowed, sameReason := 0, 0
-	const asked = 1500
+	const asked = 2000
 	for range asked {
 		a := authorizer.AttributesRecord{User: callers[r.IntN(len(callers))], Verb: r.one(verbs)}
 		if r.IntN(4) == 0 {
@@ -234,22 +303,11 @@ func sameDecisions(t *testing.T, r random, p *rbac.Policy) {
 			a.Namespace = r.one(append([]string{""}, namespaces...))
 			a.Resource, a.Subresource, _ = strings.Cut(r.one(resources), "/")
 		}
-		theirs, err := review(t.Context(), a)
-		if err != nil {
-			t.Fatal(err)
-		}
-		decision, reason, err := p.Authorize(t.Context(), a)
-		if err != nil || (decision == authorizer.DecisionAllow) != theirs.Allowed {
-			t.Fatalf("%+v: %v %s %v\nkube-apiserver: %+v", a, decision, reason, err, theirs)
-		}
-		theirs.Reason = strings.TrimPrefix(theirs.Reason, "rbac: ") // what its configuration calls the authorizer
-		if plainReason(reason) != plainReason(theirs.Reason) {
-			t.Errorf("%+v: the reason is %s\nkube-apiserver's: %s", a, reason, theirs.Reason)
-		}
-		if theirs.Allowed {
+		allows, same := sameAnswer(t, own, a)
+		if allows {
 			allowed++
 		}
-		if reason == theirs.Reason {
+		if same {
 			sameReason++
 		}
 	}
@@ -272,38 +330,44 @@ func plainReason(reason string) string {
 
 var bindingName = regexp.MustCompile(`allowed by (Cluster)?RoleBinding "[^"]+" of (Cluster)?Role "[^"]+" to (User|Group|ServiceAccount) "[^"]+"$`)
 
-func sameRules(t *testing.T, p *rbac.Policy) {
-	for _, u := range callers {
-		client := as(t, u)
+// sameRules compares what callers are told that they may do.
+func sameRules(t *testing.T, config *rest.Config, all []*user.DefaultInfo) {
+	told := 0
+	for _, u := range all {
 		for _, namespace := range namespaces {
-			answer, err := client.AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(), &authorizationv1.SelfSubjectRulesReview{
-				Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace},
-			}, metav1.CreateOptions{})
-			if err != nil {
-				t.Fatal(err)
+			question := &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}
+			ask := func(config *rest.Config) (*authorizationv1.SubjectRulesReviewStatus, []string) {
+				answer, err := as(t, config, u).AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(), question, metav1.CreateOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return &answer.Status, rulesOf(&answer.Status)
 			}
-			resources, paths, incomplete, err := p.RulesFor(t.Context(), authenticated(u), namespace)
-			var ours, theirs []string
-			for _, rule := range resources {
-				ours = append(ours, fmt.Sprintf("%q", [][]string{rule.GetVerbs(), rule.GetAPIGroups(), rule.GetResources(), rule.GetResourceNames()}))
-			}
-			for _, rule := range paths {
-				ours = append(ours, fmt.Sprintf("%q", [][]string{rule.GetVerbs(), rule.GetNonResourceURLs()}))
-			}
-			for _, rule := range answer.Status.ResourceRules {
-				theirs = append(theirs, fmt.Sprintf("%q", [][]string{rule.Verbs, rule.APIGroups, rule.Resources, rule.ResourceNames}))
-			}
-			for _, rule := range answer.Status.NonResourceRules {
-				theirs = append(theirs, fmt.Sprintf("%q", [][]string{rule.Verbs, rule.NonResourceURLs}))
-			}
-			slices.Sort(ours)
-			slices.Sort(theirs)
-			if !slices.Equal(ours, theirs) || incomplete != answer.Status.Incomplete || (err != nil) != (answer.Status.EvaluationError != "") {
-				t.Errorf("%s in %s: %d rules, %v, %v\n%s\nkube-apiserver: %d rules, %v, %s\n%s", u.Name, namespace, len(ours), incomplete, err, strings.Join(ours, "\n"),
-					len(theirs), answer.Status.Incomplete, answer.Status.EvaluationError, strings.Join(theirs, "\n"))
+			theirs, theirRules := ask(host.Admin())
+			ours, ourRules := ask(config)
+			told += len(ourRules)
+			if !slices.Equal(ourRules, theirRules) || ours.Incomplete != theirs.Incomplete || (ours.EvaluationError == "") != (theirs.EvaluationError == "") {
+				t.Errorf("%s in %s: %d rules, %v, %s\n%s\nkube-apiserver: %d rules, %v, %s\n%s", u.Name, namespace, len(ourRules), ours.Incomplete, ours.EvaluationError, strings.Join(ourRules, "\n"),
+					len(theirRules), theirs.Incomplete, theirs.EvaluationError, strings.Join(theirRules, "\n"))
 			}
 		}
 	}
+	t.Logf("%d callers in %d namespaces are told %d rules", len(all), len(namespaces), told)
+}
+
+func rulesOf(status *authorizationv1.SubjectRulesReviewStatus) []string {
+	var all []string
+	for _, rule := range status.ResourceRules {
+		if slices.Equal(rule.APIGroups, []string{wardleGroup}) {
+			continue // of the server's own kinds, of which kube-apiserver knows nothing
+		}
+		all = append(all, fmt.Sprintf("%q", [][]string{rule.Verbs, rule.APIGroups, rule.Resources, rule.ResourceNames}))
+	}
+	for _, rule := range status.NonResourceRules {
+		all = append(all, fmt.Sprintf("%q", [][]string{rule.Verbs, rule.NonResourceURLs}))
+	}
+	slices.Sort(all)
+	return all
 }
 
 func sameEscalation(t *testing.T, r random, p *rbac.Policy, rules map[string][]rbacv1.PolicyRule) {
@@ -313,7 +377,7 @@ func sameEscalation(t *testing.T, r random, p *rbac.Policy, rules map[string][]r
 		if !slices.Contains(u.Groups, writers) {
 			continue
 		}
-		client, caller := as(t, u).RbacV1(), authenticated(u)
+		client, caller := as(t, host.Admin(), u).RbacV1(), authenticated(u)
 		for range 60 {
 			var theirs, ours error
 			namespace, meta := r.one(append([]string{""}, namespaces...)), metav1.ObjectMeta{Name: "rbac-new"}
