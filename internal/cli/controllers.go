@@ -15,7 +15,7 @@ import (
 func controllersCommand(program Program) *cobra.Command {
 	var kubeconfig, kubeContext string
 	var selection []string
-	verbosity := 0
+	log := logFlags{}
 	election := serve.LeaderElection{}
 	cmd := &cobra.Command{
 		Use:   "controllers",
@@ -52,7 +52,7 @@ then run one process, with --leader-elect=false.`,
 			if err := election.Complete(program.Name); err != nil {
 				return usage(err)
 			}
-			logTo(cmd.ErrOrStderr(), verbosity)
+			logTo(cmd.ErrOrStderr(), log.format, log.verbosity)
 			return usageOf(serve.RunControllers(cmd.Context(), definition, selected, config, election, program.Env(definition), func() { fmt.Fprintf(cmd.OutOrStdout(), "%s runs controllers for %s\n", program.Name, config.Host) }))
 		},
 	}
@@ -66,7 +66,7 @@ then run one process, with --leader-elect=false.`,
 	flags.DurationVar(&election.LeaseDuration, "leader-elect-lease-duration", 15*time.Second, "how long others wait for a leader that is gone")
 	flags.DurationVar(&election.RenewDeadline, "leader-elect-renew-deadline", 10*time.Second, "how long the leader tries to renew before it gives up")
 	flags.DurationVar(&election.RetryPeriod, "leader-elect-retry-period", 2*time.Second, "how long to wait between tries")
-	flags.IntVarP(&verbosity, "verbosity", "v", 0, "log level; 0 logs warnings and errors only")
+	log.declare(flags)
 	return cmd
 }
 

@@ -368,17 +368,23 @@ func printDescriptions(out io.Writer, all []description) error {
 	return w.Flush()
 }
 
-func versionCommand(name string) *cobra.Command {
+func versionCommand(program Program) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Long: `Print the version of the Kubernetes API that the server is made of, which it answers at
-/version, too.`,
-		Example: "  " + name + " version",
+		Long: `Print the version that the server answers at /version: the release of Kubernetes whose
+API it has, and behind it the program's name and version.`,
+		Example: "  " + program.Name + " version",
 		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), upstream.Version())
-			return err
-		},
+		RunE:    func(cmd *cobra.Command, _ []string) error { return printVersion(program, cmd.OutOrStdout()) },
 	}
+}
+
+func printVersion(program Program, out io.Writer) error {
+	definition, err := program.Define()
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(out, upstream.EffectiveVersion(definition).Info().GitVersion)
+	return err
 }

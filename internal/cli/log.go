@@ -4,21 +4,60 @@ import (
 	"bytes"
 	"context"
 	"flag"
+	"fmt"
 	"io"
 	"log/slog"
 	"strconv"
 
 	"github.com/go-logr/logr"
+	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 )
 
+// logFormat is how the log is written, the value of --log-format.
+type logFormat string
+
+const (
+	logText logFormat = "text"
+	logJSON logFormat = "json"
+)
+
+func (f *logFormat) String() string { return string(*f) }
+func (f *logFormat) Type() string   { return "string" }
+
+// Set implements pflag.Value.
+func (f *logFormat) Set(text string) error {
+	format := logFormat(text)
+	if format != logText && format != logJSON {
+		return fmt.Errorf("choose %s or %s", logText, logJSON)
+	}
+	*f = format
+	return nil
+}
+
+// logFlags say how much is logged, and how.
+type logFlags struct {
+	format    logFormat
+	verbosity int
+}
+
+func (l *logFlags) declare(flags *pflag.FlagSet) {
+	l.format = logText
+	flags.Var(&l.format, "log-format", "how the log is written to standard error: text or json")
+	flags.IntVarP(&l.verbosity, "verbosity", "v", 0, "log level; 0 logs warnings and errors only")
+}
+
 // logTo sends the libraries' log, which is one per process, to w.
-func logTo(w io.Writer, verbosity int) {
+func logTo(w io.Writer, format logFormat, verbosity int) {
+	options := &slog.HandlerOptions{Level: klogLevel{}, ReplaceAttr: logAttr}
+	var handler slog.Handler = slog.NewTextHandler(w, options)
+	if format == logJSON {
+		handler = slog.NewJSONHandler(w, options)
+	}
 	// klog asks its own flag first.
 	var flags flag.FlagSet
 	klog.InitFlags(&flags)
 	_ = flags.Set("v", strconv.Itoa(verbosity)) // it is a number
-	handler := slog.NewTextHandler(w, &slog.HandlerOptions{Level: klogLevel{}, ReplaceAttr: logAttr})
 	// What is logged with a format has a severity, which klog gives the lines that it writes,
 	// and no logger: as messages, its warnings are information.
 	klog.SetLoggerWithOptions(logr.FromSlogHandler(handler), klog.ContextualLogger(true), klog.WriteKlogBuffer(func(line []byte) {

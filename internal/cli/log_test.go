@@ -3,7 +3,9 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"log/slog"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -45,10 +47,35 @@ func TestLevelsAreThoseOfSlog(t *testing.T) {
 }
 
 // It sets the log of the process, and so it is not parallel.
+func TestTheLogMayBeJSON(t *testing.T) {
+	t.Cleanup(klog.ClearLogger)
+	var out bytes.Buffer
+	logTo(&out, logJSON, 2)
+	klog.FromContext(t.Context()).V(2).Info("there is no Options.StorageOf", "count", 1)
+	klog.Error("an error\nof two lines")
+	var lines []map[string]any
+	for line := range strings.Lines(out.String()) {
+		var parsed map[string]any
+		if err := json.Unmarshal([]byte(line), &parsed); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		delete(parsed, "time")
+		lines = append(lines, parsed)
+	}
+	want := []map[string]any{
+		{"level": "DEBUG", "v": 2.0, "msg": "there is no --storage-of", "count": 1.0},
+		{"level": "ERROR", "msg": "an error\nof two lines"},
+	}
+	if !reflect.DeepEqual(lines, want) {
+		t.Errorf("got %v", lines)
+	}
+}
+
+// It sets the log of the process, and so it is not parallel.
 func TestWarningsOfLibrariesAreShown(t *testing.T) {
 	t.Cleanup(klog.ClearLogger)
 	var out bytes.Buffer
-	logTo(&out, 0)
+	logTo(&out, logText, 0)
 	klog.Info("information")
 	klog.Warningf("a %s] warning", "[formatted")
 	klog.Error("an error")
@@ -59,7 +86,7 @@ func TestWarningsOfLibrariesAreShown(t *testing.T) {
 		t.Errorf("logged:\n%s", logged)
 	}
 	out.Reset()
-	logTo(&out, 2)
+	logTo(&out, logText, 2)
 	klog.V(2).Info("as asked")
 	klog.V(3).Info("too much")
 	klog.FromContext(t.Context()).V(2).Info("with a logger")

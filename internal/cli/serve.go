@@ -83,6 +83,7 @@ func oneError(err error) string {
 }
 
 func rootCommand(program Program) *cobra.Command {
+	version := false
 	root := &cobra.Command{
 		Use:           program.Name,
 		Short:         "A Kubernetes-style API server",
@@ -90,12 +91,18 @@ func rootCommand(program Program) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          noArgs,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if version {
+				return printVersion(program, cmd.OutOrStdout())
+			}
+			return cmd.Help()
+		},
 	}
+	root.Flags().BoolVar(&version, "version", false, "print the version, as the verb does")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 	})
-	root.AddCommand(serveCommand(program), controllersCommand(program), manifestsCommand(program), storageCommand(program), userCommand(program), describeCommand(program), versionCommand(program.Name))
+	root.AddCommand(serveCommand(program), controllersCommand(program), manifestsCommand(program), storageCommand(program), userCommand(program), describeCommand(program), versionCommand(program))
 	completeValues(root)
 	return root
 }
@@ -111,7 +118,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 func serveCommand(program Program) *cobra.Command {
 	options, storage, addresses, audit := config.Options{}, storageOptions{}, addressOptions{}, auditFlags{}
 	accessLog, serving := accessLogFlags{}, servingFlags{}
-	verbosity := 0
+	log, configFile := logFlags{}, ""
 	memory := resource.QuantityValue{}
 	objectCache := resource.QuantityValue{Quantity: *resource.NewQuantity(512<<20, resource.BinarySI)}
 	valueCache := resource.QuantityValue{Quantity: *resource.NewQuantity(1<<30, resource.BinarySI)}
@@ -127,7 +134,9 @@ lets in the administrator only, unless flags say otherwise.
 
 With --aggregated, which a pod need not be told, it is a part of a cluster instead:
 kube-apiserver sends it requests, and is asked who callers are, what they may do, and
-which namespaces, webhooks and policies there are.`,
+which namespaces, webhooks and policies there are.
+
+All flags may be in a file instead, named by --config.`,
 		Example: fmt.Sprintf(`  # serve from ./data, then ask what there is
   %[1]s serve
   kubectl --kubeconfig data/kubeconfig api-resources
@@ -140,6 +149,9 @@ which namespaces, webhooks and policies there are.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			flags := cmd.Flags()
+			if err := readConfig(flags, configFile); err != nil {
+				return err
+			}
 			options.ObjectCacheSize, options.ValueCacheSize = objectCache.Value(), valueCache.Value()
 			options.HistoryBytes, options.MemoryBudget = historyBytes.Value(), memory.Value()
 			if err := errors.Join(
@@ -169,7 +181,7 @@ which namespaces, webhooks and policies there are.`,
 			}
 			// A server outlives the process that reads what it prints.
 			signal.Ignore(syscall.SIGPIPE)
-			logTo(cmd.ErrOrStderr(), verbosity)
+			logTo(cmd.ErrOrStderr(), log.format, log.verbosity)
 			definition, err := program.Define()
 			if err != nil {
 				return err
@@ -209,8 +221,9 @@ which namespaces, webhooks and policies there are.`,
 	flags.DurationVar(&options.RequestTimeout, "request-timeout", 0, "how long a request other than a watch may take (default 1m)")
 	flags.DurationVar(&options.ShutdownTimeout, "shutdown-timeout", 0, "how long a shutdown waits for requests in progress; then they are cut off (default 10s)")
 	flags.DurationVar(&options.ShutdownDelay, "shutdown-delay-duration", 0, "how long a server that is told to stop still answers as before, while /readyz fails")
-	flags.IntVarP(&verbosity, "verbosity", "v", 0, "log level; 0 logs warnings and errors only")
-	flags.IntVar(&verbosity, "v", 0, "")
+	flags.StringVar(&configFile, configFlag, "", "YAML file with flags of serve by their names, lists as lists; those that are given win")
+	log.declare(flags)
+	flags.IntVar(&log.verbosity, "v", 0, "")
 	_ = flags.MarkHidden("v") // it is there: upstream writes it with two dashes
 	groupFlags(cmd)
 	return cmd

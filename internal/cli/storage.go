@@ -72,7 +72,7 @@ func (v *storageVerbs) plan() (*plan.Plan, error) {
 
 // use opens the tools of a plan, works with them and closes them.
 func (v *storageVerbs) use(cmd *cobra.Command, p *plan.Plan, work func(context.Context, maintenance.Tools) error) error {
-	logTo(cmd.ErrOrStderr(), 0)
+	logTo(cmd.ErrOrStderr(), logText, 0)
 	ctx := cmd.Context()
 	tools, err := serve.OpenTools(ctx, p, v.tools)
 	if err != nil {
@@ -520,7 +520,7 @@ func (v *storageVerbs) prepareCopy(cmd *cobra.Command, output string) error {
 	if v.tools.Kubeconfig != "" || v.tools.Only != "" {
 		return usage(fmt.Errorf("%s works on stopped servers, as a whole: leave --kubeconfig and --only away", cmd.CommandPath()))
 	}
-	logTo(cmd.ErrOrStderr(), 0)
+	logTo(cmd.ErrOrStderr(), logText, 0)
 	return checkOutput(output)
 }
 

@@ -33,8 +33,27 @@ func (v serverVersion) Info() *version.Info {
 	if v.server.Version != "" {
 		info.GitVersion += "." + notMetadata.ReplaceAllLiteralString(v.server.Version, "-")
 	}
-	info.GitCommit, info.GitTreeState, info.BuildDate = "", "", ""
+	if build, ok := debug.ReadBuildInfo(); ok {
+		info.GitCommit, info.GitTreeState, info.BuildDate = builtFrom(build)
+	}
 	return info
+}
+
+// builtFrom says what a program was built from: the commit, whether there were changes beside it,
+// and its time, which is the build's as far as a build that can be repeated has one. All of them are
+// empty if the program was not built in a checkout.
+func builtFrom(build *debug.BuildInfo) (commit, treeState, date string) {
+	for _, setting := range build.Settings {
+		switch setting.Key {
+		case "vcs.revision":
+			commit = setting.Value
+		case "vcs.modified":
+			treeState = map[string]string{"false": "clean", "true": "dirty"}[setting.Value]
+		case "vcs.time":
+			date = setting.Value
+		}
+	}
+	return commit, treeState, date
 }
 
 // notMetadata are the characters that the build metadata of a semantic version cannot have.

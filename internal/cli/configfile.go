@@ -1,0 +1,224 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
+)
+
+const configFlag = "config"
+
+// notInFile are flags that a file cannot set.
+var notInFile = []string{configFlag, "help"}
+
+// readConfig sets the flags that a YAML file holds by their names, and that are not given. It
+// returns all mistakes in the file, in one line, with their places.
+func readConfig(flags *pflag.FlagSet, file string) error {
+	if file == "" {
+		return nil
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return usage(fmt.Errorf("--%s: %w", configFlag, err))
+	}
+	if err := setFlags(flags, data); err != nil {
+		return usage(fmt.Errorf("--%s %s: %w", configFlag, file, err))
+	}
+	return nil
+}
+
+func setFlags(flags *pflag.FlagSet, data []byte) error {
+	root, err := parseConfig(data)
+	if err != nil || root == nil {
+		return err
+	}
+	// A value, since -v has two names.
+	given := map[pflag.Value]bool{}
+	flags.Visit(func(f *pflag.Flag) { given[f.Value] = true })
+	lines := map[string]int{}
+	var mistakes []string
+	for i := 0; i < len(root.Content); i += 2 {
+		name, value := root.Content[i].Value, follow(root.Content[i+1])
+		mistake := func(format string, args ...any) {
+			mistakes = append(mistakes, fmt.Sprintf("line %d: %s: ", root.Content[i].Line, name)+fmt.Sprintf(format, args...))
+		}
+		f := flags.Lookup(name)
+		if f == nil || slices.Contains(notInFile, name) {
+			mistake("there is no such flag of serve that a file can hold")
+			continue
+		}
+		if line, twice := lines[name]; twice {
+			mistake("it is in line %d, too", line)
+			continue
+		}
+		lines[name] = root.Content[i].Line
+		texts, err := flagTexts(f, value)
+		if err != nil {
+			mistake("%v", err)
+			continue
+		}
+		if given[f.Value] {
+			continue
+		}
+		for _, text := range texts {
+			if err := flags.Set(name, text); err != nil {
+				mistake("%v", errors.Unwrap(err)) // without what pflag says before, which are the flag and the value
+				break
+			}
+		}
+	}
+	if len(mistakes) > 0 {
+		return errors.New(strings.Join(mistakes, "; "))
+	}
+	return nil
+}
+
+// parseConfig returns the mapping that a file is; nil of an empty one.
+func parseConfig(data []byte) (*yaml.Node, error) {
+	documents := yaml.NewDecoder(bytes.NewReader(data))
+	var document, second yaml.Node
+	switch err := documents.Decode(&document); {
+	case errors.Is(err, io.EOF):
+		return nil, nil
+	case err != nil:
+		return nil, errors.New(strings.TrimPrefix(strings.Join(strings.Fields(err.Error()), " "), "yaml: "))
+	}
+	if err := documents.Decode(&second); err == nil {
+		return nil, fmt.Errorf("line %d: a second document, where one is possible", second.Line)
+	}
+	root := follow(document.Content[0])
+	switch {
+	case root.Kind == yaml.ScalarNode && root.Tag == "!!null":
+		return nil, nil
+	case root.Kind != yaml.MappingNode:
+		return nil, fmt.Errorf("line %d: it is %s, not names of flags with their values", root.Line, described(root))
+	}
+	return root, nil
+}
+
+func follow(node *yaml.Node) *yaml.Node {
+	if node.Kind == yaml.AliasNode {
+		return node.Alias
+	}
+	return node
+}
+
+// flagTexts are the texts that a flag is to be set to, one after the other, for a value of a file.
+func flagTexts(f *pflag.Flag, value *yaml.Node) ([]string, error) {
+	wrong := func(want string) error { return fmt.Errorf("%s, where %s is wanted", described(value), want) }
+	switch f.Value.Type() {
+	case "bool":
+		return scalar(value, "!!bool", wrong("true or false"))
+	case "int", "int32", "int64":
+		return scalar(value, "!!int", wrong("a whole number"))
+	case "float32", "float64":
+		if value.Tag == "!!int" {
+			return scalar(value, "!!int", nil)
+		}
+		return scalar(value, "!!float", wrong("a number"))
+	case "quantity":
+		if value.Tag == "!!int" {
+			return scalar(value, "!!int", nil)
+		}
+		return scalar(value, "!!str", wrong("a quantity, such as 512Mi,"))
+	case "stringSlice", "int32Slice", "namedCertKey":
+		return listTexts(f.Value.Type(), value, wrong("a list"))
+	case "stringToString":
+		return mapTexts(value, wrong("a mapping"))
+	case "duration":
+		return scalar(value, "!!str", wrong("a duration, such as 30s,"))
+	}
+	return scalar(value, "!!str", wrong("a text"))
+}
+
+func scalar(value *yaml.Node, tag string, wrong error) ([]string, error) {
+	if value.Kind != yaml.ScalarNode || value.Tag != tag {
+		return nil, wrong
+	}
+	if tag == "!!bool" { // true, and True, are what flags know; yes is a text
+		is, err := strconv.ParseBool(value.Value)
+		return []string{strconv.FormatBool(is)}, err
+	}
+	return []string{value.Value}, nil
+}
+
+func listTexts(of string, value *yaml.Node, wrong error) ([]string, error) {
+	if value.Kind != yaml.SequenceNode {
+		return nil, wrong
+	}
+	var all []string
+	for i, item := range value.Content {
+		item = follow(item)
+		tag, want := "!!str", "a text"
+		if of == "int32Slice" {
+			tag, want = "!!int", "a whole number"
+		}
+		text, err := scalar(item, tag, fmt.Errorf("[%d] is %s, where %s is wanted", i, described(item), want))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, text...)
+	}
+	switch of {
+	case "namedCertKey":
+		return all, nil
+	case "int32Slice":
+		return []string{strings.Join(all, ",")}, nil
+	}
+	return []string{record(all)}, nil
+}
+
+func mapTexts(value *yaml.Node, wrong error) ([]string, error) {
+	if value.Kind != yaml.MappingNode {
+		return nil, wrong
+	}
+	var all []string
+	for i := 0; i < len(value.Content); i += 2 {
+		name, item := value.Content[i].Value, follow(value.Content[i+1])
+		text, err := scalar(item, "!!str", fmt.Errorf("%s is %s, where a text is wanted", name, described(item)))
+		if err != nil {
+			return nil, err
+		}
+		pair := name + "=" + text[0]
+		if strings.Count(pair, "=") > 1 { // pflag reads it as CSV only then
+			pair = record([]string{pair})
+		}
+		all = append(all, pair)
+	}
+	return all, nil
+}
+
+// record is a line of CSV, which is what flags with several values take.
+func record(values []string) string {
+	if len(values) == 0 {
+		return ""
+	}
+	var text strings.Builder
+	w := csv.NewWriter(&text)
+	_ = w.Write(values) // to memory
+	w.Flush()
+	return strings.TrimSuffix(text.String(), "\n")
+}
+
+// described says what a value of a file is.
+func described(node *yaml.Node) string {
+	switch node.Kind {
+	case yaml.SequenceNode:
+		return "a list"
+	case yaml.MappingNode:
+		return "a mapping"
+	}
+	if node.Tag == "!!null" {
+		return "nothing"
+	}
+	return strconv.Quote(node.Value)
+}
