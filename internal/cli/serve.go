@@ -119,6 +119,7 @@ func serveCommand(program Program) *cobra.Command {
 	options, storage, addresses, audit := config.Options{}, storageOptions{}, addressOptions{}, auditFlags{}
 	accessLog, serving := accessLogFlags{}, servingFlags{}
 	log, configFile := logFlags{}, ""
+	callers := callerFlags{}
 	memory := resource.QuantityValue{}
 	objectCache := resource.QuantityValue{Quantity: *resource.NewQuantity(512<<20, resource.BinarySI)}
 	valueCache := resource.QuantityValue{Quantity: *resource.NewQuantity(1<<30, resource.BinarySI)}
@@ -176,6 +177,9 @@ All flags may be in a file instead, named by --config.`,
 			if err := errors.Join(audit.complete(flags, &options.Audit), accessLog.complete(flags, &options.AccessLog), serving.complete(flags, &options.Serving)); err != nil {
 				return err
 			}
+			if err := callers.complete(flags, &options); err != nil {
+				return err
+			}
 			if err := addresses.complete(&options); err != nil {
 				return usage(err)
 			}
@@ -199,8 +203,8 @@ All flags may be in a file instead, named by --config.`,
 	audit.declare(flags, &options.Audit)
 	accessLog.declare(flags, &options.AccessLog)
 	admissionFlags(flags, &options.Admission)
-	callerFlags(flags, &options)
 	serving.declare(flags, &options.Serving)
+	callers.declare(flags, &options)
 	clusterFlags(flags, &options)
 	flags.DurationVar(&storage.etcd.CompactionInterval, "etcd-compaction-interval", 5*time.Minute, "how much of etcd's history is kept at least; 0 leaves compaction to others")
 	flags.DurationVar(&storage.etcd.HealthcheckTimeout, "etcd-healthcheck-timeout", 2*time.Second, "how long etcd may take to answer before the server is not ready; it is asked twice in this time")
