@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+	authnv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
@@ -56,9 +58,26 @@ func (p *Policy) use(parsed *auditinternal.Policy) {
 	p.current.Store(&evaluator)
 }
 
-// EvaluatePolicyRule implements audit.PolicyRuleEvaluator.
+// EvaluatePolicyRule implements audit.PolicyRuleEvaluator. Of requests that are about bearer
+// tokens, no body is recorded, whatever the policy says: a log of credentials would be a way
+// to use them.
 func (p *Policy) EvaluatePolicyRule(a authorizer.Attributes) audit.RequestAuditConfig {
-	return (*p.current.Load()).EvaluatePolicyRule(a)
+	config := (*p.current.Load()).EvaluatePolicyRule(a)
+	if auditinternal.LevelMetadata.Less(config.Level) && hasToken(a) {
+		config.Level = auditinternal.LevelMetadata
+	}
+	return config
+}
+
+// hasToken says whether a request or its answer has a bearer token in its body.
+func hasToken(a authorizer.Attributes) bool {
+	switch a.GetAPIGroup() {
+	case corev1.GroupName:
+		return a.GetResource() == "serviceaccounts" && a.GetSubresource() == "token"
+	case authnv1.GroupName:
+		return a.GetResource() == "tokenreviews"
+	}
+	return false
 }
 
 // run reads the file again when it changes, until ctx is done.

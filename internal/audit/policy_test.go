@@ -140,3 +140,30 @@ func TestWithoutAPolicyTheDefaultRecordsWhoDidWhat(t *testing.T) {
 		}
 	}
 }
+
+func TestBearerTokensAreNotRecorded(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(file, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: RequestResponse\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, err := openPolicy(file, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const all, metadata = auditinternal.LevelRequestResponse, auditinternal.LevelMetadata
+	for resource, want := range map[[3]string]auditinternal.Level{
+		{"", "serviceaccounts", "token"}:                         metadata,
+		{"authentication.k8s.io", "tokenreviews", ""}:            metadata,
+		{"", "serviceaccounts", ""}:                              all,
+		{"authentication.k8s.io", "selfsubjectreviews", ""}:      all,
+		{"shop.example.com", "serviceaccounts", "token"}:         all,
+		{"shop.example.com", "tokenreviews", ""}:                 all,
+		{"authorization.k8s.io", "selfsubjectaccessreviews", ""}: all,
+	} {
+		a := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "jane"}, Verb: "create", APIGroup: resource[0], Resource: resource[1], Subresource: resource[2], ResourceRequest: true}
+		if got := p.EvaluatePolicyRule(a).Level; got != want {
+			t.Errorf("%q: %s, want %s", resource, got, want)
+		}
+	}
+}
