@@ -284,7 +284,7 @@ func TestStoragesThatCannotBe(t *testing.T) {
 		},
 		"of a resource that is not served": {
 			only(widgets()), annex.Options{Storage: memory.Storage(), StorageOf: map[schema.GroupResource]annex.Storage{{Resource: "widgets"}: memory.Storage()}},
-			"Options.StorageOf widgets: this server has no such resource; it has clusterrolebindings.rbac.authorization.k8s.io, clusterroles.rbac.authorization.k8s.io, namespaces, rolebindings.rbac.authorization.k8s.io, roles.rbac.authorization.k8s.io, widgets.shop.example.com",
+			"Options.StorageOf widgets: this server has no such resource; it has clusterrolebindings.rbac.authorization.k8s.io, clusterroles.rbac.authorization.k8s.io, namespaces, rolebindings.rbac.authorization.k8s.io, roles.rbac.authorization.k8s.io, serviceaccounts, widgets.shop.example.com",
 		},
 		"without a data directory": {
 			only(widgets(), shelves().StoredIn(embedded.Dir(""))), annex.Options{Storage: memory.Storage()},

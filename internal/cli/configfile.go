@@ -130,7 +130,7 @@ func flagTexts(f *pflag.Flag, value *yaml.Node) ([]string, error) {
 			return scalar(value, "!!int", nil)
 		}
 		return scalar(value, "!!str", wrong("a quantity, such as 512Mi,"))
-	case "stringSlice", "int32Slice", "namedCertKey":
+	case "stringSlice", "stringArray", "int32Slice", "namedCertKey":
 		return listTexts(f.Value.Type(), value, wrong("a list"))
 	case "stringToString":
 		return mapTexts(value, wrong("a mapping"))
@@ -169,7 +169,7 @@ func listTexts(of string, value *yaml.Node, wrong error) ([]string, error) {
 		all = append(all, text...)
 	}
 	switch of {
-	case "namedCertKey":
+	case "namedCertKey", "stringArray":
 		return all, nil
 	case "int32Slice":
 		return []string{strings.Join(all, ",")}, nil

@@ -193,7 +193,6 @@ and with --aggregated what it asks of its cluster.`,
 	outputFlag(cmd, &output)
 	storageFlags(cmd.Flags(), &storage, &options)
 	admissionFlags(cmd.Flags(), &options.Admission)
-	requestHeaderFlags(cmd.Flags(), &options.RequestHeader)
 	clusterFlags(cmd.Flags(), &options)
 	return cmd
 }

@@ -102,7 +102,7 @@ func rootCommand(program Program) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 	})
-	root.AddCommand(serveCommand(program), controllersCommand(program), manifestsCommand(program), storageCommand(program), userCommand(program), describeCommand(program), versionCommand(program))
+	root.AddCommand(serveCommand(program), controllersCommand(program), manifestsCommand(program), storageCommand(program), userCommand(program), tokenKeyCommand(program), describeCommand(program), versionCommand(program))
 	completeValues(root)
 	return root
 }
@@ -119,7 +119,6 @@ func serveCommand(program Program) *cobra.Command {
 	options, storage, addresses, audit := config.Options{}, storageOptions{}, addressOptions{}, auditFlags{}
 	accessLog, serving := accessLogFlags{}, servingFlags{}
 	log, configFile := logFlags{}, ""
-	callers := callerFlags{}
 	memory := resource.QuantityValue{}
 	objectCache := resource.QuantityValue{Quantity: *resource.NewQuantity(512<<20, resource.BinarySI)}
 	valueCache := resource.QuantityValue{Quantity: *resource.NewQuantity(1<<30, resource.BinarySI)}
@@ -177,7 +176,7 @@ All flags may be in a file instead, named by --config.`,
 			if err := errors.Join(audit.complete(flags, &options.Audit), accessLog.complete(flags, &options.AccessLog), serving.complete(flags, &options.Serving)); err != nil {
 				return err
 			}
-			if err := callers.complete(flags, &options); err != nil {
+			if err := completeAccounts(flags, &options.ServiceAccounts); err != nil {
 				return err
 			}
 			if err := addresses.complete(&options); err != nil {
@@ -203,8 +202,9 @@ All flags may be in a file instead, named by --config.`,
 	audit.declare(flags, &options.Audit)
 	accessLog.declare(flags, &options.AccessLog)
 	admissionFlags(flags, &options.Admission)
+	callerFlags(flags, &options)
 	serving.declare(flags, &options.Serving)
-	callers.declare(flags, &options)
+	accountFlags(flags, &options)
 	clusterFlags(flags, &options)
 	flags.DurationVar(&storage.etcd.CompactionInterval, "etcd-compaction-interval", 5*time.Minute, "how much of etcd's history is kept at least; 0 leaves compaction to others")
 	flags.DurationVar(&storage.etcd.HealthcheckTimeout, "etcd-healthcheck-timeout", 2*time.Second, "how long etcd may take to answer before the server is not ready; it is asked twice in this time")

@@ -166,6 +166,7 @@ func definedElsewhere(g Group) bool {
 
 func (c *checker) group(where string, g Group) {
 	switch msgs := validation.IsDNS1123Subdomain(g.Name); {
+	case g.Name == "" && g.BuiltIn: // the core group
 	case len(msgs) > 0:
 		c.errorf(where, "%s", strings.Join(msgs, "; "))
 	case !strings.Contains(g.Name, "."):

@@ -92,6 +92,9 @@ func clientFor(resource schema.GroupVersionResource, client *rest.Config, codecs
 	gv := resource.GroupVersion()
 	config.GroupVersion = &gv
 	config.APIPath = "/apis"
+	if gv.Group == "" {
+		config.APIPath = "/api"
+	}
 	config.NegotiatedSerializer = codecs.WithoutConversion()
 	config.QPS = -1
 	return rest.RESTClientFor(config)

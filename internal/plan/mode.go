@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/annexapi/annex/config"
+	"github.com/annexapi/annex/internal/accounts"
 	"github.com/annexapi/annex/internal/cluster"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/requirements"
@@ -51,7 +52,7 @@ func modeOf(o *config.Options) mode {
 // standalone has no cluster in front.
 type standalone struct{}
 
-func (standalone) builtIn() []define.Group { return []define.Group{rights.Group()} }
+func (standalone) builtIn() []define.Group { return []define.Group{rights.Group(), accounts.Group()} }
 
 func (standalone) keepsNamespaces() error { return nil }
 
@@ -75,7 +76,7 @@ func (standalone) complete(p *Plan) error {
 		return fmt.Errorf("Options.AuthorizationMode %q: choose %s, %s or %s", p.Options.AuthorizationMode,
 			config.AuthorizationRBAC, config.AuthorizationAlwaysAllow, config.AuthorizationAlwaysDeny)
 	}
-	return completeCallers(&p.Options)
+	return p.completeAccounts()
 }
 
 func (standalone) requirements(*Plan) ([]requirements.Requirement, []string) { return nil, nil }
@@ -91,17 +92,26 @@ func (aggregated) keepsNamespaces() error {
 
 func (aggregated) complete(p *Plan) error {
 	o := &p.Options
-	if err := refuseCallers(o); err != nil {
-		return err
+	if o.TokenAuthFile != "" {
+		return errors.New("Options.TokenAuthFile is for a server that stands alone: an aggregated one asks its cluster about tokens")
+	}
+	if o.AuthenticationConfigFile != "" {
+		return errors.New("Options.AuthenticationConfigFile is for a server that stands alone: an aggregated one asks its cluster who callers are")
 	}
 	if o.AuthorizationMode != "" {
 		return errors.New("Options.AuthorizationMode is for a server that stands alone: an aggregated one asks its cluster what callers may do")
+	}
+	if err := noAccounts(o); err != nil {
+		return err
 	}
 	if o.Cluster.LeaseNamespace == "" && cluster.InPod() {
 		o.Cluster.LeaseNamespace = cluster.PodNamespace()
 	}
 	if namespace := o.Cluster.LeaseNamespace; namespace != "" && len(validation.IsDNS1123Label(namespace)) > 0 {
 		return fmt.Errorf("Options.Cluster.LeaseNamespace %q: %s", namespace, validation.IsDNS1123Label(namespace)[0])
+	}
+	if err := cluster.Check(o.Cluster); err != nil {
+		return err
 	}
 	if s := o.Serving; !o.Cluster.DisablePriorityAndFairness && s.MaxRequestsInFlight < 0 && s.MaxMutatingRequestsInFlight < 0 {
 		return errors.New("Options.Serving.MaxRequestsInFlight and Options.Serving.MaxMutatingRequestsInFlight have no bound, but the cluster's priority levels share their sum: bound one of them")

@@ -4,6 +4,7 @@
 package plan
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -267,6 +268,9 @@ func (p *Plan) place() error {
 	return errors.Join(errs...)
 }
 
+// core is what the core group, which has no name, is called where it needs one.
+const core = "core"
+
 // gather makes the storages of what is kept where.
 func (p *Plan) gather(at map[schema.GroupResource]choice) {
 	in := func(resource schema.GroupResource) {
@@ -293,7 +297,7 @@ func (p *Plan) gather(at map[schema.GroupResource]choice) {
 		slices.SortFunc(s.Resources, compare)
 		for _, resource := range s.Resources {
 			if resource == coreapi.Resource {
-				s.layout = append(s.layout, driver.Resource{Group: "core", Resource: resource.Resource, Prefix: p.Resource(resource).Prefix, Status: true})
+				s.layout = append(s.layout, driver.Resource{Group: core, Resource: resource.Resource, Prefix: p.Resource(resource).Prefix, Status: true})
 			}
 		}
 	}
@@ -304,7 +308,7 @@ func (p *Plan) gather(at map[schema.GroupResource]choice) {
 		r := p.Resource(k.GroupResource())
 		r.Prefix = registry.KeyPrefix(k.StoredUnder)
 		r.Storage.layout = append(r.Storage.layout, driver.Resource{
-			Group: k.StoredUnder.Group, Resource: k.StoredUnder.Resource, Prefix: r.Prefix,
+			Group: cmp.Or(k.StoredUnder.Group, core), Resource: k.StoredUnder.Resource, Prefix: r.Prefix,
 			Namespaced: !k.ClusterScoped, Status: k.Status,
 		})
 	}

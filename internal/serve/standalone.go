@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"sync"
 
@@ -24,6 +25,7 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 
 	"github.com/annexapi/annex/config"
+	"github.com/annexapi/annex/internal/accounts"
 	"github.com/annexapi/annex/internal/admit"
 	"github.com/annexapi/annex/internal/auth"
 	"github.com/annexapi/annex/internal/certs"
@@ -46,6 +48,7 @@ type standalone struct {
 	loopback   *loopback.Loopback
 	tokens     *auth.TokenFile // nil without Options.TokenAuthFile
 	callers    *callers
+	keys       *accounts.Keys // of service accounts
 	namespaces *coreapi.Namespaces
 	rights     *rights.Keeper
 	// served are the resources whose objects go with their namespaces.
@@ -64,10 +67,13 @@ func (m *standalone) open(ctx context.Context, s *Server) error {
 	m.certs, m.loopback, m.hasDefault = s.certs, s.loopback, make(chan struct{})
 	m.served = func() []schema.GroupVersionResource { return upstream.NamespacedResources(s.kinds) }
 	var err error
-	if m.callers, err = openCallers(ctx, s.plan, s.certs.ClientCA()); err != nil {
+	if m.callers, err = openCallers(ctx, s.plan); err != nil {
 		return err
 	}
 	s.onClose(m.callers.close)
+	if m.keys, err = openAccountKeys(m.plan); err != nil {
+		return err
+	}
 	if m.plan.Options.TokenAuthFile == "" {
 		return nil
 	}
@@ -76,7 +82,7 @@ func (m *standalone) open(ctx context.Context, s *Server) error {
 }
 
 func (m *standalone) types() []func(*runtime.Scheme, bool) error {
-	return []func(*runtime.Scheme, bool) error{coreapi.AddToScheme, reviews.AddToScheme}
+	return []func(*runtime.Scheme, bool) error{coreapi.AddToScheme, reviews.AddToScheme, accounts.AddToScheme}
 }
 
 func (m *standalone) store(s *Server) error {
@@ -104,6 +110,8 @@ func (m *standalone) configure(c *upstream.Config, own plugins) error {
 	if m.tokens != nil {
 		credentials.Tokens = append(credentials.Tokens, m.tokens)
 	}
+	c.BuiltIn = map[schema.GroupVersion]map[string]registryrest.Storage{corev1.SchemeGroupVersion: m.namespaces.Storage()}
+	credentials.Tokens = append(credentials.Tokens, serveAccounts(m.plan, m.keys, c))
 	m.callers.configure(&credentials)
 	for _, k := range c.Kinds {
 		if k.Definition.Group == rbacv1.GroupName {
@@ -116,10 +124,9 @@ func (m *standalone) configure(c *upstream.Config, own plugins) error {
 	}
 	c.Authorizer = authorize
 	known := auth.NewAuthenticator(credentials)
-	c.Authenticator, c.RequestHeaders = auth.Quiet(known), credentials.RequestHeaders
+	c.Authenticator = auth.Quiet(known)
 	c.OpenAPI = convert.Definitions(m.plan.Definition, coreapi.OpenAPI, reviews.OpenAPI)
-	c.BuiltIn = reviews.Storage(reviews.Config{Authenticator: known, Authorizer: authorize, Rules: rules})
-	c.BuiltIn[corev1.SchemeGroupVersion] = m.namespaces.Storage()
+	maps.Copy(c.BuiltIn, reviews.Storage(reviews.Config{Authenticator: known, Authorizer: authorize, Rules: rules}))
 	all := append([]admit.Plugin{
 		admit.Made("NamespaceLifecycle", m.namespaces.Admission()),
 		admit.Made(define.RightsPlugin, m.rights.Admission(authorize)),
@@ -172,9 +179,7 @@ func (m *standalone) editors(s *Server) map[string][]*registry.Editor {
 
 func (m *standalone) serving() dynamiccertificates.CertKeyContentProvider { return m.certs.Serving() }
 
-func (m *standalone) clientCA() dynamiccertificates.CAContentProvider {
-	return m.callers.authorities(m.certs.ClientCA())
-}
+func (m *standalone) clientCA() dynamiccertificates.CAContentProvider { return m.certs.ClientCA() }
 
 func (m *standalone) administers() bool { return true }
 
@@ -200,6 +205,7 @@ func (m *standalone) metrics() []prometheus.Collector { return revocationMetrics
 func (m *standalone) background(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
+	all.Go(func() { m.keys.Run(ctx) })
 	if m.tokens != nil {
 		all.Go(func() { m.tokens.Run(ctx) })
 	}

@@ -43,16 +43,14 @@ type Config struct {
 	// Stores opens the storage of every resource.
 	Stores *registry.Stores
 	Kinds  []*registry.Kind
-	// BuiltIn are the storages of versions beside the definition's, by resource.
+	// BuiltIn are the storages of versions beside the definition's, by resource. The
+	// definition's kinds of the core group are installed with them.
 	BuiltIn map[schema.GroupVersion]map[string]rest.Storage
 	OpenAPI convert.OpenAPI
 
 	Authenticator authenticator.Request
-	// RequestHeaders are taken off requests when their callers are known; nil are those that are
-	// usual.
-	RequestHeaders *authenticatorfactory.RequestHeaderConfig
-	Authorizer     authorizer.Authorizer
-	Admission      admission.Interface
+	Authorizer    authorizer.Authorizer
+	Admission     admission.Interface
 	// Loopback is the privileged in-process client configuration.
 	Loopback *restclient.Config
 	// Address is the host:port that discovery tells clients.
@@ -76,6 +74,8 @@ type Config struct {
 	Handlers []Handler
 	// Serving is complete.
 	Serving config.ServingOptions
+	// Discovery are documents beside the API, by path.
+	Discovery map[string]http.Handler
 	// RequestTimeout bounds every request that is not a watch.
 	RequestTimeout time.Duration
 	// Memory is what requests draw on; nil has no bounds.
@@ -89,6 +89,8 @@ type Config struct {
 
 // Cluster is what the handler chain needs of the cluster that the server is aggregated into.
 type Cluster interface {
+	// RequestHeaders are taken off requests.
+	RequestHeaders() *authenticatorfactory.RequestHeaderConfig
 	// AuthenticationUnavailable is nil if an error of the Authenticator is about the
 	// caller. If not, it says why the cluster could not be asked who that is.
 	AuthenticationUnavailable(err error) error
@@ -117,7 +119,6 @@ func New(c Config) (*Server, error) {
 	config.ExternalAddress = c.Address
 	config.LoopbackClientConfig = c.Loopback
 	config.Authentication.Authenticator = c.Authenticator
-	config.Authentication.RequestHeaderConfig = c.RequestHeaders
 	config.Authorization.Authorizer = c.Authorizer
 	config.AdmissionControl = c.Admission
 	config.RESTOptionsGetter = c.Stores
@@ -125,6 +126,7 @@ func New(c Config) (*Server, error) {
 	config.EnableMetrics = false // installMetrics serves them
 	config.RequestTimeout = c.RequestTimeout
 	if c.Cluster != nil {
+		config.Authentication.RequestHeaderConfig = c.Cluster.RequestHeaders()
 		config.FlowControl = c.Cluster.FlowControl()
 	}
 	config.ReadyzChecks = append(config.ReadyzChecks, c.Ready...)
@@ -158,8 +160,10 @@ func New(c Config) (*Server, error) {
 	if err := installMetrics(generic.Handler.NonGoRestfulMux, c.Metrics); err != nil {
 		return nil, err
 	}
-	for path, handler := range c.LongRunning {
-		generic.Handler.NonGoRestfulMux.Handle(path, handler)
+	for _, handlers := range []map[string]http.Handler{c.LongRunning, c.Discovery} {
+		for path, handler := range handlers {
+			generic.Handler.NonGoRestfulMux.Handle(path, handler)
+		}
 	}
 	for _, h := range c.Handlers {
 		// withHandlers answers; here they are listed with all other paths.
@@ -193,6 +197,9 @@ func install(generic *server.GenericAPIServer, config server.CompletedConfig, c 
 	var groups []installed
 	for i := range c.Definition.Groups {
 		group := &c.Definition.Groups[i]
+		if group.Name == "" {
+			continue // it is with what is built in
+		}
 		machinery := c.Machinery.Of(group.Name)
 		info := server.NewDefaultAPIGroupInfo(group.Name, machinery.Scheme, machinery.ParameterCodec, machinery.Codecs)
 		info.PrioritizedVersions = group.ServedVersions()
@@ -220,12 +227,18 @@ func install(generic *server.GenericAPIServer, config server.CompletedConfig, c 
 	return installGroups(generic, config, groups, c.Admission)
 }
 
-// installBuiltIn installs versions beside the definition's, whose groups have no others.
+// installBuiltIn installs versions beside the definition's, whose groups have no others, and
+// the kinds of the core group, which is served at another path than all other groups.
 func installBuiltIn(generic *server.GenericAPIServer, c Config) error {
 	var infos []*server.APIGroupInfo
 	for _, gv := range slices.SortedFunc(maps.Keys(c.BuiltIn), func(a, b schema.GroupVersion) int { return strings.Compare(a.Group, b.Group) }) {
 		info := server.NewDefaultAPIGroupInfo(gv.Group, c.Machinery.Scheme, c.Machinery.ParameterCodec, c.Machinery.Codecs)
-		info.VersionedResourcesStorageMap[gv.Version] = c.BuiltIn[gv]
+		add(info.VersionedResourcesStorageMap, gv, c.BuiltIn[gv])
+		for _, k := range c.Kinds {
+			if k.Definition.Group == gv.Group {
+				add(info.VersionedResourcesStorageMap, gv, k.Storage())
+			}
+		}
 		if gv.Group != "" {
 			infos = append(infos, &info)
 			continue

@@ -1,0 +1,98 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/annexapi/annex/config"
+)
+
+const (
+	// TokenExpiration is how long tokens of service accounts are valid at most, unless the
+	// options say otherwise.
+	TokenExpiration = 365 * 24 * time.Hour
+	// minTokenExpiration and maxTokenExpiration are kube-apiserver's bounds of it.
+	minTokenExpiration, maxTokenExpiration = time.Hour, (1 << 32) * time.Second
+)
+
+// completeAccounts fills in defaults and returns the first mistake.
+func (p *Plan) completeAccounts() error {
+	o := &p.Options.ServiceAccounts
+	if len(o.Issuers) == 0 {
+		o.Issuers = []string{"https://" + p.Definition.Name}
+	}
+	for i, issuer := range o.Issuers {
+		switch _, err := url.Parse(issuer); {
+		case issuer == "":
+			return errors.New("Options.ServiceAccounts.Issuers has an empty one")
+		case strings.Contains(issuer, ":") && err != nil:
+			return fmt.Errorf("Options.ServiceAccounts.Issuers %q contains a colon, but is no URL: %w", issuer, errors.Unwrap(err))
+		case slices.Contains(o.Issuers[:i], issuer):
+			return fmt.Errorf("Options.ServiceAccounts.Issuers %q is given twice", issuer)
+		}
+	}
+	if len(p.Options.APIAudiences) == 0 {
+		p.Options.APIAudiences = slices.Clone(o.Issuers)
+	}
+	if slices.Contains(p.Options.APIAudiences, "") {
+		return errors.New("Options.APIAudiences has an empty one")
+	}
+	if slices.Contains(o.KeyFiles, "") {
+		return errors.New("Options.ServiceAccounts.KeyFiles has an empty name")
+	}
+	if u, err := url.Parse(o.JWKSURI); o.JWKSURI != "" && (err != nil || u.Scheme != "https" || u.Host == "") {
+		return fmt.Errorf("Options.ServiceAccounts.JWKSURI %q is no https URL", o.JWKSURI)
+	}
+	switch longest := o.MaxTokenExpiration; {
+	case longest == 0:
+		o.MaxTokenExpiration = TokenExpiration
+	case longest > 0 && (longest < minTokenExpiration || longest > maxTokenExpiration):
+		return fmt.Errorf("Options.ServiceAccounts.MaxTokenExpiration %s is not between an hour and 2^32 seconds", longest)
+	}
+	return nil
+}
+
+// Discoverable says whether others can be told where the keys of service accounts are, which
+// OpenID Connect allows of https URLs alone.
+func (p *Plan) Discoverable() bool {
+	if len(p.Options.ServiceAccounts.Issuers) == 0 {
+		return false // of Everything
+	}
+	u, err := url.Parse(p.Options.ServiceAccounts.Issuers[0])
+	return err == nil && u.Scheme == "https" && u.RawQuery == "" && u.Fragment == ""
+}
+
+// SigningKey is the file of the key that signs tokens of service accounts, and whether the
+// server makes it; none if it is empty.
+func (p *Plan) SigningKey() (path string, own bool) {
+	if file := p.Options.ServiceAccounts.SigningKeyFile; file != "" {
+		return file, false
+	}
+	dir := p.CertDir()
+	if dir == "" {
+		return "", false
+	}
+	return filepath.Join(dir, "service-account.key"), true
+}
+
+// noAccounts refuses what is about service accounts of a server that has none of its own.
+func noAccounts(o *config.Options) error {
+	const part = "ServiceAccounts"
+	fields := reflect.ValueOf(o.ServiceAccounts)
+	for i := range fields.NumField() {
+		if !fields.Field(i).IsZero() {
+			field := "Options." + part + "." + fields.Type().Field(i).Name
+			return fmt.Errorf("%s is for a server that stands alone: service accounts of an aggregated one are its cluster's", field)
+		}
+	}
+	if len(o.APIAudiences) > 0 {
+		return errors.New("Options.APIAudiences is for a server that stands alone: an aggregated one asks its cluster about tokens")
+	}
+	return nil
+}
