@@ -81,6 +81,11 @@ type Options struct {
 	// AccessLog says where a line is written for each request.
 	AccessLog AccessLogOptions
 
+	// TracingConfigFile is a TracingConfiguration of apiserver.config.k8s.io/v1, which says
+	// how many requests spans are recorded of, and which collector they are sent to, by OTLP over
+	// gRPC. Callers in system:masters and system:monitoring may ask for more. Empty records none.
+	TracingConfigFile string
+
 	// EncryptionConfigFile is an EncryptionConfiguration of
 	// apiserver.config.k8s.io/v1, which says which resources are stored encrypted, by
 	// which providers and with which keys. A file that holds keys must not be open to

@@ -133,7 +133,9 @@ func flagTexts(f *pflag.Flag, value *yaml.Node) ([]string, error) {
 	case "stringSlice", "stringArray", "int32Slice", "namedCertKey":
 		return listTexts(f.Value.Type(), value, wrong("a list"))
 	case "stringToString":
-		return mapTexts(value, wrong("a mapping"))
+		return mapTexts(value, "!!str", "a text", wrong("a mapping"))
+	case "mapStringBool":
+		return mapTexts(value, "!!bool", "true or false", wrong("a mapping"))
 	case "duration":
 		return scalar(value, "!!str", wrong("a duration, such as 30s,"))
 	}
@@ -177,14 +179,14 @@ func listTexts(of string, value *yaml.Node, wrong error) ([]string, error) {
 	return []string{record(all)}, nil
 }
 
-func mapTexts(value *yaml.Node, wrong error) ([]string, error) {
+func mapTexts(value *yaml.Node, tag, want string, wrong error) ([]string, error) {
 	if value.Kind != yaml.MappingNode {
 		return nil, wrong
 	}
 	var all []string
 	for i := 0; i < len(value.Content); i += 2 {
 		name, item := value.Content[i].Value, follow(value.Content[i+1])
-		text, err := scalar(item, "!!str", fmt.Errorf("%s is %s, where a text is wanted", name, described(item)))
+		text, err := scalar(item, tag, fmt.Errorf("%s is %s, where %s is wanted", name, described(item), want))
 		if err != nil {
 			return nil, err
 		}

@@ -86,7 +86,7 @@ func TestEveryFlagOfServeCanBeInAConfigFile(t *testing.T) {
 	t.Parallel()
 	values := map[string]string{
 		"bool": "true", "int": "3", "int32": "3", "int64": "3", "float32": "0.5", "float64": "0.5", "string": "text", "duration": "3s", "quantity": "3Mi",
-		"stringSlice": "[a, b]", "stringArray": `["a,b", c]`, "int32Slice": "[29]", "stringToString": "{a: b}", "namedCertKey": `["a.crt,a.key"]`,
+		"stringSlice": "[a, b]", "stringArray": `["a,b", c]`, "int32Slice": "[29]", "stringToString": "{a: b}", "mapStringBool": "{A: true, B: false}", "namedCertKey": `["a.crt,a.key"]`,
 	}
 	serveFlags(t).VisitAll(func(f *pflag.Flag) {
 		if f.Name == configFlag || f.Name == "help" {
@@ -131,6 +131,7 @@ func TestMistakesInAConfigFileHaveTheirPlaceAndReason(t *testing.T) {
 		"etcd-servers: [https://a, 3]":                   `etcd-servers: [1] is "3", where a text is wanted`,
 		"tls-curve-preferences: [P256]":                  `tls-curve-preferences: [0] is "P256", where a whole number is wanted`,
 		"tls-sni-cert-key: [a.crt]":                      "line 1: tls-sni-cert-key: expected comma separated certificate and key file paths",
+		"feature-gates: {A: on}":                         `feature-gates: A is "on", where true or false is wanted`,
 		"storage-of: a=b":                                `storage-of: "a=b", where a mapping is wanted`,
 		"storage-of: {a: {b: c}}":                        "storage-of: a is a mapping, where a text is wanted",
 		"storage: memory\nsecure-port: 0\nstorage: etcd": "line 3: storage: it is in line 1, too",

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
+	"go.opentelemetry.io/otel"
 	"k8s.io/klog/v2"
 )
 
@@ -62,6 +63,9 @@ func logTo(w io.Writer, format logFormat, verbosity int) {
 	// and no logger: as messages, its warnings are information.
 	klog.SetLoggerWithOptions(logr.FromSlogHandler(handler), klog.ContextualLogger(true), klog.WriteKlogBuffer(func(line []byte) {
 		logLine(slog.New(handler), line)
+	}))
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		klog.Background().Error(err, "Spans are lost")
 	}))
 }
 

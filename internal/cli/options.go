@@ -274,6 +274,7 @@ var flagOf = []struct{ field, flag string }{
 	{"Options.Audit.Webhook.Truncate.Enabled", "--audit-webhook-truncate-enabled"},
 	{"Options.Audit.Webhook.Truncate.MaxEventSize", "--audit-webhook-truncate-max-event-size"},
 	{"Options.Audit.Webhook.Truncate.MaxBatchSize", "--audit-webhook-truncate-max-batch-size"},
+	{"Options.TracingConfigFile", "--tracing-config-file"},
 	{"Options.EncryptionConfigFile", "--encryption-provider-config"},
 	{"Options.ServeDespiteUndecodable", "--serve-despite-undecodable"},
 	{"Options.ClientCAFile", "--client-ca-file"},

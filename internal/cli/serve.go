@@ -17,6 +17,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/controllers"
@@ -119,6 +121,7 @@ func serveCommand(program Program) *cobra.Command {
 	options, storage, addresses, audit := config.Options{}, storageOptions{}, addressOptions{}, auditFlags{}
 	accessLog, serving := accessLogFlags{}, servingFlags{}
 	log, configFile := logFlags{}, ""
+	gates := map[string]bool{}
 	memory := resource.QuantityValue{}
 	objectCache := resource.QuantityValue{Quantity: *resource.NewQuantity(512<<20, resource.BinarySI)}
 	valueCache := resource.QuantityValue{Quantity: *resource.NewQuantity(1<<30, resource.BinarySI)}
@@ -185,6 +188,9 @@ All flags may be in a file instead, named by --config.`,
 			// A server outlives the process that reads what it prints.
 			signal.Ignore(syscall.SIGPIPE)
 			logTo(cmd.ErrOrStderr(), log.format, log.verbosity)
+			if err := setFeatures(utilfeature.DefaultMutableFeatureGate, gates); err != nil {
+				return usage(err)
+			}
 			definition, err := program.Define()
 			if err != nil {
 				return err
@@ -226,6 +232,8 @@ All flags may be in a file instead, named by --config.`,
 	flags.DurationVar(&options.ShutdownTimeout, "shutdown-timeout", 0, "how long a shutdown waits for requests in progress; then they are cut off (default 10s)")
 	flags.DurationVar(&options.ShutdownDelay, "shutdown-delay-duration", 0, "how long a server that is told to stop still answers as before, while /readyz fails")
 	flags.StringVar(&configFile, configFlag, "", "YAML file with flags of serve by their names, lists as lists; those that are given win")
+	flags.StringVar(&options.TracingConfigFile, "tracing-config-file", "", "file that says of how many requests spans are sent, and to which collector (TracingConfiguration)")
+	flags.Var(cliflag.NewMapStringBool(&gates), "feature-gates", "features of the machinery, for the whole process, as in WatchListCompression=false; the values of others are the machinery's")
 	log.declare(flags)
 	flags.IntVar(&log.verbosity, "v", 0, "")
 	_ = flags.MarkHidden("v") // it is there: upstream writes it with two dashes

@@ -69,6 +69,7 @@ type Server struct {
 	env             any
 	upstream        *upstream.Server
 	serving         *upstream.Serving
+	tracing         *upstream.Tracing // nil if nothing is traced
 
 	secure   net.Listener
 	insecure net.Listener
@@ -117,6 +118,10 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 		return err
 	}
 	s.onClose(s.accessLog.Close)
+	if s.tracing, err = upstream.OpenTracing(s.plan.Options.TracingConfigFile, s.definition, s.plan.Options.ShutdownTimeout); err != nil {
+		return err
+	}
+	s.onClose(s.tracing.Close)
 	if s.serving, err = upstream.OpenServing(s.plan.Options.Serving); err != nil {
 		return err
 	}
@@ -203,6 +208,7 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 		Metrics:        s.metrics(),
 		LongRunning:    maintenance.Handlers(s.tools),
 		Memory:         s.memory,
+		Tracing:        s.tracing,
 		Serving:        s.plan.Options.Serving,
 		RequestTimeout: s.plan.Options.RequestTimeout,
 		Stopping:       s.stopping,

@@ -48,6 +48,9 @@ func chain(config Config, text noProtobuf) func(http.Handler, *server.Config) ht
 		if config.AccessLog != nil {
 			handler = notingCaller(handler)
 		}
+		if config.Tracing != nil { // behind authentication, which says who may ask for spans
+			handler = filters.WithTracing(handler, config.Tracing.provider)
+		}
 		handler = withAuthentication(handler, config, c)
 		handler = withBrowsers(handler, config.Serving)
 		handler = filters.WithWarningRecorder(handler)

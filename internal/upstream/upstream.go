@@ -72,6 +72,8 @@ type Config struct {
 	LongRunning map[string]http.Handler
 	// Handlers answer paths beside the API, of which no two are the same.
 	Handlers []Handler
+	// Tracing records spans of requests; nil records none.
+	Tracing *Tracing
 	// Serving is complete.
 	Serving config.ServingOptions
 	// Discovery are documents beside the API, by path.
