@@ -1,4 +1,4 @@
-// Package rbac compares internal/rbac with a real kube-apiserver.
+// Package rbac compares the rights that a server decides by with those of a real kube-apiserver.
 package rbac
 
 import (

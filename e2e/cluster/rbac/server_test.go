@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -34,6 +35,7 @@ func serve(t *testing.T) *rest.Config {
 	program := filepath.Join(t.TempDir(), "wardle")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".")
 	build.Dir = "../../../samples/wardle"
+	build.Env = append(os.Environ(), "GOWORK=", "PWD=")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", build, err, out)
 	}
