@@ -52,10 +52,10 @@ var rooms = map[string][]string{
 	"internal/registry":             {"internal/admit", "internal/convert", "internal/define", "store"},
 	"internal/upstream":             {"config", "internal/budget", "internal/configfile", "internal/convert", "internal/define", "internal/registry", "internal/structural", "internal/yamlsize"},
 	"internal/cluster":              {"config", "internal/admit", "internal/clientcert", "internal/requirements"},
-	"internal/auth":                 {"internal/clientcert", "internal/configfile"},
+	"internal/auth":                 {"config", "internal/clientcert", "internal/configfile"},
 	"internal/auth/authtest":        {}, // for tests
 	"internal/configfile":           {},
-	"internal/clientcert":           {},
+	"internal/clientcert":           {"config"},
 	"internal/cluster/clustertest":  {}, // for tests
 	"internal/certs":                {},
 	"internal/rbac":                 {},
@@ -89,7 +89,7 @@ var rooms = map[string][]string{
 	"store/files":                   {"internal/yamlsize", "store/driver", "store/embedded", "store/journal"}, // its truth is an embedded journal, which the files follow
 	"store/etcd":                    {"internal/apierr", "internal/budget", "store", "store/driver"},
 	"store/storetest":               {"internal/mvcc", "internal/testwait", "store", "store/journal"},
-	"internal/serve":                {"config", "internal/accounts", "internal/admit", "internal/audit", "internal/auth", "internal/budget", "internal/certs", "internal/cluster", "internal/controllers", "internal/convert", "internal/coreapi", "internal/define", "internal/encryption", "internal/informer", "internal/loopback", "internal/maintenance", "internal/mvcc", "internal/plan", "internal/registry", "internal/requirements", "internal/reviews", "internal/rights", "internal/servingcert", "internal/upstream", "internal/virtual", "store", "store/driver", "store/journal"},
+	"internal/serve":                {"config", "internal/accounts", "internal/admit", "internal/audit", "internal/auth", "internal/budget", "internal/certs", "internal/clientcert", "internal/cluster", "internal/controllers", "internal/convert", "internal/coreapi", "internal/define", "internal/encryption", "internal/informer", "internal/loopback", "internal/maintenance", "internal/mvcc", "internal/plan", "internal/registry", "internal/requirements", "internal/reviews", "internal/rights", "internal/servingcert", "internal/upstream", "internal/virtual", "store", "store/driver", "store/journal"},
 }
 
 // leaves import no other room, and every room of internal may import them.

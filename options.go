@@ -35,6 +35,10 @@ type (
 	ServiceAccountOptions = config.ServiceAccountOptions
 	// RotationOptions say when a file that only grows is begun anew.
 	RotationOptions = config.RotationOptions
+	// TokenWebhookOptions have a server ask a webhook whose bearer tokens are.
+	TokenWebhookOptions = config.TokenWebhookOptions
+	// RequestHeaderOptions say which proxy may name callers in headers.
+	RequestHeaderOptions = config.RequestHeaderOptions
 	// AuthorizationMode is how a server that stands alone decides what callers may do.
 	AuthorizationMode = config.AuthorizationMode
 	// Storage is where a server can keep objects: embedded.Dir, files.Dir, memory.Storage,

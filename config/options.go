@@ -64,6 +64,17 @@ type Options struct {
 	// without it are health and the version. It is read again when it changes; a file that is wrong is refused
 	// at start, and later changes nothing. It is for a server that stands alone.
 	AuthenticationConfigFile string
+	// TokenWebhook is asked about tokens that nothing else knows.
+	TokenWebhook TokenWebhookOptions
+	// RequestHeader says whose word about callers is taken: that of a proxy in front, or of an
+	// aggregated server's cluster.
+	RequestHeader RequestHeaderOptions
+	// AllowLocalhost makes callers without credentials the administrator if they are programs
+	// on this machine: the connection comes from a loopback address, the request is to one or to
+	// localhost, and it has no Origin and no header of a proxy. Every user of the machine, and every
+	// program on it, is an administrator then, also by way of a proxy that adds no header. It is
+	// meant for development, of a server that stands alone.
+	AllowLocalhost bool
 
 	// ServiceAccounts say how service accounts prove who they are, if the server stands alone.
 	ServiceAccounts ServiceAccountOptions
@@ -215,24 +226,12 @@ type ClusterOptions struct {
 	AuthorizationKubeconfig  string
 
 	// SkipLookup does not read that ConfigMap: client certificates are believed by
-	// Options.ClientCAFile alone, and request headers by RequestHeaderClientCAFile.
+	// Options.ClientCAFile alone, and request headers by
+	// Options.RequestHeader.ClientCAFile.
 	SkipLookup bool
 	// TolerateLookupFailure is ready, and takes writes, although the ConfigMap cannot be
 	// read: callers whom only it would make known are anonymous or refused meanwhile.
 	TolerateLookupFailure bool
-
-	// RequestHeaderClientCAFile holds the authorities of the certificate with which the
-	// cluster says, in headers, on whose behalf it sends a request. It replaces what the
-	// ConfigMap says about request headers, and the other fields are about it:
-	// certificates with other names than the allowed are not believed, if there are any,
-	// and the headers are X-Remote-User, X-Remote-Group and X-Remote-Extra- if not given.
-	// UIDs are believed only of headers that are given.
-	RequestHeaderClientCAFile       string
-	RequestHeaderAllowedNames       []string
-	RequestHeaderUsernameHeaders    []string
-	RequestHeaderUIDHeaders         []string
-	RequestHeaderGroupHeaders       []string
-	RequestHeaderExtraHeadersPrefix []string
 
 	// TokenCacheTTL, AuthorizedCacheTTL and UnauthorizedCacheTTL say how long answers of
 	// the cluster are used again: about a token, and about a caller's permission; 10

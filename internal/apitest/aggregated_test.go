@@ -660,13 +660,13 @@ func TestWhatAggregatedServersRefuse(t *testing.T) {
 		"a plugin both on and off": {func(o *annex.Options) {
 			o.Admission.DisablePlugins, o.Admission.EnablePlugins = []string{"NamespaceLifecycle"}, []string{"NamespaceLifecycle"}
 		}, "both in Options.Admission.EnablePlugins and in Options.Admission.DisablePlugins"},
-		"headers without authority": {func(o *annex.Options) { o.Cluster.RequestHeaderAllowedNames = []string{"a"} }, "Options.Cluster.RequestHeaderAllowedNames is given without Options.Cluster.RequestHeaderClientCAFile"},
+		"headers without authority": {func(o *annex.Options) { o.RequestHeader.AllowedNames = []string{"a"} }, "Options.RequestHeader.AllowedNames is given without Options.RequestHeader.ClientCAFile"},
 		"an authority that is missing": {
-			func(o *annex.Options) { o.Cluster.RequestHeaderClientCAFile = "/missing/ca.crt" }, "Options.Cluster.RequestHeaderClientCAFile: open /missing/ca.crt: no such file or directory",
+			func(o *annex.Options) { o.RequestHeader.ClientCAFile = "/missing/ca.crt" }, "Options.RequestHeader.ClientCAFile: open /missing/ca.crt: no such file or directory",
 		},
 		"UIDs in other headers only": {
 			func(o *annex.Options) {
-				o.Cluster.RequestHeaderClientCAFile, o.Cluster.RequestHeaderUIDHeaders = clustertest.File(t, "ca", cluster.RequestHeaderCA.PEM), []string{"X-UID"}
+				o.RequestHeader.ClientCAFile, o.RequestHeader.UIDHeaders = clustertest.File(t, "ca", cluster.RequestHeaderCA.PEM), []string{"X-UID"}
 			}, "lacks X-Remote-Uid",
 		},
 		"client authorities that are none": {func(o *annex.Options) { o.ClientCAFile = clustertest.File(t, "ca", []byte("nothing")) }, "Options.ClientCAFile: "},
@@ -698,7 +698,7 @@ func TestFilesReplaceWhatTheHostSays(t *testing.T) {
 	cluster.Forbid("configmaps")
 	cluster.Allow(func(spec authorizationv1.SubjectAccessReviewSpec) bool { return spec.UID == "" })
 	options := annex.Options{ClientCAFile: clustertest.File(t, "client", cluster.ClientCA.PEM)}
-	options.Cluster.RequestHeaderClientCAFile = clustertest.File(t, "proxy", cluster.RequestHeaderCA.PEM)
+	options.RequestHeader.ClientCAFile = clustertest.File(t, "proxy", cluster.RequestHeaderCA.PEM)
 	j := join(t, cluster, shop(), options).ready()
 	for name, c := range map[string]*caller{"proxy": j.through("jane"), "client": {j, cluster.ClientCA.Transport(t, "jane"), nil}} {
 		if name == "proxy" {

@@ -1,6 +1,9 @@
 package apitest_test
 
 import (
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -8,12 +11,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/internal/auth/authtest"
+	"github.com/annexapi/annex/internal/cluster/clustertest"
 	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store/memory"
 )
@@ -151,4 +157,197 @@ func TestAnonymousRequestsAreLetInAsTheFileSays(t *testing.T) {
 			c.until(200, func() *answer { return c.stranger("").get("/apis") })
 		})
 	}
+}
+
+func TestAWebhookIsAskedAboutTokensThatNothingElseKnows(t *testing.T) {
+	t.Parallel()
+	hook := authtest.NewWebhook(t, func(spec map[string]any) map[string]any {
+		if spec["token"] == "hers" {
+			return map[string]any{"authenticated": true, "user": map[string]any{"username": "jill", "groups": []string{"staff"}}}
+		}
+		return map[string]any{"authenticated": false}
+	})
+	c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), TokenAuthFile: tokenFile(t), TokenWebhook: annex.TokenWebhookOptions{ConfigFile: hook.Kubeconfig, CacheTTL: -1}})
+	jill := c.stranger("hers")
+	if info := jill.self(); info.Username != "jill" || !slices.Equal(info.Groups, []string{"staff", "system:authenticated"}) {
+		t.Errorf("jill is %+v", info)
+	}
+	c.stranger("wrong").get("/healthz").refused(http.StatusUnauthorized, metav1.StatusReasonUnauthorized)
+	asked := hook.Asked.Load()
+	c.get("/apis").want(http.StatusOK)
+	c.stranger("secret").get("/apis").want(http.StatusOK)
+	c.stranger("").get("/healthz").want(http.StatusOK)
+	if n := hook.Asked.Load(); n != asked {
+		t.Errorf("asked %d times about callers that are known", n-asked)
+	}
+
+	// While it hangs, nothing but its own tokens waits, and those not for long.
+	hook.Hang(true)
+	waiting := make(chan *answer)
+	go func() { waiting <- jill.get("/apis") }()
+	testwait.Until(t, "the webhook is asked", func() bool { return hook.Asked.Load() > asked })
+	c.get(widgetsPath).want(http.StatusOK)
+	c.stranger("secret").get("/apis").want(http.StatusOK)
+	c.stranger("").get("/healthz").want(http.StatusOK)
+	select {
+	case a := <-waiting:
+		t.Fatalf("answered at once: %d", a.code)
+	default:
+	}
+	(<-waiting).refused(http.StatusUnauthorized, metav1.StatusReasonUnauthorized)
+	hook.Hang(false)
+	jill.until(http.StatusOK, func() *answer { return jill.get("/apis") })
+}
+
+// behind returns a client of a server by the certificate of a proxy, or of another name that its authority
+// vouches for.
+func (c *client) behind(a *clustertest.Authority, name string) *client {
+	c.t.Helper()
+	cert := a.Issue(c.t, name)
+	key, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	config := rest.AnonymousClientConfig(c.config)
+	config.Dial = c.config.Dial
+	config.CertData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]})
+	config.KeyData = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})
+	return connect(c.t, config)
+}
+
+func TestAProxyNamesCallersInHeaders(t *testing.T) {
+	t.Parallel()
+	proxies, others := clustertest.NewAuthority(t, "proxies", time.Now()), clustertest.NewAuthority(t, "others", time.Now())
+	options := annex.Options{Storage: memory.Storage(), TokenAuthFile: tokenFile(t), RequestHeader: annex.RequestHeaderOptions{
+		ClientCAFile: clustertest.File(t, "proxies", proxies.PEM), AllowedNames: []string{"front"},
+		UsernameHeaders: []string{"X-Remote-User", "X-Caller"}, UIDHeaders: []string{"X-Remote-Uid"},
+	}}
+	c := startWith(t, shop(), options)
+	proxy := c.behind(proxies, "front")
+	ask := func(c *client, headers ...string) (info authenticationv1.UserInfo) {
+		var r authenticationv1.SelfSubjectReview
+		decode(t, c.post(selfReviewPath, review("SelfSubjectReview"), headers...).want(http.StatusCreated).raw, &r)
+		return r.Status.UserInfo
+	}
+	info := ask(proxy, "X-Caller", "jill", "X-Remote-Uid", "7", "X-Remote-Group", "staff", "X-Remote-Extra-Team", "a")
+	if info.Username != "jill" || info.UID != "7" || !slices.Equal(info.Groups, []string{"staff", "system:authenticated"}) || !slices.Equal(info.Extra["team"], []string{"a"}) {
+		t.Errorf("jill is %+v", info)
+	}
+	proxy.get(widgetsPath, "X-Remote-User", "jill").want(http.StatusForbidden)
+	proxy.get(widgetsPath, "X-Remote-User", "root", "X-Remote-Group", "system:masters").want(http.StatusOK)
+	// Without a name it is no caller itself.
+	proxy.get("/apis").refused(http.StatusUnauthorized, metav1.StatusReasonUnauthorized)
+
+	forged := []string{"X-Remote-User", "root", "X-Caller", "root", "X-Remote-Group", "system:masters", "X-Remote-Uid", "0", "X-Remote-Extra-Team", "a"}
+	for name, stranger := range map[string]*client{
+		"no certificate":             c.stranger(""),
+		"a name that is not allowed": c.behind(proxies, "back"),
+		"another authority":          c.behind(others, "front"),
+		"a wrong token":              c.stranger("wrong"),
+	} {
+		for _, path := range []string{widgetsPath, "/apis", "/metrics"} {
+			if a := stranger.get(path, forged...); a.code != http.StatusUnauthorized {
+				t.Errorf("%s: %s: %d", name, path, a.code)
+			}
+		}
+	}
+	if info := ask(c.stranger("secret"), forged...); info.Username != "jane" || slices.Contains(info.Groups, "system:masters") || len(info.Extra) > 0 {
+		t.Errorf("forged headers beside a token: %+v", info)
+	}
+	if info := ask(c, forged...); info.Username == "root" || info.Extra["team"] != nil {
+		t.Errorf("forged headers beside the administrator's certificate: %+v", info)
+	}
+}
+
+func TestForgedHeadersReachNoHandler(t *testing.T) {
+	t.Parallel()
+	proxies := clustertest.NewAuthority(t, "proxies", time.Now())
+	seen := make(chan http.Header, 1)
+	server := shop()
+	server.Handlers = append(server.Handlers, annex.Handler{Path: "/seen", Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header.Clone() })})
+	c := startWith(t, server, annex.Options{Storage: memory.Storage(), RequestHeader: annex.RequestHeaderOptions{
+		ClientCAFile: clustertest.File(t, "proxies", proxies.PEM), UsernameHeaders: []string{"X-Caller"}, ExtraHeadersPrefix: []string{"X-More-"},
+	}})
+	c.get("/seen", "X-Remote-User", "root", "X-Remote-Group", "system:masters", "X-Caller", "root", "X-More-Team", "a", "X-Other", "kept").want(http.StatusOK)
+	header := <-seen
+	for _, name := range []string{"X-Remote-User", "X-Remote-Group", "X-Caller", "X-More-Team"} {
+		if header.Get(name) != "" {
+			t.Errorf("%s reached the handler", name)
+		}
+	}
+	if header.Get("X-Other") != "kept" {
+		t.Errorf("the handler got %v", header)
+	}
+}
+
+func TestAWrongProxyIsRefused(t *testing.T) {
+	t.Parallel()
+	users := clustertest.NewAuthority(t, "users", time.Now())
+	file := clustertest.File(t, "users", users.PEM)
+	for name, test := range map[string]struct {
+		options annex.Options
+		want    string
+	}{
+		"no such file": {annex.Options{RequestHeader: annex.RequestHeaderOptions{ClientCAFile: "/missing/ca.crt"}}, "Options.RequestHeader.ClientCAFile: open /missing/ca.crt: no such file"},
+		"an authority of callers": {annex.Options{ClientCAFile: file, RequestHeader: annex.RequestHeaderOptions{ClientCAFile: file}},
+			`has an authority that also issues certificates of callers, "users", so that each of them could name any other: add Options.RequestHeader.AllowedNames`},
+		"names of no authority": {annex.Options{RequestHeader: annex.RequestHeaderOptions{AllowedNames: []string{"front"}}}, "Options.RequestHeader.AllowedNames is given without Options.RequestHeader.ClientCAFile"},
+		"an empty header":       {annex.Options{RequestHeader: annex.RequestHeaderOptions{ClientCAFile: file, GroupHeaders: []string{" "}}}, "Options.RequestHeader.GroupHeaders has an empty value"},
+	} {
+		test.options.Storage = memory.Storage()
+		instance, err := annex.New(t.Context(), shop(), test.options)
+		if err == nil {
+			_ = instance.Close()
+			t.Errorf("%s: not refused", name)
+			continue
+		}
+		if !errors.As(err, new(*annex.ConfigError)) || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %T: %v", name, err, err)
+		}
+	}
+	instance, err := annex.New(t.Context(), shop(), annex.Options{Storage: memory.Storage(), ClientCAFile: file, RequestHeader: annex.RequestHeaderOptions{ClientCAFile: file, AllowedNames: []string{"front"}}})
+	if err != nil {
+		t.Fatalf("with allowed names: %v", err)
+	}
+	_ = instance.Close()
+}
+
+func TestProgramsOnThisMachineAreAdministratorsIfToldSo(t *testing.T) {
+	t.Parallel()
+	instance, _ := run(t, shop(), annex.Options{Storage: memory.Storage(), ListenInsecure: anyPort, TokenAuthFile: tokenFile(t), AllowLocalhost: true})
+	admin := clientOf(t, instance)
+	plain := connect(t, &rest.Config{Host: instance.InsecureURL()})
+	secure := admin.stranger("")
+	for name, c := range map[string]*client{"HTTP": plain, "HTTPS": secure} {
+		c.post(widgetsPath, widget(strings.ToLower(name))).want(http.StatusCreated)
+		if info := c.self(); info.Username != admin.self().Username || !slices.Contains(info.Groups, "system:masters") {
+			t.Errorf("%s: %+v", name, info)
+		}
+		for _, headers := range [][]string{
+			{"Origin", "http://evil.example.com"}, {"Sec-Fetch-Site", "cross-site"}, {"X-Forwarded-For", "127.0.0.1"}, {"Forwarded", "for=127.0.0.1"}, {"Via", "1.1 proxy"},
+			{"X-Remote-User", "root"}, {"Authorization", "Bearer wrong"}, {"Authorization", "Basic YWRtaW46YWRtaW4="},
+		} {
+			if a := c.get(widgetsPath, headers...); a.code != http.StatusUnauthorized {
+				t.Errorf("%s with %v: %d", name, headers, a.code)
+			}
+		}
+		// DNS rebinding: the page's name resolves to this machine.
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.config.Host+widgetsPath, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Host = "evil.example.com"
+		response, err := c.http.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != http.StatusUnauthorized {
+			t.Errorf("%s with the Host of another: %d", name, response.StatusCode)
+		}
+	}
+	if info := admin.stranger("secret").self(); info.Username != "jane" {
+		t.Errorf("with a token: %+v", info)
+	}
+	admin.stranger("").get("/healthz").want(http.StatusOK)
 }

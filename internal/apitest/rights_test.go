@@ -399,3 +399,55 @@ func TestRolesOutliveARestartAndAreCompletedByIt(t *testing.T) {
 	c.get(clusterRolesPath+"/shop.example.com:aggregate-to-view").refused(404, metav1.StatusReasonNotFound)
 	c.until(403, func() *answer { return c.get(widgetsPath, "Impersonate-User", "jane") })
 }
+
+func TestAdministratorsAreToldWhenTheyTakeTheirOwnRights(t *testing.T) {
+	t.Parallel()
+	c := withTokens(t)
+	jane := c.stranger("secret")
+	const way = "the kubeconfig that the server keeps in its data directory"
+	warned := func(a *answer) bool {
+		return slices.ContainsFunc(a.warnings(), func(text string) bool { return strings.Contains(text, way) })
+	}
+	last := func(binding string) {
+		c.post(clusterBindings, bind("ClusterRoleBinding", binding, "ClusterRole/cluster-admin", "jane")).want(201)
+		c.until(200, func() *answer { return jane.get(clusterBindings) })
+	}
+	last("one")
+	c.post(clusterBindings, bind("ClusterRoleBinding", "two", "ClusterRole/cluster-admin", "@staff")).want(201)
+	dry := jane.do("DELETE", clusterBindings+"/one?dryRun=All", nil).want(200)
+	// The second binding counts once the server has noticed it.
+	testwait.NoError(t, "the second binding is known", func(context.Context) error {
+		var rules authorizationv1.SelfSubjectRulesReview
+		decode(t, jane.post(selfRulesPath, review("SelfSubjectRulesReview", spec(fields{"namespace": "default"}))).want(201).raw, &rules)
+		if n := len(slices.DeleteFunc(rules.Status.ResourceRules, func(r authorizationv1.ResourceRule) bool { return !slices.Contains(r.Verbs, "*") })); n != 2 {
+			return fmt.Errorf("%d rules", n)
+		}
+		return nil
+	})
+	one := jane.delete(clusterBindings+"/one", nil).want(200)
+	if warned(dry) || warned(one) {
+		t.Errorf("warned although another binding is left: %q %q", dry.warnings(), one.warnings())
+	}
+	label := jane.patch(mergePatch, clusterBindings+"/two", metadata(fields{"labels": fields{"a": "b"}})).want(200)
+	if warned(label) {
+		t.Errorf("warned of a label: %q", label.warnings())
+	}
+	c.until(403, func() *answer {
+		a := jane.patch(mergePatch, clusterBindings+"/two", fields{"subjects": []fields{{"kind": "User", "name": "jim"}}})
+		if a.code == 200 && !warned(a) {
+			t.Errorf("no warning: %q", a.warnings())
+		}
+		return a
+	})
+	last("three")
+	if a := jane.delete(clusterBindings+"/three", nil).want(200); !warned(a) {
+		t.Errorf("no warning: %q", a.warnings())
+	}
+	c.until(403, func() *answer { return jane.get(clusterBindings) })
+	// That is true: the administrator's own certificate needs no binding.
+	last("four")
+	if a := jane.patch(mergePatch, clusterRolesPath+"/cluster-admin", rules(rule("get", "widgets"))).want(200); !warned(a) {
+		t.Errorf("no warning of the role: %q", a.warnings())
+	}
+	c.get(clusterBindings).want(200)
+}

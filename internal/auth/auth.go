@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
 	"k8s.io/apiserver/pkg/authentication/group"
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
 	authenticatorunion "k8s.io/apiserver/pkg/authentication/request/union"
@@ -39,6 +40,10 @@ type Credentials struct {
 	Revoked func(*x509.Certificate) bool
 	// Tokens are asked about bearer tokens, in order.
 	Tokens []authenticator.Token
+	// RequestHeaders say which proxy may name callers in headers; nil is none.
+	RequestHeaders *authenticatorfactory.RequestHeaderConfig
+	// Localhost is who programs on this machine are that send no credentials; nil lets in none.
+	Localhost user.Info
 	// Anonymous decides about requests without credentials; nil lets them in on the open
 	// paths.
 	Anonymous authenticator.Request
@@ -47,14 +52,22 @@ type Credentials struct {
 // NewAuthenticator returns the authenticator of a server that stands alone.
 // Every caller that is known gets the group system:authenticated.
 func NewAuthenticator(credentials Credentials) authenticator.Request {
-	var known []authenticator.Request
+	var known, others []authenticator.Request
+	if credentials.RequestHeaders != nil {
+		byHeaders, verified := clientcert.FrontProxy(credentials.RequestHeaders)
+		known, others = append(known, byHeaders), append(others, verified)
+	}
 	if credentials.ClientCA != nil {
 		verify := credentials.ClientCA.VerifyOptions
-		known = append(known, clientcert.New(verify).Users(), x509request.NewDynamic(verify, x509request.CommonNameUserConversion))
+		known, others = append(known, clientcert.New(verify).Users()), append(others, x509request.NewDynamic(verify, x509request.CommonNameUserConversion))
 	}
 	if len(credentials.Tokens) > 0 {
 		tokens := tokenunion.New(credentials.Tokens...)
-		known = append(known, bearertoken.New(tokens), websocket.NewProtocolAuthenticator(tokens))
+		others = append(others, bearertoken.New(tokens), websocket.NewProtocolAuthenticator(tokens))
+	}
+	known = append(known, others...)
+	if credentials.Localhost != nil {
+		known = append(known, localhost(credentials.Localhost))
 	}
 	anonymous := credentials.Anonymous
 	if anonymous == nil {

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"time"
+
 	"github.com/spf13/pflag"
 
 	"github.com/annexapi/annex/config"
@@ -10,8 +12,39 @@ import (
 const callersGroup = "Callers and their rights"
 
 // callerFlags say who callers are. They have upstream's names and meanings.
-func callerFlags(flags *pflag.FlagSet, o *config.Options) {
+type callerFlags struct {
+	// tokenTTL is that of a webhook, or of the cluster, as the mode is.
+	tokenTTL time.Duration
+}
+
+func (c *callerFlags) declare(flags *pflag.FlagSet, o *config.Options) {
 	flags.StringVar(&o.ClientCAFile, "client-ca-file", "", "authorities whose client certificates are accepted, besides the server's own or instead of the cluster's (PEM)")
 	flags.StringVar(&o.TokenAuthFile, "token-auth-file", "", `CSV file of bearer tokens: token,user,uid,"group1,group2"`)
 	flags.StringVar(&o.AuthenticationConfigFile, "authentication-config", "", "file that names the issuers of tokens that are accepted, and what is open to anonymous requests (AuthenticationConfiguration); read again when it changes")
+	flags.StringVar(&o.TokenWebhook.ConfigFile, "authentication-token-webhook-config-file", "", "kubeconfig of a server that is asked whose tokens are that are not known otherwise (TokenReview)")
+	flags.StringVar(&o.TokenWebhook.Version, "authentication-token-webhook-version", "", "version of the TokenReviews that are sent: v1 or v1beta1 (default v1beta1)")
+	requestHeaderFlags(flags, &o.RequestHeader)
+	flags.BoolVar(&o.AllowLocalhost, "authn-allow-localhost", false, "programs on this machine need no credentials and are administrators, and so is every user of it; for development")
+	flags.DurationVar(&c.tokenTTL, tokenTTLFlag, 0, "how long it is remembered whose a token is; 0 asks each time (default 2m for a webhook, 10s for a cluster)")
+}
+
+// requestHeaderFlags say whose word about callers is taken.
+func requestHeaderFlags(flags *pflag.FlagSet, o *config.RequestHeaderOptions) {
+	flags.StringVar(&o.ClientCAFile, "requestheader-client-ca-file", "", "authorities of the certificate with which a proxy names callers in headers (PEM; default: none, in a cluster its own)")
+	flags.StringSliceVar(&o.AllowedNames, "requestheader-allowed-names", nil, "common names that this certificate may have (default: any)")
+	flags.StringSliceVar(&o.UsernameHeaders, "requestheader-username-headers", nil, "headers that hold the caller's name (default: X-Remote-User)")
+	flags.StringSliceVar(&o.UIDHeaders, "requestheader-uid-headers", nil, "headers that hold the caller's UID, such as X-Remote-Uid (default: none)")
+	flags.StringSliceVar(&o.GroupHeaders, "requestheader-group-headers", nil, "headers that hold the caller's groups (default: X-Remote-Group)")
+	flags.StringSliceVar(&o.ExtraHeadersPrefix, "requestheader-extra-headers-prefix", nil, "beginning of headers with more about the caller (default: X-Remote-Extra-)")
+}
+
+const tokenTTLFlag = "authentication-token-webhook-cache-ttl"
+
+// complete gives the options what is not the same in both modes.
+func (c *callerFlags) complete(flags *pflag.FlagSet, o *config.Options) error {
+	ttl := &o.TokenWebhook.CacheTTL
+	if o.Aggregated {
+		ttl = &o.Cluster.TokenCacheTTL
+	}
+	return changed(flags, tokenTTLFlag, &c.tokenTTL, ttl)
 }

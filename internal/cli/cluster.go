@@ -31,13 +31,6 @@ func clusterFlags(all *pflag.FlagSet, options *config.Options) {
 	flags.StringVar(&c.AuthorizationKubeconfig, "authorization-kubeconfig", "", "the cluster that is asked what callers may do (default: that of --kubeconfig)")
 	flags.BoolVar(&c.SkipLookup, "authentication-skip-lookup", false, "believe the certificates of files only, not those that the cluster's ConfigMap extension-apiserver-authentication names")
 	flags.BoolVar(&c.TolerateLookupFailure, "authentication-tolerate-lookup-failure", false, "be ready although that ConfigMap cannot be read; callers known by it only are anonymous or refused then")
-	flags.StringVar(&c.RequestHeaderClientCAFile, "requestheader-client-ca-file", "", "authorities of the certificate with which request headers name the caller (PEM; default: the cluster's)")
-	flags.StringSliceVar(&c.RequestHeaderAllowedNames, "requestheader-allowed-names", nil, "common names that this certificate may have (default: any)")
-	flags.StringSliceVar(&c.RequestHeaderUsernameHeaders, "requestheader-username-headers", nil, "headers that hold the caller's name (default: X-Remote-User)")
-	flags.StringSliceVar(&c.RequestHeaderUIDHeaders, "requestheader-uid-headers", nil, "headers that hold the caller's UID, such as X-Remote-Uid (default: none)")
-	flags.StringSliceVar(&c.RequestHeaderGroupHeaders, "requestheader-group-headers", nil, "headers that hold the caller's groups (default: X-Remote-Group)")
-	flags.StringSliceVar(&c.RequestHeaderExtraHeadersPrefix, "requestheader-extra-headers-prefix", nil, "beginning of headers with more about the caller (default: X-Remote-Extra-)")
-	flags.DurationVar(&c.TokenCacheTTL, "authentication-token-webhook-cache-ttl", 10*time.Second, "how long it is remembered whose a token is; 0 asks each time")
 	flags.DurationVar(&c.AuthorizedCacheTTL, "authorization-webhook-cache-authorized-ttl", 10*time.Second, "how long it is remembered that a caller may do something; 0 asks each time")
 	flags.DurationVar(&c.UnauthorizedCacheTTL, "authorization-webhook-cache-unauthorized-ttl", 10*time.Second, "how long it is remembered that a caller may not; 0 asks each time")
 	flags.StringSliceVar(&c.AlwaysAllowPaths, "authorization-always-allow-paths", cluster.OpenPaths(), "paths that are open to all callers; * at the end stands for all that begin so")
@@ -77,7 +70,6 @@ func clusterOptions(flags *pflag.FlagSet, options *config.Options) error {
 		return mistake
 	}
 	if err := errors.Join(
-		zeroIsNone(flags, "authentication-token-webhook-cache-ttl", &options.Cluster.TokenCacheTTL),
 		zeroIsNone(flags, "authorization-webhook-cache-authorized-ttl", &options.Cluster.AuthorizedCacheTTL),
 		zeroIsNone(flags, "authorization-webhook-cache-unauthorized-ttl", &options.Cluster.UnauthorizedCacheTTL),
 	); err != nil {
@@ -104,7 +96,7 @@ var flagGroups = []struct {
 	{"Flags", nil},
 	{"Where objects are kept", []string{"storage", "etcd-", "files-", "history-", "encryption-", "object-cache-", "value-cache-", "serve-despite-"}},
 	{"Listening and certificates", []string{"bind-", "secure-", "insecure-", "unix-", "tls-", "cert-", "http2-", "disable-http2-", "goaway-", "external-", "cors-", "strict-transport-"}},
-	{callersGroup, []string{"authentication-", "authorization-", "client-ca-", "token-auth-"}},
+	{callersGroup, []string{"authentication-", "authn-", "authorization-", "client-ca-", "requestheader-", "token-auth-"}},
 	{"Service accounts", []string{"service-account-", "api-audiences"}},
 	{"Audit and access log", []string{"audit-", "access-log"}},
 	{"Admission", []string{"admission-", "enable-admission-", "disable-admission-"}},

@@ -193,6 +193,7 @@ and with --aggregated what it asks of its cluster.`,
 	outputFlag(cmd, &output)
 	storageFlags(cmd.Flags(), &storage, &options)
 	admissionFlags(cmd.Flags(), &options.Admission)
+	requestHeaderFlags(cmd.Flags(), &options.RequestHeader)
 	clusterFlags(cmd.Flags(), &options)
 	return cmd
 }

@@ -122,6 +122,7 @@ func serveCommand(program Program) *cobra.Command {
 	accessLog, serving := accessLogFlags{}, servingFlags{}
 	log, configFile := logFlags{}, ""
 	gates := map[string]bool{}
+	callers := callerFlags{}
 	memory := resource.QuantityValue{}
 	objectCache := resource.QuantityValue{Quantity: *resource.NewQuantity(512<<20, resource.BinarySI)}
 	valueCache := resource.QuantityValue{Quantity: *resource.NewQuantity(1<<30, resource.BinarySI)}
@@ -179,7 +180,7 @@ All flags may be in a file instead, named by --config.`,
 			if err := errors.Join(audit.complete(flags, &options.Audit), accessLog.complete(flags, &options.AccessLog), serving.complete(flags, &options.Serving)); err != nil {
 				return err
 			}
-			if err := completeAccounts(flags, &options.ServiceAccounts); err != nil {
+			if err := errors.Join(callers.complete(flags, &options), completeAccounts(flags, &options.ServiceAccounts)); err != nil {
 				return err
 			}
 			if err := addresses.complete(&options); err != nil {
@@ -208,8 +209,8 @@ All flags may be in a file instead, named by --config.`,
 	audit.declare(flags, &options.Audit)
 	accessLog.declare(flags, &options.AccessLog)
 	admissionFlags(flags, &options.Admission)
-	callerFlags(flags, &options)
 	serving.declare(flags, &options.Serving)
+	callers.declare(flags, &options)
 	accountFlags(flags, &options)
 	clusterFlags(flags, &options)
 	flags.DurationVar(&storage.etcd.CompactionInterval, "etcd-compaction-interval", 5*time.Minute, "how much of etcd's history is kept at least; 0 leaves compaction to others")

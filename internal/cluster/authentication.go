@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -52,9 +51,7 @@ func (h *Cluster) openAuthentication() error {
 		authorities = append(authorities, h.requestHeaders.CAContentProvider)
 	}
 	if len(authorities) > 0 {
-		all := &clientCAs{CAContentProvider: dynamiccertificates.NewUnionCAContentProvider(authorities...)}
-		all.CAContentProvider.AddListener(all)
-		h.clientCA = all
+		h.clientCA = clientcert.Union(authorities...)
 	}
 	tokens, err := h.openTokens()
 	if err != nil {
@@ -67,10 +64,8 @@ func (h *Cluster) openAuthentication() error {
 	// upstream's authenticators are asked.
 	var known, upstream []authenticator.Request
 	if c := h.requestHeaders; c != nil {
-		headers := headerrequest.NewDynamic(c.UsernameHeaders, c.UIDHeaders, c.GroupHeaders, c.ExtraHeaderPrefixes)
-		known = append(known, clientcert.New(c.CAContentProvider.VerifyOptions).Proxies(c.AllowedClientNames, headers))
-		upstream = append(upstream, headerrequest.NewDynamicVerifyOptionsSecure(c.CAContentProvider.VerifyOptions, c.AllowedClientNames,
-			c.UsernameHeaders, c.UIDHeaders, c.GroupHeaders, c.ExtraHeaderPrefixes))
+		byHeaders, verified := clientcert.FrontProxy(c)
+		known, upstream = append(known, byHeaders), append(upstream, verified)
 	}
 	if clientCA != nil {
 		known = append(known, clientcert.New(clientCA.VerifyOptions).Users())
@@ -109,22 +104,13 @@ func (h *Cluster) authorities(purpose, field, file, key string) (dynamiccertific
 // openRequestHeaders makes the settings by which the cluster's request headers are trusted;
 // nil if none are.
 func (h *Cluster) openRequestHeaders() (*authenticatorfactory.RequestHeaderConfig, error) {
-	o := h.config.Options
-	authorities, err := h.authorities("request-header", "Options.Cluster.RequestHeaderClientCAFile", o.RequestHeaderClientCAFile, requestHeaderCAKey)
+	o := h.config.RequestHeader
+	authorities, err := h.authorities("request-header", "Options.RequestHeader.ClientCAFile", o.ClientCAFile, requestHeaderCAKey)
 	if err != nil || authorities == nil {
 		return nil, err
 	}
-	if o.RequestHeaderClientCAFile != "" {
-		return &authenticatorfactory.RequestHeaderConfig{
-			CAContentProvider:  authorities,
-			AllowedClientNames: headerrequest.StaticStringSlice(o.RequestHeaderAllowedNames),
-			UsernameHeaders:    headers(o.RequestHeaderUsernameHeaders, "x-remote-user"),
-			// None unless they are given: a cluster of before Kubernetes 1.32 lets those of its
-			// clients pass.
-			UIDHeaders:          headerrequest.StaticStringSlice(o.RequestHeaderUIDHeaders),
-			GroupHeaders:        headers(o.RequestHeaderGroupHeaders, "x-remote-group"),
-			ExtraHeaderPrefixes: headers(o.RequestHeaderExtraHeadersPrefix, "x-remote-extra-"),
-		}, nil
+	if o.ClientCAFile != "" {
+		return clientcert.RequestHeaders(o, authorities), nil
 	}
 	settings := headerrequest.NewRequestHeaderAuthRequestController(requirements.AuthenticationConfigMap, requirements.AuthenticationNamespace, h.authentication,
 		usernameHeadersKey, "requestheader-uid-headers", "requestheader-group-headers",
@@ -145,13 +131,6 @@ const requestHeaderCAKey = "requestheader-client-ca-file"
 
 // usernameHeadersKey is where the cluster says in which headers callers' names are.
 const usernameHeadersKey = "requestheader-username-headers"
-
-func headers(given []string, usual string) headerrequest.StaticStringSlice {
-	if len(given) > 0 {
-		return given
-	}
-	return headerrequest.StaticStringSlice{usual}
-}
 
 // headersProblem is the error that the cluster's own requests could not be authenticated,
 // nil if they can.
@@ -188,29 +167,3 @@ func (h *Cluster) RequestHeaders() *authenticatorfactory.RequestHeaderConfig { r
 // ClientCA are the authorities of all client certificates, nil if none are believed. It
 // stays current while Run runs.
 func (h *Cluster) ClientCA() dynamiccertificates.CAContentProvider { return h.clientCA }
-
-// clientCAs are all authorities of client certificates. Unlike upstream's union they take
-// listeners at any time, and are not run by the server that they are given to, but by
-// Run.
-type clientCAs struct {
-	dynamiccertificates.CAContentProvider
-
-	mu        sync.Mutex
-	listeners []dynamiccertificates.Listener
-}
-
-// AddListener implements dynamiccertificates.Notifier.
-func (c *clientCAs) AddListener(l dynamiccertificates.Listener) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.listeners = append(c.listeners, l)
-}
-
-// Enqueue implements dynamiccertificates.Listener.
-func (c *clientCAs) Enqueue() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, l := range c.listeners {
-		l.Enqueue()
-	}
-}

@@ -55,6 +55,9 @@ type Config struct {
 	Admission config.AdmissionOptions
 	// ClientCAFile holds authorities of client certificates. It replaces the cluster's.
 	ClientCAFile string
+	// RequestHeader replaces, if it names authorities, what the cluster says about the headers
+	// in which it names callers.
+	RequestHeader config.RequestHeaderOptions
 	// Version is the Kubernetes version that admission plugins see.
 	Version compatibility.EffectiveVersion
 	// Own knows the tokens of the server's own clients, which the cluster does not. Nil is
@@ -101,9 +104,6 @@ type runner interface {
 // Open reads the kubeconfigs and files, and asks the cluster nothing yet. Close must be
 // called, after Run if that was called.
 func Open(c Config) (*Cluster, error) {
-	if err := Check(c.Options); err != nil {
-		return nil, err
-	}
 	ways, err := loadConfigs(c.Options)
 	if err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func Open(c Config) (*Cluster, error) {
 	h.clock.tell = func(skew time.Duration) {
 		klog.Background().Error(nil, "The cluster's clock and this one are far apart: certificates that are new or about to expire are refused", "skew", skew.Round(time.Second))
 	}
-	for _, need := range requirements.Of(config.Options{Cluster: c.Options, Admission: c.Admission, ClientCAFile: c.ClientCAFile}) {
+	for _, need := range requirements.Of(config.Options{Cluster: c.Options, Admission: c.Admission, ClientCAFile: c.ClientCAFile, RequestHeader: c.RequestHeader}) {
 		h.contacts = append(h.contacts, &contact{need: need, changed: h.change, failed: make(chan struct{}, 1)})
 	}
 	h.failures.Add(1) // nothing has been asked

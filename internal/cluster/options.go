@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,33 +15,6 @@ import (
 
 // Options are those of the configuration, where they are documented.
 type Options = config.ClusterOptions
-
-// Check returns the first mistake in options that shows without opening a file.
-func Check(o Options) error {
-	for _, header := range []struct {
-		field  string
-		values []string
-	}{
-		{"Options.Cluster.RequestHeaderAllowedNames", o.RequestHeaderAllowedNames},
-		{"Options.Cluster.RequestHeaderUsernameHeaders", o.RequestHeaderUsernameHeaders},
-		{"Options.Cluster.RequestHeaderUIDHeaders", o.RequestHeaderUIDHeaders},
-		{"Options.Cluster.RequestHeaderGroupHeaders", o.RequestHeaderGroupHeaders},
-		{"Options.Cluster.RequestHeaderExtraHeadersPrefix", o.RequestHeaderExtraHeadersPrefix},
-	} {
-		if len(header.values) > 0 && o.RequestHeaderClientCAFile == "" {
-			return fmt.Errorf("%s is given without Options.Cluster.RequestHeaderClientCAFile: without that file the cluster says all about request headers", header.field)
-		}
-		for _, value := range header.values {
-			if strings.TrimSpace(value) == "" {
-				return fmt.Errorf("%s has an empty value", header.field)
-			}
-		}
-	}
-	if uids := o.RequestHeaderUIDHeaders; len(uids) > 0 && !slices.ContainsFunc(uids, func(h string) bool { return strings.EqualFold(h, "X-Remote-Uid") }) {
-		return errors.New("Options.Cluster.RequestHeaderUIDHeaders lacks X-Remote-Uid, which is what the cluster sends")
-	}
-	return nil
-}
 
 // lifetime is how long an answer is cached.
 func lifetime(ttl time.Duration) time.Duration {

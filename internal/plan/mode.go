@@ -76,6 +76,9 @@ func (standalone) complete(p *Plan) error {
 		return fmt.Errorf("Options.AuthorizationMode %q: choose %s, %s or %s", p.Options.AuthorizationMode,
 			config.AuthorizationRBAC, config.AuthorizationAlwaysAllow, config.AuthorizationAlwaysDeny)
 	}
+	if err := completeCallers(&p.Options); err != nil {
+		return err
+	}
 	return p.completeAccounts()
 }
 
@@ -92,11 +95,8 @@ func (aggregated) keepsNamespaces() error {
 
 func (aggregated) complete(p *Plan) error {
 	o := &p.Options
-	if o.TokenAuthFile != "" {
-		return errors.New("Options.TokenAuthFile is for a server that stands alone: an aggregated one asks its cluster about tokens")
-	}
-	if o.AuthenticationConfigFile != "" {
-		return errors.New("Options.AuthenticationConfigFile is for a server that stands alone: an aggregated one asks its cluster who callers are")
+	if err := refuseCallers(o); err != nil {
+		return err
 	}
 	if o.AuthorizationMode != "" {
 		return errors.New("Options.AuthorizationMode is for a server that stands alone: an aggregated one asks its cluster what callers may do")
@@ -109,9 +109,6 @@ func (aggregated) complete(p *Plan) error {
 	}
 	if namespace := o.Cluster.LeaseNamespace; namespace != "" && len(validation.IsDNS1123Label(namespace)) > 0 {
 		return fmt.Errorf("Options.Cluster.LeaseNamespace %q: %s", namespace, validation.IsDNS1123Label(namespace)[0])
-	}
-	if err := cluster.Check(o.Cluster); err != nil {
-		return err
 	}
 	if s := o.Serving; !o.Cluster.DisablePriorityAndFairness && s.MaxRequestsInFlight < 0 && s.MaxMutatingRequestsInFlight < 0 {
 		return errors.New("Options.Serving.MaxRequestsInFlight and Options.Serving.MaxMutatingRequestsInFlight have no bound, but the cluster's priority levels share their sum: bound one of them")

@@ -446,6 +446,25 @@ func (p *Policy) RulesFor(_ context.Context, u user.Info, namespace string) (res
 	return resources, paths, false, p.missing(u, namespace)
 }
 
+// Administrator says by which ClusterRoleBindings a caller may do everything with all resources, and by which ClusterRole of
+// each.
+func (p *Policy) Administrator(u user.Info) map[string]string {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	all := map[string]string{}
+	for _, b := range p.bindingsOf(u, "") {
+		if slices.ContainsFunc(b.role.rules, isEverything) {
+			all[b.name] = b.role.name
+		}
+	}
+	return all
+}
+
+func isEverything(rule rbacv1.PolicyRule) bool {
+	every := func(values []string) bool { return slices.Contains(values, "*") }
+	return every(rule.Verbs) && every(rule.APIGroups) && every(rule.Resources)
+}
+
 // bindingsOf are the bindings in a namespace that are for a caller, by name.
 func (p *Policy) bindingsOf(u user.Info, namespace string) []*binding {
 	var all []*binding

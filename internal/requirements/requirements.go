@@ -122,7 +122,7 @@ func Enabled(o config.AdmissionOptions) (in, out []string) {
 func Of(options config.Options) []Requirement {
 	var all []Requirement
 	o := options.Cluster
-	if looksUp(o, options.ClientCAFile) {
+	if !o.SkipLookup && (options.ClientCAFile == "" || options.RequestHeader.ClientCAFile == "") {
 		all = append(all, Requirement{
 			GroupVersionResource: ConfigMaps, Namespace: AuthenticationNamespace, Name: AuthenticationConfigMap,
 			Verbs: []string{"get", "list", "watch"}, For: "who sends requests", Binding: Reader, Optional: o.TolerateLookupFailure,
@@ -154,11 +154,6 @@ func Of(options config.Options) []Requirement {
 		}
 	}
 	return all
-}
-
-// looksUp says whether the cluster is asked how it authenticates.
-func looksUp(o config.ClusterOptions, clientCAFile string) bool {
-	return !o.SkipLookup && (clientCAFile == "" || o.RequestHeaderClientCAFile == "")
 }
 
 // String is a permission as people say it: list and watch on flowschemas.GROUP.

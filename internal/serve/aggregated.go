@@ -47,13 +47,14 @@ func (m *aggregated) open(_ context.Context, s *Server) error {
 	m.certs = s.certs
 	var err error
 	m.front, err = cluster.Open(cluster.Config{
-		Options:      m.plan.Options.Cluster,
-		Server:       m.plan.Definition.Name,
-		Admission:    m.plan.Options.Admission,
-		ClientCAFile: m.plan.Options.ClientCAFile,
-		Version:      upstream.EffectiveVersion(m.plan.Definition),
-		Own:          auth.LoopbackTokens(s.loopback.Token()),
-		InFlight:     max(0, m.plan.Options.Serving.MaxRequestsInFlight) + max(0, m.plan.Options.Serving.MaxMutatingRequestsInFlight),
+		Options:       m.plan.Options.Cluster,
+		Server:        m.plan.Definition.Name,
+		Admission:     m.plan.Options.Admission,
+		ClientCAFile:  m.plan.Options.ClientCAFile,
+		RequestHeader: m.plan.Options.RequestHeader,
+		Version:       upstream.EffectiveVersion(m.plan.Definition),
+		Own:           auth.LoopbackTokens(s.loopback.Token()),
+		InFlight:      max(0, m.plan.Options.Serving.MaxRequestsInFlight) + max(0, m.plan.Options.Serving.MaxMutatingRequestsInFlight),
 	})
 	if err != nil {
 		return err
@@ -77,6 +78,7 @@ func (m *aggregated) collectsGarbage() bool { return true }
 func (m *aggregated) configure(config *upstream.Config, own plugins) error {
 	config.OpenAPI = convert.Definitions(m.plan.Definition)
 	config.Authenticator, config.Authorizer, config.Cluster = m.front, m.front.Authorizer(), m.front
+	config.RequestHeaders = m.front.RequestHeaders()
 	var err error
 	if own := m.plan.Definition.Authorizer; own != nil {
 		config.Authorizer, err = union.New(

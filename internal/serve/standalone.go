@@ -67,7 +67,7 @@ func (m *standalone) open(ctx context.Context, s *Server) error {
 	m.certs, m.loopback, m.hasDefault = s.certs, s.loopback, make(chan struct{})
 	m.served = func() []schema.GroupVersionResource { return upstream.NamespacedResources(s.kinds) }
 	var err error
-	if m.callers, err = openCallers(ctx, s.plan); err != nil {
+	if m.callers, err = openCallers(ctx, s.plan, s.certs.ClientCA()); err != nil {
 		return err
 	}
 	s.onClose(m.callers.close)
@@ -124,7 +124,7 @@ func (m *standalone) configure(c *upstream.Config, own plugins) error {
 	}
 	c.Authorizer = authorize
 	known := auth.NewAuthenticator(credentials)
-	c.Authenticator = auth.Quiet(known)
+	c.Authenticator, c.RequestHeaders = auth.Quiet(known), credentials.RequestHeaders
 	c.OpenAPI = convert.Definitions(m.plan.Definition, coreapi.OpenAPI, reviews.OpenAPI)
 	maps.Copy(c.BuiltIn, reviews.Storage(reviews.Config{Authenticator: known, Authorizer: authorize, Rules: rules}))
 	all := append([]admit.Plugin{
@@ -179,7 +179,9 @@ func (m *standalone) editors(s *Server) map[string][]*registry.Editor {
 
 func (m *standalone) serving() dynamiccertificates.CertKeyContentProvider { return m.certs.Serving() }
 
-func (m *standalone) clientCA() dynamiccertificates.CAContentProvider { return m.certs.ClientCA() }
+func (m *standalone) clientCA() dynamiccertificates.CAContentProvider {
+	return m.callers.authorities(m.certs.ClientCA())
+}
 
 func (m *standalone) administers() bool { return true }
 

@@ -20,7 +20,7 @@ func withAuthentication(handler http.Handler, config Config, c *server.Config) h
 	known, refuse, cluster := c.Authentication.Authenticator, filters.Unauthorized(c.Serializer), config.Cluster
 	if cluster == nil {
 		refuse = filters.WithFailedAuthenticationAudit(refuse, config.AuditSink, config.AuditPolicy)
-		return filters.WithAuthentication(handler, known, refuse, nil, nil)
+		return filters.WithAuthentication(handler, known, refuse, nil, c.Authentication.RequestHeaderConfig)
 	}
 	type unanswered struct{}
 	noting := authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {

@@ -49,8 +49,11 @@ type Config struct {
 	OpenAPI convert.OpenAPI
 
 	Authenticator authenticator.Request
-	Authorizer    authorizer.Authorizer
-	Admission     admission.Interface
+	// RequestHeaders are taken off requests when their callers are known; nil are those that are
+	// usual.
+	RequestHeaders *authenticatorfactory.RequestHeaderConfig
+	Authorizer     authorizer.Authorizer
+	Admission      admission.Interface
 	// Loopback is the privileged in-process client configuration.
 	Loopback *restclient.Config
 	// Address is the host:port that discovery tells clients.
@@ -91,8 +94,6 @@ type Config struct {
 
 // Cluster is what the handler chain needs of the cluster that the server is aggregated into.
 type Cluster interface {
-	// RequestHeaders are taken off requests.
-	RequestHeaders() *authenticatorfactory.RequestHeaderConfig
 	// AuthenticationUnavailable is nil if an error of the Authenticator is about the
 	// caller. If not, it says why the cluster could not be asked who that is.
 	AuthenticationUnavailable(err error) error
@@ -121,6 +122,7 @@ func New(c Config) (*Server, error) {
 	config.ExternalAddress = c.Address
 	config.LoopbackClientConfig = c.Loopback
 	config.Authentication.Authenticator = c.Authenticator
+	config.Authentication.RequestHeaderConfig = c.RequestHeaders
 	config.Authorization.Authorizer = c.Authorizer
 	config.AdmissionControl = c.Admission
 	config.RESTOptionsGetter = c.Stores
@@ -128,7 +130,6 @@ func New(c Config) (*Server, error) {
 	config.EnableMetrics = false // installMetrics serves them
 	config.RequestTimeout = c.RequestTimeout
 	if c.Cluster != nil {
-		config.Authentication.RequestHeaderConfig = c.Cluster.RequestHeaders()
 		config.FlowControl = c.Cluster.FlowControl()
 	}
 	config.ReadyzChecks = append(config.ReadyzChecks, c.Ready...)

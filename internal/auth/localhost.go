@@ -1,0 +1,95 @@
+package auth
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+// localhost lets in, as one user, requests without credentials that a program on this machine
+// sends. A browser is such a program, too, so that what a page of another site could have it
+// send is left out; and so is what a proxy passes on, whose client may be anywhere.
+func localhost(info user.Info) authenticator.Request {
+	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
+		if !isLocal(r) {
+			return nil, false, nil
+		}
+		audiences, _ := authenticator.AudiencesFrom(r.Context())
+		return &authenticator.Response{User: info, Audiences: audiences}, true, nil
+	})
+}
+
+func isLocal(r *http.Request) bool {
+	peer, _, err := net.SplitHostPort(r.RemoteAddr)
+	// The name is the client's choice. That of another host is a page that has had its name
+	// resolve to this machine, or a proxy.
+	return err == nil && isLoopbackIP(peer) && isLoopbackHost(r.Host) && !hasCredentials(r) && !isPassedOn(r.Header)
+}
+
+func isLoopbackIP(text string) bool {
+	ip, err := netip.ParseAddr(text)
+	return err == nil && ip.Unmap().IsLoopback()
+}
+
+// isLoopbackHost tells whether a Host, with or without a port, names the loopback.
+func isLoopbackHost(host string) bool {
+	name := host
+	if n, port, err := net.SplitHostPort(host); err == nil {
+		if strings.Trim(port, "0123456789") != "" {
+			return false
+		}
+		name = n
+	} else if inner, ok := strings.CutPrefix(host, "["); ok {
+		if name, ok = strings.CutSuffix(inner, "]"); !ok || !strings.Contains(name, ":") {
+			return false
+		}
+	}
+	return strings.EqualFold(name, "localhost") || isLoopbackIP(name)
+}
+
+// hasCredentials tells whether a request has any, good or not.
+func hasCredentials(r *http.Request) bool {
+	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+		return true
+	}
+	for name, values := range r.Header {
+		switch strings.ToLower(name) {
+		case "authorization", "proxy-authorization":
+			return true
+		case "sec-websocket-protocol":
+			if slices.ContainsFunc(values, func(v string) bool { return strings.Contains(v, "bearer.authorization.k8s.io") }) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// passedOn are headers that proxies, and browsers for pages, add to requests, in lower case.
+var passedOn = []string{
+	"origin", "via", "forwarded", "forwarded-for", "x-real-ip", "x-client-ip", "client-ip", "x-cluster-client-ip", "true-client-ip",
+	"cf-connecting-ip", "fastly-client-ip", "x-envoy-external-address", "x-appengine-user-ip", "x-proxyuser-ip",
+}
+
+// passedOnPrefixes are what such headers begin with.
+var passedOnPrefixes = []string{"x-forwarded-", "x-original-", "x-remote-"}
+
+func isPassedOn(header http.Header) bool {
+	for name, values := range header {
+		name = strings.ReplaceAll(strings.ToLower(name), "_", "-")
+		if slices.Contains(passedOn, name) || slices.ContainsFunc(passedOnPrefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
+			return true
+		}
+		// Browsers tell for whom they send a request: for their user, for a page of this
+		// server, or for another one.
+		if name == "sec-fetch-site" && slices.ContainsFunc(values, func(v string) bool { return v != "none" && v != "same-origin" }) {
+			return true
+		}
+	}
+	return false
+}

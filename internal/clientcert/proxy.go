@@ -1,0 +1,73 @@
+package clientcert
+
+import (
+	"sync"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+
+	"github.com/annexapi/annex/config"
+)
+
+// RequestHeaders are the settings by which a proxy's word about callers is taken, with the
+// authorities of its certificate.
+func RequestHeaders(o config.RequestHeaderOptions, authorities dynamiccertificates.CAContentProvider) *authenticatorfactory.RequestHeaderConfig {
+	or := func(given []string, usual string) headerrequest.StaticStringSlice {
+		if len(given) > 0 {
+			return given
+		}
+		return headerrequest.StaticStringSlice{usual}
+	}
+	return &authenticatorfactory.RequestHeaderConfig{
+		CAContentProvider:  authorities,
+		AllowedClientNames: headerrequest.StaticStringSlice(o.AllowedNames),
+		UsernameHeaders:    or(o.UsernameHeaders, "x-remote-user"),
+		// None unless they are given: a cluster of before Kubernetes 1.32 lets those of its
+		// clients pass.
+		UIDHeaders:          headerrequest.StaticStringSlice(o.UIDHeaders),
+		GroupHeaders:        or(o.GroupHeaders, "x-remote-group"),
+		ExtraHeaderPrefixes: or(o.ExtraHeadersPrefix, "x-remote-extra-"),
+	}
+}
+
+// FrontProxy authenticates those on whose behalf a proxy sends requests: known without
+// verifying its certificate each time, upstream the long way.
+func FrontProxy(c *authenticatorfactory.RequestHeaderConfig) (known, upstream authenticator.Request) {
+	headers := headerrequest.NewDynamic(c.UsernameHeaders, c.UIDHeaders, c.GroupHeaders, c.ExtraHeaderPrefixes)
+	known = New(c.CAContentProvider.VerifyOptions).Proxies(c.AllowedClientNames, headers)
+	return known, headerrequest.NewDynamicVerifyOptionsSecure(c.CAContentProvider.VerifyOptions, c.AllowedClientNames,
+		c.UsernameHeaders, c.UIDHeaders, c.GroupHeaders, c.ExtraHeaderPrefixes)
+}
+
+// Union is all of some authorities. Unlike upstream's union it takes listeners at any time,
+// and is not run by the server that it is given to: its parts are, elsewhere.
+func Union(authorities ...dynamiccertificates.CAContentProvider) dynamiccertificates.CAContentProvider {
+	all := &union{CAContentProvider: dynamiccertificates.NewUnionCAContentProvider(authorities...)}
+	all.CAContentProvider.AddListener(all)
+	return all
+}
+
+type union struct {
+	dynamiccertificates.CAContentProvider
+
+	mu        sync.Mutex
+	listeners []dynamiccertificates.Listener
+}
+
+// AddListener implements dynamiccertificates.Notifier.
+func (u *union) AddListener(l dynamiccertificates.Listener) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.listeners = append(u.listeners, l)
+}
+
+// Enqueue implements dynamiccertificates.Listener.
+func (u *union) Enqueue() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, l := range u.listeners {
+		l.Enqueue()
+	}
+}

@@ -1,0 +1,97 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/annexapi/annex/config"
+)
+
+// completeCallers fills in how a server that stands alone knows callers, and returns the first
+// mistake.
+func completeCallers(o *config.Options) error {
+	if err := completeRequestHeader(o.RequestHeader); err != nil {
+		return err
+	}
+	w := &o.TokenWebhook
+	if w.ConfigFile == "" {
+		return inVain("TokenWebhook", *w, "add Options.TokenWebhook.ConfigFile")
+	}
+	if err := completeVersion("Options.TokenWebhook.Version", &w.Version); err != nil {
+		return err
+	}
+	if w.CacheTTL == 0 {
+		w.CacheTTL = 2 * time.Minute
+	}
+	return nil
+}
+
+// completeVersion is that of the reviews that a webhook is sent, upstream's default.
+func completeVersion(field string, version *string) error {
+	switch *version {
+	case "":
+		*version = "v1beta1"
+	case "v1", "v1beta1":
+	default:
+		return fmt.Errorf("%s %q: choose v1 or v1beta1", field, *version)
+	}
+	return nil
+}
+
+// refuseCallers returns the first option that is given although the cluster knows callers.
+func refuseCallers(o *config.Options) error {
+	switch {
+	case o.TokenAuthFile != "":
+		return errors.New("Options.TokenAuthFile is for a server that stands alone: an aggregated one asks its cluster about tokens")
+	case o.AuthenticationConfigFile != "":
+		return errors.New("Options.AuthenticationConfigFile is for a server that stands alone: an aggregated one asks its cluster who callers are")
+	case o.AllowLocalhost:
+		return errors.New("Options.AllowLocalhost is for a server that stands alone: an aggregated one has no administrator")
+	}
+	if err := completeRequestHeader(o.RequestHeader); err != nil {
+		return err
+	}
+	if uids := o.RequestHeader.UIDHeaders; len(uids) > 0 && !slices.ContainsFunc(uids, func(h string) bool { return strings.EqualFold(h, "X-Remote-Uid") }) {
+		return errors.New("Options.RequestHeader.UIDHeaders lacks X-Remote-Uid, which is what the cluster sends")
+	}
+	return inVain("TokenWebhook", o.TokenWebhook, "an aggregated server asks its cluster about tokens")
+}
+
+// completeRequestHeader returns the first mistake in whose word about callers is taken.
+func completeRequestHeader(o config.RequestHeaderOptions) error {
+	for _, header := range []struct {
+		field  string
+		values []string
+	}{
+		{"Options.RequestHeader.AllowedNames", o.AllowedNames},
+		{"Options.RequestHeader.UsernameHeaders", o.UsernameHeaders},
+		{"Options.RequestHeader.UIDHeaders", o.UIDHeaders},
+		{"Options.RequestHeader.GroupHeaders", o.GroupHeaders},
+		{"Options.RequestHeader.ExtraHeadersPrefix", o.ExtraHeadersPrefix},
+	} {
+		if len(header.values) > 0 && o.ClientCAFile == "" {
+			return fmt.Errorf("%s is given without Options.RequestHeader.ClientCAFile, which says whose headers they are", header.field)
+		}
+		for _, value := range header.values {
+			if strings.TrimSpace(value) == "" {
+				return fmt.Errorf("%s has an empty value", header.field)
+			}
+		}
+	}
+	return nil
+}
+
+// inVain refuses the first field that is not zero, of options that mean nothing as things are.
+func inVain(field string, given any, reason string) error {
+	value := reflect.ValueOf(given)
+	for i := range value.NumField() {
+		if !value.Field(i).IsZero() {
+			return fmt.Errorf("Options.%s.%s is given in vain: %s", field, value.Type().Field(i).Name, reason)
+		}
+	}
+	return nil
+}
