@@ -410,3 +410,29 @@ func TestOthersFindTheKeys(t *testing.T) {
 		t.Error(body)
 	}
 }
+
+func BenchmarkTokens(b *testing.B) {
+	keys, err := OpenKeys(KeyOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	accounts := stored{}
+	account := accounts.put("robot", "uid-1")
+	tokens := NewTokens(Options{Issuers: []string{"https://shop"}, Audiences: []string{"https://shop"}}, keys, accounts, nil)
+	token, _, err := tokens.issue(account, time.Now(), time.Hour, []string{"https://shop"}, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, forget := range map[string]bool{"first": true, "again": false} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if forget {
+					tokens.verified.Clear()
+				}
+				if _, ok, err := tokens.AuthenticateToken(b.Context(), token); !ok || err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
