@@ -57,7 +57,7 @@ var rooms = map[string][]string{
 	"internal/configfile":           {},
 	"internal/clientcert":           {"config"},
 	"internal/cluster/clustertest":  {}, // for tests
-	"internal/certs":                {},
+	"internal/certs":                {"internal/jws"},
 	"internal/rbac":                 {},
 	"internal/rights":               {"internal/define", "internal/facts/rbac", "internal/informer", "internal/rbac", "internal/registry"},
 	"internal/reviews":              {"api", "internal/facts/authentication", "internal/facts/authorization"},

@@ -31,6 +31,8 @@ type (
 	ServingOptions = config.ServingOptions
 	// SNICertificate is a certificate for some names.
 	SNICertificate = config.SNICertificate
+	// KubeconfigOptions say what the administrator's kubeconfig holds.
+	KubeconfigOptions = config.KubeconfigOptions
 	// ServiceAccountOptions say how tokens of service accounts are signed and verified.
 	ServiceAccountOptions = config.ServiceAccountOptions
 	// RotationOptions say when a file that only grows is begun anew.

@@ -78,6 +78,8 @@ type Options struct {
 
 	// ServiceAccounts say how service accounts prove who they are, if the server stands alone.
 	ServiceAccounts ServiceAccountOptions
+	// Kubeconfig says what the administrator's kubeconfig holds, if the server stands alone.
+	Kubeconfig KubeconfigOptions
 	// APIAudiences are what the server calls itself: a token of a service account that is for
 	// none of them is refused. They are ServiceAccounts.Issuers if there are none.
 	APIAudiences []string

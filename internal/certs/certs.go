@@ -84,6 +84,10 @@ type Options struct {
 	// ClientConfig and kubeconfigs are not to be asked for then.
 	ServingOnly bool
 
+	// TokenLifetime has kubeconfigs hold a token that lives so long, in the place of the
+	// administrator's key; 0 has the key in them. Run renews the token when a third is left.
+	TokenLifetime time.Duration
+
 	// Clock is used for validity and renewal; nil is the real one.
 	Clock clock.Clock
 }
@@ -99,6 +103,8 @@ type Certs struct {
 	clients *clientCAs
 	runners []dynamiccertificates.ControllerRunner
 	changed chan struct{}
+
+	tokenLifetime time.Duration
 
 	revocations revocations
 
@@ -118,6 +124,8 @@ func Open(ctx context.Context, options Options) (*Certs, error) {
 		own:     options.CertFile == "" && options.KeyFile == "",
 		alone:   !options.ServingOnly,
 		changed: make(chan struct{}, 1),
+
+		tokenLifetime: options.TokenLifetime,
 	}
 	if c.clock == nil {
 		c.clock = clock.RealClock{}
@@ -204,7 +212,11 @@ func (c *Certs) Run(ctx context.Context) {
 	wg.Go(func() { c.followRevocations(ctx) })
 
 	logger := klog.FromContext(ctx)
-	timer := c.clock.NewTimer(checkInterval)
+	interval := checkInterval
+	if c.tokenLifetime > 0 {
+		interval = min(interval, c.tokenLifetime/6)
+	}
+	timer := c.clock.NewTimer(interval)
 	defer timer.Stop()
 	for {
 		renewed, err := c.renew()
@@ -226,7 +238,7 @@ func (c *Certs) Run(ctx context.Context) {
 			return
 		case <-c.changed:
 		case <-timer.C():
-			timer.Reset(checkInterval)
+			timer.Reset(interval)
 		}
 	}
 }

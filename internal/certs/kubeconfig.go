@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	clientauthenticationv1 "k8s.io/client-go/pkg/apis/clientauthentication/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -82,9 +83,8 @@ func (c *Certs) writeKubeconfig(target kubeconfigTarget) error {
 		TLSServerName:            client.ServerName,
 		CertificateAuthorityData: client.CAData,
 	}
-	config.AuthInfos[user] = &clientcmdapi.AuthInfo{
-		ClientCertificateData: client.CertData,
-		ClientKeyData:         client.KeyData,
+	if config.AuthInfos[user], err = c.adminAuth(config.AuthInfos[user]); err != nil {
+		return err
 	}
 	context := clientcmdapi.NewContext()
 	if known := config.Contexts[target.name]; known != nil {
@@ -107,6 +107,29 @@ func (c *Certs) writeKubeconfig(target kubeconfigTarget) error {
 		return fmt.Errorf("write kubeconfig: %w", err)
 	}
 	return nil
+}
+
+// adminAuth is how the administrator proves who it is in a kubeconfig that has another way so
+// far, or none. A token that lasts stays, so that the file changes only when it has to.
+func (c *Certs) adminAuth(old *clientcmdapi.AuthInfo) (*clientcmdapi.AuthInfo, error) {
+	c.mu.Lock()
+	admin := c.admin
+	c.mu.Unlock()
+	if c.tokenLifetime == 0 {
+		return &clientcmdapi.AuthInfo{ClientCertificateData: admin.certPEM, ClientKeyData: admin.keyPEM}, nil
+	}
+	now := c.clock.Now()
+	if old != nil && old.Token != "" {
+		cert, expires, err := c.verifyToken(old.Token)
+		if left := expires.Sub(now); cert != nil && err == nil && cert.Equal(admin.cert) && left <= c.tokenLifetime && left > c.tokenLifetime/3 {
+			return &clientcmdapi.AuthInfo{Token: old.Token}, nil
+		}
+	}
+	token, _, err := admin.token(now, c.tokenLifetime)
+	if err != nil {
+		return nil, fmt.Errorf("token of the administrator: %w", err)
+	}
+	return &clientcmdapi.AuthInfo{Token: token}, nil
 }
 
 // trust returns what a client needs to verify the server at address, and the
@@ -173,13 +196,32 @@ func ServerOf(path, name, address string) (*clientcmdapi.Cluster, error) {
 
 // Kubeconfig is a kubeconfig with which the user reaches a server that is called name.
 func (c *Credentials) Kubeconfig(name string, server *clientcmdapi.Cluster) ([]byte, error) {
+	return c.kubeconfig(name, server, &clientcmdapi.AuthInfo{ClientCertificateData: c.certPEM, ClientKeyData: c.keyPEM})
+}
+
+// TokenKubeconfig is one with a token in the place of the key.
+func (c *Credentials) TokenKubeconfig(name string, server *clientcmdapi.Cluster, token string) ([]byte, error) {
+	return c.kubeconfig(name, server, &clientcmdapi.AuthInfo{Token: token})
+}
+
+// ExecKubeconfig is one that has clients call a command for a token.
+func (c *Credentials) ExecKubeconfig(name string, server *clientcmdapi.Cluster, command string, args ...string) ([]byte, error) {
+	return c.kubeconfig(name, server, &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
+		APIVersion:      clientauthenticationv1.SchemeGroupVersion.String(),
+		Command:         command,
+		Args:            args,
+		InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+	}})
+}
+
+func (c *Credentials) kubeconfig(name string, server *clientcmdapi.Cluster, auth *clientcmdapi.AuthInfo) ([]byte, error) {
 	user, cluster := c.cert.Subject.CommonName, server.DeepCopy()
 	if len(cluster.CertificateAuthorityData) == 0 {
 		cluster.CertificateAuthorityData = c.authority.certPEM
 	}
 	config := clientcmdapi.NewConfig()
 	config.Clusters[name] = cluster
-	config.AuthInfos[user] = &clientcmdapi.AuthInfo{ClientCertificateData: c.certPEM, ClientKeyData: c.keyPEM}
+	config.AuthInfos[user] = auth
 	config.CurrentContext = user + "@" + name
 	context := clientcmdapi.NewContext()
 	context.Cluster, context.AuthInfo = name, user

@@ -291,6 +291,8 @@ var flagOf = []struct{ field, flag string }{
 	{"Options.ServiceAccounts.JWKSURI", "--service-account-jwks-uri"},
 	{"Options.ServiceAccounts.MaxTokenExpiration", "--" + maxTokenExpirationFlag},
 	{"Options.APIAudiences", "--api-audiences"},
+	{"Options.Kubeconfig.EphemeralTokenDuration", "--" + ephemeralDurationFlag},
+	{"Options.Kubeconfig.EphemeralToken", "--ephemeral-token"},
 	{"Options.TLSCertFile", "--tls-cert-file"},
 	{"Options.RequestTimeout", "--request-timeout"},
 	{"Options.ShutdownTimeout", "--shutdown-timeout"},

@@ -104,7 +104,7 @@ func rootCommand(program Program) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 	})
-	root.AddCommand(serveCommand(program), controllersCommand(program), manifestsCommand(program), storageCommand(program), userCommand(program), tokenKeyCommand(program), describeCommand(program), versionCommand(program))
+	root.AddCommand(serveCommand(program), controllersCommand(program), manifestsCommand(program), storageCommand(program), userCommand(program), tokenKeyCommand(program), kubeconfigCommand(program), describeCommand(program), versionCommand(program))
 	completeValues(root)
 	return root
 }
@@ -212,6 +212,7 @@ All flags may be in a file instead, named by --config.`,
 	serving.declare(flags, &options.Serving)
 	callers.declare(flags, &options)
 	accountFlags(flags, &options)
+	kubeconfigFlags(flags, &options.Kubeconfig)
 	clusterFlags(flags, &options)
 	flags.DurationVar(&storage.etcd.CompactionInterval, "etcd-compaction-interval", 5*time.Minute, "how much of etcd's history is kept at least; 0 leaves compaction to others")
 	flags.DurationVar(&storage.etcd.HealthcheckTimeout, "etcd-healthcheck-timeout", 2*time.Second, "how long etcd may take to answer before the server is not ready; it is asked twice in this time")

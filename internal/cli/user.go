@@ -172,12 +172,9 @@ func (n *newUser) check(out io.Writer) error {
 		return usage(fmt.Errorf("--password-file is for --output %s, not for %s", formPKCS12, n.output))
 	case n.output == formPKCS12 && n.passwordFile == "":
 		return usage(fmt.Errorf("--output %s is encrypted: name a file with the password by --password-file", formPKCS12))
-	case n.to == "":
-		return usage(errors.New("--to is empty: name a file, or - for standard output"))
-	case n.to == "-" && n.force:
-		return usage(errors.New("--force is for a file: name it with --to FILE"))
-	case n.to == "-" && n.output == formPKCS12 && isTerminal(out):
-		return usage(fmt.Errorf("--output %s is no text: name a file with --to FILE", formPKCS12))
+	}
+	if err := n.checkTarget(out); err != nil {
+		return err
 	}
 	if n.output != formPKCS12 {
 		return nil
@@ -186,6 +183,19 @@ func (n *newUser) check(out io.Writer) error {
 	n.password, err = readPassword(n.passwordFile)
 	if err != nil {
 		return usage(fmt.Errorf("--password-file %s: %w", n.passwordFile, err))
+	}
+	return nil
+}
+
+// checkTarget refuses what cannot be written to.
+func (n *newUser) checkTarget(out io.Writer) error {
+	switch {
+	case n.to == "":
+		return usage(errors.New("--to is empty: name a file, or - for standard output"))
+	case n.to == "-" && n.force:
+		return usage(errors.New("--force is for a file: name it with --to FILE"))
+	case n.to == "-" && n.output == formPKCS12 && isTerminal(out):
+		return usage(fmt.Errorf("--output %s is no text: name a file with --to FILE", formPKCS12))
 	}
 	return nil
 }
@@ -222,33 +232,55 @@ func (n *newUser) encode(server string, c *certs.Credentials) ([]byte, error) {
 	return c.Kubeconfig(server, n.cluster)
 }
 
-// issue issues the certificate. A file that cannot be written is found before.
-func (v *userVerbs) issue(n *newUser, out, errOut io.Writer) error {
-	where := ""
-	write := func(data []byte) error {
-		_, err := out.Write(data)
-		return err
+// target is where credentials are written.
+type target struct {
+	where string // for messages
+	write func(data []byte) error
+	// discard removes what has not been written as a whole.
+	discard func()
+}
+
+// open makes the target. A file that cannot be written is found before there are credentials.
+func (n *newUser) open(out io.Writer) (*target, error) {
+	if n.to == "-" {
+		return &target{"", func(data []byte) error {
+			if _, err := out.Write(data); err != nil {
+				return fmt.Errorf("write credentials: %w", err)
+			}
+			return nil
+		}, func() {}}, nil
 	}
-	if n.to != "-" {
-		if _, err := os.Lstat(n.to); err == nil && !n.force {
-			return usage(fmt.Errorf("%s is there already: --force replaces it", n.to))
+	if _, err := os.Lstat(n.to); err == nil && !n.force {
+		return nil, usage(fmt.Errorf("%s is there already: --force replaces it", n.to))
+	}
+	file, err := atomicfile.Create(n.to, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("write credentials: %w", err)
+	}
+	write := func(data []byte) error {
+		_, err := file.Write(data)
+		switch {
+		case err != nil:
+		case n.force:
+			err = file.Replace()
+		default:
+			err = file.Place()
 		}
-		file, err := atomicfile.Create(n.to, 0o600)
 		if err != nil {
 			return fmt.Errorf("write credentials: %w", err)
 		}
-		defer file.Discard()
-		where = ", in " + n.to
-		write = func(data []byte) error {
-			if _, err := file.Write(data); err != nil {
-				return err
-			}
-			if n.force {
-				return file.Replace()
-			}
-			return file.Place()
-		}
+		return nil
 	}
+	return &target{", in " + n.to, write, file.Discard}, nil
+}
+
+// issue issues the certificate. A file that cannot be written is found before.
+func (v *userVerbs) issue(n *newUser, out, errOut io.Writer) error {
+	target, err := n.open(out)
+	if err != nil {
+		return err
+	}
+	defer target.discard()
 	if err := serve.MakeDataDir(v.plan.Options.DataDir); err != nil {
 		return err
 	}
@@ -260,13 +292,13 @@ func (v *userVerbs) issue(n *newUser, out, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := write(data); err != nil {
-		return fmt.Errorf("write credentials: %w", err)
+	if err := target.write(data); err != nil {
+		return err
 	}
 	if n.Privileged() {
 		fmt.Fprintf(errOut, "warning: members of %s may do everything, and so may %s\n", certs.AdminGroup, n.Name)
 	}
-	fmt.Fprintf(errOut, "issued certificate %s to %s, valid until %s%s\n", issued.Serial(), n.Name, issued.Expires().Format(time.RFC3339), where)
+	fmt.Fprintf(errOut, "issued certificate %s to %s, valid until %s%s\n", issued.Serial(), n.Name, issued.Expires().Format(time.RFC3339), target.where)
 	return nil
 }
 

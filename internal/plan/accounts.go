@@ -81,14 +81,21 @@ func (p *Plan) SigningKey() (path string, own bool) {
 	return filepath.Join(dir, "service-account.key"), true
 }
 
-// noAccounts refuses what is about service accounts of a server that has none of its own.
+// noAccounts refuses what is about service accounts, and about an administrator, of a server
+// that has none of its own.
 func noAccounts(o *config.Options) error {
-	const part = "ServiceAccounts"
-	fields := reflect.ValueOf(o.ServiceAccounts)
-	for i := range fields.NumField() {
-		if !fields.Field(i).IsZero() {
-			field := "Options." + part + "." + fields.Type().Field(i).Name
-			return fmt.Errorf("%s is for a server that stands alone: service accounts of an aggregated one are its cluster's", field)
+	for _, part := range []struct {
+		name, why string
+		fields    reflect.Value
+	}{
+		{"ServiceAccounts", "service accounts of an aggregated one are its cluster's", reflect.ValueOf(o.ServiceAccounts)},
+		{"Kubeconfig", "an aggregated one has no administrator", reflect.ValueOf(o.Kubeconfig)},
+	} {
+		for i := range part.fields.NumField() {
+			if !part.fields.Field(i).IsZero() {
+				field := "Options." + part.name + "." + part.fields.Type().Field(i).Name
+				return fmt.Errorf("%s is for a server that stands alone: %s", field, part.why)
+			}
 		}
 	}
 	if len(o.APIAudiences) > 0 {

@@ -79,6 +79,9 @@ func (standalone) complete(p *Plan) error {
 	if err := completeCallers(&p.Options); err != nil {
 		return err
 	}
+	if err := p.completeKubeconfig(); err != nil {
+		return err
+	}
 	return p.completeAccounts()
 }
 

@@ -61,6 +61,7 @@ var _ mode = (*standalone)(nil)
 
 func (m *standalone) certificates(options *certs.Options) {
 	options.ClientCAFile = m.plan.Options.ClientCAFile
+	options.TokenLifetime = m.plan.Options.Kubeconfig.EphemeralTokenDuration
 }
 
 func (m *standalone) open(ctx context.Context, s *Server) error {
@@ -111,7 +112,7 @@ func (m *standalone) configure(c *upstream.Config, own plugins) error {
 		credentials.Tokens = append(credentials.Tokens, m.tokens)
 	}
 	c.BuiltIn = map[schema.GroupVersion]map[string]registryrest.Storage{corev1.SchemeGroupVersion: m.namespaces.Storage()}
-	credentials.Tokens = append(credentials.Tokens, serveAccounts(m.plan, m.keys, c))
+	credentials.Tokens = append(credentials.Tokens, serveAccounts(m.plan, m.keys, c), m.certs.Tokens(m.plan.Options.APIAudiences))
 	m.callers.configure(&credentials)
 	for _, k := range c.Kinds {
 		if k.Definition.Group == rbacv1.GroupName {

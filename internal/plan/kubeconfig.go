@@ -1,0 +1,31 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+const (
+	// EphemeralTokenDuration is how long tokens in kubeconfigs are valid, unless the options
+	// say otherwise.
+	EphemeralTokenDuration = 12 * time.Hour
+	// MinEphemeralTokenDuration leaves clients the time to use them.
+	MinEphemeralTokenDuration = time.Minute
+)
+
+// completeKubeconfig fills in defaults and returns the first mistake.
+func (p *Plan) completeKubeconfig() error {
+	o := &p.Options.Kubeconfig
+	switch {
+	case !o.EphemeralToken && o.EphemeralTokenDuration != 0:
+		return errors.New("Options.Kubeconfig.EphemeralTokenDuration is for Options.Kubeconfig.EphemeralToken")
+	case !o.EphemeralToken:
+		return nil
+	case o.EphemeralTokenDuration == 0:
+		o.EphemeralTokenDuration = EphemeralTokenDuration
+	case o.EphemeralTokenDuration < MinEphemeralTokenDuration:
+		return fmt.Errorf("Options.Kubeconfig.EphemeralTokenDuration %s is less than %s", o.EphemeralTokenDuration, MinEphemeralTokenDuration)
+	}
+	return nil
+}
