@@ -2,6 +2,7 @@ package annex
 
 import (
 	"context"
+	"crypto/tls"
 	"net/http"
 
 	"k8s.io/client-go/rest"
@@ -55,14 +56,21 @@ func (i *Instance) Run(ctx context.Context, ready func()) error {
 // it does nothing.
 func (i *Instance) Close() error { return i.server.Close() }
 
-// Handler is the instance's HTTP interface, with authentication and authorization,
-// for serving it on a listener of one's own. It answers while Run runs. Requests
+// Handler is the instance's whole HTTP interface, with authentication, authorization, limits
+// and audit, for serving it on a listener of one's own. It answers while Run runs. Requests
 // other than watches set the read and write deadlines of their connection, where it
 // has any, by Options.RequestTimeout.
 func (i *Instance) Handler() http.Handler { return i.server.Handler() }
 
-// URL is where clients on this machine reach the instance by HTTPS; empty if it
-// does not listen.
+// TLSConfig is how the instance speaks TLS, for the listener of one's own that Handler is
+// served on: with its certificate, which is followed when it is renewed, and asking for
+// clients'. With Options.Serving.ExternalHostname, which says where that listener is, the
+// certificate covers that name, and the kubeconfig leads there. An error says that there is no
+// usable certificate yet.
+func (i *Instance) TLSConfig() (*tls.Config, error) { return i.server.TLSConfig() }
+
+// URL is where clients on this machine reach the instance by HTTPS. If it does not listen, that
+// is what Options.Serving.ExternalHostname says, and empty without one.
 func (i *Instance) URL() string { return i.server.URL() }
 
 // InsecureURL is where clients on this machine reach the instance by plain HTTP;
@@ -73,7 +81,7 @@ func (i *Instance) InsecureURL() string { return i.server.InsecureURL() }
 func (i *Instance) Socket() string { return i.server.Socket() }
 
 // Kubeconfig is the absolute path of the administrator's kubeconfig, which New
-// writes; empty if there is no data directory, or no HTTPS, or if it is aggregated.
+// writes; empty if there is no data directory, or no URL, or if it is aggregated.
 func (i *Instance) Kubeconfig() string { return i.server.Kubeconfig() }
 
 // ClientConfig returns a configuration for clients with the administrator's

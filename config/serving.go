@@ -24,7 +24,8 @@ type ServingOptions struct {
 
 	// ExternalHostname is the name, with or without a port, that discovery tells clients, and that
 	// the certificate covers that the server makes. By default it is the address that the server
-	// listens on.
+	// listens on. Of a server that does not listen, it is where its handler is served, as
+	// 127.0.0.1:8443: its URL, and the kubeconfig that is written then, lead there.
 	ExternalHostname string
 	// AllowedOrigins are regular expressions of origins whose pages may send requests from
 	// browsers, and open WebSockets. They match a part of an origin, and so have to say where its

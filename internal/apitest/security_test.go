@@ -5,16 +5,15 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
 	"io"
+	"log"
 	"math/big"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -23,8 +22,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"k8s.io/client-go/rest"
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/internal/auth/authtest"
@@ -165,6 +162,11 @@ func besiege(t *testing.T, embedded bool) *besieged {
 		b.admin.create("w")
 		return b
 	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	options.Serving.ExternalHostname = listener.Addr().String()
 	ctx, stop := context.WithCancel(context.Background())
 	instance, err := annex.New(ctx, server, options)
 	if err != nil {
@@ -179,25 +181,23 @@ func besiege(t *testing.T, embedded bool) *besieged {
 		}
 	})
 	<-ready
-	// A server of the test's own answers: it asks for certificates, and believes all.
-	host := httptest.NewUnstartedServer(instance.Handler())
-	host.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
-	host.EnableHTTP2 = true
-	host.StartTLS()
-	t.Cleanup(host.Close)
-	config, err := instance.ClientConfig()
+	config, err := instance.TLSConfig()
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.admin = connect(t, config)
+	host := &http.Server{Handler: instance.Handler(), TLSConfig: config, ErrorLog: log.New(io.Discard, "", 0)}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = host.ServeTLS(listener, "", "") // it was closed
+	}()
+	t.Cleanup(func() { host.Close(); <-ended })
+	if want := "https://" + listener.Addr().String(); instance.URL() != want {
+		t.Errorf("the URL is %q, want %q", instance.URL(), want)
+	}
+	b.admin = clientFrom(t, instance.Kubeconfig())
+	b.jane = b.admin.stranger("secret")
 	b.admin.create("w")
-	over := *b.admin
-	config = rest.CopyConfig(config)
-	config.Host, config.Transport, config.BearerToken = host.URL, nil, ""
-	config.CAData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: host.Certificate().Raw})
-	config.Dial = (&net.Dialer{}).DialContext
-	over.config = config
-	b.jane = over.stranger("secret")
 	return b
 }
 

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -94,13 +95,16 @@ func (s *Server) url(l net.Listener) string {
 	return certs.ServerURL(at.IP, at.Port)
 }
 
-// URL is where clients on this machine reach the server by HTTPS, empty if it
-// does not listen.
+// URL is where clients on this machine reach the server by HTTPS; if it does not listen, where
+// the external host name says that another listener answers for it, and empty without one.
 func (s *Server) URL() string {
-	if s.secure == nil {
-		return ""
+	switch {
+	case s.secure != nil:
+		return s.url(s.secure)
+	case s.plan.Options.Serving.ExternalHostname != "":
+		return "https://" + s.address()
 	}
-	return s.url(s.secure)
+	return ""
 }
 
 // InsecureURL is where clients on this machine reach the server by plain HTTP,
@@ -110,6 +114,11 @@ func (s *Server) InsecureURL() string {
 		return ""
 	}
 	return "http" + strings.TrimPrefix(s.url(s.insecure), "https")
+}
+
+// TLSConfig is for a listener of another program that answers for the server.
+func (s *Server) TLSConfig() (*tls.Config, error) {
+	return s.serving.Config(s.mode.serving(), s.mode.clientCA())
 }
 
 // hosts are those that the certificate covers that the server makes, besides this machine's.

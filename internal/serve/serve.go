@@ -372,7 +372,7 @@ func (s *Server) ClientConfig() (*rest.Config, error) {
 // Kubeconfig is the path of the administrator's kubeconfig, empty if the server
 // writes none.
 func (s *Server) Kubeconfig() string {
-	if s.plan.Options.DataDir == "" || s.secure == nil || !s.mode.administers() {
+	if s.plan.Options.DataDir == "" || s.URL() == "" || !s.mode.administers() {
 		return ""
 	}
 	path, err := filepath.Abs(s.plan.Path("kubeconfig"))

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -93,6 +94,34 @@ func (s *Serving) TLS(l net.Listener, handler http.Handler, serving dynamiccerti
 		return nil, fmt.Errorf("serve HTTPS: %w", err)
 	}
 	return listening, nil
+}
+
+// Config is how TLS does it, for a listener that is not the server's own. It follows the
+// certificate and the authorities, but not the files of other names.
+func (s *Serving) Config(serving dynamiccertificates.CertKeyContentProvider, clients dynamiccertificates.CAContentProvider) (*tls.Config, error) {
+	config := &tls.Config{
+		MinVersion: s.version, CipherSuites: s.ciphers, CurvePreferences: s.curves,
+		// Who a certificate is of, and whether to believe it, is found out for each request.
+		ClientAuth: tls.RequestClientCert,
+		NextProtos: []string{"h2", "http/1.1"},
+	}
+	if s.options.DisableHTTP2 {
+		config.NextProtos = config.NextProtos[1:]
+	}
+	current := dynamiccertificates.NewDynamicServingCertificateController(config, clients, serving, s.names, nil)
+	if err := current.RunOnce(); err != nil {
+		return nil, fmt.Errorf("certificates: %w", err)
+	}
+	var mu sync.Mutex
+	follow := config.Clone()
+	follow.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		mu.Lock()
+		// It compares what there is. What cannot be used changes nothing.
+		_ = current.RunOnce()
+		mu.Unlock()
+		return current.GetConfigForClient(hello)
+	}
+	return follow, nil
 }
 
 // withBrowsers lets pages of the allowed origins send requests. Their browsers ask before most of
