@@ -41,6 +41,8 @@ type (
 	TokenWebhookOptions = config.TokenWebhookOptions
 	// RequestHeaderOptions say which proxy may name callers in headers.
 	RequestHeaderOptions = config.RequestHeaderOptions
+	// AuthorizationWebhookOptions say which server is asked what callers may do.
+	AuthorizationWebhookOptions = config.AuthorizationWebhookOptions
 	// AuthorizationMode is how a server that stands alone decides what callers may do.
 	AuthorizationMode = config.AuthorizationMode
 	// Storage is where a server can keep objects: embedded.Dir, files.Dir, memory.Storage,
@@ -51,6 +53,7 @@ type (
 // The authorization modes.
 const (
 	AuthorizationRBAC        = config.AuthorizationRBAC
+	AuthorizationWebhook     = config.AuthorizationWebhook
 	AuthorizationAlwaysAllow = config.AuthorizationAlwaysAllow
 	AuthorizationAlwaysDeny  = config.AuthorizationAlwaysDeny
 )

@@ -32,7 +32,7 @@ type Server struct {
 	// Handlers answer paths beside the API, behind the same authentication, authorization,
 	// limits and audit.
 	Handlers []Handler
-	// Authorizer decides what callers may do, before Options.AuthorizationMode or the cluster
+	// Authorizer decides what callers may do, before Options.AuthorizationModes or the cluster
 	// of an aggregated server does, to which it leaves what it has no opinion on. Members of
 	// system:masters, and requests for health and the version, are not its business. It is
 	// called concurrently, for every request; nil leaves everything to the others. One that

@@ -84,9 +84,17 @@ type Options struct {
 	// none of them is refused. They are ServiceAccounts.Issuers if there are none.
 	APIAudiences []string
 
-	// AuthorizationMode decides what callers may do, besides Server.Authorizer, if the server
-	// stands alone; empty is AuthorizationRBAC.
-	AuthorizationMode AuthorizationMode
+	// AuthorizationModes decide what callers may do, after Server.Authorizer, if the server
+	// stands alone: each is asked that those before it have no opinion on. Nil is
+	// AuthorizationRBAC.
+	AuthorizationModes []AuthorizationMode
+	// AuthorizationWebhook is what the mode of that name asks.
+	AuthorizationWebhook AuthorizationWebhookOptions
+	// AuthorizationConfigFile is an AuthorizationConfiguration of apiserver.config.k8s.io/v1 or
+	// v1beta1, instead of AuthorizationModes: a chain of RBAC, AlwaysAllow, AlwaysDeny and any
+	// number of webhooks, with conditions on what each is asked. It is read again when it changes; a
+	// file that is wrong is refused at start, and later changes nothing.
+	AuthorizationConfigFile string
 	// Admission says which plugins decide on writes and connections.
 	Admission AdmissionOptions
 	// Audit says what is recorded of requests, and where.
@@ -180,20 +188,6 @@ type Options struct {
 	// what its cluster knows of it, up to date.
 	SelfCertify SelfCertifyOptions
 }
-
-// AuthorizationMode is how a server that stands alone decides what callers may do. Members
-// of system:masters may do everything in all modes.
-type AuthorizationMode string
-
-const (
-	// AuthorizationRBAC asks the roles and bindings of rbac.authorization.k8s.io.
-	AuthorizationRBAC AuthorizationMode = "RBAC"
-	// AuthorizationAlwaysAllow lets every caller that is known do everything. It is meant
-	// for development.
-	AuthorizationAlwaysAllow AuthorizationMode = "AlwaysAllow"
-	// AuthorizationAlwaysDeny lets callers do what Server.Authorizer allows, and nothing else.
-	AuthorizationAlwaysDeny AuthorizationMode = "AlwaysDeny"
-)
 
 // SelfCertifyOptions say how an aggregated server keeps its serving certificate: in a
 // Secret SERVICE-serving of its namespace, which all replicas use and the one that holds a

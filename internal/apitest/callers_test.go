@@ -1,6 +1,7 @@
 package apitest_test
 
 import (
+	"context"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -15,6 +16,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/rest"
 
 	"github.com/annexapi/annex"
@@ -100,6 +102,13 @@ func TestTokensOfAnIssuerHaveTheRightsOfTheirUsers(t *testing.T) {
 	decode(t, c.post(tokenReviewsPath, review("TokenReview", spec(fields{"token": joe.config.BearerToken}))).want(201).raw, &reviewed)
 	if !reviewed.Status.Authenticated || reviewed.Status.User.Username != "corp:joe" {
 		t.Errorf("a review of the token: %+v", reviewed.Status)
+	}
+	for audience, want := range map[string]bool{"https://shop": true, "https://elsewhere": false} {
+		reviewed = authenticationv1.TokenReview{}
+		decode(t, c.post(tokenReviewsPath, review("TokenReview", spec(fields{"token": joe.config.BearerToken, "audiences": []string{audience}}))).want(201).raw, &reviewed)
+		if reviewed.Status.Authenticated != want {
+			t.Errorf("a review for the audience %s: %+v", audience, reviewed.Status)
+		}
 	}
 	reviewed = authenticationv1.TokenReview{}
 	decode(t, c.post(tokenReviewsPath, review("TokenReview", spec(fields{"token": issuer.Forge("1", nil)}))).want(201).raw, &reviewed)
@@ -350,4 +359,75 @@ func TestProgramsOnThisMachineAreAdministratorsIfToldSo(t *testing.T) {
 		t.Errorf("with a token: %+v", info)
 	}
 	admin.stranger("").get("/healthz").want(http.StatusOK)
+}
+
+func TestAWebhookDecidesBesideRoles(t *testing.T) {
+	t.Parallel()
+	hook := authtest.NewWebhook(t, func(spec map[string]any) map[string]any {
+		resource, _ := spec["resourceAttributes"].(map[string]any)
+		switch {
+		case resource["resource"] == "shelves":
+			return map[string]any{"allowed": true}
+		case resource["verb"] == "delete":
+			return map[string]any{"denied": true, "allowed": false, "reason": "the archive keeps all"}
+		}
+		return map[string]any{"allowed": false}
+	})
+	file := newCallersFile(t, "AuthorizationConfiguration", fmt.Sprintf(`authorizers:
+- type: Webhook
+  name: archive.example.com
+  webhook:
+    timeout: 3s
+    subjectAccessReviewVersion: v1
+    matchConditionSubjectAccessReviewVersion: v1
+    failurePolicy: Deny
+    unauthorizedTTL: 1ms
+    authorizedTTL: 1ms
+    connectionInfo: {type: KubeConfigFile, kubeConfigFile: %s}
+    matchConditions:
+    - expression: has(request.resourceAttributes) && request.resourceAttributes.group == 'shop.example.com'
+- {type: RBAC, name: rbac}
+`, hook.Kubeconfig))
+	server := shop()
+	server.Authorizer = authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+		if a.GetUser().GetName() == "owner" {
+			return authorizer.DecisionAllow, "", nil
+		}
+		return authorizer.DecisionNoOpinion, "", nil
+	})
+	c := startWith(t, server, annex.Options{Storage: memory.Storage(), AuthorizationConfigFile: file.path, TokenAuthFile: tokenFile(t)})
+	c.create("w")
+	c.post(bindingsPath, bind("RoleBinding", "jane", "ClusterRole/cluster-admin", "jane")).want(201)
+	jane := c.stranger("secret")
+	jane.until(http.StatusOK, func() *answer { return jane.get(widgetsPath) })
+	jane.get(shelvesPath).want(http.StatusOK)
+	jane.delete(widgetsPath+"/w", nil).refused(http.StatusForbidden, metav1.StatusReasonForbidden, "the archive keeps all")
+	asked := hook.Asked.Load()
+	jane.get("/apis").want(http.StatusOK)
+	jane.get("/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles").want(http.StatusOK)
+	c.get(widgetsPath).want(http.StatusOK) // an administrator
+	c.get(widgetsPath, "Impersonate-User", "owner").want(http.StatusOK)
+	if n := hook.Asked.Load(); n != asked {
+		t.Errorf("the webhook was asked %d times about what it is not for", n-asked)
+	}
+
+	hook.Hang(true)
+	waiting := make(chan *answer)
+	go func() { waiting <- jane.get(widgetsPath) }()
+	testwait.Until(t, "the webhook is asked", func() bool { return hook.Asked.Load() > asked })
+	c.get(widgetsPath).want(http.StatusOK)
+	jane.get("/apis").want(http.StatusOK)
+	if a := <-waiting; a.code != http.StatusInternalServerError { // as kube-apiserver answers
+		t.Errorf("a webhook that hangs, and whose failures deny: %d %s", a.code, a.raw)
+	}
+	hook.Hang(false)
+	jane.until(http.StatusOK, func() *answer { return jane.get(widgetsPath) })
+
+	before := c.refusedFiles("authorization")
+	file.replace("authorizers:\n- {type: AlwaysAllow, name: all}\n")
+	testwait.Until(t, "other types are refused", func() bool { return c.refusedFiles("authorization") != before })
+	jane.get("/metrics").want(http.StatusForbidden)
+	file.replace("authorizers:\n- {type: RBAC, name: rbac}\n")
+	jane.until(http.StatusForbidden, func() *answer { return jane.get(shelvesPath) })
+	jane.delete(widgetsPath+"/w", nil).want(http.StatusOK)
 }

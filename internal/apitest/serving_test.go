@@ -239,7 +239,7 @@ func TestRequestsInFlightAreBounded(t *testing.T) {
 	})
 	for name, limit := range map[string]struct{ mutating, code int }{"one at a time": {1, 429}, "any number": {-1, 201}} {
 		entered, leave = make(chan struct{}), make(chan struct{})
-		instance, _ := run(t, only(kind), annex.Options{Storage: memory.Storage(), TokenAuthFile: operatorsFile(t), AuthorizationMode: annex.AuthorizationAlwaysAllow,
+		instance, _ := run(t, only(kind), annex.Options{Storage: memory.Storage(), TokenAuthFile: operatorsFile(t), AuthorizationModes: []annex.AuthorizationMode{annex.AuthorizationAlwaysAllow},
 			Serving: annex.ServingOptions{MaxMutatingRequestsInFlight: limit.mutating}})
 		c := clientOf(t, instance).stranger("jim") // members of system:masters do not count
 		answered := make(chan int, 1)

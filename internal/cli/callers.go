@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -13,8 +14,9 @@ const callersGroup = "Callers and their rights"
 
 // callerFlags say who callers are. They have upstream's names and meanings.
 type callerFlags struct {
-	// tokenTTL is that of a webhook, or of the cluster, as the mode is.
-	tokenTTL time.Duration
+	// Those of webhooks, or of the cluster, as the mode is.
+	tokenTTL, authorizedTTL, unauthorizedTTL time.Duration
+	modes                                    []string
 }
 
 func (c *callerFlags) declare(flags *pflag.FlagSet, o *config.Options) {
@@ -23,6 +25,13 @@ func (c *callerFlags) declare(flags *pflag.FlagSet, o *config.Options) {
 	flags.StringVar(&o.AuthenticationConfigFile, "authentication-config", "", "file that names the issuers of tokens that are accepted, and what is open to anonymous requests (AuthenticationConfiguration); read again when it changes")
 	flags.StringVar(&o.TokenWebhook.ConfigFile, "authentication-token-webhook-config-file", "", "kubeconfig of a server that is asked whose tokens are that are not known otherwise (TokenReview)")
 	flags.StringVar(&o.TokenWebhook.Version, "authentication-token-webhook-version", "", "version of the TokenReviews that are sent: v1 or v1beta1 (default v1beta1)")
+	flags.StringSliceVar(&c.modes, "authorization-mode", nil, "how it is decided what callers may do, in this order: RBAC, Webhook, AlwaysAllow, AlwaysDeny (default: RBAC; in a cluster, that decides)")
+	flags.StringVar(&o.AuthorizationConfigFile, "authorization-config", "", "file that says so instead, and which webhooks are asked what (AuthorizationConfiguration); read again when it changes")
+	w := &o.AuthorizationWebhook
+	flags.StringVar(&w.ConfigFile, "authorization-webhook-config-file", "", "kubeconfig of the server that the mode Webhook asks (SubjectAccessReview)")
+	flags.StringVar(&w.Version, "authorization-webhook-version", "", "version of the SubjectAccessReviews that are sent: v1 or v1beta1 (default v1beta1)")
+	flags.DurationVar(&c.authorizedTTL, authorizedTTLFlag, 0, "how long it is remembered that a caller may do something; 0 asks each time (default 5m for a webhook, 10s for a cluster)")
+	flags.DurationVar(&c.unauthorizedTTL, unauthorizedTTLFlag, 0, "how long it is remembered that a caller may not; 0 asks each time (default 30s for a webhook, 10s for a cluster)")
 	requestHeaderFlags(flags, &o.RequestHeader)
 	flags.BoolVar(&o.AllowLocalhost, "authn-allow-localhost", false, "programs on this machine need no credentials and are administrators, and so is every user of it; for development")
 	flags.DurationVar(&c.tokenTTL, tokenTTLFlag, 0, "how long it is remembered whose a token is; 0 asks each time (default 2m for a webhook, 10s for a cluster)")
@@ -38,13 +47,24 @@ func requestHeaderFlags(flags *pflag.FlagSet, o *config.RequestHeaderOptions) {
 	flags.StringSliceVar(&o.ExtraHeadersPrefix, "requestheader-extra-headers-prefix", nil, "beginning of headers with more about the caller (default: X-Remote-Extra-)")
 }
 
-const tokenTTLFlag = "authentication-token-webhook-cache-ttl"
+const (
+	tokenTTLFlag        = "authentication-token-webhook-cache-ttl"
+	authorizedTTLFlag   = "authorization-webhook-cache-authorized-ttl"
+	unauthorizedTTLFlag = "authorization-webhook-cache-unauthorized-ttl"
+)
 
 // complete gives the options what is not the same in both modes.
 func (c *callerFlags) complete(flags *pflag.FlagSet, o *config.Options) error {
-	ttl := &o.TokenWebhook.CacheTTL
-	if o.Aggregated {
-		ttl = &o.Cluster.TokenCacheTTL
+	for _, mode := range c.modes {
+		o.AuthorizationModes = append(o.AuthorizationModes, config.AuthorizationMode(mode))
 	}
-	return changed(flags, tokenTTLFlag, &c.tokenTTL, ttl)
+	token, authorized, unauthorized := &o.TokenWebhook.CacheTTL, &o.AuthorizationWebhook.AuthorizedCacheTTL, &o.AuthorizationWebhook.UnauthorizedCacheTTL
+	if o.Aggregated {
+		token, authorized, unauthorized = &o.Cluster.TokenCacheTTL, &o.Cluster.AuthorizedCacheTTL, &o.Cluster.UnauthorizedCacheTTL
+	}
+	return errors.Join(
+		changed(flags, tokenTTLFlag, &c.tokenTTL, token),
+		changed(flags, authorizedTTLFlag, &c.authorizedTTL, authorized),
+		changed(flags, unauthorizedTTLFlag, &c.unauthorizedTTL, unauthorized),
+	)
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -31,8 +30,6 @@ func clusterFlags(all *pflag.FlagSet, options *config.Options) {
 	flags.StringVar(&c.AuthorizationKubeconfig, "authorization-kubeconfig", "", "the cluster that is asked what callers may do (default: that of --kubeconfig)")
 	flags.BoolVar(&c.SkipLookup, "authentication-skip-lookup", false, "believe the certificates of files only, not those that the cluster's ConfigMap extension-apiserver-authentication names")
 	flags.BoolVar(&c.TolerateLookupFailure, "authentication-tolerate-lookup-failure", false, "be ready although that ConfigMap cannot be read; callers known by it only are anonymous or refused then")
-	flags.DurationVar(&c.AuthorizedCacheTTL, "authorization-webhook-cache-authorized-ttl", 10*time.Second, "how long it is remembered that a caller may do something; 0 asks each time")
-	flags.DurationVar(&c.UnauthorizedCacheTTL, "authorization-webhook-cache-unauthorized-ttl", 10*time.Second, "how long it is remembered that a caller may not; 0 asks each time")
 	flags.StringSliceVar(&c.AlwaysAllowPaths, "authorization-always-allow-paths", cluster.OpenPaths(), "paths that are open to all callers; * at the end stands for all that begin so")
 	self := &options.SelfCertify
 	flags.BoolVar(&self.Enabled, "self-certify", false, "make the serving certificate, keep it in a Secret of the cluster, and the APIServices' caBundle up to date")
@@ -69,10 +66,7 @@ func clusterOptions(flags *pflag.FlagSet, options *config.Options) error {
 		options.Cluster, options.SelfCertify = config.ClusterOptions{}, config.SelfCertifyOptions{}
 		return mistake
 	}
-	if err := errors.Join(
-		zeroIsNone(flags, "authorization-webhook-cache-authorized-ttl", &options.Cluster.AuthorizedCacheTTL),
-		zeroIsNone(flags, "authorization-webhook-cache-unauthorized-ttl", &options.Cluster.UnauthorizedCacheTTL),
-	); err != nil {
+	if err := errors.Join(); err != nil {
 		return err
 	}
 	if options.Cluster.AlwaysAllowPaths == nil {

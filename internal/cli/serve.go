@@ -220,7 +220,6 @@ All flags may be in a file instead, named by --config.`,
 	flags.StringVar(&options.TLSCertFile, "tls-cert-file", "", "serving certificate to use instead of the server's own (PEM)")
 	flags.StringVar(&options.TLSPrivateKeyFile, "tls-private-key-file", "", "key of --tls-cert-file (PEM)")
 	flags.StringVar(&options.CertDir, "cert-dir", "", "directory of the certificates that the server makes, or of apiserver.crt and apiserver.key (default: cert in the data directory)")
-	flags.StringVar((*string)(&options.AuthorizationMode), "authorization-mode", "", "how callers' rights are decided: RBAC, AlwaysAllow or AlwaysDeny (default RBAC; with --aggregated, the cluster decides)")
 	flags.BoolVar(&options.EncryptionConfigReload, "encryption-provider-config-automatic-reload", false, "read the file of --encryption-provider-config again when it changes")
 	flags.BoolVar(&options.ServeDespiteUndecodable, "serve-despite-undecodable", false, "serve although stored objects cannot be decrypted, or are stored in a version or media type that the server does not have any more, so that they can be deleted")
 	flags.DurationVar(&options.HistoryAge, "history-age", 5*time.Minute, "how long old revisions stay readable at least")

@@ -68,13 +68,8 @@ func (standalone) complete(p *Plan) error {
 			}
 		}
 	}
-	switch p.Options.AuthorizationMode {
-	case "":
-		p.Options.AuthorizationMode = config.AuthorizationRBAC
-	case config.AuthorizationRBAC, config.AuthorizationAlwaysAllow, config.AuthorizationAlwaysDeny:
-	default:
-		return fmt.Errorf("Options.AuthorizationMode %q: choose %s, %s or %s", p.Options.AuthorizationMode,
-			config.AuthorizationRBAC, config.AuthorizationAlwaysAllow, config.AuthorizationAlwaysDeny)
+	if err := completeAuthorization(&p.Options); err != nil {
+		return err
 	}
 	if err := completeCallers(&p.Options); err != nil {
 		return err
@@ -101,8 +96,8 @@ func (aggregated) complete(p *Plan) error {
 	if err := refuseCallers(o); err != nil {
 		return err
 	}
-	if o.AuthorizationMode != "" {
-		return errors.New("Options.AuthorizationMode is for a server that stands alone: an aggregated one asks its cluster what callers may do")
+	if err := refuseAuthorization(o); err != nil {
+		return err
 	}
 	if err := noAccounts(o); err != nil {
 		return err

@@ -39,14 +39,15 @@ func openCallers(ctx context.Context, p *plan.Plan, clientCA dynamiccertificates
 	o := &p.Options
 	if o.AuthenticationConfigFile != "" {
 		var err error
-		c.configuration, err = auth.OpenConfiguration(ctx, auth.ConfigurationOptions{File: o.AuthenticationConfigFile, Server: p.Definition.Name})
+		c.configuration, err = auth.OpenConfiguration(ctx, auth.ConfigurationOptions{
+			File: o.AuthenticationConfigFile, Server: p.Definition.Name, Disallowed: o.ServiceAccounts.Issuers, Audiences: o.APIAudiences})
 		if err != nil {
 			return nil, err
 		}
 	}
 	if o.TokenWebhook.ConfigFile != "" {
 		var err error
-		if c.webhook, err = auth.OpenTokenWebhook(o.TokenWebhook, nil); err != nil {
+		if c.webhook, err = auth.OpenTokenWebhook(o.TokenWebhook, o.APIAudiences); err != nil {
 			return nil, errors.Join(err, c.close())
 		}
 	}

@@ -17,14 +17,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
-	"k8s.io/apiserver/pkg/authorization/union"
 	"k8s.io/apiserver/pkg/registry/generic"
 	registryrest "k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/apiserver/pkg/server/healthz"
 
-	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/accounts"
 	"github.com/annexapi/annex/internal/admit"
 	"github.com/annexapi/annex/internal/auth"
@@ -49,6 +46,7 @@ type standalone struct {
 	tokens     *auth.TokenFile // nil without Options.TokenAuthFile
 	callers    *callers
 	keys       *accounts.Keys // of service accounts
+	decisions  *auth.Authorization
 	namespaces *coreapi.Namespaces
 	rights     *rights.Keeper
 	// served are the resources whose objects go with their namespaces.
@@ -72,6 +70,9 @@ func (m *standalone) open(ctx context.Context, s *Server) error {
 		return err
 	}
 	s.onClose(m.callers.close)
+	if err := m.openDecisions(ctx); err != nil {
+		return err
+	}
 	if m.keys, err = openAccountKeys(m.plan); err != nil {
 		return err
 	}
@@ -139,21 +140,6 @@ func (m *standalone) configure(c *upstream.Config, own plugins) error {
 	return err
 }
 
-// policies decide what callers may do, in order.
-func (m *standalone) policies() []union.NamedAuthorizer {
-	var all []union.NamedAuthorizer
-	if own := m.plan.Definition.Authorizer; own != nil {
-		all = append(all, union.NamedAuthorizer{AuthorizerName: "server", Authorizer: own})
-	}
-	switch m.plan.Options.AuthorizationMode {
-	case config.AuthorizationAlwaysAllow:
-		all = append(all, union.NamedAuthorizer{AuthorizerName: "always-allow", Authorizer: authorizerfactory.NewAlwaysAllowAuthorizer()})
-	case config.AuthorizationRBAC:
-		all = append(all, union.NamedAuthorizer{AuthorizerName: "rbac", Authorizer: m.rights.Policy()})
-	}
-	return all
-}
-
 // editors make the namespaces that are missing, and carry out edits of namespaces as well.
 func (m *standalone) editors(s *Server) map[string][]*registry.Editor {
 	namespaces := m.namespaces.Storage()[coreapi.Resource.Resource].(registry.Editable)
@@ -213,6 +199,7 @@ func (m *standalone) background(ctx context.Context) {
 		all.Go(func() { m.tokens.Run(ctx) })
 	}
 	all.Go(func() { m.callers.run(ctx) })
+	all.Go(func() { m.decisions.Run(ctx) })
 }
 
 func (m *standalone) controllers() []func(context.Context) error {
