@@ -90,7 +90,7 @@ func inVain(field string, given any, reason string) error {
 	value := reflect.ValueOf(given)
 	for i := range value.NumField() {
 		if !value.Field(i).IsZero() {
-			return fmt.Errorf("Options.%s.%s is given in vain: %s", field, value.Type().Field(i).Name, reason)
+			return fmt.Errorf("%s.%s is given in vain: %s", "Options."+field, value.Type().Field(i).Name, reason)
 		}
 	}
 	return nil
