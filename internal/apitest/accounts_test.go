@@ -291,8 +291,13 @@ func TestOnlyTokensThatTheServerSignedAreAccepted(t *testing.T) {
 
 func TestKeysOfServiceAccountsRotateAndOutliveRestarts(t *testing.T) {
 	t.Parallel()
-	data := filepath.Join(t.TempDir(), "data")
-	p := program(t, "--data-dir", data)
+	data, logs := filepath.Join(t.TempDir(), "data"), t.TempDir()
+	policy, events, access := filepath.Join(logs, "policy.yaml"), filepath.Join(logs, "audit.log"), filepath.Join(logs, "access.log")
+	if err := os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: RequestResponse\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"--data-dir", data, "-v", "9", "--audit-policy-file", policy, "--audit-log-path", events, "--access-log", access}
+	p := program(t, args...)
 	c := clientFrom(t, filepath.Join(data, "kubeconfig"))
 	c.post(accountsPath, account("robot")).want(201)
 	first := c.tokenFor("robot").want(201).str("status", "token")
@@ -328,8 +333,9 @@ func TestKeysOfServiceAccountsRotateAndOutliveRestarts(t *testing.T) {
 	if err := p.stop(); err != nil {
 		t.Fatal(err)
 	}
-	p = program(t, "--data-dir", data)
+	p = program(t, args...)
 	c = clientFrom(t, filepath.Join(data, "kubeconfig"))
+	c.post(tokenReviewsPath, review("TokenReview", spec(fields{"token": second}))).want(201)
 	c.stranger(first).known("robot")
 	c.stranger(second).known("robot")
 	rotate("--discard-old")
@@ -345,9 +351,22 @@ func TestKeysOfServiceAccountsRotateAndOutliveRestarts(t *testing.T) {
 	if err := p.stop(); err != nil {
 		t.Fatal(err)
 	}
-	for _, token := range []string{first, second} {
-		if strings.Contains(p.log.String(), token) {
-			t.Error("a token is in the log")
+	said := map[string]string{"log": p.log.String()}
+	for _, path := range []string{events, access} {
+		raw, err := os.ReadFile(path)
+		if err != nil || !strings.Contains(string(raw), "/serviceaccounts/robot/token") {
+			t.Errorf("%s does not have the requests: %v", path, err)
+		}
+		said[path] = string(raw)
+	}
+	if !strings.Contains(said[events], `"authentication.kubernetes.io/issued-credential-id":"JTI=`) {
+		t.Error("the audit does not say which tokens were issued")
+	}
+	for name, text := range said {
+		for _, token := range []string{first, second} {
+			if strings.Contains(text, token) || strings.Contains(text, token[strings.LastIndexByte(token, '.'):]) {
+				t.Errorf("a token is in %s", name)
+			}
 		}
 	}
 }
