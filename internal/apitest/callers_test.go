@@ -431,3 +431,25 @@ func TestAWebhookDecidesBesideRoles(t *testing.T) {
 	jane.until(http.StatusForbidden, func() *answer { return jane.get(shelvesPath) })
 	jane.delete(widgetsPath+"/w", nil).want(http.StatusOK)
 }
+
+func TestWrongTokensDoNotFloodTheLog(t *testing.T) {
+	t.Parallel()
+	data := filepath.Join(t.TempDir(), "data")
+	p := program(t, "--data-dir", data)
+	c := clientFrom(t, filepath.Join(data, "kubeconfig"))
+	for i := range 300 {
+		c.stranger("").get("/apis", "Authorization", fmt.Sprintf("Bearer wrong-%d", i)).want(http.StatusUnauthorized)
+	}
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(p.log.String(), "\n"); n > 10 {
+		t.Errorf("%d lines for 300 wrong tokens:\n%.2000s", n, p.log.String())
+	}
+	if !strings.Contains(p.log.String(), "Credentials were refused") {
+		t.Errorf("nothing is said of wrong tokens:\n%s", p.log.String())
+	}
+	if strings.Contains(p.log.String(), "wrong-") {
+		t.Errorf("a token is in the log:\n%s", p.log.String())
+	}
+}

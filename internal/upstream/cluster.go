@@ -17,7 +17,9 @@ import (
 // with 401, and one whose caller the cluster could not be asked about with 503: clients drop
 // credentials that are refused with 401.
 func withAuthentication(handler http.Handler, config Config, c *server.Config) http.Handler {
-	known, refuse, cluster := c.Authentication.Authenticator, filters.Unauthorized(c.Serializer), config.Cluster
+	// Upstream's configuration has put a check of the loopback's token before the authenticator,
+	// which knows that token itself: each wrong token would be one of two errors in the log.
+	known, refuse, cluster := config.Authenticator, filters.Unauthorized(c.Serializer), config.Cluster
 	if cluster == nil {
 		refuse = filters.WithFailedAuthenticationAudit(refuse, config.AuditSink, config.AuditPolicy)
 		return filters.WithAuthentication(handler, known, refuse, nil, c.Authentication.RequestHeaderConfig)
