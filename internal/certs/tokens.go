@@ -68,7 +68,7 @@ type certificateTokens struct {
 }
 
 // Tokens knows the bearer tokens that users sign themselves, with the keys of certificates of
-// the own authority. Whoever has such a token is that user until it expires, or until the
+// the own authority. The bearer of such a token is that user until it expires, or until the
 // certificate is revoked. It is meant for this server, which calls itself audiences.
 func (c *Certs) Tokens(audiences authenticator.Audiences) authenticator.Token {
 	return certificateTokens{c, audiences}
