@@ -9,13 +9,9 @@ import (
 	"os"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
 	"github.com/annexapi/annex/internal/atomicfile"
+	"github.com/annexapi/annex/internal/filelock"
 )
-
-// lockPatience is how long a process waits for others that rotate.
-const lockPatience = 10 * time.Second
 
 // KeyInfo is what is known of a key.
 type KeyInfo struct {
@@ -90,22 +86,9 @@ func Rotate(ctx context.Context, path string, now, verifiesUntil time.Time, disc
 }
 
 func lockFile(ctx context.Context, path string) (io.Closer, error) {
-	ctx, cancel := context.WithTimeout(ctx, lockPatience)
-	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		lock, err := vfs.Default.Lock(path)
-		if err == nil {
-			return lock, nil
-		}
-		if errors.As(err, new(*fs.PathError)) {
-			return nil, fmt.Errorf("lock key file: %w", err)
-		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%s is locked by another process that rotates keys: %w", path, ctx.Err())
-		case <-tick.C:
-		}
+	lock, err := filelock.Lock(ctx, path, "rotates keys")
+	if errors.As(err, new(*fs.PathError)) {
+		err = fmt.Errorf("lock key file: %w", err)
 	}
+	return lock, err
 }

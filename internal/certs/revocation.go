@@ -17,18 +17,15 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"k8s.io/klog/v2"
 
+	"github.com/annexapi/annex/internal/filelock"
 	"github.com/annexapi/annex/internal/filewatch"
 )
 
 // revocationFile is the authority's revocation list (RFC 5280, PEM). Its number rises by one
 // each time that it is written, and certificates that are in it stay in it.
 const revocationFile = "ca.crl"
-
-// lockPatience is how long a process waits for others that revoke.
-const lockPatience = 10 * time.Second
 
 // revocationList is what ca.crl says.
 type revocationList struct {
@@ -191,25 +188,11 @@ func (u *Users) choose(authority *x509.Certificate, list *revocationList, r Revo
 
 // lock waits until no other process revokes.
 func (u *Users) lock(ctx context.Context) (io.Closer, error) {
-	ctx, cancel := context.WithTimeout(ctx, lockPatience)
-	defer cancel()
-	path := u.dir.path(".lock")
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		lock, err := vfs.Default.Lock(path)
-		if err == nil {
-			return lock, nil
-		}
-		if errors.As(err, new(*fs.PathError)) {
-			return nil, fmt.Errorf("lock certificate folder: %w", err)
-		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%s is locked by another process that revokes certificates: %w", path, ctx.Err())
-		case <-tick.C:
-		}
+	lock, err := filelock.Lock(ctx, u.dir.path(".lock"), "revokes certificates")
+	if errors.As(err, new(*fs.PathError)) {
+		err = fmt.Errorf("lock certificate folder: %w", err)
 	}
+	return lock, err
 }
 
 // revocations are those that a server has read. The zero value has none.
