@@ -24,72 +24,77 @@ const module = "github.com/annexapi/annex"
 // follow a request from the façade to the disk; the reason stands where it is not
 // plain.
 var rooms = map[string][]string{
-	"":                              {"api", "config", "internal/admit", "internal/budget", "internal/cli", "internal/define", "internal/informer", "internal/plan", "internal/serve", "store/driver"},
-	"annextest":                     {"", "internal/convert", "internal/define", "store/memory"},
-	"config":                        {"store/driver"},
-	"internal/logfile":              {"config"},
-	"internal/audit":                {"config", "internal/logfile"},
-	"internal/accounts":             {"api", "internal/define", "internal/jws"},
-	"internal/jws":                  {},
-	"internal/plan":                 {"config", "internal/accounts", "internal/audit", "internal/cluster", "internal/controllers", "internal/coreapi", "internal/define", "internal/registry", "internal/requirements", "internal/rights", "store/driver", "store/embedded", "store/memory"},
-	"internal/cli":                  {"config", "internal/accounts", "internal/certs", "internal/cluster", "internal/controllers", "internal/define", "internal/maintenance", "internal/manifests", "internal/plan", "internal/requirements", "internal/serve", "internal/systemd", "internal/upstream", "store/driver", "store/embedded", "store/etcd", "store/files", "store/journal", "store/memory"},
-	"store/driver":                  {"store/journal"},
-	"api":                           {}, // clients link it
-	"docs":                          {}, // tests of the pages
-	"internal/apitest":              {}, // the tests of the server as a whole
-	"internal/define":               {"api", "internal/structural", "store/driver"},
-	"internal/structural":           {"internal/yamlsize"},
-	"internal/yamlsize":             {},
-	"internal/budget":               {},
-	"internal/controllers":          {"internal/define"},
-	"internal/requirements":         {"config"},
-	"internal/manifests":            {"config", "internal/define", "internal/plan", "internal/requirements", "store/driver"},
-	"internal/convert":              {"internal/define", "internal/structural"},
-	"internal/admit":                {"internal/define"},
-	"internal/encryption":           {"store"},
-	"internal/encryption/kmstest":   {}, // for tests
-	"internal/informer":             {"internal/define"},
-	"internal/registry":             {"internal/admit", "internal/convert", "internal/define", "store"},
-	"internal/upstream":             {"config", "internal/budget", "internal/configfile", "internal/convert", "internal/define", "internal/registry", "internal/structural", "internal/yamlsize"},
-	"internal/cluster":              {"config", "internal/admit", "internal/clientcert", "internal/requirements"},
-	"internal/auth":                 {"config", "internal/clientcert", "internal/configfile"},
-	"internal/auth/authtest":        {}, // for tests
-	"internal/configfile":           {},
-	"internal/clientcert":           {"config"},
-	"internal/cluster/clustertest":  {}, // for tests
-	"internal/certs":                {"internal/jws"},
-	"internal/rbac":                 {},
-	"internal/rights":               {"internal/define", "internal/facts/rbac", "internal/informer", "internal/rbac", "internal/registry"},
-	"internal/reviews":              {"api", "internal/facts/authentication", "internal/facts/authorization"},
-	"internal/facts/authentication": {"api"}, // generated
-	"internal/facts/authorization":  {"api"}, // generated
-	"internal/facts/rbac":           {"api"}, // generated
-	"internal/servingcert":          {"internal/certs"},
-	"internal/clidoc":               {}, // for tests
-	"internal/crashfs":              {}, // for tests
-	"internal/testlog":              {}, // for tests
-	"internal/testwait":             {}, // for tests
-	"internal/loopback":             {},
-	"internal/coreapi":              {},
-	"internal/systemd":              {},
-	"internal/mvcc":                 {"internal/budget", "store", "store/journal"},
-	"internal/maintenance":          {"internal/convert", "internal/encryption", "internal/mvcc", "store", "store/journal"},
-	"internal/virtual":              {"internal/define", "internal/mvcc", "store", "store/memory"},
-	"internal/shop/v1":              {"api"}, // the tests' own API
-	"internal/shop/v1beta1":         {"api", "internal/shop/v1"},
-	"internal/shop/marked/v1":       {"api"},
-	"internal/shop/marked/v1beta1":  {"api", "internal/shop/marked/v1"},
-	"internal/shop/legacy/v1":       {"api", "internal/shop/v1"},
-	"internal/shop/rules/v1":        {"api"}, // rules that are tags
-	"internal/shop/rules/v1beta1":   {"api", "internal/shop/rules/v1"},
-	"store":                         {"store/driver"},
-	"store/journal":                 {},
-	"store/memory":                  {"store/driver", "store/journal"}, // journals do not know each other
-	"store/embedded":                {"store/driver", "store/journal"},
-	"store/files":                   {"internal/yamlsize", "store/driver", "store/embedded", "store/journal"}, // its truth is an embedded journal, which the files follow
-	"store/etcd":                    {"internal/apierr", "internal/budget", "store", "store/driver"},
-	"store/storetest":               {"internal/mvcc", "internal/testwait", "store", "store/journal"},
-	"internal/serve":                {"config", "internal/accounts", "internal/admit", "internal/audit", "internal/auth", "internal/budget", "internal/certs", "internal/clientcert", "internal/cluster", "internal/controllers", "internal/convert", "internal/coreapi", "internal/define", "internal/encryption", "internal/informer", "internal/loopback", "internal/maintenance", "internal/mvcc", "internal/plan", "internal/registry", "internal/requirements", "internal/reviews", "internal/rights", "internal/servingcert", "internal/upstream", "internal/virtual", "store", "store/driver", "store/journal"},
+	"":                                     {"api", "config", "internal/admit", "internal/budget", "internal/cli", "internal/define", "internal/informer", "internal/plan", "internal/serve", "store/driver"},
+	"annextest":                            {"", "internal/convert", "internal/define", "store/memory"},
+	"config":                               {"store/driver"},
+	"internal/logfile":                     {"config"},
+	"internal/audit":                       {"config", "internal/logfile"},
+	"internal/accounts":                    {"api", "internal/define", "internal/jws"},
+	"internal/jws":                         {},
+	"internal/plan":                        {"config", "internal/accounts", "internal/audit", "internal/cluster", "internal/controllers", "internal/coreapi", "internal/define", "internal/registry", "internal/requirements", "internal/rights", "store/driver", "store/embedded", "store/memory"},
+	"internal/cli":                         {"config", "internal/accounts", "internal/certs", "internal/cluster", "internal/controllers", "internal/define", "internal/maintenance", "internal/manifests", "internal/plan", "internal/requirements", "internal/serve", "internal/systemd", "internal/upstream", "store/driver", "store/embedded", "store/etcd", "store/files", "store/journal", "store/memory"},
+	"store/driver":                         {"store/journal"},
+	"api":                                  {}, // clients link it
+	"docs":                                 {}, // tests of the pages
+	"internal/apitest":                     {}, // the tests of the server as a whole
+	"internal/define":                      {"api", "internal/structural", "store/driver"},
+	"internal/structural":                  {"internal/yamlsize"},
+	"internal/yamlsize":                    {},
+	"internal/budget":                      {},
+	"internal/controllers":                 {"internal/define"},
+	"internal/requirements":                {"config"},
+	"internal/manifests":                   {"config", "internal/define", "internal/plan", "internal/requirements", "store/driver"},
+	"internal/convert":                     {"internal/define", "internal/structural"},
+	"internal/admit":                       {"internal/define"},
+	"internal/encryption":                  {"store"},
+	"internal/encryption/kmstest":          {}, // for tests
+	"internal/informer":                    {"internal/define"},
+	"internal/registry":                    {"internal/admit", "internal/convert", "internal/define", "store"},
+	"internal/upstream":                    {"config", "internal/budget", "internal/configfile", "internal/convert", "internal/define", "internal/registry", "internal/structural", "internal/yamlsize"},
+	"internal/cluster":                     {"config", "internal/admit", "internal/clientcert", "internal/requirements"},
+	"internal/auth":                        {"config", "internal/clientcert", "internal/configfile"},
+	"internal/auth/authtest":               {}, // for tests
+	"internal/configfile":                  {},
+	"internal/clientcert":                  {"config"},
+	"internal/cluster/clustertest":         {}, // for tests
+	"internal/certs":                       {"internal/jws"},
+	"internal/rbac":                        {},
+	"internal/rights":                      {"internal/define", "internal/facts/rbac", "internal/informer", "internal/rbac", "internal/registry"},
+	"internal/reviews":                     {"api", "internal/facts/authentication", "internal/facts/authorization"},
+	"internal/facts/authentication":        {"api"}, // generated
+	"internal/facts/authorization":         {"api"}, // generated
+	"internal/facts/rbac":                  {"api"}, // generated
+	"internal/facts/storagemigration":      {"api"}, // generated
+	"internal/facts/events":                {"api"}, // generated
+	"internal/facts/core":                  {"api"}, // generated
+	"internal/facts/coordination":          {"api"}, // generated
+	"internal/facts/admissionregistration": {"api"}, // generated
+	"internal/servingcert":                 {"internal/certs"},
+	"internal/clidoc":                      {}, // for tests
+	"internal/crashfs":                     {}, // for tests
+	"internal/testlog":                     {}, // for tests
+	"internal/testwait":                    {}, // for tests
+	"internal/loopback":                    {},
+	"internal/coreapi":                     {},
+	"internal/systemd":                     {},
+	"internal/mvcc":                        {"internal/budget", "store", "store/journal"},
+	"internal/maintenance":                 {"internal/convert", "internal/encryption", "internal/mvcc", "store", "store/journal"},
+	"internal/virtual":                     {"internal/define", "internal/mvcc", "store", "store/memory"},
+	"internal/shop/v1":                     {"api"}, // the tests' own API
+	"internal/shop/v1beta1":                {"api", "internal/shop/v1"},
+	"internal/shop/marked/v1":              {"api"},
+	"internal/shop/marked/v1beta1":         {"api", "internal/shop/marked/v1"},
+	"internal/shop/legacy/v1":              {"api", "internal/shop/v1"},
+	"internal/shop/rules/v1":               {"api"}, // rules that are tags
+	"internal/shop/rules/v1beta1":          {"api", "internal/shop/rules/v1"},
+	"store":                                {"store/driver"},
+	"store/journal":                        {},
+	"store/memory":                         {"store/driver", "store/journal"}, // journals do not know each other
+	"store/embedded":                       {"store/driver", "store/journal"},
+	"store/files":                          {"internal/yamlsize", "store/driver", "store/embedded", "store/journal"}, // its truth is an embedded journal, which the files follow
+	"store/etcd":                           {"internal/apierr", "internal/budget", "store", "store/driver"},
+	"store/storetest":                      {"internal/mvcc", "internal/testwait", "store", "store/journal"},
+	"internal/serve":                       {"config", "internal/accounts", "internal/admit", "internal/audit", "internal/auth", "internal/budget", "internal/certs", "internal/clientcert", "internal/cluster", "internal/controllers", "internal/convert", "internal/coreapi", "internal/define", "internal/encryption", "internal/informer", "internal/loopback", "internal/maintenance", "internal/mvcc", "internal/plan", "internal/registry", "internal/requirements", "internal/reviews", "internal/rights", "internal/servingcert", "internal/upstream", "internal/virtual", "store", "store/driver", "store/journal"},
 }
 
 // leaves import no other room, and every room of internal may import them.
