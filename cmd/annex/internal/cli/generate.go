@@ -80,7 +80,7 @@ so is what annex lint api finds.`,
 	}
 	cmd.Flags().BoolVar(&check, "check", false, "write nothing; fail and name the files that are not up to date")
 	cmd.Flags().StringVar(&forPackage, "for", "", "import path of a package that cannot be edited, whose facts are written into DIR")
-	cmd.Flags().StringVar(&as, "as", "", "group and version that the types of --for are served as, such as apps.example.com/v1")
+	cmd.Flags().StringVar(&as, "as", "", "group and version that the types of --for are served as, such as apps/v1, or v1 for the core group")
 	cmd.Flags().StringVar(&clients, "clients", "", "folder that gets typed clients of all kinds: a clientset, listers, informers and apply configurations")
 	cmd.Flags().StringVar(&header, "header-file", "", "comments that generated Go files begin with, such as a licence (default: what each begins with now)")
 	cmd.Flags().BoolVar(&anew, "no-cache", false, "generate even if nothing has changed since the last run")
@@ -204,8 +204,8 @@ func printPackage(w io.Writer, p generate.Package, check bool) {
 		return "unchanged"
 	}
 	what := "shared types"
-	if p.Group != "" {
-		what = p.Group + "/" + p.Version + " " + strings.Join(p.Kinds, ", ")
+	if p.Version != "" {
+		what = strings.TrimPrefix(p.Group+"/"+p.Version, "/") + " " + strings.Join(p.Kinds, ", ")
 	}
 	fmt.Fprintf(w, "%s\t%s (%s)\n", p.File, state(p.FileChanged), what)
 	if p.Proto != "" {

@@ -25,8 +25,8 @@ import (
 type foreign struct {
 	// For is the package's import path.
 	For string
-	// Group and Version are what its types are registered as. They may be empty if the
-	// package says +groupName.
+	// Group and Version are what its types are registered as; the core group is empty. Version
+	// is empty if the package says +groupName, whose group is meant.
 	Group, Version string
 	// Dir is the folder of the package that gets the facts.
 	Dir string
@@ -47,8 +47,10 @@ func foreignRequest(dir string, o Options) (moduleRequest, error) {
 		return moduleRequest{}, Problem{File: o.Args[0], Message: "is a file: name the folder of the package that gets the facts"}
 	}
 	group, version, ok := strings.Cut(o.As, "/")
-	if o.As != "" && (!ok || !groupPattern.MatchString(group) || !versionPattern.MatchString(version)) {
-		return moduleRequest{}, Problem{Message: fmt.Sprintf("--as %q: want a group and a version, such as apps.example.com/v1", o.As)}
+	if !ok && versionElement.MatchString(o.As) { // of the core group
+		group, version = "", o.As
+	} else if o.As != "" && (!groupPattern.MatchString(group) || !versionPattern.MatchString(version)) {
+		return moduleRequest{}, Problem{Message: fmt.Sprintf("--as %q: want a group and a version, such as apps.example.com/v1, or v1 for the core group", o.As)}
 	}
 	root, ok := moduleRoot(into)
 	if !ok {
@@ -92,14 +94,14 @@ func generateForeign(ctx context.Context, f foreign) ([]output, []string, error)
 	if err != nil {
 		return nil, nil, err
 	}
-	own := identified && (f.Group == "" || f.Group == s.group && f.Version == s.version)
+	own := identified && (f.Version == "" || f.Group == s.group && f.Version == s.version)
 	switch {
-	case f.Group != "":
+	case f.Version != "":
 		s.group, s.version = f.Group, f.Version
 	case !identified:
-		return nil, nil, Problem{Message: fmt.Sprintf("--for %s: the package does not say its group: say which it shall have, as in --as apps.example.com/%s", f.For, s.name)}
+		return nil, nil, Problem{Message: fmt.Sprintf("--for %s: the package does not say its group: say which it shall have, as in --as %s/%s", f.For, path.Base(path.Dir(f.For)), s.name)}
 	}
-	if _, named, _ := s.lookup("versionName"); f.Group == "" && !named && !versionElement.MatchString(s.version) {
+	if _, named, _ := s.lookup("versionName"); f.Version == "" && !named && !versionElement.MatchString(s.version) {
 		return nil, nil, Problem{Message: fmt.Sprintf("--for %s: the package does not say its version: say which it shall have, as in --as %s/v1", f.For, s.group)}
 	}
 	l.sources = []*source{s}
@@ -185,7 +187,7 @@ func API() api.Facts {
 	}
 }
 
-// AddToScheme registers the types of {{.Path}} under {{.Group}}/{{.Version}}, and the
+// AddToScheme registers the types of {{.Path}} under {{with .Group}}{{.}}/{{end}}{{.Version}}, and the
 // meta types that clients need with them. Calling it again with the same scheme is harmless.
 func AddToScheme(scheme *runtime.Scheme) error {
 	{{- if .Register}}

@@ -77,7 +77,7 @@ func API() api.Facts {
 	}
 }
 {{if .Register}}
-// AddToScheme registers the types of this package under {{.Group}}/{{.Version}}, and the
+// AddToScheme registers the types of this package under {{with .Group}}{{.}}/{{end}}{{.Version}}, and the
 // meta types that clients need with them. Calling it again with the same scheme is harmless.
 func AddToScheme(scheme *runtime.Scheme) error {
 	gv := schema.GroupVersion{Group: {{printf "%q" .Group}}, Version: {{printf "%q" .Version}}}

@@ -182,7 +182,7 @@ func (s *source) identify() (bool, error) {
 	if err != nil || !found {
 		return false, err
 	}
-	if !groupPattern.MatchString(group.text) {
+	if group.text != "" && !groupPattern.MatchString(group.text) { // the core group's name is empty
 		return false, Problem{File: group.pos.Filename, Line: group.pos.Line, Message: fmt.Sprintf(
 			"%q is not an API group: use a DNS name in lower case, such as +groupName=wardle.example.com", group.text)}
 	}
