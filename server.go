@@ -42,7 +42,11 @@ type Server struct {
 
 // Group is an API group.
 type Group struct {
-	// Name is the group's DNS name, such as restaurant.wukong.com.
+	// Name is the group's DNS name, such as restaurant.wukong.com. Behind a cluster it has a
+	// domain that is not Kubernetes'. A server that stands alone may serve any group but
+	// authentication.k8s.io, authorization.k8s.io and rbac.authorization.k8s.io: apps, say. Empty
+	// is the core group, in version v1, to which kinds are added beside the server's own,
+	// namespaces and service accounts.
 	Name string
 	// Kinds are the kinds in the group, at least one.
 	Kinds []Kind

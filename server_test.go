@@ -7,9 +7,11 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/internal/facts/core"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
 	"github.com/annexapi/annex/internal/shop/v1beta1"
 	"github.com/annexapi/annex/store/memory"
@@ -40,8 +42,24 @@ func TestNewNamesEveryMistakeOfADefinition(t *testing.T) {
 			[]string{`group "Shop": a lowercase RFC 1123 subdomain`, `generated for group "shop.example.com"`},
 		},
 		"a group of Kubernetes": {
-			annex.Server{Name: "shop", Groups: []annex.Group{{Name: "apps.k8s.io", Kinds: []annex.Kind{hub()}}}},
-			[]string{"*.k8s.io is reserved"},
+			annex.Server{Name: "shop", Groups: []annex.Group{{Name: "authorization.k8s.io", Kinds: []annex.Kind{hub()}}}},
+			[]string{`group "authorization.k8s.io": the server serves it by itself`},
+		},
+		"the core group by its nickname": {
+			annex.Server{Name: "shop", Groups: []annex.Group{{Name: "core", Kinds: []annex.Kind{hub()}}}},
+			[]string{`group "core": that is what the group without a name is called: leave it empty`},
+		},
+		"a group without a name": {
+			annex.Server{Name: "shop", Groups: []annex.Group{{Kinds: []annex.Kind{hub()}}}},
+			[]string{`kind Widget (widgets), version v1: package github.com/annexapi/annex/internal/shop/v1 is generated for group "shop.example.com"`},
+		},
+		"namespaces": {
+			annex.Server{Name: "shop", Groups: []annex.Group{{Kinds: []annex.Kind{annex.KindOf[corev1.Namespace, corev1.NamespaceList]("namespaces", core.API)}}}},
+			[]string{`kind Namespace (namespaces): the server has namespaces by itself`},
+		},
+		"another version of the core group": {
+			kinds(hub().AlsoServedAs("", "widgets", annex.SameVersion[v1.Widget, v1.Widget]("v2"))),
+			[]string{"the core group is served in version v1 only, not in v2"},
 		},
 		"a group twice": {
 			annex.Server{Name: "shop", Groups: []annex.Group{

@@ -681,7 +681,7 @@ func TestNewNamesEveryMistakeOfSharedObjects(t *testing.T) {
 	}{
 		"no versions":            {also("legacy.example.com", "gizmos"), []string{`kind Widget (widgets.shop.example.com), AlsoServedAs("legacy.example.com", "gizmos"): no versions`}},
 		"a bad group":            {also("Legacy", "gizmos", same("v1")), []string{`group "Legacy": a lowercase RFC 1123 subdomain`}},
-		"a group of Kubernetes":  {also("apps.k8s.io", "gizmos", same("v1")), []string{"*.k8s.io is reserved"}},
+		"a group of Kubernetes":  {also("rbac.authorization.k8s.io", "gizmos", same("v1")), []string{"the server serves it by itself"}},
 		"a bad resource":         {also("legacy.example.com", "Gizmos", gizmos()), []string{`resource "Gizmos"`}},
 		"a bad version":          {also("legacy.example.com", "widgets", same("V1")), []string{`SameVersion("V1"): a DNS-1035 label`}},
 		"a version twice":        {also("legacy.example.com", "widgets", same("v1"), same("v1")), []string{"version v1: declared twice"}},

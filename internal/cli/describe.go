@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/plan"
@@ -332,7 +334,7 @@ func printDescriptions(out io.Writer, all []description) error {
 		}
 		fmt.Fprintf(w, "%s\n", d.Kind)
 		lines := [][2]string{
-			{"resource", d.Resource + "." + d.Group + ", " + scope},
+			{"resource", schema.GroupResource{Group: d.Group, Resource: d.Resource}.String() + ", " + scope},
 			{"also served as", strings.Join(d.AlsoServedAs, ", ")},
 			{"shares objects of", d.SharesObjectsOf},
 			{"short names", strings.Join(d.ShortNames, ", ")},

@@ -60,7 +60,7 @@ func (m *Machinery) Of(group string) *Machinery {
 // New builds the machinery of a checked definition. The extra functions register
 // the server's own kinds in both schemes; aliases tells which of the two it is.
 func New(server *define.Server, extra ...func(scheme *runtime.Scheme, aliases bool) error) (*Machinery, error) {
-	m, err := newMachinery(server, "", extra)
+	m, err := newMachinery(server, func(*define.Kind) bool { return false }, extra)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func New(server *define.Server, extra ...func(scheme *runtime.Scheme, aliases bo
 		if k.AliasOf == nil || m.groups[k.Group] != nil {
 			continue
 		}
-		group, err := newMachinery(server, k.Group, extra)
+		group, err := newMachinery(server, func(other *define.Kind) bool { return other.Group == k.Group }, extra)
 		if err != nil {
 			return nil, err
 		}
@@ -80,9 +80,9 @@ func New(server *define.Server, extra ...func(scheme *runtime.Scheme, aliases bo
 	return m, nil
 }
 
-// newMachinery registers the kinds of one group first, then those with objects of
-// their own.
-func newMachinery(server *define.Server, first string, extra []func(scheme *runtime.Scheme, aliases bool) error) (*Machinery, error) {
+// newMachinery registers the kinds that are first, which are those of one group, then those
+// with objects of their own.
+func newMachinery(server *define.Server, first func(*define.Kind) bool, extra []func(scheme *runtime.Scheme, aliases bool) error) (*Machinery, error) {
 	m := &Machinery{Scheme: runtime.NewScheme(), Public: runtime.NewScheme(), structural: map[schema.GroupVersionKind]*structural.Version{},
 		shapes: map[reflect.Type]*structural.Shape{}, lists: map[reflect.Type]bool{}}
 	for _, scheme := range []*runtime.Scheme{m.Scheme, m.Public} {
@@ -101,7 +101,7 @@ func newMachinery(server *define.Server, first string, extra []func(scheme *runt
 					return nil, fmt.Errorf("register %s: %w", v.GroupVersion.WithKind(k.Name), err)
 				}
 			}
-			if k.Group == first && scheme == m.Scheme {
+			if first(k) && scheme == m.Scheme {
 				m.addInternal(k)
 			}
 		}
@@ -131,11 +131,11 @@ func newMachinery(server *define.Server, first string, extra []func(scheme *runt
 	return m, nil
 }
 
-// inOrder sorts kinds: those of a group first, then those with objects of their own.
-func inOrder(kinds []*define.Kind, first string) []*define.Kind {
+// inOrder sorts kinds: those that are first, then those with objects of their own.
+func inOrder(kinds []*define.Kind, first func(*define.Kind) bool) []*define.Kind {
 	rank := func(k *define.Kind) int {
 		switch {
-		case k.Group == first:
+		case first(k):
 			return 0
 		case k.AliasOf == nil:
 			return 1

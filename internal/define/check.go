@@ -10,6 +10,9 @@ import (
 	"strings"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -147,8 +150,25 @@ func (c *checker) errorf(where, format string, args ...any) {
 	c.errs = append(c.errs, fmt.Errorf("%s: %s", where, fmt.Sprintf(format, args...)))
 }
 
-// reserved are the groups that the server itself serves or that clients would
-// mistake for Kubernetes' own.
+// ownGroups are those that a server serves by itself, as a whole.
+var ownGroups = []string{authenticationv1.GroupName, authorizationv1.GroupName, rbacv1.GroupName}
+
+// CheckAggregated returns the first group that a server cannot serve behind a kube-apiserver,
+// which serves it, or may one day, or would not ask others for it.
+func CheckAggregated(s *Server) error {
+	for _, g := range s.Groups {
+		switch {
+		case g.Name == "":
+			return errors.New("the core group is the cluster's when the server is aggregated: serve its kinds in a server that stands alone")
+		case !strings.Contains(g.Name, "."):
+			return fmt.Errorf("group %q: behind a cluster, a group name has a domain, such as %[1]s.example.com; the others are the cluster's", g.Name)
+		case reserved(g.Name) && !definedElsewhere(g):
+			return fmt.Errorf("group %q: behind a cluster, *.k8s.io is reserved for Kubernetes", g.Name)
+		}
+	}
+	return nil
+}
+
 func reserved(group string) bool {
 	return group == "k8s.io" || strings.HasSuffix(group, ".k8s.io") && !strings.HasSuffix(group, ".x-k8s.io")
 }
@@ -165,14 +185,15 @@ func definedElsewhere(g Group) bool {
 }
 
 func (c *checker) group(where string, g Group) {
+	builtIn := !slices.ContainsFunc(g.Kinds, func(k *Kind) bool { return k == nil || !k.BuiltIn })
 	switch msgs := validation.IsDNS1123Subdomain(g.Name); {
-	case g.Name == "" && g.BuiltIn: // the core group
+	case g.Name == "": // the core group
 	case len(msgs) > 0:
 		c.errorf(where, "%s", strings.Join(msgs, "; "))
-	case !strings.Contains(g.Name, "."):
-		c.errorf(where, "a group name has a domain, such as %s.example.com", g.Name)
-	case reserved(g.Name) && !g.BuiltIn && !definedElsewhere(g):
-		c.errorf(where, "*.k8s.io is reserved for Kubernetes")
+	case g.Name == "core":
+		c.errorf(where, "that is what the group without a name is called: leave it empty")
+	case slices.Contains(ownGroups, g.Name) && !builtIn:
+		c.errorf(where, "the server serves it by itself")
 	}
 	if len(g.Kinds) == 0 {
 		c.errorf(where, "no kinds")
@@ -192,13 +213,16 @@ func (c *checker) group(where string, g Group) {
 func (c *checker) kind(k *Kind) {
 	hub := k.Hub()
 	k.Name = hub.Type.Name()
-	where := fmt.Sprintf("kind %s (%s.%s)", k.Name, k.Resource, k.Group)
+	where := fmt.Sprintf("kind %s (%s)", k.Name, k.GroupResource())
 	c.markers(where, k)
 	c.names(where, k)
 	c.structure(where, hub.Type)
 	c.versions(where, k)
 	if !slices.ContainsFunc(k.Versions, func(v *Version) bool { return !v.Unserved }) {
 		c.errorf(where, "no version is served")
+	}
+	if k.Group == "" {
+		c.core(where, k)
 	}
 	c.place(where, k)
 	c.capabilities(where, k)
@@ -229,10 +253,22 @@ func (c *checker) kind(k *Kind) {
 	}
 }
 
+// core checks a kind of the core group, which is served at another path than all others.
+func (c *checker) core(where string, k *Kind) {
+	if k.Resource == "namespaces" || k.Name == "Namespace" {
+		c.errorf(where, "the server has namespaces by itself")
+	}
+	for _, v := range k.Versions {
+		if !v.Unserved && v.GroupVersion.Version != "v1" {
+			c.errorf(where, "the core group is served in version v1 only, not in %s", v.GroupVersion.Version)
+		}
+	}
+}
+
 // shared checks a kind that shares the objects of another, which has been checked.
 func (c *checker) shared(k *Kind) {
 	primary := k.AliasOf
-	where := fmt.Sprintf("kind %s (%s.%s), AlsoServedAs(%q, %q)", primary.Name, primary.Resource, primary.Group, k.Group, k.Resource)
+	where := fmt.Sprintf("kind %s (%s), AlsoServedAs(%q, %q)", primary.Name, primary.GroupResource(), k.Group, k.Resource)
 	if len(k.Versions) == 0 {
 		c.errorf(where, "no versions: name at least one, with Version or SameVersion")
 		return
@@ -251,6 +287,9 @@ func (c *checker) shared(k *Kind) {
 		}
 	}
 	c.versions(where, k)
+	if k.Group == "" {
+		c.core(where, k)
+	}
 	sharedMarkers(k)
 	c.paths(where, k)
 }
@@ -307,7 +346,7 @@ func (c *checker) place(where string, k *Kind) {
 
 // storedAs needs all versions of all groups.
 func (c *checker) storedAs(k *Kind) {
-	where := fmt.Sprintf("kind %s (%s.%s)", k.Name, k.Resource, k.Group)
+	where := fmt.Sprintf("kind %s (%s)", k.Name, k.GroupResource())
 	if k.StoredAs == "" {
 		k.StoredAs = k.Hub().GroupVersion.Version
 	}
@@ -341,7 +380,7 @@ func CheckStoredMediaType(mediaType string, t reflect.Type) error {
 // names checks what the kind is called, and that nothing else is.
 func (c *checker) names(where string, k *Kind) {
 	if other, ok := c.resources[k.GroupResource().String()]; ok {
-		c.errorf(where, "duplicate resource: %s.%s is served by kind %s already", k.Resource, k.Group, other)
+		c.errorf(where, "duplicate resource: %s is served by kind %s already", k.GroupResource(), other)
 	}
 	c.resources[k.GroupResource().String()] = k.Name
 	if _, ok := c.kinds[k.GroupKind().String()]; ok {

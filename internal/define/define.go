@@ -5,6 +5,7 @@ package define
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -76,30 +77,58 @@ func (h *Handler) Answers(path string) bool {
 type Group struct {
 	Name  string
 	Kinds []*Kind
-	// BuiltIn groups are not the user's: a server that stands alone serves them as a
-	// kube-apiserver does.
-	BuiltIn bool
 }
 
-// With returns the server with built-in groups besides its own, which it may have already.
-// It shares everything else with s.
+// With returns the server with the kinds of built-in groups besides its own. Those that it has
+// as built-in kinds already stay as they are; it is a mistake if one of its own has the name of
+// another. It shares everything else with s.
 func (s *Server) With(groups ...Group) (*Server, error) {
-	groups = slices.DeleteFunc(slices.Clone(groups), func(g Group) bool {
-		return slices.ContainsFunc(s.Groups, func(own Group) bool { return own.Name == g.Name })
-	})
-	if len(groups) == 0 {
+	extended := *s
+	extended.Groups = slices.Clone(s.Groups)
+	var added []Group
+	var mistakes []error
+	for _, g := range groups {
+		i := slices.IndexFunc(extended.Groups, func(own Group) bool { return own.Name == g.Name })
+		if i < 0 {
+			i = len(extended.Groups)
+			extended.Groups = append(extended.Groups, Group{Name: g.Name})
+		}
+		own := &extended.Groups[i]
+		own.Kinds = slices.Clone(own.Kinds)
+		missing := Group{Name: g.Name}
+		for _, k := range g.Kinds {
+			k.Group, k.Name, k.BuiltIn = g.Name, k.Versions[0].Type.Name(), true
+			switch other := own.named(k); {
+			case other == nil:
+				own.Kinds, missing.Kinds = append(own.Kinds, k), append(missing.Kinds, k)
+			case !other.BuiltIn:
+				mistakes = append(mistakes, fmt.Errorf("kind %s (%s): the server has %s by itself: leave yours out, or give it another group", other.Name, other.GroupResource(), k.GroupResource()))
+			}
+		}
+		if len(missing.Kinds) > 0 {
+			added = append(added, missing)
+		}
+	}
+	switch {
+	case len(mistakes) > 0:
+		return nil, errors.Join(mistakes...)
+	case len(added) == 0:
 		return s, nil
 	}
-	for i := range groups {
-		groups[i].BuiltIn = true
-	}
-	// The user's groups have been checked, and cannot have these names.
-	if err := Check(&Server{Name: s.Name, Groups: groups}); err != nil {
+	if err := Check(&Server{Name: s.Name, Groups: added}); err != nil {
 		return nil, fmt.Errorf("built-in kinds: %w", err)
 	}
-	extended := *s
-	extended.Groups = append(slices.Clone(s.Groups), groups...)
 	return &extended, nil
+}
+
+// named returns the group's kind that has the kind's name, or its resource's; nil if there is none.
+func (g *Group) named(k *Kind) *Kind {
+	for _, other := range g.Kinds {
+		if other.Resource == k.Resource || other.Name == k.Name {
+			return other
+		}
+	}
+	return nil
 }
 
 // Kind is one kind in all its versions. The objects that hooks see are pointers
@@ -113,6 +142,8 @@ type Kind struct {
 	Singular   string
 	ShortNames []string
 	Categories []string
+	// BuiltIn kinds are not the user's: the server serves them as a kube-apiserver does.
+	BuiltIn bool
 	// ClusterScoped kinds live outside namespaces.
 	ClusterScoped bool
 

@@ -36,6 +36,8 @@ type mode interface {
 	keepsNamespaces() error
 	// admissionPlugins are those that run without being declared, unless disabled.
 	admissionPlugins() []string
+	// check returns the first mistake in the groups that the user declared.
+	check(*define.Server) error
 	// complete fills in defaults, and returns the first mistake.
 	complete(*Plan) error
 	// requirements are what the server asks of its cluster, and what is left out.
@@ -53,6 +55,8 @@ func modeOf(o *config.Options) mode {
 type standalone struct{}
 
 func (standalone) builtIn() []define.Group { return []define.Group{rights.Group(), accounts.Group()} }
+
+func (standalone) check(*define.Server) error { return nil }
 
 func (standalone) keepsNamespaces() error { return nil }
 
@@ -86,6 +90,8 @@ func (standalone) requirements(*Plan) ([]requirements.Requirement, []string) { r
 type aggregated struct{}
 
 func (aggregated) builtIn() []define.Group { return nil }
+
+func (aggregated) check(definition *define.Server) error { return define.CheckAggregated(definition) }
 
 func (aggregated) keepsNamespaces() error {
 	return errors.New("namespaces are the cluster's when the server is aggregated")

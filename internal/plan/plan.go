@@ -119,6 +119,9 @@ func Resolve(definition *define.Server, options config.Options) (*Plan, error) {
 
 // define adds the kinds of the mode to the user's.
 func (p *Plan) define(definition *define.Server) (err error) {
+	if err := p.mode.check(definition); err != nil {
+		return err
+	}
 	p.Definition = definition
 	if groups := p.mode.builtIn(); len(groups) > 0 {
 		p.Definition, err = definition.With(groups...)

@@ -1,6 +1,7 @@
 package rights
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -57,6 +58,7 @@ func add(rules []rbacv1.PolicyRule, rule rbacv1.PolicyRule) []rbacv1.PolicyRule 
 
 // clusterRole is aggregated into the role, if that is one that every server has.
 func clusterRole(group, role string, rules []rbacv1.PolicyRule) *rbacv1.ClusterRole {
+	group = cmp.Or(group, "core")
 	r := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        strings.Join([]string{group, role}, ":"),

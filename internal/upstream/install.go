@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	genericapi "k8s.io/apiserver/pkg/endpoints"
 	"k8s.io/apiserver/pkg/endpoints/discovery"
+	aggregateddiscovery "k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/server"
 	"k8s.io/kube-openapi/pkg/builder3"
@@ -53,13 +54,17 @@ func (g installed) install(generic *server.GenericAPIServer, config server.Compl
 		}
 	}
 	group := metav1.APIGroup{Name: info.PrioritizedVersions[0].Group}
+	prefix, aggregated := server.APIGroupPrefix, generic.AggregatedDiscoveryGroupManager
+	if group.Name == "" {
+		prefix, aggregated = server.DefaultLegacyAPIPrefix, generic.AggregatedLegacyDiscoveryGroupManager
+	}
 	for _, gv := range info.PrioritizedVersions {
 		storage := info.VersionedResourcesStorageMap[gv.Version]
 		if len(storage) == 0 {
 			continue
 		}
 		version := &genericapi.APIGroupVersion{
-			Root:                        server.APIGroupPrefix,
+			Root:                        prefix,
 			Storage:                     storage,
 			GroupVersion:                gv,
 			AllServedVersionsByResource: servedVersions(info),
@@ -85,7 +90,7 @@ func (g installed) install(generic *server.GenericAPIServer, config server.Compl
 		if err != nil {
 			return fmt.Errorf("install %s: %w", gv, err)
 		}
-		generic.AggregatedDiscoveryGroupManager.AddGroupVersion(gv.Group, apidiscoveryv2.APIVersionDiscovery{
+		aggregated.AddGroupVersion(gv.Group, apidiscoveryv2.APIVersionDiscovery{
 			Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent,
 			Version:   gv.Version,
 			Resources: resources,
@@ -104,6 +109,12 @@ func (g installed) install(generic *server.GenericAPIServer, config server.Compl
 			}
 		}
 	})
+	if group.Name == "" {
+		versions := discovery.NewLegacyRootAPIHandler(config.DiscoveryAddresses, generic.Serializer, prefix)
+		wrapped := aggregateddiscovery.WrapAggregatedDiscoveryToHandler(versions, aggregated, aggregated)
+		generic.Handler.GoRestfulContainer.Add(wrapped.GenerateWebService(prefix, metav1.APIVersions{}))
+		return nil
+	}
 	group.PreferredVersion = discoveryOf(info.PrioritizedVersions[0])
 	generic.DiscoveryGroupManager.AddGroup(group)
 	generic.Handler.GoRestfulContainer.Add(discovery.NewAPIGroupHandler(generic.Serializer, group).WebService())

@@ -36,7 +36,8 @@ func (s withoutProtobuf) SupportedMediaTypes() []runtime.SerializerInfo {
 // offersProtobuf says whether a group has anything to offer as protobuf. Upstream has
 // one answer for a whole group; noProtobuf corrects it where it is not true.
 func offersProtobuf(g *define.Group) bool {
-	return slices.ContainsFunc(g.Kinds, func(k *define.Kind) bool {
+	// Namespaces are in the core group.
+	return g.Name == "" || slices.ContainsFunc(g.Kinds, func(k *define.Kind) bool {
 		return slices.ContainsFunc(k.Versions, func(v *define.Version) bool { return !v.Unserved && v.SpeaksProtobuf() })
 	})
 }
@@ -158,7 +159,11 @@ func isProtobuf(mediaType string) bool {
 
 // endpointOf returns the endpoint that a path of OpenAPI describes.
 func endpointOf(path string) endpoint {
-	parts := strings.Split(strings.TrimPrefix(path, "/apis/"), "/")
+	group, ok := strings.CutPrefix(path, server.APIGroupPrefix)
+	if !ok {
+		group = "/" + strings.TrimPrefix(path, server.DefaultLegacyAPIPrefix) // which has an empty name
+	}
+	parts := strings.Split(group, "/")[1:]
 	if len(parts) < 3 {
 		return endpoint{}
 	}

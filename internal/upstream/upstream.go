@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilwaitgroup "k8s.io/apimachinery/pkg/util/waitgroup"
 	"k8s.io/apiserver/pkg/admission"
@@ -43,8 +44,8 @@ type Config struct {
 	// Stores opens the storage of every resource.
 	Stores *registry.Stores
 	Kinds  []*registry.Kind
-	// BuiltIn are the storages of versions beside the definition's, by resource. The
-	// definition's kinds of the core group are installed with them.
+	// BuiltIn are the storages of versions beside the definition's, by resource. Those of the
+	// core group are served with the definition's kinds there.
 	BuiltIn map[schema.GroupVersion]map[string]rest.Storage
 	OpenAPI convert.OpenAPI
 
@@ -198,15 +199,21 @@ func install(generic *server.GenericAPIServer, config server.CompletedConfig, c 
 		return err
 	}
 	var groups []installed
-	for i := range c.Definition.Groups {
-		group := &c.Definition.Groups[i]
-		if group.Name == "" {
-			continue // it is with what is built in
-		}
+	definitions := slices.Clone(c.Definition.Groups)
+	core := func(g define.Group) bool { return g.Name == "" }
+	if c.BuiltIn[corev1.SchemeGroupVersion] != nil && !slices.ContainsFunc(definitions, core) {
+		definitions = append(definitions, define.Group{})
+	}
+	for i := range definitions {
+		group := &definitions[i]
 		machinery := c.Machinery.Of(group.Name)
 		info := server.NewDefaultAPIGroupInfo(group.Name, machinery.Scheme, machinery.ParameterCodec, machinery.Codecs)
 		info.PrioritizedVersions = group.ServedVersions()
 		info.NegotiatedSerializer = machinery.Serializer()
+		if core(*group) {
+			info.PrioritizedVersions = []schema.GroupVersion{corev1.SchemeGroupVersion}
+			add(info.VersionedResourcesStorageMap, corev1.SchemeGroupVersion, c.BuiltIn[corev1.SchemeGroupVersion])
+		}
 		if !offersProtobuf(group) {
 			info.NegotiatedSerializer = withoutProtobuf{info.NegotiatedSerializer}
 		}
@@ -230,25 +237,16 @@ func install(generic *server.GenericAPIServer, config server.CompletedConfig, c 
 	return installGroups(generic, config, groups, c.Admission)
 }
 
-// installBuiltIn installs versions beside the definition's, whose groups have no others, and
-// the kinds of the core group, which is served at another path than all other groups.
+// installBuiltIn installs versions beside the definition's, whose groups have no others.
 func installBuiltIn(generic *server.GenericAPIServer, c Config) error {
 	var infos []*server.APIGroupInfo
 	for _, gv := range slices.SortedFunc(maps.Keys(c.BuiltIn), func(a, b schema.GroupVersion) int { return strings.Compare(a.Group, b.Group) }) {
+		if gv.Group == "" {
+			continue // it may have kinds of the definition, too
+		}
 		info := server.NewDefaultAPIGroupInfo(gv.Group, c.Machinery.Scheme, c.Machinery.ParameterCodec, c.Machinery.Codecs)
 		add(info.VersionedResourcesStorageMap, gv, c.BuiltIn[gv])
-		for _, k := range c.Kinds {
-			if k.Definition.Group == gv.Group {
-				add(info.VersionedResourcesStorageMap, gv, k.Storage())
-			}
-		}
-		if gv.Group != "" {
-			infos = append(infos, &info)
-			continue
-		}
-		if err := generic.InstallLegacyAPIGroup(server.DefaultLegacyAPIPrefix, &info); err != nil {
-			return fmt.Errorf("install the core group: %w", err)
-		}
+		infos = append(infos, &info)
 	}
 	if len(infos) == 0 {
 		return nil // models would be made of nothing, at each start
