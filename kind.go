@@ -250,6 +250,13 @@ func fieldPath(path string) []string {
 	return strings.Split(strings.TrimPrefix(path, "."), ".")
 }
 
+// TTL has the server delete an object when it has not been written for that long, as
+// Kubernetes' events are. It is a number of whole seconds; 0 is for ever.
+func (k *KindBuilder[T]) TTL(ttl time.Duration) *KindBuilder[T] {
+	k.kind().TTL = ttl
+	return k
+}
+
 // GracePeriod makes deletion graceful: a delete sets deletionTimestamp and
 // deletionGracePeriodSeconds, to period unless the client asks for another, and
 // the object goes when a delete with grace period 0 comes. A second delete can

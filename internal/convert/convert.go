@@ -9,6 +9,7 @@
 package convert
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -221,19 +222,20 @@ func (m *Machinery) addDefaults(k *define.Kind, v *define.Version) error {
 }
 
 func (m *Machinery) addFieldLabels(k *define.Kind, v *define.Version) error {
-	declared := map[string]bool{"metadata.name": true}
+	declared := map[string]string{"metadata.name": "metadata.name"}
 	if !k.ClusterScoped {
-		declared["metadata.namespace"] = true
+		declared["metadata.namespace"] = "metadata.namespace"
 	}
 	for _, f := range k.Selectable {
-		declared[f.Path] = true
+		declared[f.Path] = cmp.Or(f.Is, f.Path)
 	}
 	gvk := v.GroupVersion.WithKind(k.Name)
 	return m.Scheme.AddFieldLabelConversionFunc(gvk, func(label, value string) (string, string, error) {
-		if !declared[label] {
+		field, ok := declared[label]
+		if !ok {
 			return "", "", fmt.Errorf("field label not supported: %s", label)
 		}
-		return label, value, nil
+		return field, value, nil
 	})
 }
 

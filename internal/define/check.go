@@ -621,6 +621,12 @@ func (c *checker) capabilities(where string, k *Kind) {
 	if k.Grace != nil && (k.Grace.Period < time.Second || k.Grace.Period%time.Second != 0) {
 		c.errorf(where, "GracePeriod must be a number of seconds, at least one, not %s", k.Grace.Period)
 	}
+	switch {
+	case k.TTL < 0 || k.TTL%time.Second != 0:
+		c.errorf(where, "TTL must be a number of seconds, not %s", k.TTL)
+	case k.TTL > 0 && (k.Source != nil || k.CustomStorage != nil):
+		c.errorf(where, "TTL has no effect: the server does not store the objects")
+	}
 	columns := map[string]bool{}
 	for _, col := range k.Columns {
 		name := strings.ToLower(col.Name)

@@ -174,8 +174,15 @@ type Kind struct {
 	ValidateName func(name string, prefix bool) []string
 	// WithoutGeneration kinds leave metadata.generation alone.
 	WithoutGeneration bool
-	Scale             *Scale
-	Grace             *Grace
+	// TTL is how long an object is kept after it was last written; 0 is for ever.
+	TTL time.Duration
+	// Unconditional kinds accept updates without a resource version in every server, others if
+	// the options say so.
+	Unconditional bool
+	// CreateOnUpdate kinds create the object that an update does not find.
+	CreateOnUpdate bool
+	Scale          *Scale
+	Grace          *Grace
 	// CustomSubresources are those beside /status and /scale, as declared.
 	CustomSubresources []*Subresource
 
@@ -185,9 +192,9 @@ type Kind struct {
 	Grants       []Grant
 
 	Columns []Column
-	// WithoutAge adds no column of the age to them.
-	WithoutAge bool
-	Selectable []SelectableField
+	// WithoutAge adds no column of the age to them, WithoutName none of the name.
+	WithoutAge, WithoutName bool
+	Selectable              []SelectableField
 	// IndexFields are paths of selectable fields, IndexLabels keys of labels.
 	IndexFields []string
 	IndexLabels []string
@@ -313,7 +320,9 @@ type Column struct {
 // SelectableField is a field that field selectors may name.
 type SelectableField struct {
 	// Path is the selector's left side, such as spec.referenceType.
-	Path  string
+	Path string
+	// Is is the path that the primary kind has for it, if that is another one.
+	Is    string
 	Value func(obj runtime.Object) string
 }
 

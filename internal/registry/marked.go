@@ -112,7 +112,7 @@ type markedTable struct {
 
 // tableOf returns what prints the kind's objects.
 func tableOf(k *define.Kind, convertor runtime.ObjectConvertor) (rest.TableConvertor, error) {
-	plain := newTable(k.Columns, !k.WithoutAge)
+	plain := newTable(k.Columns, !k.WithoutName, !k.WithoutAge)
 	t := markedTable{kind: k, convertor: convertor, versions: map[string]rest.TableConvertor{}, other: plain}
 	for _, v := range k.Versions {
 		if v.Structural == nil {

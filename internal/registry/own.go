@@ -17,7 +17,7 @@ type Subresourcer interface {
 
 // newOwn makes a kind that a storage of the user's own serves.
 func newOwn(k *define.Kind, options Options) (*Kind, error) {
-	main, err := k.CustomStorage(options.Env, k, newTable(k.Columns, !k.WithoutAge))
+	main, err := k.CustomStorage(options.Env, k, newTable(k.Columns, !k.WithoutName, !k.WithoutAge))
 	if err != nil {
 		return nil, fmt.Errorf("storage of %s: %w", k.GroupResource(), err)
 	}

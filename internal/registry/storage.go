@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -83,6 +84,9 @@ func NewKind(k *define.Kind, options Options) (*Kind, error) {
 		// does the last one then, as with pods.
 		ReturnDeletedObject: k.Grace != nil,
 	}
+	if seconds := uint64(k.TTL / time.Second); seconds > 0 {
+		store.TTLFunc = func(runtime.Object, uint64, bool) (uint64, error) { return seconds, nil }
+	}
 	main.apply(store)
 	storeOptions := &generic.StoreOptions{RESTOptions: options.RESTOptions, AttrFunc: attributes(k), Indexers: indexers(k), TriggerFunc: triggers(k)}
 	if err := store.CompleteWithOptions(storeOptions); err != nil {
@@ -140,7 +144,7 @@ func (k *Kind) StorageIn(v *define.Version) map[string]rest.Storage {
 		storage[resource+"/status"] = &statusREST{store: k.status, dryRun: k.dryRunHooks()}
 	}
 	if k.Definition.Scale != nil {
-		storage[resource+"/scale"] = &scaleREST{store: k.store, kind: k.Definition, dryRun: k.dryRunHooks(), TableConvertor: newTable(scaleColumns(), true)}
+		storage[resource+"/scale"] = &scaleREST{store: k.store, kind: k.Definition, dryRun: k.dryRunHooks(), TableConvertor: newTable(scaleColumns(), true, true)}
 	}
 	for _, s := range k.Definition.CustomSubresources {
 		storage[resource+"/"+s.Name] = k.subresource(s, v)

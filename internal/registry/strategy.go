@@ -56,7 +56,7 @@ func newStrategy(k *define.Kind, options Options) strategy {
 		NameGenerator: names.SimpleNameGenerator,
 		convertor:     options.Convertor,
 		kind:          k,
-		unconditional: options.UnconditionalUpdate,
+		unconditional: options.UnconditionalUpdate || k.Unconditional,
 	}
 }
 
@@ -69,7 +69,7 @@ func (s strategy) apply(store *genericregistry.Store) {
 }
 
 func (s strategy) NamespaceScoped() bool                         { return !s.kind.ClusterScoped }
-func (s strategy) AllowCreateOnUpdate(context.Context) bool      { return false }
+func (s strategy) AllowCreateOnUpdate(context.Context) bool      { return s.kind.CreateOnUpdate }
 func (s strategy) AllowUnconditionalUpdate(context.Context) bool { return s.unconditional }
 func (s strategy) Canonicalize(runtime.Object)                   {}
 

@@ -16,16 +16,18 @@ import (
 
 // table prints objects: the name, the columns declared, the age.
 type table struct {
+	name    bool
 	columns []define.Column
 	headers []metav1.TableColumnDefinition
 }
 
 var descriptions = metav1.ObjectMeta{}.SwaggerDoc()
 
-func newTable(columns []define.Column, age bool) rest.TableConvertor {
-	t := &table{columns: columns, headers: []metav1.TableColumnDefinition{
-		{Name: "Name", Type: "string", Format: "name", Description: descriptions["name"]},
-	}}
+func newTable(columns []define.Column, name, age bool) rest.TableConvertor {
+	t := &table{name: name, columns: columns}
+	if name {
+		t.headers = append(t.headers, metav1.TableColumnDefinition{Name: "Name", Type: "string", Format: "name", Description: descriptions["name"]})
+	}
 	for _, c := range columns {
 		header := metav1.TableColumnDefinition{Name: c.Name, Type: c.Type, Format: c.Format, Description: c.Description}
 		if c.Wide {
@@ -55,7 +57,9 @@ func (t *table) ConvertToTable(_ context.Context, object, options runtime.Object
 	var err error
 	out.Rows, err = metatable.MetaToTableRow(object, func(obj runtime.Object, m metav1.Object, name, age string) ([]any, error) {
 		cells := make([]any, 0, len(t.headers))
-		cells = append(cells, name)
+		if t.name {
+			cells = append(cells, name)
+		}
 		for _, c := range t.columns {
 			cells = append(cells, cell(c.Value(obj)))
 		}
