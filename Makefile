@@ -35,7 +35,7 @@ docs: ## run the commands of all pages, and check their links
 
 # Those that are concurrent and quick. Others are raced every night.
 RACED := ./internal/mvcc/... ./internal/virtual/... ./store/... ./internal/certs/... ./internal/clientcert/... ./internal/convert/... ./internal/rbac/... \
-	./internal/coreapi/... ./internal/encryption/... ./internal/cluster/... ./internal/servingcert/... ./internal/informer/... ./internal/loopback/...
+	./internal/coreapi/... ./internal/garbage/... ./internal/resources/... ./internal/encryption/... ./internal/cluster/... ./internal/servingcert/... ./internal/informer/... ./internal/loopback/...
 
 .PHONY: race
 race: ## run the tests of concurrent packages under the race detector
@@ -147,6 +147,10 @@ bin/kube-apiserver bin/kube-controller-manager: bin/%: e2e/cluster/kubernetes/go
 	v=$$(GOWORK=off go -C $(<D) list -m -f '{{.Version}}' k8s.io/kubernetes); GOWORK=off nice -n 5 go -C $(<D) build -ldflags "-s -w \
 		-X k8s.io/component-base/version.gitVersion=$$v -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=37" \
 		-o $(CURDIR)/$@ k8s.io/kubernetes/cmd/$*
+
+.PHONY: collect
+collect: ## the garbage collector against its model, 2,000,000 steps (SEED=1 for the same again)
+	go test -count=1 -v -timeout 60m ./internal/garbage -run Model -steps 2000000 -seed $(or $(SEED),0)
 
 .PHONY: soak
 soak: ## informers and a manager against a minute of writes and restarts

@@ -76,6 +76,8 @@ var rooms = map[string][]string{
 	"internal/testwait":                    {}, // for tests
 	"internal/loopback":                    {},
 	"internal/coreapi":                     {},
+	"internal/resources":                   {},
+	"internal/garbage":                     {"internal/resources"},
 	"internal/systemd":                     {},
 	"internal/mvcc":                        {"internal/budget", "store", "store/journal"},
 	"internal/maintenance":                 {"internal/convert", "internal/encryption", "internal/mvcc", "store", "store/journal"},

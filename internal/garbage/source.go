@@ -1,0 +1,121 @@
+package garbage
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+)
+
+// source observes one resource: it is the store of a reflector, but keeps no objects. A resource
+// that cannot be listed is tried again with a backoff of its own, and holds up no other.
+type source struct {
+	collector *Collector
+	resource  schema.GroupVersionResource
+	tried     chan struct{} // closed after the first list, whether it succeeded or not
+	try       sync.Once
+
+	cancel context.CancelFunc
+	// leaving says that the resource is not served any more.
+	leaving atomic.Bool
+}
+
+var _ cache.ReflectorStore = (*source)(nil)
+
+func newSource(c *Collector, resource schema.GroupVersionResource) *source {
+	return &source{collector: c, resource: resource, tried: make(chan struct{}), cancel: func() {}}
+}
+
+// observe starts to follow a resource.
+func (c *Collector) observe(ctx context.Context, resource schema.GroupVersionResource) *source {
+	ctx, cancel := context.WithCancel(ctx)
+	s := newSource(c, resource)
+	s.cancel = cancel
+	objects := c.client.Resource(resource)
+	reflector := cache.NewReflectorWithOptions(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			if err := s.wait(ctx); err != nil {
+				return nil, err
+			}
+			list, err := objects.List(ctx, options)
+			if err != nil {
+				s.hasTried()
+			}
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			if err := s.wait(ctx); err != nil {
+				return nil, err
+			}
+			return objects.Watch(ctx, options)
+		},
+	}, &metav1.PartialObjectMetadata{}, s, cache.ReflectorOptions{Name: "garbage collector", TypeDescription: resource.String()})
+	c.running.Go(func() { reflector.RunWithContext(ctx) })
+	return s
+}
+
+// leave lets the watch that is open end by itself, but begins no other. Objects of a custom
+// resource that goes are deleted right before it, and these events may be on their way.
+func (s *source) leave() {
+	if !s.leaving.Swap(true) {
+		time.AfterFunc(lingering, s.cancel)
+	}
+}
+
+// wait returns at once while the resource is served.
+func (s *source) wait(ctx context.Context) error {
+	if s.leaving.Load() {
+		<-ctx.Done()
+	}
+	return ctx.Err()
+}
+
+// Add implements cache.ReflectorStore.
+func (s *source) Add(obj any) error { return s.Update(obj) }
+
+// Update implements cache.ReflectorStore.
+func (s *source) Update(obj any) error {
+	m, ok := obj.(*metav1.PartialObjectMetadata)
+	if !ok {
+		return fmt.Errorf("%T is no metadata", obj)
+	}
+	s.collector.enqueue(s.collector.graph.put(nodeOf(s.resource.GroupResource(), m)))
+	return nil
+}
+
+// Delete implements cache.ReflectorStore.
+func (s *source) Delete(obj any) error {
+	m, ok := obj.(*metav1.PartialObjectMetadata)
+	if !ok {
+		return fmt.Errorf("%T is no metadata", obj)
+	}
+	s.collector.enqueue(s.collector.graph.remove(id{s.resource.GroupResource(), m.UID}))
+	return nil
+}
+
+// Replace implements cache.ReflectorStore.
+func (s *source) Replace(list []any, _ string) error {
+	there := make(map[types.UID]bool, len(list))
+	for _, obj := range list {
+		if err := s.Update(obj); err != nil {
+			return err
+		}
+		there[obj.(*metav1.PartialObjectMetadata).UID] = true
+	}
+	s.collector.enqueue(s.collector.graph.retain(s.resource.GroupResource(), there))
+	s.hasTried()
+	return nil
+}
+
+func (s *source) hasTried() { s.try.Do(func() { close(s.tried) }) }
+
+// Resync implements cache.ReflectorStore.
+func (s *source) Resync() error { return nil }

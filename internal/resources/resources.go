@@ -1,0 +1,230 @@
+// Package resources asks a server which resources it has: built in, custom, and of the
+// servers behind it. Controllers that deal with any kind learn of kinds by it, since these
+// come and go while a server runs.
+package resources
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+
+	apidiscovery "k8s.io/api/apidiscovery/v2"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+)
+
+// Resource is one resource, in the version that the server prefers among those that serve it.
+type Resource struct {
+	schema.GroupVersionResource
+	Kind       string
+	Namespaced bool
+	Verbs      []string
+}
+
+// Can tells whether the resource has all the verbs.
+func (r Resource) Can(verbs ...string) bool {
+	return !slices.ContainsFunc(verbs, func(verb string) bool { return !slices.Contains(r.Verbs, verb) })
+}
+
+// Set is what a server has at one time. It never changes. The zero value has nothing.
+type Set struct {
+	all    []Resource
+	index  map[schema.GroupResource]int    // to all
+	kinds  map[schema.GroupVersionKind]int // to all
+	groups map[schema.GroupKind][]int
+	failed map[schema.GroupVersion]error
+}
+
+// All returns every resource once, in the order of discovery. Those that are in no version
+// but such as Failed has are not among them. It must not be changed.
+func (s *Set) All() []Resource { return s.all }
+
+// Get returns a resource by its name.
+func (s *Set) Get(name schema.GroupResource) (Resource, bool) {
+	i, ok := s.index[name]
+	if !ok {
+		return Resource{}, false
+	}
+	return s.all[i], true
+}
+
+// Of returns the resource of a kind. A version that is not served any more is answered by the
+// others of its group if these agree on one resource: the objects are the same.
+func (s *Set) Of(kind schema.GroupVersionKind) (Resource, bool) {
+	if i, ok := s.kinds[kind]; ok {
+		return s.all[i], true
+	}
+	if all := s.groups[kind.GroupKind()]; len(all) == 1 && s.failed[kind.GroupVersion()] == nil {
+		return s.all[all[0]], true
+	}
+	return Resource{}, false
+}
+
+// Content returns the resources whose objects are in namespaces and can be deleted.
+func (s *Set) Content() []schema.GroupVersionResource {
+	var content []schema.GroupVersionResource
+	for _, resource := range s.all {
+		if resource.Namespaced && resource.Can("delete") {
+			content = append(content, resource.GroupVersionResource)
+		}
+	}
+	return content
+}
+
+// Failed are the versions whose server did not say what they have.
+func (s *Set) Failed() map[schema.GroupVersion]error { return s.failed }
+
+// Err is nil if all groups told what they have, and else a *discovery.ErrGroupDiscoveryFailed.
+func (s *Set) Err() error {
+	if len(s.failed) == 0 {
+		return nil
+	}
+	return &discovery.ErrGroupDiscoveryFailed{Groups: s.failed}
+}
+
+// Client asks one server. Its methods may be called concurrently.
+type Client struct {
+	http *http.Client
+	base *url.URL
+
+	mu   sync.Mutex // held while asking
+	docs []document // /api and /apis, as they were last
+	set  *Set
+}
+
+// document is an answer of aggregated discovery, and the tag that it is known by.
+type document struct {
+	path, tag string
+	groups    []apidiscovery.APIGroupDiscovery
+}
+
+// NewClient makes a client of a server that has aggregated discovery, as all have since
+// Kubernetes 1.30.
+func NewClient(config *rest.Config) (*Client, error) {
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("client for discovery: %w", err)
+	}
+	base, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("client for discovery: %w", err)
+	}
+	return &Client{http: client, base: base, docs: []document{{path: "/api"}, {path: "/apis"}}}, nil
+}
+
+// Ask returns what the server has now. As long as nothing changes it is the same Set, and
+// costs two small requests.
+func (c *Client) Ask(ctx context.Context) (*Set, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	changed := c.set == nil
+	for i := range c.docs {
+		fetched, err := c.fetch(ctx, &c.docs[i])
+		if err != nil {
+			return nil, fmt.Errorf("discovery at %s: %w", c.docs[i].path, err)
+		}
+		changed = changed || fetched
+	}
+	if changed {
+		c.set = NewSet(slices.Concat(c.docs[0].groups, c.docs[1].groups))
+	}
+	return c.set, nil
+}
+
+// Content asks for what may be in a namespace. With an error there may be resources, too:
+// those of the groups that do tell what they have.
+func (c *Client) Content(ctx context.Context) ([]schema.GroupVersionResource, error) {
+	set, err := c.Ask(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return set.Content(), set.Err()
+}
+
+const aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+// fetch asks for a document, and tells whether it is another than before.
+func (c *Client) fetch(ctx context.Context, d *document) (changed bool, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base.JoinPath(d.path).String(), nil)
+	if err != nil {
+		return false, err
+	}
+	req.Header.Set("Accept", aggregated)
+	if d.tag != "" {
+		req.Header.Set("If-None-Match", d.tag)
+	}
+	response, err := c.http.Do(req)
+	if err != nil {
+		return false, err
+	}
+	defer response.Body.Close()
+	switch {
+	case response.StatusCode == http.StatusNotModified && d.tag != "":
+		return false, nil
+	case response.StatusCode == http.StatusNotFound:
+		// A server without this part of the API.
+		changed = len(d.groups) > 0
+		d.tag, d.groups = "", nil
+		return changed, nil
+	case response.StatusCode != http.StatusOK:
+		return false, fmt.Errorf("the server answers %s", response.Status)
+	case !strings.Contains(response.Header.Get("Content-Type"), "as=APIGroupDiscoveryList"):
+		return false, fmt.Errorf("the server answers with %s, want aggregated discovery v2", response.Header.Get("Content-Type"))
+	}
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return false, err
+	}
+	var list apidiscovery.APIGroupDiscoveryList
+	if err := json.Unmarshal(body, &list); err != nil {
+		return false, fmt.Errorf("decode the answer: %w", err)
+	}
+	d.tag, d.groups = response.Header.Get("ETag"), list.Items
+	return true, nil
+}
+
+// NewSet makes the set of what discovery says.
+func NewSet(groups []apidiscovery.APIGroupDiscovery) *Set {
+	s := &Set{index: map[schema.GroupResource]int{}, kinds: map[schema.GroupVersionKind]int{}, groups: map[schema.GroupKind][]int{}, failed: map[schema.GroupVersion]error{}}
+	for _, group := range groups {
+		for _, version := range group.Versions {
+			gv := schema.GroupVersion{Group: group.Name, Version: version.Version}
+			if version.Freshness == apidiscovery.DiscoveryFreshnessStale {
+				s.failed[gv] = fmt.Errorf("stale GroupVersion discovery: %v", gv) // client-go's words
+				continue
+			}
+			for _, r := range version.Resources {
+				if r.ResponseKind == nil || r.ResponseKind.Kind == "" {
+					continue // it has subresources only
+				}
+				resource := Resource{gv.WithResource(r.Resource), r.ResponseKind.Kind, r.Scope == apidiscovery.ScopeNamespace, r.Verbs}
+				i, known := s.index[resource.GroupResource()]
+				if !known {
+					i = len(s.all)
+					s.index[resource.GroupResource()] = i
+					s.all = append(s.all, resource)
+				}
+				s.add(gv.WithKind(resource.Kind), i)
+			}
+		}
+	}
+	return s
+}
+
+// add notes that a kind is that of the i-th resource. Of several in one version, the first
+// that can be read is it: others are such as reviews, which are only created.
+func (s *Set) add(kind schema.GroupVersionKind, i int) {
+	if other, taken := s.kinds[kind]; !taken || !s.all[other].Can("get") && s.all[i].Can("get") {
+		s.kinds[kind] = i
+	}
+	if all := s.groups[kind.GroupKind()]; !slices.Contains(all, i) {
+		s.groups[kind.GroupKind()] = append(all, i)
+	}
+}
