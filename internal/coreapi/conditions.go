@@ -1,6 +1,7 @@
 package coreapi
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
 )
 
 // remains is what keeps a namespace from going.
@@ -15,6 +17,24 @@ type remains struct {
 	kept       []kept
 	finalizers map[string]int // objects by finalizer
 	failures   []error
+	discovery  error // not all resources are known
+}
+
+// outcome is what is left of one resource.
+type outcome struct {
+	kept       kept
+	finalizers map[string]int
+	failures   []error
+}
+
+func (r *remains) add(o outcome) {
+	r.failures = append(r.failures, o.failures...)
+	for finalizer, count := range o.finalizers {
+		r.finalizers[finalizer] += count
+	}
+	if o.kept.count > 0 {
+		r.kept = append(r.kept, o.kept)
+	}
 }
 
 // kept are the objects of one resource that are still there.
@@ -24,12 +44,21 @@ type kept struct {
 	revision string // they were counted at
 }
 
-func (r remains) nothing() bool { return len(r.kept) == 0 && len(r.failures) == 0 }
+func (r remains) nothing() bool {
+	return len(r.kept) == 0 && len(r.failures) == 0 && r.discovery == nil
+}
 
 // conditions says it in the words of kube-apiserver, which tools and people know.
-// Discovery and its parsing cannot fail here: the server knows what it serves.
+// Parsing versions cannot fail here: what discovery says is taken as it is.
 func (r remains) conditions() []corev1.NamespaceCondition {
-	var failures, resources, finalizers []string
+	var unknown, failures, resources, finalizers []string
+	some := &discovery.ErrGroupDiscoveryFailed{}
+	switch {
+	case errors.As(r.discovery, &some):
+		unknown = append(unknown, fmt.Sprintf("Discovery failed for some groups, %d failing: %v", len(some.Groups), r.discovery))
+	case r.discovery != nil:
+		unknown = append(unknown, r.discovery.Error())
+	}
 	for _, err := range r.failures {
 		failures = append(failures, err.Error())
 	}
@@ -41,7 +70,7 @@ func (r remains) conditions() []corev1.NamespaceCondition {
 	}
 	return []corev1.NamespaceCondition{
 		condition(corev1.NamespaceDeletionDiscoveryFailure,
-			finding{"ResourcesDiscovered", "All resources successfully discovered"}, finding{}, nil),
+			finding{"ResourcesDiscovered", "All resources successfully discovered"}, finding{reason: "DiscoveryFailed"}, unknown),
 		condition(corev1.NamespaceDeletionGVParsingFailure,
 			finding{"ParsedGroupVersions", "All legacy kube types successfully parsed"}, finding{}, nil),
 		condition(corev1.NamespaceDeletionContentFailure,

@@ -24,6 +24,7 @@ import (
 
 const (
 	deletionWorkers = 4
+	resourcesAtOnce = 4 // of one namespace
 	pageSize        = 500
 	// A namespace that cannot go yet is looked at again when what is left in it
 	// has gone, which a watch tells, and after these delays in case it does not.
@@ -37,30 +38,33 @@ const (
 // kubernetes from the namespace. All state is in the objects, so it goes on where
 // it was after a restart.
 //
-// The client has all rights; resources returns the namespaced resources served, in
-// one version each. The error is about the client; all others are logged and tried
-// again.
-func (n *Namespaces) RunDeletion(ctx context.Context, client *rest.Config, resources func() []schema.GroupVersionResource) error {
-	d, err := n.newDeletion(client, resources, workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry))
+// The client has all rights. The error is about the client; all others are logged and
+// tried again.
+func (n *Namespaces) RunDeletion(ctx context.Context, client *rest.Config, content Content) error {
+	d, err := n.newDeletion(client, content, workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry))
 	if err != nil {
 		return err
 	}
 	return d.run(ctx)
 }
 
-func (n *Namespaces) newDeletion(client *rest.Config, resources func() []schema.GroupVersionResource, retry workqueue.TypedRateLimiter[string]) (*deletion, error) {
+// Content returns the namespaced resources that are served now, in one version each. With
+// an error, they are not all: a namespace does not go before they can be told.
+type Content func(ctx context.Context) ([]schema.GroupVersionResource, error)
+
+func (n *Namespaces) newDeletion(client *rest.Config, content Content, retry workqueue.TypedRateLimiter[string]) (*deletion, error) {
 	core, err := corev1client.NewForConfig(client)
 	if err != nil {
 		return nil, fmt.Errorf("client for namespaces: %w", err)
 	}
-	content, err := metadata.NewForConfig(client)
+	objects, err := metadata.NewForConfig(client)
 	if err != nil {
 		return nil, fmt.Errorf("client for the content of namespaces: %w", err)
 	}
 	return &deletion{
 		namespaces: core.Namespaces(),
+		objects:    objects,
 		content:    content,
-		resources:  resources,
 		drain:      n.inFlight.drain,
 		queue:      workqueue.NewTypedRateLimitingQueue(retry),
 		waits:      map[string]context.CancelFunc{},
@@ -69,8 +73,8 @@ func (n *Namespaces) newDeletion(client *rest.Config, resources func() []schema.
 
 type deletion struct {
 	namespaces corev1client.NamespaceInterface
-	content    metadata.Interface
-	resources  func() []schema.GroupVersionResource
+	objects    metadata.Interface
+	content    Content
 	// drain waits for the creates in a namespace that began before it was
 	// Terminating.
 	drain func(ctx context.Context, namespace string) error
@@ -165,35 +169,59 @@ func (d *deletion) sync(ctx context.Context, name string) (done bool, err error)
 		}
 	}
 	d.wait(ctx, name, left)
-	return false, errors.Join(left.failures...)
+	return false, errors.Join(append(left.failures, left.discovery)...)
 }
 
-// deleteContent deletes all that is in the namespace and returns what is left.
+// deleteContent deletes all that is in the namespace and returns what is left. Pods go
+// first: others, such as what they use, stay while one is there.
 func (d *deletion) deleteContent(ctx context.Context, namespace string) remains {
-	left := remains{finalizers: map[string]int{}}
-	for _, resource := range d.resources() {
-		objects := d.content.Resource(resource).Namespace(namespace)
-		if err := d.deleteAll(ctx, objects); err != nil {
-			left.failures = append(left.failures, fmt.Errorf("delete %s: %w", resource.GroupResource(), err))
+	resources, err := d.content(ctx)
+	left := remains{finalizers: map[string]int{}, discovery: err}
+	last := func(r schema.GroupVersionResource) bool { return r.GroupResource() != corev1.Resource("pods") }
+	if pods := slices.DeleteFunc(slices.Clone(resources), last); len(pods) > 0 {
+		left.add(d.deleteResource(ctx, pods[0], namespace))
+		if len(left.kept) > 0 {
+			return left
 		}
-		kept := kept{resource: resource}
-		revision, err := each(ctx, objects, func(m *metav1.PartialObjectMetadata) error {
-			kept.count++
-			for _, finalizer := range m.Finalizers {
-				left.finalizers[finalizer]++
-			}
-			return nil
+		resources = slices.DeleteFunc(slices.Clone(resources), func(r schema.GroupVersionResource) bool { return !last(r) })
+	}
+	outcomes := make([]outcome, len(resources))
+	slots := make(chan struct{}, resourcesAtOnce)
+	var all sync.WaitGroup
+	for i, resource := range resources {
+		slots <- struct{}{}
+		all.Go(func() {
+			outcomes[i] = d.deleteResource(ctx, resource, namespace)
+			<-slots
 		})
-		if err != nil {
-			left.failures = append(left.failures, fmt.Errorf("list %s: %w", resource.GroupResource(), err))
-			continue
-		}
-		if kept.count > 0 {
-			kept.revision = revision
-			left.kept = append(left.kept, kept)
-		}
+	}
+	all.Wait()
+	for _, o := range outcomes {
+		left.add(o)
 	}
 	return left
+}
+
+// deleteResource deletes the objects of a resource in the namespace, and counts those that
+// are left.
+func (d *deletion) deleteResource(ctx context.Context, resource schema.GroupVersionResource, namespace string) outcome {
+	objects := d.objects.Resource(resource).Namespace(namespace)
+	o := outcome{kept: kept{resource: resource}, finalizers: map[string]int{}}
+	if err := d.deleteAll(ctx, objects); err != nil {
+		o.failures = append(o.failures, fmt.Errorf("delete %s: %w", resource.GroupResource(), err))
+	}
+	revision, err := each(ctx, objects, func(m *metav1.PartialObjectMetadata) error {
+		o.kept.count++
+		for _, finalizer := range m.Finalizers {
+			o.finalizers[finalizer]++
+		}
+		return nil
+	})
+	o.kept.revision = revision
+	if err != nil {
+		o.failures = append(o.failures, fmt.Errorf("list %s: %w", resource.GroupResource(), err))
+	}
+	return o
 }
 
 // deleteAll deletes a resource's objects as a collection, or one by one if the
@@ -266,7 +294,7 @@ func (d *deletion) stopWaiting(name string) {
 // waitFor returns true when the objects kept have been deleted, and false if it
 // cannot tell.
 func (d *deletion) waitFor(ctx context.Context, namespace string, k kept) bool {
-	w, err := d.content.Resource(k.resource).Namespace(namespace).Watch(ctx, metav1.ListOptions{ResourceVersion: k.revision})
+	w, err := d.objects.Resource(k.resource).Namespace(namespace).Watch(ctx, metav1.ListOptions{ResourceVersion: k.revision})
 	if err != nil {
 		return false
 	}

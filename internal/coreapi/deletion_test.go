@@ -196,7 +196,7 @@ func TestLateCreateIsRefusedAtStorage(t *testing.T) {
 
 func TestDeletionIsWokenByTheLastObject(t *testing.T) {
 	s := start(t)
-	s.runController(t, s.core.RunDeletionWithoutRetry)
+	s.runController(t, s.core.RunDeletionWithoutRetry, onlyWidgets)
 	s.create(t, namespace("lab"))
 	s.createWidget(t, "lab", widget("one", "example.com/a"))
 	s.createWidget(t, "lab", widget("two", "example.com/a"))

@@ -134,17 +134,19 @@ func startOn(t testing.TB, backend store.Backend, hooks hooks) *server {
 // runDeletion runs the deletion controller until the test, or what is returned, ends it.
 func (s *server) runDeletion(t testing.TB) (stop func()) {
 	t.Helper()
-	return s.runController(t, s.core.RunDeletion)
+	return s.runController(t, s.core.RunDeletion, onlyWidgets)
 }
 
-func (s *server) runController(t testing.TB, run func(context.Context, *rest.Config, func() []schema.GroupVersionResource) error) (stop func()) {
+func onlyWidgets(context.Context) ([]schema.GroupVersionResource, error) {
+	return []schema.GroupVersionResource{widgets}, nil
+}
+
+func (s *server) runController(t testing.TB, run func(context.Context, *rest.Config, coreapi.Content) error, content coreapi.Content) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- run(ctx, s.config, func() []schema.GroupVersionResource {
-			return []schema.GroupVersionResource{widgets}
-		})
+		done <- run(ctx, s.config, content)
 	}()
 	stop = func() {
 		cancel()

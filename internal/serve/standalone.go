@@ -49,8 +49,8 @@ type standalone struct {
 	decisions  *auth.Authorization
 	namespaces *coreapi.Namespaces
 	rights     *rights.Keeper
-	// served are the resources whose objects go with their namespaces.
-	served func() []schema.GroupVersionResource
+	// content are the resources whose objects go with their namespaces.
+	content coreapi.Content
 	// hasDefault is closed when the namespace default is there.
 	hasDefault chan struct{}
 }
@@ -64,7 +64,9 @@ func (m *standalone) certificates(options *certs.Options) {
 
 func (m *standalone) open(ctx context.Context, s *Server) error {
 	m.certs, m.loopback, m.hasDefault = s.certs, s.loopback, make(chan struct{})
-	m.served = func() []schema.GroupVersionResource { return upstream.NamespacedResources(s.kinds) }
+	m.content = func(context.Context) ([]schema.GroupVersionResource, error) {
+		return upstream.NamespacedResources(s.kinds), nil
+	}
 	var err error
 	if m.callers, err = openCallers(ctx, s.plan, s.certs.ClientCA()); err != nil {
 		return err
@@ -204,7 +206,7 @@ func (m *standalone) background(ctx context.Context) {
 
 func (m *standalone) controllers() []func(context.Context) error {
 	return []func(context.Context) error{
-		func(ctx context.Context) error { return m.namespaces.RunDeletion(ctx, m.loopback.Config(), m.served) },
+		func(ctx context.Context) error { return m.namespaces.RunDeletion(ctx, m.loopback.Config(), m.content) },
 		m.rights.Run,
 	}
 }
