@@ -56,7 +56,7 @@ type Resource struct {
 type Backend interface {
 	// Open returns the storage of one resource. Opening a prefix again gives
 	// another view of the same objects. The storage stays valid until the backend
-	// is closed.
+	// is closed, or the view is, if it is a Closer.
 	Open(resource Resource) (storage.Interface, error)
 
 	// Revision returns the newest revision that readers can see. It never falls,
@@ -71,6 +71,11 @@ type Backend interface {
 	// backend's resources.
 	Close() error
 }
+
+// Closer is a view of a resource that can be closed before its backend is, for resources that
+// come and go while the server runs. Close ends the watches that began with it, and releases
+// what only the view holds; other views of the same objects go on. It is idempotent.
+type Closer interface{ Close() }
 
 // ErrConcurrentWrite is what conditional writes return when another object has been
 // written in the meantime.

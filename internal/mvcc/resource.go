@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -23,9 +24,15 @@ type resourceStore struct {
 	// tellsCorrupt says that unreadable objects are reported as corrupt, which
 	// allows to delete them without reading them.
 	tellsCorrupt bool
+	// open ends when the view is closed.
+	open  context.Context
+	close context.CancelFunc
 }
 
-var _ store.ConditionalWriter = (*resourceStore)(nil)
+var (
+	_ store.ConditionalWriter = (*resourceStore)(nil)
+	_ store.Closer            = (*resourceStore)(nil)
+)
 
 var versioner = storage.APIObjectVersioner{}
 
@@ -36,8 +43,20 @@ func newResourceStore(c *Core, keyspace *keyspace, resource store.Resource) *res
 		resource:     resource,
 		tellsCorrupt: utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion),
 	}
+	s.open, s.close = context.WithCancel(context.Background())
 	s.indexes = newIndexes(s)
 	return s
+}
+
+// Close implements store.Closer.
+func (s *resourceStore) Close() {
+	s.close()
+	if s.indexes == nil {
+		return
+	}
+	s.core.mu.Lock()
+	defer s.core.mu.Unlock()
+	s.keyspace.indexes = slices.DeleteFunc(slices.Clone(s.keyspace.indexes), func(x *indexes) bool { return x == s.indexes })
 }
 
 // Versioner implements storage.Interface.

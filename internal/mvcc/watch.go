@@ -43,6 +43,8 @@ type watcher struct {
 
 	ctx    context.Context
 	cancel context.CancelFunc
+	// forget is called when the watch has ended: its store need not end it any more.
+	forget func() bool
 	result chan watch.Event
 
 	initial    *snapshot // its objects come first; nil for none
@@ -87,6 +89,7 @@ func (s *resourceStore) Watch(ctx context.Context, key string, opts storage.List
 		w.lookups = s.indexes.lookups(opts.Predicate)
 	}
 	w.ctx, w.cancel = context.WithCancel(ctx)
+	w.forget = context.AfterFunc(s.open, w.cancel)
 	if opts.ProgressNotify {
 		w.progress = make(chan struct{}, 1)
 	}
@@ -242,6 +245,7 @@ func (w *watcher) Stop() { w.cancel() }
 // end releases what the watcher holds.
 func (w *watcher) end() {
 	w.cancel()
+	w.forget()
 	if w.bookmarks != nil {
 		w.bookmarks.Stop()
 	}

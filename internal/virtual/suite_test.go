@@ -216,7 +216,7 @@ const (
 )
 
 func TestStorageSuite(t *testing.T) {
-	storetest.RunStorageWith(t, "virtual", openBackend, storetest.Traits{NotConditional: true, NotRun: map[string]string{
+	storetest.RunStorageWith(t, "virtual", openBackend, storetest.Traits{NotConditional: true, OneView: true, NotRun: map[string]string{
 		"RunTestCreateWithTTL":                        noExpiry,
 		"RunTestGuaranteedUpdateWithTTL":              noExpiry,
 		"RunTestDeleteExpectedTransformOrDecodeError": noCorrupt,

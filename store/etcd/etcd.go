@@ -62,7 +62,8 @@ type Backend struct {
 	mu     sync.RWMutex
 	health error
 	closed bool
-	opened []factory.DestroyFunc
+	// opened releases what was opened and is not closed yet, in any order.
+	opened map[*opened]struct{}
 	// writes are those in progress. It is added to with mu held and closed false.
 	writes sync.WaitGroup
 }
@@ -83,7 +84,7 @@ func Open(ctx context.Context, options Options) (store.Backend, error) {
 		return nil, err
 	}
 	options = options.withDefaults()
-	b := &Backend{options: options, config: options.config(), connected: make(chan struct{})}
+	b := &Backend{options: options, config: options.config(), connected: make(chan struct{}), opened: map[*opened]struct{}{}}
 	var err error
 	if b.client, err = newClient(options); err != nil {
 		return nil, fmt.Errorf("etcd client: %w", err)
@@ -129,22 +130,32 @@ func (b *Backend) Open(resource store.Resource) (storage.Interface, error) {
 	b.askFeatures()
 	decoded := &sizes{}
 	resource.Codec = guardedCodec{resource.Codec, decoded}
-	var opened storage.Interface
-	var err error
+	view := &resourceStorage{backend: b, resource: resource, decoded: decoded}
 	select {
 	case <-b.connected:
-		opened, err = b.openNow(resource)
+		opened, err := b.openNow(resource)
+		if err != nil {
+			return nil, err
+		}
+		view.Interface, view.close = opened, opened.close
 	default:
-		opened, err = b.openLater(resource)
+		later, err := b.openLater(resource)
+		if err != nil {
+			return nil, err
+		}
+		view.Interface, view.close = later, later.close
 	}
-	if err != nil {
-		return nil, err
-	}
-	return &resourceStorage{Interface: opened, backend: b, resource: resource, decoded: decoded}, nil
+	return view, nil
+}
+
+// opened is a storage, and how it is closed, once.
+type opened struct {
+	storage.Interface
+	close func()
 }
 
 // openLater opens a resource once etcd has answered.
-func (b *Backend) openLater(resource store.Resource) (storage.Interface, error) {
+func (b *Backend) openLater(resource store.Resource) (*pending, error) {
 	later := &pending{resource: resource}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -176,8 +187,8 @@ func (b *Backend) openLater(resource store.Resource) (storage.Interface, error) 
 	return later, nil
 }
 
-func (b *Backend) openNow(resource store.Resource) (storage.Interface, error) {
-	opened, destroy, err := b.newStorage(resource)
+func (b *Backend) openNow(resource store.Resource) (*opened, error) {
+	direct, destroy, err := b.newStorage(resource)
 	if err != nil {
 		if reason := b.Health(); reason != nil {
 			err = reason
@@ -191,8 +202,15 @@ func (b *Backend) openNow(resource store.Resource) (storage.Interface, error) {
 		destroy()
 		return nil, ErrClosed
 	}
-	b.opened = append(b.opened, destroy)
-	return opened, nil
+	o := &opened{Interface: direct}
+	o.close = sync.OnceFunc(func() {
+		b.mu.Lock()
+		delete(b.opened, o)
+		b.mu.Unlock()
+		destroy()
+	})
+	b.opened[o] = struct{}{}
+	return o, nil
 }
 
 func (b *Backend) newStorage(resource store.Resource) (storage.Interface, factory.DestroyFunc, error) {
@@ -271,7 +289,7 @@ func (b *Backend) Close() error {
 		return nil
 	}
 	b.closed = true
-	opened := b.opened
+	open := b.opened
 	b.opened = nil
 	b.mu.Unlock()
 
@@ -286,8 +304,8 @@ func (b *Backend) Close() error {
 	case <-written:
 	case <-grace.C:
 	}
-	for _, destroy := range opened {
-		destroy()
+	for o := range open {
+		o.close()
 	}
 	<-written
 

@@ -22,21 +22,35 @@ type pending struct {
 	resource store.Resource
 
 	mu     sync.RWMutex
-	opened storage.Interface // nil as long as etcd has not answered
-	keys   storage.KeysFunc  // to be told to opened
+	opened *opened          // nil as long as etcd has not answered
+	keys   storage.KeysFunc // to be told to opened
+	closed bool
 }
 
 var _ storage.Interface = (*pending)(nil)
 
 // settle hands over to the storage proper.
-func (p *pending) settle(opened storage.Interface) error {
+func (p *pending) settle(opened *opened) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.opened = opened
+	if p.closed {
+		opened.close()
+	}
 	if p.keys == nil {
 		return nil
 	}
 	return opened.EnableResourceSizeEstimation(p.keys)
+}
+
+// close closes the storage, now or when it is opened.
+func (p *pending) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	if p.opened != nil {
+		p.opened.close()
+	}
 }
 
 func (p *pending) storage() (storage.Interface, error) {

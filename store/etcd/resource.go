@@ -24,9 +24,16 @@ type resourceStorage struct {
 	backend  *Backend
 	resource store.Resource
 	decoded  *sizes
+	close    func()
 }
 
-var _ store.ConditionalWriter = (*resourceStorage)(nil)
+var (
+	_ store.ConditionalWriter = (*resourceStorage)(nil)
+	_ store.Closer            = (*resourceStorage)(nil)
+)
+
+// Close implements store.Closer: its watch cache is gone.
+func (r *resourceStorage) Close() { r.close() }
 
 // Create implements storage.Interface.
 func (r *resourceStorage) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {

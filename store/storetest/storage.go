@@ -180,6 +180,9 @@ func RunStorage(t *testing.T, name string, open OpenBackend) {
 // RunStorageWith is RunStorage on a backend with traits of its own.
 func RunStorageWith(t *testing.T, name string, open OpenBackend, traits Traits) {
 	t.Run("ConditionalWrites", func(t *testing.T) { runConditionalWrites(t, open, traits) })
+	if !traits.OneView {
+		t.Run("Views", func(t *testing.T) { runViews(t, open) })
+	}
 	passed := map[string]bool{}
 	for _, test := range storageTests {
 		if _, excluded := traits.NotRun[test.function]; excluded {

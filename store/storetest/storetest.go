@@ -71,6 +71,8 @@ type Traits struct {
 	NoConditionalWrites bool
 	// NotConditional says that the storage is no store.ConditionalWriter.
 	NotConditional bool
+	// OneView says that a resource is opened once, and so its view cannot be closed alone.
+	OneView bool
 	// CompactionRaises says that Compact raises the revision by one.
 	CompactionRaises bool
 }
