@@ -12,6 +12,7 @@ package annex
 
 import (
 	"context"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -27,7 +28,6 @@ import (
 // SIGTERM end a server in order, a second one ends it at once, with 1. Main is meant
 // to be all that a main function does.
 func Main(server Server) {
-	budget.SetSoftLimit()
 	ctx, end := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -37,8 +37,15 @@ func Main(server Server) {
 		<-signals
 		os.Exit(1)
 	}()
-	program := cli.Program{Name: server.Name, Define: server.define, Env: newEnv}
-	os.Exit(cli.Run(ctx, program, os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(Run(ctx, server, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// Run is Main for a program that has more verbs than a server's: it runs the verb that args
+// begin with, and returns the exit code. A server ends in order when ctx does. Run sets the Go
+// runtime's memory limit to what the machine or the container has, unless GOMEMLIMIT does.
+func Run(ctx context.Context, server Server, args []string, stdout, stderr io.Writer) int {
+	budget.SetSoftLimit()
+	return cli.Run(ctx, cli.Program{Name: server.Name, Define: server.define, Env: newEnv}, args, stdout, stderr)
 }
 
 // ConfigError is an error in what was asked for, not in doing it: a wrong definition, option

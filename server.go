@@ -2,11 +2,13 @@ package annex
 
 import (
 	"context"
+	"fmt"
 
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/serve"
 )
 
 // Server defines an API server. It is a description: any number of servers may be
@@ -21,7 +23,7 @@ type Server struct {
 	// /version names the release of Kubernetes that clients find here, and after it Name and
 	// Version, such as v1.37.2+annex.shop.v1.2.0.
 	Version string
-	// Groups are the API groups served, at least one. The core group, with
+	// Groups are the API groups served, at least one unless there is a ControlPlane. The core group, with
 	// namespaces in it, is served besides.
 	Groups []Group
 	// Controllers run beside the requests, or in a process of their own.
@@ -38,7 +40,13 @@ type Server struct {
 	// called concurrently, for every request; nil leaves everything to the others. One that
 	// is also an authorizer.RuleResolver tells callers in advance what they may do.
 	Authorizer authorizer.Authorizer
+	// ControlPlane makes a server that stands alone all that a cluster's API is, see package
+	// controlplane; nil has no more than Groups and what callers, rights and namespaces need.
+	ControlPlane ControlPlane
 }
+
+// ControlPlane is what package controlplane makes; there are no others.
+type ControlPlane interface{ ControlPlane() }
 
 // Group is an API group.
 type Group struct {
@@ -60,6 +68,13 @@ type Kind interface {
 // define compiles and checks the definition. The error names every mistake.
 func (s Server) define() (*define.Server, error) {
 	compiled := &define.Server{Name: s.Name, Title: s.Title, Version: s.Version, Authorizer: s.Authorizer}
+	if s.ControlPlane != nil {
+		plane, ok := s.ControlPlane.(serve.ControlPlane)
+		if !ok {
+			return nil, config.Mistake(fmt.Errorf("server: ControlPlane is a %T, but only controlplane.New makes one", s.ControlPlane))
+		}
+		compiled.ControlPlane = plane
+	}
 	for _, p := range s.AdmissionPlugins {
 		compiled.AdmissionPlugins = append(compiled.AdmissionPlugins, p.define())
 	}

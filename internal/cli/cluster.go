@@ -13,6 +13,7 @@ import (
 
 	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/cluster"
+	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/plan"
 )
 
@@ -45,10 +46,11 @@ func clusterFlags(all *pflag.FlagSet, options *config.Options) {
 
 const fairnessFlag = "enable-priority-and-fairness"
 
-// clusterOptions completes the options of serve by what was given and where it runs.
-func clusterOptions(flags *pflag.FlagSet, options *config.Options) error {
+// clusterOptions completes the options of serve by what was given and where it runs. A control
+// plane stands alone in a pod, too.
+func clusterOptions(flags *pflag.FlagSet, options *config.Options, definition *define.Server) error {
 	if !flags.Changed(aggregatedFlag) {
-		options.Aggregated = cluster.InPod()
+		options.Aggregated = cluster.InPod() && definition.ControlPlane == nil
 	}
 	fair, err := flags.GetBool(fairnessFlag)
 	if err != nil {

@@ -151,7 +151,7 @@ and with --aggregated what it asks of its cluster.`,
 			if err != nil {
 				return err
 			}
-			if err := clusterOptions(cmd.Flags(), &options); err != nil {
+			if err := clusterOptions(cmd.Flags(), &options, definition); err != nil {
 				return err
 			}
 			encryptedWith, err := serve.EncryptionOf(options.EncryptionConfigFile)

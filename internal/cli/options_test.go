@@ -143,7 +143,7 @@ func TestADataDirectoryIsUsedByDefaultOnlyIfSomethingIsKeptInIt(t *testing.T) {
 		if err := flags.Parse(strings.Fields(args)); err != nil {
 			t.Fatal(err)
 		}
-		if err := clusterOptions(flags, &options); err != nil {
+		if err := clusterOptions(flags, &options, &define.Server{}); err != nil {
 			t.Fatal(err)
 		}
 		p, err := storage.resolve(&define.Server{Name: "shop", Groups: []define.Group{{Name: "shop.example.com"}}}, options)
@@ -175,12 +175,12 @@ func TestEveryFlagAboutAClusterIsRefusedWithoutOne(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := "--" + f.Name + " is for a server in a cluster: add --aggregated"
-		if err := clusterOptions(flags, options); err == nil || err.Error() != want {
+		if err := clusterOptions(flags, options, &define.Server{}); err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
 	})
 	flags, options := flagsOf()
-	if err := clusterOptions(flags, options); err != nil || !reflect.DeepEqual(options, &config.Options{}) {
+	if err := clusterOptions(flags, options, &define.Server{}); err != nil || !reflect.DeepEqual(options, &config.Options{}) {
 		t.Errorf("without flags: %v, %+v", err, options)
 	}
 }

@@ -174,7 +174,11 @@ All flags may be in a file instead, named by --config.`,
 					return err
 				}
 			}
-			if err := clusterOptions(flags, &options); err != nil {
+			definition, err := program.Define()
+			if err != nil {
+				return err
+			}
+			if err := clusterOptions(flags, &options, definition); err != nil {
 				return err
 			}
 			if err := errors.Join(audit.complete(flags, &options.Audit), accessLog.complete(flags, &options.AccessLog), serving.complete(flags, &options.Serving)); err != nil {
@@ -191,10 +195,6 @@ All flags may be in a file instead, named by --config.`,
 			logTo(cmd.ErrOrStderr(), log.format, log.verbosity)
 			if err := setFeatures(utilfeature.DefaultMutableFeatureGate, gates); err != nil {
 				return usage(err)
-			}
-			definition, err := program.Define()
-			if err != nil {
-				return err
 			}
 			p, err := storage.resolve(definition, options)
 			if err != nil {

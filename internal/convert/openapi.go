@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	upstream "k8s.io/apiextensions-apiserver/pkg/generated/openapi"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apiserver/pkg/endpoints/openapi"
 	"k8s.io/kube-openapi/pkg/common"
@@ -89,8 +90,11 @@ func DefinitionsOf(v *define.Version) map[string]common.OpenAPIDefinition {
 // Namer names OpenAPI definitions, and tells of which kinds they are.
 type Namer struct{ *openapi.DefinitionNamer }
 
-// Namer names definitions after the public versions of their types.
-func (m *Machinery) Namer() Namer { return Namer{openapi.NewDefinitionNamer(m.Public)} }
+// Namer names definitions after the public versions of their types, and after those of schemes
+// beside the definition's.
+func (m *Machinery) Namer(beside ...*runtime.Scheme) Namer {
+	return Namer{openapi.NewDefinitionNamer(append([]*runtime.Scheme{m.Public}, beside...)...)}
+}
 
 // GetDefinitionName is upstream's, but for types that do not name their definitions.
 func (n Namer) GetDefinitionName(name string) (string, spec.Extensions) {

@@ -30,7 +30,7 @@ func Check(s *Server) error {
 	if msgs := validation.IsDNS1123Label(s.Name); len(msgs) > 0 {
 		c.errorf("server", "Name %q: %s", s.Name, strings.Join(msgs, "; "))
 	}
-	if len(s.Groups) == 0 {
+	if len(s.Groups) == 0 && s.ControlPlane == nil {
 		c.errorf("server", "no groups: a server needs at least one annex.Group with a kind in it; annex create api writes both")
 	}
 	c.controllers(s.Controllers)

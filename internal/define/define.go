@@ -40,6 +40,16 @@ type Server struct {
 	Handlers []Handler
 	// Authorizer is asked before the server decides itself what callers may do; nil is not.
 	Authorizer authorizer.Authorizer
+	// ControlPlane is what a cluster has by itself; nil is a server with little more than its
+	// own groups.
+	ControlPlane ControlPlane
+}
+
+// ControlPlane is what makes a server that stands alone a whole cluster's API. It is linked
+// only into the servers that have one.
+type ControlPlane interface {
+	// Groups are built in.
+	Groups() []Group
 }
 
 // Controller is a client that works for the server. The environment is the façade's handle on

@@ -44,11 +44,15 @@ type mode interface {
 	requirements(*Plan) (required []requirements.Requirement, leftOut []string)
 }
 
-func modeOf(o *config.Options) mode {
-	if o.Aggregated {
+func modeOf(definition *define.Server, o *config.Options) mode {
+	switch {
+	case o.Aggregated:
 		return aggregated{}
+	case definition.ControlPlane != nil:
+		return controlPlane{plane: definition.ControlPlane}
+	default:
+		return standalone{}
 	}
-	return standalone{}
 }
 
 // standalone has no cluster in front.
@@ -86,6 +90,25 @@ func (standalone) complete(p *Plan) error {
 
 func (standalone) requirements(*Plan) ([]requirements.Requirement, []string) { return nil, nil }
 
+// controlPlane stands alone, and is all that a cluster's API is.
+type controlPlane struct {
+	standalone
+	plane define.ControlPlane
+}
+
+func (m controlPlane) builtIn() []define.Group {
+	groups := m.standalone.builtIn()
+	for _, added := range m.plane.Groups() {
+		i := slices.IndexFunc(groups, func(g define.Group) bool { return g.Name == added.Name })
+		if i < 0 {
+			groups = append(groups, added)
+			continue
+		}
+		groups[i].Kinds = append(groups[i].Kinds, added.Kinds...)
+	}
+	return groups
+}
+
 // aggregated has a cluster in front, whose namespaces its objects are in.
 type aggregated struct{}
 
@@ -99,6 +122,9 @@ func (aggregated) keepsNamespaces() error {
 
 func (aggregated) complete(p *Plan) error {
 	o := &p.Options
+	if p.Definition.ControlPlane != nil {
+		return errors.New("Options.Aggregated is for a server behind a cluster's API, but Server.ControlPlane makes this one such an API itself: leave one of them out")
+	}
 	if err := refuseCallers(o); err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ func TestMistakesOfSelfCertification(t *testing.T) {
 		`Options.SelfCertify.Workload "deployments/": want deployments/NAME or statefulsets/NAME`:                                                      self(func(o *config.Options) { o.SelfCertify.Workload = "deployments/" }),
 		"Options.SelfCertify.ServiceName, Options.SelfCertify.ServiceNamespace, Options.SelfCertify.Lifetime and Options.SelfCertify.Workload are for": self(func(o *config.Options) { o.SelfCertify.Enabled = false }),
 	} {
-		p := &Plan{Definition: &define.Server{Name: "shop"}, Options: *o, mode: modeOf(o)}
+		p := &Plan{Definition: &define.Server{Name: "shop"}, Options: *o, mode: modeOf(&define.Server{}, o)}
 		err := p.completeMode()
 		if want == "" {
 			if err != nil || p.Options.SelfCertify.ServiceName != "shop" || p.Options.SelfCertify.Lifetime != 720*time.Hour {
@@ -59,7 +59,7 @@ func TestPriorityLevelsNeedABoundToShare(t *testing.T) {
 		{config.ServingOptions{}, false, false},
 	} {
 		o := config.Options{Aggregated: true, Serving: test.serving, Cluster: config.ClusterOptions{DisablePriorityAndFairness: test.disabled}}
-		p := &Plan{Definition: &define.Server{Name: "shop"}, Options: o, mode: modeOf(&o)}
+		p := &Plan{Definition: &define.Server{Name: "shop"}, Options: o, mode: modeOf(&define.Server{}, &o)}
 		if err := p.completeMode(); (err != nil) != test.wrong || err != nil && !strings.Contains(err.Error(), "bound one of them") {
 			t.Errorf("%+v: %v", test, err)
 		}

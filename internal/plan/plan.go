@@ -105,7 +105,7 @@ func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 // Resolve fills in defaults and returns every mistake in the choice of storages and media
 // types, or else the first one. It opens nothing.
 func Resolve(definition *define.Server, options config.Options) (*Plan, error) {
-	p := &Plan{Options: options, mode: modeOf(&options)}
+	p := &Plan{Options: options, mode: modeOf(definition, &options)}
 	if err := p.define(definition); err != nil {
 		return nil, err
 	}
@@ -167,8 +167,8 @@ func (p *Plan) Names() string {
 // and for what does not depend on storages. The driver is not validated, and the options of a
 // mode are not looked at.
 func Everything(definition *define.Server, options config.Options) (*Plan, error) {
-	options.StorageOf = nil
-	p := &Plan{Options: options, mode: standalone{}}
+	options.StorageOf, options.Aggregated = nil, false
+	p := &Plan{Options: options, mode: modeOf(definition, &options)}
 	if err := p.define(definition); err != nil {
 		return nil, err
 	}

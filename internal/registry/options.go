@@ -107,6 +107,31 @@ func (s *Stores) GetRESTOptions(resource schema.GroupResource, _ runtime.Object)
 	return options, nil
 }
 
+// Custom returns the storage of resources that no kind of the definition is. They may come and
+// go while the server runs: what is opened is closed with the destroy function. Objects are
+// stored in the form that the codec writes.
+func (s *Stores) Custom(codec runtime.Codec) generic.RESTOptionsGetter { return custom{s, codec} }
+
+type custom struct {
+	stores *Stores
+	codec  runtime.Codec
+}
+
+func (c custom) GetRESTOptions(resource schema.GroupResource, _ runtime.Object) (generic.RESTOptions, error) {
+	config := storagebackend.Config{Codec: c.codec}
+	if c.stores.Transformers != nil {
+		config.Transformer = c.stores.Transformers.TransformerForResource(resource)
+	}
+	return generic.RESTOptions{
+		StorageConfig:           config.ForResource(resource),
+		ResourcePrefix:          KeyPrefix(resource),
+		Decorator:               c.stores.openCustom,
+		EnableGarbageCollection: true,
+		DeleteCollectionWorkers: 1,
+		CountMetricPollPeriod:   time.Minute,
+	}, nil
+}
+
 // prefix is what the keys of a resource's objects begin with.
 func (s *Stores) prefix(resource schema.GroupResource) string {
 	if under, ok := s.under[resource]; ok {
@@ -189,20 +214,9 @@ func (s *Stores) open(
 	triggers storage.IndexerFuncs,
 	indexers *cache.Indexers,
 ) (storage.Interface, factory.DestroyFunc, error) {
-	opened, err := s.backend(config.GroupResource).Open(store.Resource{
-		Resource:    config.GroupResource,
-		Prefix:      prefix,
-		Codec:       config.Codec,
-		Transformer: config.Transformer,
-		New:         newFunc,
-		NewList:     newListFunc,
-		KeyFunc:     keyFunc,
-		Attributes:  attributes,
-		Triggers:    triggers,
-		Indexers:    indexers,
-	})
+	opened, err := s.view(config, prefix, keyFunc, newFunc, newListFunc, attributes, triggers, indexers)
 	if err != nil {
-		return nil, nil, fmt.Errorf("open storage of %s: %w", config.GroupResource, err)
+		return nil, nil, err
 	}
 	s.opened[config.GroupResource] = opened
 	if k, ok := s.ruled[config.GroupResource]; ok {
@@ -213,6 +227,57 @@ func (s *Stores) open(
 	}
 	// The backend is closed as a whole, after the last request.
 	return opened, func() {}, nil
+}
+
+func (s *Stores) openCustom(
+	config *storagebackend.ConfigForResource,
+	prefix string,
+	keyFunc func(obj runtime.Object) (string, error),
+	newFunc func() runtime.Object,
+	newListFunc func() runtime.Object,
+	attributes storage.AttrFunc,
+	triggers storage.IndexerFuncs,
+	indexers *cache.Indexers,
+) (storage.Interface, factory.DestroyFunc, error) {
+	opened, err := s.view(config, prefix, keyFunc, newFunc, newListFunc, attributes, triggers, indexers)
+	if err != nil {
+		return nil, nil, err
+	}
+	view, ok := opened.(store.Closer)
+	if !ok {
+		return nil, nil, fmt.Errorf("open storage of %s: %T cannot be closed alone", config.GroupResource, opened)
+	}
+	return opened, view.Close, nil
+}
+
+func (s *Stores) view(
+	config *storagebackend.ConfigForResource,
+	prefix string,
+	keyFunc func(obj runtime.Object) (string, error),
+	newFunc func() runtime.Object,
+	newListFunc func() runtime.Object,
+	attributes storage.AttrFunc,
+	triggers storage.IndexerFuncs,
+	indexers *cache.Indexers,
+) (storage.Interface, error) {
+	_, unstructured := newFunc().(runtime.Unstructured)
+	opened, err := s.backend(config.GroupResource).Open(store.Resource{
+		Resource:     config.GroupResource,
+		Prefix:       prefix,
+		Codec:        config.Codec,
+		Transformer:  config.Transformer,
+		New:          newFunc,
+		NewList:      newListFunc,
+		KeyFunc:      keyFunc,
+		Attributes:   attributes,
+		Triggers:     triggers,
+		Indexers:     indexers,
+		Unstructured: unstructured,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open storage of %s: %w", config.GroupResource, err)
+	}
+	return opened, nil
 }
 
 // Opened returns the storage that a resource's kind uses. It must have been opened,

@@ -81,6 +81,8 @@ func newMode(p *plan.Plan) mode {
 		return &selfCertified{aggregated: &aggregated{plan: p}}
 	case p.Options.Aggregated:
 		return &aggregated{plan: p}
+	case p.Definition.ControlPlane != nil:
+		return &controlPlane{&standalone{plan: p}, p.Definition.ControlPlane.(ControlPlane)}
 	default:
 		return &standalone{plan: p}
 	}

@@ -145,7 +145,7 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 	s.logHidden(ctx)
 	s.informers = informer.NewSet(s.loopback.Config(), machinery.Codecs)
 
-	stores := newStores(s.plan, s.storages.Of, machinery, s.encryption)
+	stores := newStores(s.plan, s.storages.OfAny, machinery, s.encryption)
 	s.stores = stores
 	if s.tools, err = s.maintenance(stores); err != nil {
 		return err

@@ -57,6 +57,14 @@ func (s Storages) Of(resource schema.GroupResource) store.Backend {
 	return nil
 }
 
+// OfAny is Of, and the server's storage for resources that nothing is said of.
+func (s Storages) OfAny(resource schema.GroupResource) store.Backend {
+	if backend := s.Of(resource); backend != nil {
+		return backend
+	}
+	return s[0].Backend
+}
+
 // health is nil, or says why the storage takes no writes, in words that anonymous callers
 // of /readyz may see.
 func (s *Storage) health() error {

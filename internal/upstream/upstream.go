@@ -91,6 +91,8 @@ type Config struct {
 	// Cluster is who is asked about callers and their requests; nil for a server that
 	// stands alone.
 	Cluster Cluster
+	// Delegation answers what the groups above do not; nil is 404.
+	Delegation *Delegation
 }
 
 // Cluster is what the handler chain needs of the cluster that the server is aggregated into.
@@ -141,7 +143,7 @@ func New(c Config) (*Server, error) {
 		config.RequestInfoResolver = mappedResources{server.NewRequestInfoResolver(config), c.Handlers}
 	}
 
-	namer := c.Machinery.Namer()
+	namer := c.Machinery.Namer(c.Delegation.schemes()...)
 	config.OpenAPIConfig = server.DefaultOpenAPIConfig(c.OpenAPI.V2, namer.DefinitionNamer)
 	config.OpenAPIV3Config = server.DefaultOpenAPIV3Config(c.OpenAPI.V3, namer.DefinitionNamer)
 	config.OpenAPIConfig.GetDefinitionName, config.OpenAPIV3Config.GetDefinitionName = namer.GetDefinitionName, namer.GetDefinitionName
@@ -153,8 +155,12 @@ func New(c Config) (*Server, error) {
 	config.OpenAPIConfig.PostProcessSpec = text.correctV2
 	config.OpenAPIV3Config.PostProcessSpec = text.correctV3
 
+	delegate, err := c.Delegation.build(config, c.Ready)
+	if err != nil {
+		return nil, err
+	}
 	completed := config.Complete(nil)
-	generic, err := completed.New(c.Definition.Name, server.NewEmptyDelegate())
+	generic, err := completed.New(c.Definition.Name, delegate.target())
 	if err != nil {
 		return nil, fmt.Errorf("build API server: %w", err)
 	}
@@ -180,7 +186,9 @@ func New(c Config) (*Server, error) {
 	// Upstream answers with a list of all paths, also to callers it does not know
 	// if the path begins as an open one.
 	generic.Handler.NonGoRestfulMux.NotFoundHandler(http.HandlerFunc(http.NotFound))
-	generic.PrepareRun()
+	if err := delegate.join(generic); err != nil {
+		return nil, err
+	}
 	return &Server{Handler: generic.Handler, generic: generic}, nil
 }
 

@@ -28,6 +28,11 @@ const (
 // errReported is a failure that the verb has already told the user about.
 var errReported = errors.New("reported")
 
+// exitCode is how a verb ended that has told the user itself.
+type exitCode int
+
+func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
+
 // Module is the go.mod and go.sum of the tool itself.
 type Module = generate.Module
 
@@ -47,9 +52,12 @@ func Main(module Module, args []string, stdin io.Reader, stdout, stderr io.Write
 
 	verb, err := root.ExecuteContextC(ctx)
 	var usage usageError
+	var ended exitCode
 	switch {
 	case err == nil:
 		return 0
+	case errors.As(err, &ended):
+		return int(ended)
 	case errors.Is(err, errReported):
 		return exitFailure
 	case !started || errors.As(err, &usage):
@@ -103,6 +111,7 @@ func newRoot(module Module) *cobra.Command {
 			return cmd.Help()
 		},
 	}
+	root.AddCommand(newServer()...)
 	root.AddCommand(
 		newCreate(module),
 		newDeploy(),

@@ -1,0 +1,39 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	library "github.com/annexapi/annex"
+	"github.com/annexapi/annex/controlplane"
+)
+
+// newServer returns the verbs of a server with a control plane and no Go of the user's own. They
+// read their flags themselves, as those of every server do.
+func newServer() []*cobra.Command {
+	server := library.Server{Name: "annex", Title: "Annex", ControlPlane: controlplane.New()}
+	var verbs []*cobra.Command
+	for _, verb := range []struct{ use, short, long, example string }{
+		{"serve", "Run an API server with a control plane: CustomResourceDefinitions, and no Go of your own",
+			`Runs a Kubernetes-style API server that needs no cluster and no database. What it serves is
+defined by the CustomResourceDefinitions that are applied to it. It takes the flags that every
+server takes: annex serve --help lists them, and docs/reference/cli.md says more of each.`,
+			"  annex serve --data-dir data\n  kubectl --kubeconfig data/kubeconfig apply -f crd.yaml"},
+		{"user", "Make, list and revoke users of annex serve", "", "  annex user create amy --data-dir data"},
+		{"kubeconfig", "Write a kubeconfig for annex serve", "", "  annex kubeconfig --data-dir data"},
+		{"token-key", "List and rotate the keys of the service accounts of annex serve", "", "  annex token-key rotate --data-dir data"},
+		{"storage", "Back up, restore, verify and compact what annex serve stores", "", "  annex storage backup backup.annex --data-dir data"},
+	} {
+		verbs = append(verbs, &cobra.Command{
+			Use: verb.use, Short: verb.short, Long: verb.long, Example: verb.example,
+			DisableFlagParsing: true,
+			RunE: func(cmd *cobra.Command, args []string) error {
+				code := library.Run(cmd.Context(), server, append([]string{cmd.Name()}, args...), cmd.OutOrStdout(), cmd.ErrOrStderr())
+				if code != 0 {
+					return exitCode(code)
+				}
+				return nil
+			},
+		})
+	}
+	return verbs
+}

@@ -1,0 +1,112 @@
+// Package crds serves custom resources: the kind CustomResourceDefinition, and what objects of it
+// define while the server runs. It is upstream's apiextensions server, behind the server's own
+// groups and over the server's own storage.
+package crds
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/client-go/rest"
+
+	"github.com/annexapi/annex/internal/upstream"
+)
+
+// Resource names the definitions in storage and in errors.
+var Resource = schema.GroupResource{Group: apiextensionsv1.GroupName, Resource: "customresourcedefinitions"}
+
+// Config is what custom resources need of their server.
+type Config struct {
+	// Storage opens the storage of resources that are stored in the form that a codec writes.
+	Storage func(codec runtime.Codec) generic.RESTOptionsGetter
+	// Client has all rights.
+	Client *rest.Config
+	// Shared says that other servers may serve the same custom resources.
+	Shared bool
+}
+
+// Delegation returns what answers for custom resources and their definitions.
+func Delegation(c Config) *upstream.Delegation {
+	return &upstream.Delegation{
+		Scheme: apiserver.Scheme,
+		Groups: []string{apiextensionsv1.GroupName},
+		New:    c.build,
+	}
+}
+
+func (c Config) build(config server.Config) (*upstream.Delegate, error) {
+	config.Serializer = apiserver.Codecs
+	config.RESTOptionsGetter = c.Storage(apiserver.Codecs.LegacyCodec(apiextensionsv1.SchemeGroupVersion))
+	config.MergedResourceConfig = apiserver.DefaultAPIResourceConfigSource()
+	extensions := apiserver.Config{
+		GenericConfig: &server.RecommendedConfig{Config: config},
+		ExtraConfig: apiserver.ExtraConfig{
+			CRDRESTOptionsGetter: c.Storage(unstructured.UnstructuredJSONScheme),
+			MasterCount:          1,
+			ServiceResolver:      webhook.NewDefaultServiceResolver(),
+			AuthResolverWrapper:  webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, c.Client, config.TracerProvider),
+		},
+	}
+	behind, err := extensions.Complete().New(server.NewEmptyDelegate())
+	if err != nil {
+		return nil, fmt.Errorf("custom resources: %w", err)
+	}
+	definitions := behind.Informers.Apiextensions().V1().CustomResourceDefinitions()
+	if !c.Shared {
+		if err := definitions.Informer().SetTransform(established); err != nil {
+			return nil, fmt.Errorf("custom resources: %w", err)
+		}
+	}
+	return &upstream.Delegate{
+		Server: behind.GenericAPIServer,
+		Join: func(front *server.GenericAPIServer) error {
+			// Upstream's controllers bring these up to date.
+			behind.GenericAPIServer.StaticOpenAPISpec = front.StaticOpenAPISpec
+			behind.GenericAPIServer.OpenAPIVersionedService = front.OpenAPIVersionedService
+			behind.GenericAPIServer.OpenAPIV3VersionedService = front.OpenAPIV3VersionedService
+			front.DiscoveryGroupManager.AddGroup(groupOf(apiextensionsv1.GroupName, apiextensionsv1.SchemeGroupVersion.Version))
+			_, err := definitions.Informer().AddEventHandler(rootOf(front.DiscoveryGroupManager, definitions.Lister()))
+			return err
+		},
+	}, nil
+}
+
+// settled is how long upstream lets creates of custom resources wait after their definition is
+// established: other replicas of kube-apiserver may not know of it yet.
+const settled = 2 * time.Second
+
+// established lets a definition that is just established look as if it were for long, since this
+// server, which says so, knows it: else the first objects would wait for two seconds, in which
+// nothing happens.
+func established(obj any) (any, error) {
+	definition, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
+	if !ok {
+		return obj, nil
+	}
+	condition := apihelpers.FindCRDCondition(definition, apiextensionsv1.Established)
+	if condition != nil && time.Since(condition.LastTransitionTime.Time) < settled {
+		condition.LastTransitionTime = metav1.NewTime(condition.LastTransitionTime.Add(-settled))
+	}
+	return definition, nil
+}
+
+func groupOf(name string, versions ...string) metav1.APIGroup {
+	group := metav1.APIGroup{Name: name}
+	for _, v := range versions {
+		group.Versions = append(group.Versions, metav1.GroupVersionForDiscovery{
+			GroupVersion: schema.GroupVersion{Group: name, Version: v}.String(), Version: v,
+		})
+	}
+	group.PreferredVersion = group.Versions[0]
+	return group
+}

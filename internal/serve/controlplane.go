@@ -1,0 +1,63 @@
+package serve
+
+import (
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/client-go/rest"
+
+	"github.com/annexapi/annex/internal/admit"
+	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/upstream"
+)
+
+// ControlPlane is what a definition's control plane is to its server. Package controlplane has
+// the only one.
+type ControlPlane interface {
+	define.ControlPlane
+	// Delegation answers what the definition's groups do not.
+	Delegation(Plane) *upstream.Delegation
+	// Admission are plugins that decide after the definition's, and before the hooks of kinds.
+	Admission(Plane) []admit.Plugin
+}
+
+// Plane is a server as its control plane knows it.
+type Plane struct {
+	// Storage opens the storage of resources that the definition does not have, in the form
+	// that a codec writes. Objects are created only in namespaces that are there.
+	Storage func(codec runtime.Codec) generic.RESTOptionsGetter
+	// Client has all rights. Its requests wait until the server runs.
+	Client *rest.Config
+	// Groups are the names of those that the server has itself.
+	Groups []string
+	// Shared says that other servers may be over the same storage.
+	Shared bool
+}
+
+// controlPlane stands alone, and is all that a cluster's API is.
+type controlPlane struct {
+	*standalone
+	plane ControlPlane
+}
+
+func (m *controlPlane) configure(c *upstream.Config, own plugins) error {
+	p := Plane{
+		Storage: func(codec runtime.Codec) generic.RESTOptionsGetter { return m.guard(c.Stores.Custom(codec)) },
+		Client:  m.loopback.Config(),
+		Groups:  groupsOf(c),
+		Shared:  m.standalone.plan.Options.Storage.Traits().Remote,
+	}
+	c.Delegation, own.plane = m.plane.Delegation(p), m.plane.Admission(p)
+	return m.standalone.configure(c, own)
+}
+
+// groupsOf are the groups of the kinds that the server has itself, and of its reviews.
+func groupsOf(c *upstream.Config) []string {
+	groups := []string{corev1.GroupName, authenticationv1.GroupName, authorizationv1.GroupName}
+	for _, g := range c.Definition.Groups {
+		groups = append(groups, g.Name)
+	}
+	return groups
+}
