@@ -211,8 +211,12 @@ func (c *Collector) awaitDependents(ctx context.Context, kinds *resources.Set, n
 // owner go. The graph would not do to know the dependents: one that it has not observed yet
 // would be found without its owner later, and deleted.
 func (c *Collector) orphanDependents(ctx context.Context, kinds *resources.Set, n *node) error {
-	failures := []error{kinds.Err()}
-	for _, resource := range kinds.All() {
+	now, err := c.askForAll(ctx)
+	if err != nil {
+		return err
+	}
+	failures := []error{now.Err()}
+	for _, resource := range now.All() {
 		if !collects(resource) || n.namespace != "" && !resource.Namespaced {
 			continue
 		}

@@ -58,11 +58,12 @@ type Options struct {
 
 // Collector collects the garbage of one server.
 type Collector struct {
-	options   Options
-	discovery *resources.Client
-	client    metadata.Interface
-	graph     *graph
-	queue     workqueue.TypedRateLimitingInterface[id]
+	options Options
+	// ask asks for kinds, and askForAll misses none.
+	ask, askForAll func(context.Context) (*resources.Set, error)
+	client         metadata.Interface
+	graph          *graph
+	queue          workqueue.TypedRateLimitingInterface[id]
 
 	mu    sync.Mutex
 	kinds *resources.Set
@@ -92,7 +93,7 @@ func New(client *rest.Config, options Options) (*Collector, error) {
 	}
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[id](firstRetry, lastRetry))
 	c := newCollector(all, queue)
-	c.options, c.discovery = options, discovery
+	c.options, c.ask, c.askForAll = options, discovery.Ask, discovery.AskForAll
 	return c, nil
 }
 
@@ -144,7 +145,7 @@ func (c *Collector) followKinds(ctx context.Context) {
 }
 
 func (c *Collector) askForKinds(ctx context.Context) {
-	kinds, err := c.discovery.Ask(ctx)
+	kinds, err := c.ask(ctx)
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:

@@ -183,6 +183,7 @@ func (w *world) restart() {
 	w.restarts++
 	w.queue = &lottery{random: w.random}
 	w.collector = newCollector(w, w.queue)
+	w.collector.askForAll = func(context.Context) (*resources.Set, error) { return w.discovery(), w.mayFail() }
 	w.kinds = nil
 	w.watches = map[schema.GroupResource]*watched{}
 	for _, resource := range all {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -15,6 +16,8 @@ import (
 	"sync"
 
 	apidiscovery "k8s.io/api/apidiscovery/v2"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
@@ -141,26 +144,115 @@ func (c *Client) Ask(ctx context.Context) (*Set, error) {
 // Content asks for what may be in a namespace. With an error there may be resources, too:
 // those of the groups that do tell what they have.
 func (c *Client) Content(ctx context.Context) ([]schema.GroupVersionResource, error) {
-	set, err := c.Ask(ctx)
+	set, err := c.AskForAll(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return set.Content(), set.Err()
 }
 
+var definitions = schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}
+
+// AskForAll is Ask for those who must miss nothing: custom resources that are established but
+// that discovery does not show, as right after a server has started, are among the Failed.
+func (c *Client) AskForAll(ctx context.Context) (*Set, error) {
+	set, err := c.Ask(ctx)
+	if err != nil {
+		return nil, err
+	}
+	crds, ok := set.Get(definitions)
+	if !ok {
+		return set, nil
+	}
+	path := "/apis/" + crds.GroupVersion().String() + "/" + crds.Resource
+	var all metav1.PartialObjectMetadataList
+	if err := c.getJSON(ctx, path, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", &all); err != nil {
+		return nil, fmt.Errorf("custom resources: %w", err)
+	}
+	missing := map[schema.GroupVersion]error{}
+	for _, crd := range all.Items {
+		if _, shown := set.Get(schema.ParseGroupResource(crd.Name)); shown {
+			continue
+		}
+		versions, err := c.established(ctx, path+"/"+crd.Name)
+		if err != nil {
+			return nil, fmt.Errorf("custom resource %s: %w", crd.Name, err)
+		}
+		for _, version := range versions {
+			missing[version] = fmt.Errorf("%s is not in discovery yet", crd.Name)
+		}
+	}
+	if len(missing) == 0 {
+		return set, nil
+	}
+	more := *set
+	more.failed = maps.Clone(set.failed)
+	maps.Copy(more.failed, missing)
+	return &more, nil
+}
+
+// established returns the versions in which a definition's objects are to be served now.
+func (c *Client) established(ctx context.Context, path string) ([]schema.GroupVersion, error) {
+	var crd struct {
+		Spec struct {
+			Group    string
+			Versions []struct {
+				Name   string
+				Served bool
+			}
+		}
+		Status struct{ Conditions []metav1.Condition }
+	}
+	if err := c.getJSON(ctx, path, "application/json", &crd); err != nil {
+		return nil, err
+	}
+	if !meta.IsStatusConditionTrue(crd.Status.Conditions, "Established") {
+		return nil, nil
+	}
+	var versions []schema.GroupVersion
+	for _, v := range crd.Spec.Versions {
+		if v.Served {
+			versions = append(versions, schema.GroupVersion{Group: crd.Spec.Group, Version: v.Name})
+		}
+	}
+	return versions, nil
+}
+
+// getJSON decodes what is at a path; what is not there is empty.
+func (c *Client) getJSON(ctx context.Context, path, accept string, into any) error {
+	response, err := c.get(ctx, path, http.Header{"Accept": {accept}})
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	switch response.StatusCode {
+	case http.StatusOK:
+		return json.NewDecoder(response.Body).Decode(into)
+	case http.StatusNotFound:
+		return nil
+	default:
+		return fmt.Errorf("the server answers %s", response.Status)
+	}
+}
+
+func (c *Client) get(ctx context.Context, path string, header http.Header) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base.JoinPath(path).String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header = header
+	return c.http.Do(req)
+}
+
 const aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 // fetch asks for a document, and tells whether it is another than before.
 func (c *Client) fetch(ctx context.Context, d *document) (changed bool, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base.JoinPath(d.path).String(), nil)
-	if err != nil {
-		return false, err
-	}
-	req.Header.Set("Accept", aggregated)
+	header := http.Header{"Accept": {aggregated}}
 	if d.tag != "" {
-		req.Header.Set("If-None-Match", d.tag)
+		header.Set("If-None-Match", d.tag)
 	}
-	response, err := c.http.Do(req)
+	response, err := c.get(ctx, d.path, header)
 	if err != nil {
 		return false, err
 	}

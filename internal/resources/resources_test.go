@@ -1,7 +1,9 @@
 package resources_test
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -140,6 +142,59 @@ func TestTheSetIsTheSameUntilSomethingChanges(t *testing.T) {
 	tag, body = `"2"`, `{"items":[]}`
 	if other := ask(); other == first || len(other.All()) != 0 || len(first.All()) != 1 {
 		t.Errorf("%v and %v", first.All(), other.All())
+	}
+}
+
+// Right after a start, discovery may not show all custom resources yet.
+func TestCustomResourcesThatDiscoveryDoesNotShow(t *testing.T) {
+	crd := func(established string) string {
+		return `{"spec":{"group":"x","versions":[{"name":"v1","served":true},{"name":"v0"}]},"status":{"conditions":[{"type":"Established","status":"` + established + `"}]}}`
+	}
+	crds := "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+	discovered := func(all ...string) string {
+		body, err := json.Marshal(apidiscovery.APIGroupDiscoveryList{Items: []apidiscovery.APIGroupDiscovery{
+			group("apiextensions.k8s.io", version("v1", resource("customresourcedefinitions", "CustomResourceDefinition", "list"))),
+			group("x", version("v1", resource("apples", "Apple", "delete"))),
+		}[:1+len(all)]})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(body)
+	}
+	for name, test := range map[string]struct {
+		answers map[string]string
+		want    string
+	}{
+		"shown":           {map[string]string{"/apis": discovered("x"), crds: `{"items":[{"metadata":{"name":"apples.x"}}]}`}, "[apples], <nil>"},
+		"not shown":       {map[string]string{"/apis": discovered(), crds: `{"items":[{"metadata":{"name":"apples.x"}}]}`, crds + "/apples.x": crd("True")}, "[], unable to retrieve the complete list of server APIs: x/v1: apples.x is not in discovery yet"},
+		"not established": {map[string]string{"/apis": discovered(), crds: `{"items":[{"metadata":{"name":"apples.x"}}]}`, crds + "/apples.x": crd("False")}, "[], <nil>"},
+		"gone meanwhile":  {map[string]string{"/apis": discovered(), crds: `{"items":[{"metadata":{"name":"apples.x"}}]}`}, "[], <nil>"},
+		"fails":           {map[string]string{"/apis": discovered(), crds: "{"}, "[], custom resources: unexpected EOF"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				body, ok := test.answers[req.URL.Path]
+				if !ok {
+					http.NotFound(w, req)
+					return
+				}
+				w.Header().Set("Content-Type", mediaType)
+				w.Write([]byte(body))
+			}))
+			defer server.Close()
+			c, err := resources.NewClient(&rest.Config{Host: server.URL})
+			if err != nil {
+				t.Fatal(err)
+			}
+			content, err := c.Content(t.Context())
+			var names []string
+			for _, r := range content {
+				names = append(names, r.Resource)
+			}
+			if got := fmt.Sprintf("%v, %v", names, err); got != test.want {
+				t.Errorf("got %s, want %s", got, test.want)
+			}
+		})
 	}
 }
 
