@@ -5,10 +5,13 @@
 package controlplane
 
 import (
+	"context"
+
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/internal/admit"
 	"github.com/annexapi/annex/internal/crds"
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/garbage"
 	"github.com/annexapi/annex/internal/serve"
 	"github.com/annexapi/annex/internal/upstream"
 )
@@ -25,6 +28,19 @@ func (plane) ControlPlane() {}
 
 // Groups implements define.ControlPlane.
 func (plane) Groups() []define.Group { return nil }
+
+// Controllers implements define.ControlPlane. Their names are those of kube-controller-manager.
+func (plane) Controllers() []define.Controller {
+	return []define.Controller{
+		{Name: "garbage-collector-controller", Run: func(ctx context.Context, env any) error {
+			collector, err := garbage.New(env.(*annex.Env).ClientConfig(), garbage.Options{})
+			if err != nil {
+				return err
+			}
+			return collector.Run(ctx)
+		}},
+	}
+}
 
 // Delegation implements serve.ControlPlane.
 func (plane) Delegation(p serve.Plane) *upstream.Delegation {

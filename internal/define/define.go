@@ -50,6 +50,9 @@ type Server struct {
 type ControlPlane interface {
 	// Groups are built in.
 	Groups() []Group
+	// Controllers keep the promises of these. One of the user's with the same name takes the
+	// place of one.
+	Controllers() []Controller
 }
 
 // Controller is a client that works for the server. The environment is the façade's handle on
@@ -139,6 +142,19 @@ func (g *Group) named(k *Kind) *Kind {
 		}
 	}
 	return nil
+}
+
+// WithControllers returns the server with controllers beside its own, which take the place of
+// those of the same names.
+func (s *Server) WithControllers(controllers ...Controller) *Server {
+	extended := *s
+	extended.Controllers = slices.Clone(s.Controllers)
+	for _, c := range controllers {
+		if !slices.ContainsFunc(s.Controllers, func(own Controller) bool { return own.Name == c.Name }) {
+			extended.Controllers = append(extended.Controllers, c)
+		}
+	}
+	return &extended
 }
 
 // Kind is one kind in all its versions. The objects that hooks see are pointers

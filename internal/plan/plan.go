@@ -117,7 +117,7 @@ func Resolve(definition *define.Server, options config.Options) (*Plan, error) {
 	return p, nil
 }
 
-// define adds the kinds of the mode to the user's.
+// define adds the kinds of the mode, and the controllers of a control plane, to the user's.
 func (p *Plan) define(definition *define.Server) (err error) {
 	if err := p.mode.check(definition); err != nil {
 		return err
@@ -125,6 +125,9 @@ func (p *Plan) define(definition *define.Server) (err error) {
 	p.Definition = definition
 	if groups := p.mode.builtIn(); len(groups) > 0 {
 		p.Definition, err = definition.With(groups...)
+	}
+	if plane := definition.ControlPlane; err == nil && plane != nil {
+		p.Definition = p.Definition.WithControllers(plane.Controllers()...)
 	}
 	return err
 }

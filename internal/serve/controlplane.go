@@ -53,6 +53,9 @@ func (m *controlPlane) configure(c *upstream.Config, own plugins) error {
 	return m.standalone.configure(c, own)
 }
 
+// collectsGarbage is true wherever the collector runs.
+func (m *controlPlane) collectsGarbage() bool { return true }
+
 // groupsOf are the groups of the kinds that the server has itself, and of its reviews.
 func groupsOf(c *upstream.Config) []string {
 	groups := []string{corev1.GroupName, authenticationv1.GroupName, authorizationv1.GroupName}
