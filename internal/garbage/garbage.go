@@ -31,9 +31,12 @@ import (
 
 const (
 	defaultWorkers = 4
-	// defaultInterval is between two questions for kinds, which cost next to nothing while
-	// the kinds stay the same.
-	defaultInterval = 2 * time.Second
+	// defaultInterval is between two questions for kinds that nothing gave cause for. They cost
+	// next to nothing while the kinds stay the same.
+	defaultInterval = 10 * time.Second
+	// firstQuestion is how soon after a cause kinds are asked for again. Discovery is a little
+	// behind what defines kinds; intervals double from there.
+	firstQuestion = 20 * time.Millisecond
 	// listPatience is how long the collector waits at its start for lists that do not end,
 	// before it begins without them. It does not wait for those that fail.
 	listPatience = 30 * time.Second
@@ -47,10 +50,10 @@ const (
 
 // Options are what a collector may be told. The zero value is ready to use.
 type Options struct {
-	// Changed says that the server's kinds may have changed. They are asked for every
-	// Interval anyway; it makes that sooner. Nil is never.
+	// Changed says that the server's kinds may have changed. It is not needed for what is
+	// defined by objects, CustomResourceDefinitions and APIServices. Nil is never.
 	Changed <-chan struct{}
-	// Interval is the time between two questions for kinds; 0 is two seconds.
+	// Interval is the longest time between two questions for kinds; 0 is ten seconds.
 	Interval time.Duration
 	// Workers is how many objects are dealt with at a time; 0 is four.
 	Workers int
@@ -64,6 +67,9 @@ type Collector struct {
 	client         metadata.Interface
 	graph          *graph
 	queue          workqueue.TypedRateLimitingInterface[id]
+
+	// defined says that an object that defines kinds has changed.
+	defined chan struct{}
 
 	mu    sync.Mutex
 	kinds *resources.Set
@@ -101,6 +107,7 @@ func newCollector(client metadata.Interface, queue workqueue.TypedRateLimitingIn
 	return &Collector{
 		client:     client,
 		graph:      newGraph(),
+		defined:    make(chan struct{}, 1),
 		queue:      queue,
 		kinds:      &resources.Set{},
 		unresolved: map[id]struct{}{},
@@ -127,9 +134,9 @@ func (c *Collector) Run(ctx context.Context) error {
 }
 
 func (c *Collector) followKinds(ctx context.Context) {
-	ticker := time.NewTicker(c.options.Interval)
-	defer ticker.Stop()
-	changed := c.options.Changed
+	changed, interval := c.options.Changed, firstQuestion
+	timer := time.NewTimer(interval)
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -138,10 +145,25 @@ func (c *Collector) followKinds(ctx context.Context) {
 			if !open {
 				changed = nil
 			}
-		case <-ticker.C:
+			interval = firstQuestion
+		case <-c.defined:
+			interval = firstQuestion
+		case <-timer.C:
+			interval = min(2*interval, c.options.Interval)
 		}
 		c.askForKinds(ctx)
+		timer.Reset(interval)
 	}
+}
+
+// definesKinds tells whether objects of a resource make the server serve others.
+func definesKinds(resource schema.GroupResource) bool {
+	switch resource {
+	case schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"},
+		schema.GroupResource{Group: "apiregistration.k8s.io", Resource: "apiservices"}:
+		return true
+	}
+	return false
 }
 
 func (c *Collector) askForKinds(ctx context.Context) {
@@ -229,7 +251,14 @@ func (c *Collector) waitForSources(ctx context.Context) {
 	}
 }
 
-func (c *Collector) enqueue(all []id) {
+// observed takes over what is to be looked at because of an event of a resource.
+func (c *Collector) observed(resource schema.GroupResource, all []id) {
+	if definesKinds(resource) {
+		select {
+		case c.defined <- struct{}{}:
+		default: // it is said already
+		}
+	}
 	for _, i := range all {
 		c.queue.Add(i)
 	}

@@ -87,7 +87,7 @@ func (s *source) Update(obj any) error {
 	if !ok {
 		return fmt.Errorf("%T is no metadata", obj)
 	}
-	s.collector.enqueue(s.collector.graph.put(nodeOf(s.resource.GroupResource(), m)))
+	s.observed(s.collector.graph.put(nodeOf(s.resource.GroupResource(), m)))
 	return nil
 }
 
@@ -97,7 +97,7 @@ func (s *source) Delete(obj any) error {
 	if !ok {
 		return fmt.Errorf("%T is no metadata", obj)
 	}
-	s.collector.enqueue(s.collector.graph.remove(id{s.resource.GroupResource(), m.UID}))
+	s.observed(s.collector.graph.remove(id{s.resource.GroupResource(), m.UID}))
 	return nil
 }
 
@@ -110,10 +110,12 @@ func (s *source) Replace(list []any, _ string) error {
 		}
 		there[obj.(*metav1.PartialObjectMetadata).UID] = true
 	}
-	s.collector.enqueue(s.collector.graph.retain(s.resource.GroupResource(), there))
+	s.observed(s.collector.graph.retain(s.resource.GroupResource(), there))
 	s.hasTried()
 	return nil
 }
+
+func (s *source) observed(affected []id) { s.collector.observed(s.resource.GroupResource(), affected) }
 
 func (s *source) hasTried() { s.try.Do(func() { close(s.tried) }) }
 
