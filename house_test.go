@@ -99,7 +99,7 @@ var rooms = map[string][]string{
 	"store/files":                          {"internal/yamlsize", "store/driver", "store/embedded", "store/journal"}, // its truth is an embedded journal, which the files follow
 	"store/etcd":                           {"internal/apierr", "internal/budget", "store", "store/driver"},
 	"store/storetest":                      {"internal/mvcc", "internal/testwait", "store", "store/journal"},
-	"internal/serve":                       {"config", "internal/accounts", "internal/admit", "internal/audit", "internal/auth", "internal/budget", "internal/certs", "internal/clientcert", "internal/cluster", "internal/controllers", "internal/convert", "internal/coreapi", "internal/define", "internal/encryption", "internal/informer", "internal/loopback", "internal/maintenance", "internal/mvcc", "internal/plan", "internal/registry", "internal/requirements", "internal/reviews", "internal/rights", "internal/servingcert", "internal/upstream", "internal/virtual", "store", "store/driver", "store/journal"},
+	"internal/serve":                       {"config", "internal/accounts", "internal/admit", "internal/audit", "internal/auth", "internal/budget", "internal/certs", "internal/clientcert", "internal/cluster", "internal/controllers", "internal/convert", "internal/coreapi", "internal/define", "internal/encryption", "internal/informer", "internal/loopback", "internal/maintenance", "internal/mvcc", "internal/plan", "internal/registry", "internal/requirements", "internal/resources", "internal/reviews", "internal/rights", "internal/servingcert", "internal/upstream", "internal/virtual", "store", "store/driver", "store/journal"},
 }
 
 // leaves import no other room, and every room of internal may import them.

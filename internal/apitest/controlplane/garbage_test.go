@@ -3,10 +3,13 @@ package controlplane
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/annexapi/annex/annextest"
 	"github.com/annexapi/annex/internal/testwait"
@@ -43,5 +46,56 @@ func TestCustomResourcesAreCollectedWithTheirOwners(t *testing.T) {
 				return nil
 			})
 		})
+	}
+}
+
+// A namespace says what it waits for, and takes with it what the server's definition does not have.
+func TestCustomResourcesGoWithTheirNamespace(t *testing.T) {
+	config := annextest.Start(t, cluster())
+	c := clientsOf(config)
+	c.define(t, widgets(sizeAndColor))
+	all := dynamic.NewForConfigOrDie(config)
+	lab := widget("lab", nil)
+	lab.Object = map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "lab"}}
+	if _, err := all.Resource(namespacesResource).Create(t.Context(), lab, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	inLab := all.Resource(widgetsResource).Namespace("lab")
+	for name, finalizers := range map[string][]string{"free": nil, "held": {"example.com/hold"}} {
+		w := widget(name, nil)
+		w.SetFinalizers(finalizers)
+		if _, err := inLab.Create(t.Context(), w, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := all.Resource(namespacesResource).Delete(t.Context(), "lab", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	testwait.NoError(t, "the namespace says what it waits for", func(ctx context.Context) error {
+		ns, err := all.Resource(namespacesResource).Get(ctx, "lab", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, want := range []string{
+			"Some resources are remaining: widgets.stable.example.com has 1 resource instances",
+			"Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances",
+		} {
+			if said := fmt.Sprint(ns.Object["status"]); !strings.Contains(said, want) {
+				return fmt.Errorf("%s is not in %s", want, said)
+			}
+		}
+		return nil
+	})
+	if _, err := inLab.Patch(t.Context(), "held", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	testwait.NoError(t, "the namespace goes", func(ctx context.Context) error {
+		if _, err := all.Resource(namespacesResource).Get(ctx, "lab", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the namespace is there: %w", err)
+		}
+		return nil
+	})
+	if left, err := all.Resource(widgetsResource).List(t.Context(), metav1.ListOptions{}); err != nil || len(left.Items) > 0 {
+		t.Errorf("left are %v, %v", left, err)
 	}
 }
