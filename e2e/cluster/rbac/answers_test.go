@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/annexapi/annex/e2e/cluster/alone"
 	"github.com/annexapi/annex/internal/rbac"
 	"github.com/annexapi/annex/internal/testwait"
 )
@@ -219,7 +220,7 @@ func TestAnswersAreThoseOfKubeAPIServer(t *testing.T) {
 	t.Logf("seed: ANNEX_RBAC_SEED=%d", seed)
 	r := random{rand.New(rand.NewPCG(seed, 0))}
 	settled(t)
-	config := serve(t)
+	config := alone.Serve(t)
 	own, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)

@@ -20,6 +20,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
+
+	"github.com/annexapi/annex/e2e/cluster/alone"
 )
 
 // projects are those whose manifests of roles and bindings are applied, as Go modules.
@@ -46,7 +48,7 @@ var projects = []struct {
 // the same rules as by kube-apiserver.
 func TestManifestsOfOthersGiveTheSameRights(t *testing.T) {
 	settled(t)
-	config := serve(t)
+	config := alone.Serve(t)
 	own, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)

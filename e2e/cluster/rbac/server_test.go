@@ -1,16 +1,11 @@
 package rbac
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -20,52 +15,12 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/annexapi/annex/internal/testwait"
 )
 
 // wardleGroup is the group of the kinds that the server has and kube-apiserver has not.
 const wardleGroup = "wardle.example.com"
-
-// serve runs the sample wardle, standing alone, until the test is done, and returns its administrator's configuration.
-func serve(t *testing.T) *rest.Config {
-	t.Helper()
-	program := filepath.Join(t.TempDir(), "wardle")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".")
-	build.Dir = "../../../samples/wardle"
-	build.Env = append(os.Environ(), "GOWORK=", "PWD=")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", build, err, out)
-	}
-	data := filepath.Join(t.TempDir(), "data")
-	cmd := exec.Command(program, "serve", "--data-dir", data, "--storage", "memory", "--secure-port", "0")
-	var log strings.Builder
-	cmd.Stderr = &log
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("the server ended with %v\n%s", err, &log)
-		}
-	})
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.Contains(line, " listens on ") {
-		t.Fatalf("the server said %q, %v", line, err)
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(data, "kubeconfig"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.QPS = -1
-	return config
-}
 
 // complete gives the server the objects that kube-apiserver makes at its start and the server does not, and says how many.
 func complete(t *testing.T, own *kubernetes.Clientset) int {
