@@ -35,6 +35,7 @@ docs: ## run the commands of all pages, and check their links
 
 # Those that are concurrent and quick. Others are raced every night.
 RACED := ./internal/mvcc/... ./internal/virtual/... ./store/... ./internal/certs/... ./internal/clientcert/... ./internal/convert/... ./internal/rbac/... \
+	./internal/accounts/... ./internal/auth/... ./internal/configfile/... ./internal/fairness/... ./internal/logfile/... ./internal/systemd/... \
 	./internal/coreapi/... ./internal/garbage/... ./internal/resources/... ./internal/encryption/... ./internal/cluster/... ./internal/servingcert/... ./internal/informer/... ./internal/loopback/...
 
 .PHONY: race
@@ -67,7 +68,7 @@ release-try: ## install a release of HEAD from a file proxy, with an empty modul
 .PHONY: generate
 generate: ## write all generated files anew, and the tables of flags in docs/reference
 	go -C cmd/annex run . generate ../../internal/shop/... ../../samples/wardle/apis/... ../../samples/sqltable/apis/... ../../samples/ownjournal/apis/... ../../samples/cicd/apis/... ../../e2e/apis/...
-	cd cmd/annex && for group in admissionregistration authentication authorization coordination core events rbac storagemigration; do \
+	cd cmd/annex && for group in admissionregistration authentication authorization coordination core events flowcontrol rbac storagemigration; do \
 		go run . generate --for k8s.io/api/$$group/v1 ../../internal/facts/$$group || exit; done
 	UPDATE=1 go -C cmd/annex test -count=1 -run 'SampleAnimal|Reference' ./internal/cli
 	UPDATE=1 go test -count=1 -run Reference ./internal/cli

@@ -32,7 +32,7 @@ var rooms = map[string][]string{
 	"internal/audit":                       {"config", "internal/logfile"},
 	"internal/accounts":                    {"api", "internal/define", "internal/jws"},
 	"internal/jws":                         {},
-	"internal/plan":                        {"config", "internal/accounts", "internal/audit", "internal/cluster", "internal/controllers", "internal/coreapi", "internal/define", "internal/registry", "internal/requirements", "internal/rights", "store/driver", "store/embedded", "store/memory"},
+	"internal/plan":                        {"config", "internal/accounts", "internal/audit", "internal/cluster", "internal/controllers", "internal/coreapi", "internal/define", "internal/fairness", "internal/registry", "internal/requirements", "internal/rights", "store/driver", "store/embedded", "store/memory"},
 	"internal/cli":                         {"config", "internal/accounts", "internal/certs", "internal/cluster", "internal/controllers", "internal/define", "internal/maintenance", "internal/manifests", "internal/plan", "internal/requirements", "internal/serve", "internal/systemd", "internal/upstream", "store/driver", "store/embedded", "store/etcd", "store/files", "store/journal", "store/memory"},
 	"store/driver":                         {"store/journal"},
 	"api":                                  {}, // clients link it
@@ -61,10 +61,12 @@ var rooms = map[string][]string{
 	"internal/cluster/clustertest":         {}, // for tests
 	"internal/certs":                       {"internal/jws"},
 	"internal/rbac":                        {},
+	"internal/fairness":                    {"internal/define", "internal/facts/flowcontrol"},
 	"internal/rights":                      {"internal/define", "internal/facts/rbac", "internal/informer", "internal/rbac", "internal/registry"},
 	"internal/reviews":                     {"api", "internal/facts/authentication", "internal/facts/authorization"},
 	"internal/facts/authentication":        {"api"}, // generated
 	"internal/facts/authorization":         {"api"}, // generated
+	"internal/facts/flowcontrol":           {"api"}, // generated
 	"internal/facts/rbac":                  {"api"}, // generated
 	"internal/facts/storagemigration":      {"api"}, // generated
 	"internal/facts/events":                {"api"}, // generated
@@ -99,7 +101,7 @@ var rooms = map[string][]string{
 	"store/files":                          {"internal/yamlsize", "store/driver", "store/embedded", "store/journal"}, // its truth is an embedded journal, which the files follow
 	"store/etcd":                           {"internal/apierr", "internal/budget", "store", "store/driver"},
 	"store/storetest":                      {"internal/mvcc", "internal/testwait", "store", "store/journal"},
-	"internal/serve":                       {"config", "internal/accounts", "internal/admit", "internal/audit", "internal/auth", "internal/budget", "internal/certs", "internal/clientcert", "internal/cluster", "internal/controllers", "internal/convert", "internal/coreapi", "internal/define", "internal/encryption", "internal/informer", "internal/loopback", "internal/maintenance", "internal/mvcc", "internal/plan", "internal/registry", "internal/requirements", "internal/resources", "internal/reviews", "internal/rights", "internal/servingcert", "internal/upstream", "internal/virtual", "store", "store/driver", "store/journal"},
+	"internal/serve":                       {"config", "internal/accounts", "internal/admit", "internal/audit", "internal/auth", "internal/budget", "internal/certs", "internal/clientcert", "internal/cluster", "internal/controllers", "internal/convert", "internal/coreapi", "internal/define", "internal/encryption", "internal/fairness", "internal/informer", "internal/loopback", "internal/maintenance", "internal/mvcc", "internal/plan", "internal/registry", "internal/requirements", "internal/resources", "internal/reviews", "internal/rights", "internal/servingcert", "internal/upstream", "internal/virtual", "store", "store/driver", "store/journal"},
 }
 
 // leaves import no other room, and every room of internal may import them.

@@ -95,6 +95,12 @@ type Options struct {
 	// number of webhooks, with conditions on what each is asked. It is read again when it changes; a
 	// file that is wrong is refused at start, and later changes nothing.
 	AuthorizationConfigFile string
+	// PriorityAndFairness queues requests by flow schemas and priority levels, which share the sum of
+	// Serving.MaxRequestsInFlight and MaxMutatingRequestsInFlight, instead of counting them. Nil is
+	// true in a cluster, whose flow schemas and priority levels they are, if they may be read, true of
+	// a control plane, and false of any other server that stands alone. One that stands alone serves
+	// flowcontrol.apiserver.k8s.io/v1 then, and begins with those of a kube-apiserver.
+	PriorityAndFairness *bool
 	// Admission says which plugins decide on writes and connections.
 	Admission AdmissionOptions
 	// Audit says what is recorded of requests, and where.
@@ -238,10 +244,6 @@ type ClusterOptions struct {
 	// AlwaysAllowPaths are open to anonymous requests; one that ends in * stands for all that begin
 	// so. Nil is health and version, an empty list is none.
 	AlwaysAllowPaths []string
-	// DisablePriorityAndFairness counts requests in flight, instead of queueing them by
-	// the cluster's flow schemas and priority levels.
-	DisablePriorityAndFairness bool
-
 	// LeaseNamespace is where replicas agree which of them runs Server.Controllers: by the
 	// cluster's Lease NAME-controllers in that namespace, which is the pod's if this is
 	// empty. Without either, each replica runs them.

@@ -37,8 +37,8 @@ type ServingOptions struct {
 
 	// MaxRequestsInFlight and MaxMutatingRequestsInFlight are how many requests that read and that
 	// write are handled at once; 400 and 200 if 0, any number if negative. Watches, connections and
-	// members of system:masters do not count. In a cluster whose priority levels are followed,
-	// their sum is shared among those.
+	// members of system:masters do not count. With Options.PriorityAndFairness, the priority levels
+	// share their sum.
 	MaxRequestsInFlight, MaxMutatingRequestsInFlight int
 
 	// Profiling serves /debug/pprof and /debug/flags/v to callers who may get, and put, these paths;

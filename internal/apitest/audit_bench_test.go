@@ -13,6 +13,17 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
+// BenchmarkPriorityAndFairness is what it takes of the server's processor time for each request of a
+// caller that is not exempt, beside counting requests in flight.
+//
+//	go test ./internal/apitest -run xxx -bench PriorityAndFairness -benchtime 20000x
+func BenchmarkPriorityAndFairness(b *testing.B) {
+	allowed := annex.Options{AuthorizationModes: []annex.AuthorizationMode{annex.AuthorizationAlwaysAllow}}
+	queued := allowed
+	queued.PriorityAndFairness = new(true)
+	compare(b, handlerOf(b, allowed, "secret"), handlerOf(b, queued, "secret"), "us/queueing")
+}
+
 // BenchmarkRecording is what an audit to a file, at the default level, and an access log take of
 // the server's processor time for each request. Rounds of requests to a server with it and to one without take
 // turns, so that both see the same machine. The requests have no network below them.
@@ -20,15 +31,15 @@ import (
 //	go test ./internal/apitest -run xxx -bench Recording -benchtime 20000x
 func BenchmarkRecording(b *testing.B) {
 	b.Run("audit", func(b *testing.B) {
-		record(b, annex.Options{Audit: annex.AuditOptions{Log: annex.AuditLogOptions{Path: filepath.Join(b.TempDir(), "audit.log")}}})
+		compare(b, handlerOf(b, annex.Options{}, "root"), handlerOf(b, annex.Options{Audit: annex.AuditOptions{Log: annex.AuditLogOptions{Path: filepath.Join(b.TempDir(), "audit.log")}}}, "root"), "us/recording")
 	})
 	b.Run("access-log", func(b *testing.B) {
-		record(b, annex.Options{AccessLog: annex.AccessLogOptions{Path: filepath.Join(b.TempDir(), "access.log")}})
+		compare(b, handlerOf(b, annex.Options{}, "root"), handlerOf(b, annex.Options{AccessLog: annex.AccessLogOptions{Path: filepath.Join(b.TempDir(), "access.log")}}, "root"), "us/recording")
 	})
 }
 
-func record(b *testing.B, options annex.Options) {
-	without, with := handlerOf(b, annex.Options{}), handlerOf(b, options)
+// compare reports what requests to two servers take, and the difference.
+func compare(b *testing.B, without, with func(), difference string) {
 	const round = 500
 	var used [2]time.Duration
 	for n := 0; n < b.N; n += round {
@@ -44,11 +55,11 @@ func record(b *testing.B, options annex.Options) {
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(float64(used[0].Nanoseconds())/1000/rounds, "us/request-without")
 	b.ReportMetric(float64(used[1].Nanoseconds())/1000/rounds, "us/request-with")
-	b.ReportMetric(float64((used[1]-used[0]).Nanoseconds())/1000/rounds, "us/recording")
+	b.ReportMetric(float64((used[1]-used[0]).Nanoseconds())/1000/rounds, difference)
 }
 
-// handlerOf runs a server with one widget, and returns a get of it.
-func handlerOf(b *testing.B, options annex.Options) func() {
+// handlerOf runs a server with one widget, and returns a get of it by the bearer of a token.
+func handlerOf(b *testing.B, options annex.Options, token string) func() {
 	b.Helper()
 	options.Storage, options.Listen = memory.Storage(), anyPort
 	options.TokenAuthFile = tokenFile(b)
@@ -68,7 +79,7 @@ func handlerOf(b *testing.B, options annex.Options) func() {
 		r := httptest.NewRequest(method, path, strings.NewReader(body))
 		r.Header.Set("Content-Type", jsonType)
 		r.Header.Set("User-Agent", "kubectl/v1.37.2 (linux/amd64) kubernetes/abcdef0")
-		r.Header.Set("Authorization", "Bearer root")
+		r.Header.Set("Authorization", "Bearer "+token)
 		w := httptest.NewRecorder()
 		instance.Handler().ServeHTTP(w, r)
 		if w.Code != code {

@@ -155,6 +155,7 @@ func besiege(t *testing.T, embedded bool) *besieged {
 	options := annex.Options{
 		DataDir: b.data, Storage: memory.Storage(), TokenAuthFile: tokenFile(t), RequestTimeout: 10 * time.Second,
 		AuthenticationConfigFile: newCallersFile(t, "AuthenticationConfiguration", issuerEntry(b.issuer, "jwt:")).path,
+		PriorityAndFairness:      new(true),
 	}
 	if !embedded {
 		b.admin = startWith(t, server, options)
@@ -246,6 +247,9 @@ func (b *besieged) paths() []string {
 	var paths []string
 	for path := range all {
 		paths = append(paths, path)
+	}
+	for _, what := range []string{"priority_levels", "queues", "requests"} { // which no index names
+		paths = append(paths, "/debug/api_priority_and_fairness/dump_"+what)
 	}
 	slices.Sort(paths)
 	return paths

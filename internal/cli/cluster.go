@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -39,12 +38,9 @@ func clusterFlags(all *pflag.FlagSet, options *config.Options) {
 	flags.DurationVar(&self.Lifetime, "certificate-lifetime", 0, "how long a certificate of --self-certify lives; it is renewed when a third is left (default 720h)")
 	flags.StringVar(&self.Workload, "workload", "", "what runs the server, as in deployments/NAME: when it is scaled to nothing or deleted, the server leaves its APIServices")
 	flags.StringVar(&c.LeaseNamespace, "leader-elect-resource-namespace", "", "namespace of the cluster's Lease by which replicas agree which of them runs the controllers (default: the pod's; else each runs them)")
-	flags.Bool(fairnessFlag, true, "queue requests by the cluster's flow schemas and priority levels, if they may be read; else they are only counted")
 	flags.VisitAll(func(f *pflag.Flag) { f.Annotations = map[string][]string{flagGroup: {clusterGroup}} })
 	all.AddFlagSet(flags)
 }
-
-const fairnessFlag = "enable-priority-and-fairness"
 
 // clusterOptions completes the options of serve by what was given and where it runs. A control
 // plane stands alone in a pod, too.
@@ -52,11 +48,6 @@ func clusterOptions(flags *pflag.FlagSet, options *config.Options, definition *d
 	if !flags.Changed(aggregatedFlag) {
 		options.Aggregated = cluster.InPod() && definition.ControlPlane == nil
 	}
-	fair, err := flags.GetBool(fairnessFlag)
-	if err != nil {
-		return err
-	}
-	options.Cluster.DisablePriorityAndFairness = !fair
 	if !options.Aggregated {
 		var mistake error
 		flags.Visit(func(f *pflag.Flag) {
@@ -67,9 +58,6 @@ func clusterOptions(flags *pflag.FlagSet, options *config.Options, definition *d
 		// What they hold are the flags' defaults.
 		options.Cluster, options.SelfCertify = config.ClusterOptions{}, config.SelfCertifyOptions{}
 		return mistake
-	}
-	if err := errors.Join(); err != nil {
-		return err
 	}
 	if options.Cluster.AlwaysAllowPaths == nil {
 		options.Cluster.AlwaysAllowPaths = []string{}

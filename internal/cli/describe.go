@@ -196,6 +196,7 @@ and with --aggregated what it asks of its cluster.`,
 	storageFlags(cmd.Flags(), &storage, &options)
 	admissionFlags(cmd.Flags(), &options.Admission)
 	requestHeaderFlags(cmd.Flags(), &options.RequestHeader)
+	fairnessFlag(cmd.Flags(), &options.PriorityAndFairness)
 	clusterFlags(cmd.Flags(), &options)
 	return cmd
 }

@@ -239,6 +239,7 @@ var flagOf = []struct{ field, flag string }{
 	{"Options.Serving.StrictTransportSecurity", "--strict-transport-security-directives"},
 	{"Options.Serving.MaxRequestsInFlight", "--max-requests-inflight"},
 	{"Options.Serving.MaxMutatingRequestsInFlight", "--max-mutating-requests-inflight"},
+	{"Options.PriorityAndFairness", "--enable-priority-and-fairness"},
 	{"Options.Serving.Profiling", "--profiling"},
 	{"Options.Serving.ContentionProfiling", "--contention-profiling"},
 	{"Options.AccessLog.Path", "--access-log"},

@@ -210,6 +210,7 @@ All flags may be in a file instead, named by --config.`,
 	accessLog.declare(flags, &options.AccessLog)
 	admissionFlags(flags, &options.Admission)
 	serving.declare(flags, &options.Serving)
+	fairnessFlag(flags, &options.PriorityAndFairness)
 	callers.declare(flags, &options)
 	accountFlags(flags, &options)
 	kubeconfigFlags(flags, &options.Kubeconfig)

@@ -63,7 +63,8 @@ type Config struct {
 	// Own knows the tokens of the server's own clients, which the cluster does not. Nil is
 	// none.
 	Own authenticator.Token
-	// InFlight is how many requests the server handles at once.
+	// InFlight is how many requests the server handles at once, that are queued by the cluster's
+	// priority levels; none are queued if it is 0.
 	InFlight int
 }
 
@@ -112,7 +113,7 @@ func Open(c Config) (*Cluster, error) {
 	h.clock.tell = func(skew time.Duration) {
 		klog.Background().Error(nil, "The cluster's clock and this one are far apart: certificates that are new or about to expire are refused", "skew", skew.Round(time.Second))
 	}
-	for _, need := range requirements.Of(config.Options{Cluster: c.Options, Admission: c.Admission, ClientCAFile: c.ClientCAFile, RequestHeader: c.RequestHeader}) {
+	for _, need := range requirements.Of(config.Options{Cluster: c.Options, Admission: c.Admission, ClientCAFile: c.ClientCAFile, RequestHeader: c.RequestHeader, PriorityAndFairness: new(c.InFlight > 0)}) {
 		h.contacts = append(h.contacts, &contact{need: need, changed: h.change, failed: make(chan struct{}, 1)})
 	}
 	h.failures.Add(1) // nothing has been asked
@@ -127,7 +128,7 @@ func Open(c Config) (*Cluster, error) {
 		h.Close()
 		return nil, err
 	}
-	if !c.Options.DisablePriorityAndFairness {
+	if c.InFlight > 0 {
 		h.flowControl = utilflowcontrol.New(h.informers, h.core.FlowcontrolV1(), c.InFlight)
 	}
 	for _, contact := range h.contacts {

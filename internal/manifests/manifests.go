@@ -145,7 +145,7 @@ func (c *Config) resolve() error {
 		return err
 	}
 	o := config.Options{Aggregated: true, Storage: main, Drivers: others, DataDir: dataDir}
-	o.Admission.DisablePlugins, o.Cluster.DisablePriorityAndFairness = c.DisablePlugins, c.WithoutFlowControl
+	o.Admission.DisablePlugins, o.PriorityAndFairness = c.DisablePlugins, new(!c.WithoutFlowControl)
 	o.Cluster.LeaseNamespace = c.Namespace
 	if c.SeparateControllers {
 		o.Controllers = []string{}

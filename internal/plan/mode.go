@@ -16,6 +16,7 @@ import (
 	"github.com/annexapi/annex/internal/accounts"
 	"github.com/annexapi/annex/internal/cluster"
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/fairness"
 	"github.com/annexapi/annex/internal/requirements"
 	"github.com/annexapi/annex/internal/rights"
 	"github.com/annexapi/annex/store/driver"
@@ -49,16 +50,22 @@ func modeOf(definition *define.Server, o *config.Options) mode {
 	case o.Aggregated:
 		return aggregated{}
 	case definition.ControlPlane != nil:
-		return controlPlane{plane: definition.ControlPlane}
+		return controlPlane{standalone{fair: isFair(definition, o)}, definition.ControlPlane}
 	default:
-		return standalone{}
+		return standalone{fair: isFair(definition, o)}
 	}
 }
 
-// standalone has no cluster in front.
-type standalone struct{}
+// standalone has no cluster in front. If it is fair, it has flow schemas and priority levels.
+type standalone struct{ fair bool }
 
-func (standalone) builtIn() []define.Group { return []define.Group{rights.Group(), accounts.Group()} }
+func (m standalone) builtIn() []define.Group {
+	groups := []define.Group{rights.Group(), accounts.Group()}
+	if m.fair {
+		groups = append(groups, fairness.Group())
+	}
+	return groups
+}
 
 func (standalone) check(*define.Server) error { return nil }
 
@@ -75,6 +82,9 @@ func (standalone) complete(p *Plan) error {
 				return fmt.Errorf("%s is for a server in a cluster: add Options.Aggregated", field)
 			}
 		}
+	}
+	if err := p.completeFairness(); err != nil {
+		return err
 	}
 	if err := completeAuthorization(&p.Options); err != nil {
 		return err
@@ -140,8 +150,8 @@ func (aggregated) complete(p *Plan) error {
 	if namespace := o.Cluster.LeaseNamespace; namespace != "" && len(validation.IsDNS1123Label(namespace)) > 0 {
 		return fmt.Errorf("Options.Cluster.LeaseNamespace %q: %s", namespace, validation.IsDNS1123Label(namespace)[0])
 	}
-	if s := o.Serving; !o.Cluster.DisablePriorityAndFairness && s.MaxRequestsInFlight < 0 && s.MaxMutatingRequestsInFlight < 0 {
-		return errors.New("Options.Serving.MaxRequestsInFlight and Options.Serving.MaxMutatingRequestsInFlight have no bound, but the cluster's priority levels share their sum: bound one of them")
+	if err := p.completeFairness(); err != nil {
+		return err
 	}
 	return p.completeSelfCertify()
 }
@@ -149,7 +159,7 @@ func (aggregated) complete(p *Plan) error {
 func (aggregated) requirements(p *Plan) (required []requirements.Requirement, leftOut []string) {
 	o := &p.Options
 	_, leftOut = requirements.Enabled(o.Admission)
-	if o.Cluster.DisablePriorityAndFairness {
+	if !*o.PriorityAndFairness {
 		leftOut = append(leftOut, "priority and fairness")
 	}
 	required = requirements.Of(*o)

@@ -48,20 +48,31 @@ func TestMistakesOfSelfCertification(t *testing.T) {
 
 func TestPriorityLevelsNeedABoundToShare(t *testing.T) {
 	t.Parallel()
+	none := config.ServingOptions{MaxRequestsInFlight: -1, MaxMutatingRequestsInFlight: -1}
 	for _, test := range []struct {
-		serving  config.ServingOptions
-		disabled bool
-		wrong    bool
+		name       string
+		aggregated bool
+		serving    config.ServingOptions
+		fair       *bool
+		want       bool
+		wrong      bool
 	}{
-		{config.ServingOptions{MaxRequestsInFlight: -1, MaxMutatingRequestsInFlight: -1}, false, true},
-		{config.ServingOptions{MaxRequestsInFlight: -1, MaxMutatingRequestsInFlight: -1}, true, false},
-		{config.ServingOptions{MaxRequestsInFlight: -1}, false, false},
-		{config.ServingOptions{}, false, false},
+		{"in a cluster, no bound", true, none, nil, true, true},
+		{"in a cluster, no bound and no priority levels", true, none, new(false), false, false},
+		{"in a cluster, one bound", true, config.ServingOptions{MaxRequestsInFlight: -1}, nil, true, false},
+		{"in a cluster", true, config.ServingOptions{}, nil, true, false},
+		{"alone, no bound", false, none, nil, false, false},
+		{"alone, no bound and priority levels", false, none, new(true), true, true},
+		{"alone", false, config.ServingOptions{}, nil, false, false},
+		{"alone, with priority levels", false, config.ServingOptions{}, new(true), true, false},
 	} {
-		o := config.Options{Aggregated: true, Serving: test.serving, Cluster: config.ClusterOptions{DisablePriorityAndFairness: test.disabled}}
+		o := config.Options{Aggregated: test.aggregated, Serving: test.serving, PriorityAndFairness: test.fair}
 		p := &Plan{Definition: &define.Server{Name: "shop"}, Options: o, mode: modeOf(&define.Server{}, &o)}
-		if err := p.completeMode(); (err != nil) != test.wrong || err != nil && !strings.Contains(err.Error(), "bound one of them") {
-			t.Errorf("%+v: %v", test, err)
+		if err := p.completeMode(); (err != nil) != test.wrong || err != nil && !strings.Contains(err.Error(), "bound one of them, or do without Options.PriorityAndFairness") {
+			t.Errorf("%s: %v", test.name, err)
+		}
+		if got := p.Options.PriorityAndFairness; got == nil || *got != test.want {
+			t.Errorf("%s: it is %v, want %v", test.name, got, test.want)
 		}
 	}
 }

@@ -171,6 +171,7 @@ func (p *Plan) Names() string {
 // mode are not looked at.
 func Everything(definition *define.Server, options config.Options) (*Plan, error) {
 	options.StorageOf, options.Aggregated = nil, false
+	options.PriorityAndFairness = new(!hasOwnLevels(definition))
 	p := &Plan{Options: options, mode: modeOf(definition, &options)}
 	if err := p.define(definition); err != nil {
 		return nil, err

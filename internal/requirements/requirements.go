@@ -148,7 +148,7 @@ func Of(options config.Options) []Requirement {
 			})
 		}
 	}
-	if !o.DisablePriorityAndFairness {
+	if options.PriorityAndFairness == nil || *options.PriorityAndFairness {
 		for _, resource := range []schema.GroupVersionResource{FlowSchemas, PriorityLevels} {
 			all = append(all, Requirement{GroupVersionResource: resource, Verbs: []string{"list", "watch"}, For: "priority and fairness", Optional: true})
 		}

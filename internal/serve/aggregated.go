@@ -54,7 +54,7 @@ func (m *aggregated) open(_ context.Context, s *Server) error {
 		RequestHeader: m.plan.Options.RequestHeader,
 		Version:       upstream.EffectiveVersion(m.plan.Definition),
 		Own:           auth.LoopbackTokens(s.loopback.Token()),
-		InFlight:      max(0, m.plan.Options.Serving.MaxRequestsInFlight) + max(0, m.plan.Options.Serving.MaxMutatingRequestsInFlight),
+		InFlight:      m.plan.InFlight(),
 	})
 	if err != nil {
 		return err
@@ -78,6 +78,7 @@ func (m *aggregated) collectsGarbage() bool { return true }
 func (m *aggregated) configure(config *upstream.Config, own plugins) error {
 	config.OpenAPI = convert.Definitions(m.plan.Definition)
 	config.Authenticator, config.Authorizer, config.Cluster = m.front, m.front.Authorizer(), m.front
+	config.FlowControl, config.FlowControlled = m.front.FlowControl(), m.front.FlowControlled
 	config.RequestHeaders = m.front.RequestHeaders()
 	var err error
 	if own := m.plan.Definition.Authorizer; own != nil {

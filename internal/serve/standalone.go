@@ -29,6 +29,7 @@ import (
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/coreapi"
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/fairness"
 	"github.com/annexapi/annex/internal/loopback"
 	"github.com/annexapi/annex/internal/plan"
 	"github.com/annexapi/annex/internal/registry"
@@ -49,6 +50,7 @@ type standalone struct {
 	decisions  *auth.Authorization
 	namespaces *coreapi.Namespaces
 	rights     *rights.Keeper
+	fairness   *fairness.Keeper // nil without Options.PriorityAndFairness
 	// content are the resources whose objects go with their namespaces.
 	content coreapi.Content
 	// hasDefault is closed when the namespace default is there.
@@ -76,6 +78,9 @@ func (m *standalone) open(ctx context.Context, s *Server) error {
 		return err
 	}
 	if m.keys, err = openAccountKeys(m.plan); err != nil {
+		return err
+	}
+	if err := m.openFairness(s); err != nil {
 		return err
 	}
 	if m.plan.Options.TokenAuthFile == "" {
@@ -127,6 +132,9 @@ func (m *standalone) configure(c *upstream.Config, own plugins) error {
 		return fmt.Errorf("authorization: %w", err)
 	}
 	c.Authorizer = authorize
+	if m.fairness != nil {
+		c.FlowControl = m.fairness.FlowControl()
+	}
 	known := auth.NewAuthenticator(credentials)
 	c.Authenticator, c.RequestHeaders = auth.Quiet(known), credentials.RequestHeaders
 	c.OpenAPI = convert.Definitions(m.plan.Definition, coreapi.OpenAPI, reviews.OpenAPI)
@@ -185,10 +193,14 @@ func (m *standalone) checks() []healthz.HealthChecker {
 			}
 		})
 	}
-	return []healthz.HealthChecker{
+	checks := []healthz.HealthChecker{
 		made("default-namespace", m.hasDefault, "the namespace default does not exist yet"),
 		made("bootstrap-roles", m.rights.Bootstrapped(), "not all roles that every server has exist yet"),
 	}
+	if m.fairness != nil {
+		checks = append(checks, made("bootstrap-priority-levels", m.fairness.Bootstrapped(), "not all priority levels and flow schemas that every server has exist yet"))
+	}
+	return checks
 }
 
 func (m *standalone) metrics() []prometheus.Collector { return revocationMetrics(m.certs) }
@@ -205,10 +217,14 @@ func (m *standalone) background(ctx context.Context) {
 }
 
 func (m *standalone) controllers() []func(context.Context) error {
-	return []func(context.Context) error{
+	all := []func(context.Context) error{
 		func(ctx context.Context) error { return m.namespaces.RunDeletion(ctx, m.loopback.Config(), m.content) },
 		m.rights.Run,
 	}
+	if m.fairness != nil {
+		all = append(all, m.fairness.Run)
+	}
+	return all
 }
 
 func (m *standalone) initialize(ctx context.Context) error {
@@ -216,7 +232,7 @@ func (m *standalone) initialize(ctx context.Context) error {
 		return err
 	}
 	close(m.hasDefault)
-	return m.rights.Bootstrap(ctx)
+	return m.bootstrap(ctx)
 }
 
 func (m *standalone) blocked() error { return nil }

@@ -42,7 +42,7 @@ func chain(config Config, text noProtobuf) func(http.Handler, *server.Config) ht
 		if config.Cluster != nil {
 			handler = withClusterUnavailable(handler, config.Cluster, c)
 		}
-		handler = withLimits(handler, config.Cluster, c)
+		handler = withLimits(handler, config.FlowControlled, c)
 		handler = withImpersonation(handler, config, c)
 		handler = filters.WithAudit(handler, config.AuditSink, config.AuditPolicy, c.LongRunningFunc)
 		if config.AccessLog != nil {
@@ -76,7 +76,7 @@ func steps(config Config) []step {
 	if config.Cluster == nil {
 		all = append(all, checkOrigin(originPatterns(config.Serving)))
 	}
-	if config.Serving.Profiling {
+	if config.Serving.Profiling || config.FlowControl != nil {
 		all = append(all, refuseAnonymousDebugging)
 	}
 	all = append(all, checkNamespace, addUserAgent)

@@ -74,9 +74,9 @@ func withClusterUnavailable(handler http.Handler, cluster Cluster, c *server.Con
 	})
 }
 
-// withLimits bounds the requests in flight: by the cluster's priority levels as long as they
-// are known, else by their number.
-func withLimits(handler http.Handler, cluster Cluster, c *server.Config) http.Handler {
+// withLimits bounds the requests in flight: by priority levels while they are known, else by their
+// number.
+func withLimits(handler http.Handler, controlled func() bool, c *server.Config) http.Handler {
 	counted := serverfilters.WithMaxInFlightLimit(handler, c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight, c.LongRunningFunc)
 	if c.FlowControl == nil {
 		return counted
@@ -84,8 +84,11 @@ func withLimits(handler http.Handler, cluster Cluster, c *server.Config) http.Ha
 	estimate := flowcontrolrequest.NewWorkEstimator(c.StorageObjectCountTracker.Get, c.FlowControl.GetInterestedWatchCount,
 		flowcontrolrequest.DefaultWorkEstimatorConfig(), c.FlowControl.GetMaxSeats)
 	queued := serverfilters.WithPriorityAndFairness(handler, c.LongRunningFunc, c.FlowControl, estimate, c.RequestTimeout/4)
+	if controlled == nil {
+		return queued
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if cluster.FlowControlled() {
+		if controlled() {
 			queued.ServeHTTP(w, r)
 			return
 		}

@@ -150,14 +150,14 @@ func originPatterns(o config.ServingOptions) []*regexp.Regexp {
 	return all
 }
 
-// refuseAnonymousDebugging keeps profiles, which hold what is in memory, from anonymous callers,
-// to whom paths may be open.
+// refuseAnonymousDebugging keeps profiles, which hold what is in memory, and queued requests from
+// anonymous callers, to whom paths may be open.
 func refuseAnonymousDebugging(r *http.Request, _ *request.RequestInfo) (*http.Request, error) {
 	if r.URL.Path != "/debug" && !strings.HasPrefix(r.URL.Path, "/debug/") {
 		return r, nil
 	}
 	if caller, ok := request.UserFrom(r.Context()); !ok || caller.GetName() == user.Anonymous {
-		return nil, apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("profiles are not for anonymous callers"))
+		return nil, apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("debugging is not for anonymous callers"))
 	}
 	return r, nil
 }

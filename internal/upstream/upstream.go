@@ -78,6 +78,10 @@ type Config struct {
 	Handlers []Handler
 	// Tracing records spans of requests; nil records none.
 	Tracing *Tracing
+	// FlowControl queues requests instead of counting them; nil is for never. It does so while
+	// FlowControlled, which nil is for always.
+	FlowControl    utilflowcontrol.Interface
+	FlowControlled func() bool
 	// Serving is complete.
 	Serving config.ServingOptions
 	// Discovery are documents beside the API, by path.
@@ -104,9 +108,6 @@ type Cluster interface {
 	// Open allows passes.
 	AuthorizationUnavailable() error
 	Open() authorizer.Authorizer
-	// FlowControl queues requests while FlowControlled; nil is for never.
-	FlowControl() utilflowcontrol.Interface
-	FlowControlled() bool
 }
 
 // Server is a built server that does not listen yet.
@@ -132,9 +133,7 @@ func New(c Config) (*Server, error) {
 	config.EnableProfiling, config.EnableContentionProfiling = c.Serving.Profiling, c.Serving.ContentionProfiling
 	config.EnableMetrics = false // installMetrics serves them
 	config.RequestTimeout = c.RequestTimeout
-	if c.Cluster != nil {
-		config.FlowControl = c.Cluster.FlowControl()
-	}
+	config.FlowControl = c.FlowControl
 	config.ReadyzChecks = append(config.ReadyzChecks, c.Ready...)
 	text := newNoProtobuf(c.Definition.Groups, c.Kinds)
 	config.BuildHandlerChainFunc = chain(c, text)

@@ -1,0 +1,35 @@
+package cli
+
+import (
+	"strconv"
+
+	"github.com/spf13/pflag"
+)
+
+// fairnessFlag is upstream's, whose default depends on where the server runs.
+func fairnessFlag(flags *pflag.FlagSet, to **bool) {
+	const name = "enable-priority-and-fairness"
+	flags.Var(optionalBool{to}, name, "queue requests by flow schemas and priority levels, in a cluster by the cluster's if they may be read; else they are only counted (default: true in a cluster and of a control plane, else false)")
+	flags.Lookup(name).NoOptDefVal = "true"
+}
+
+// optionalBool is the value of a flag that is nil until it is given.
+type optionalBool struct{ to **bool }
+
+func (b optionalBool) Type() string { return "bool" }
+
+func (b optionalBool) String() string {
+	if b.to == nil || *b.to == nil { // pflag makes the former to find out what is no default
+		return ""
+	}
+	return strconv.FormatBool(**b.to)
+}
+
+// Set implements pflag.Value.
+func (b optionalBool) Set(text string) error {
+	value, err := strconv.ParseBool(text)
+	if err == nil {
+		*b.to = &value
+	}
+	return err
+}

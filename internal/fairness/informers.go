@@ -1,0 +1,92 @@
+package fairness
+
+import (
+	"context"
+	"reflect"
+	"sync"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubeinformers "k8s.io/client-go/informers"
+	"k8s.io/client-go/informers/flowcontrol"
+	flowinformers "k8s.io/client-go/informers/flowcontrol/v1"
+	"k8s.io/client-go/informers/internalinterfaces"
+	"k8s.io/client-go/kubernetes"
+	flowclient "k8s.io/client-go/kubernetes/typed/flowcontrol/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+// factory makes the two informers that upstream's flow control asks for, each once, and knows no
+// others. It is filled before it runs.
+type factory struct {
+	kubeinformers.SharedInformerFactory
+
+	client clientset
+	made   map[reflect.Type]cache.SharedIndexInformer
+}
+
+// clientset has the one client that they need.
+type clientset struct {
+	kubernetes.Interface
+	flowcontrol flowclient.FlowcontrolV1Interface
+}
+
+func (c clientset) FlowcontrolV1() flowclient.FlowcontrolV1Interface { return c.flowcontrol }
+
+func newFactory(client flowclient.FlowcontrolV1Interface) *factory {
+	return &factory{client: clientset{flowcontrol: client}, made: map[reflect.Type]cache.SharedIndexInformer{}}
+}
+
+// InformerFor returns the informer of a type.
+func (f *factory) InformerFor(obj runtime.Object, make internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
+	t := reflect.TypeOf(obj)
+	if f.made[t] == nil {
+		f.made[t] = make(f.client, 0)
+		// Its watch ends with the server; that is no news. The error says that it runs already.
+		_ = f.made[t].SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
+			if ctx.Err() == nil {
+				cache.DefaultWatchErrorHandler(ctx, r, err)
+			}
+		})
+	}
+	return f.made[t]
+}
+
+// InformerName is for metrics, of which there are none.
+func (f *factory) InformerName() *cache.InformerName { return nil }
+
+func (f *factory) Flowcontrol() flowcontrol.Interface { return group{factory: f} }
+
+type group struct {
+	flowcontrol.Interface
+	factory *factory
+}
+
+func (g group) V1() flowinformers.Interface { return flowinformers.New(g.factory, "", nil) }
+
+// run keeps the caches current until the context ends.
+func (f *factory) run(ctx context.Context) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	for _, i := range f.made {
+		all.Go(func() { i.RunWithContext(ctx) })
+	}
+}
+
+// waitForSync says whether the caches have been filled before the context ended.
+func (f *factory) waitForSync(ctx context.Context) bool {
+	var all []cache.InformerSynced
+	for _, i := range f.made {
+		all = append(all, i.HasSynced)
+	}
+	return cache.WaitForCacheSync(ctx.Done(), all...)
+}
+
+func (f *factory) flowSchemas() ([]*flowcontrolv1.FlowSchema, error) {
+	return f.Flowcontrol().V1().FlowSchemas().Lister().List(labels.Everything())
+}
+
+func (f *factory) priorityLevels() ([]*flowcontrolv1.PriorityLevelConfiguration, error) {
+	return f.Flowcontrol().V1().PriorityLevelConfigurations().Lister().List(labels.Everything())
+}
