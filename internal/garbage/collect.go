@@ -44,8 +44,7 @@ func (c *Collector) process(ctx context.Context, i id) {
 	case err == nil:
 		c.queue.Forget(i)
 	case errors.Is(err, errScope):
-		klog.FromContext(ctx).Info("An object is left alone by the garbage collector", "resource", i.resource, "uid", i.uid, "why", err)
-		c.queue.Forget(i)
+		c.queue.Forget(i) // it is reported, and left alone
 	case errors.Is(err, errUnresolved):
 		c.queue.Forget(i)
 		c.resolveLater(i, kinds)
@@ -165,13 +164,18 @@ func (c *Collector) owner(ctx context.Context, kinds *resources.Set, n *node, re
 	case !ok:
 		return nil, errUnresolved
 	case resource.Namespaced && n.namespace == "":
+		c.reportNamespace(ctx, kinds, n, reference)
 		return nil, errScope
 	}
 	owner := &node{id: id{resource.GroupResource(), reference.UID}, name: reference.Name}
 	if resource.Namespaced {
 		owner.namespace = n.namespace
 	}
-	return get(ctx, c.client.Resource(resource.GroupVersionResource).Namespace(owner.namespace), owner)
+	live, err := get(ctx, c.client.Resource(resource.GroupVersionResource).Namespace(owner.namespace), owner)
+	if elsewhere := c.graph.get(owner.id); live == nil && err == nil && elsewhere != nil && elsewhere.namespace != owner.namespace {
+		c.reportNamespace(ctx, kinds, n, reference)
+	}
+	return live, err
 }
 
 // awaitDependents lets an owner in foreground deletion go once nothing blocks it.

@@ -3,9 +3,10 @@ package garbage_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"reflect"
-	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -18,13 +19,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	registryrest "k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
 	"github.com/annexapi/annex/internal/auth"
@@ -60,6 +62,8 @@ type server struct {
 	handler  atomic.Pointer[http.Handler]
 	// refused is a path that is answered with 500 instead, of any method.
 	refused atomic.Pointer[string]
+	// events are those that were created. The server has no events of its own.
+	events chan corev1.Event
 	// asked counts requests, but for those of discovery.
 	asked   atomic.Int64
 	changed chan struct{}
@@ -72,7 +76,7 @@ func start(t testing.TB) *server {
 	t.Cleanup(func() { check(t, backend.Close()) })
 	inner := loopback.New()
 	t.Cleanup(func() { check(t, inner.Close()) })
-	s := &server{config: inner.Config(), loopback: inner, backend: backend, changed: make(chan struct{}, 1)}
+	s := &server{config: inner.Config(), loopback: inner, backend: backend, changed: make(chan struct{}, 1), events: make(chan corev1.Event, 10)}
 	s.objects, err = dynamic.NewForConfig(s.config)
 	check(t, err)
 	s.serve(t, widgets, shelves, gizmos)
@@ -83,6 +87,13 @@ func start(t testing.TB) *server {
 		if refused := s.refused.Load(); refused != nil && strings.HasPrefix(req.URL.Path, *refused) {
 			http.Error(w, "the conversion webhook is down", http.StatusInternalServerError)
 			return
+		}
+		if req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/events") {
+			var event corev1.Event
+			if body, err := io.ReadAll(req.Body); err != nil || runtime.DecodeInto(scheme.Codecs.UniversalDeserializer(), body, &event) != nil {
+				t.Errorf("no event: %v, %q", err, body)
+			}
+			s.events <- event
 		}
 		(*s.handler.Load()).ServeHTTP(w, req)
 	}))
@@ -165,10 +176,10 @@ func kindOf(resource schema.GroupVersionResource) *define.Kind {
 			{Facts: shopv1.API, Type: reflect.TypeFor[shopv1.Widget](), ListType: reflect.TypeFor[shopv1.WidgetList]()},
 			{
 				Facts: v1beta1.API, Type: reflect.TypeFor[v1beta1.Widget](),
-				ToHub: func(in, hub apiruntime.Object) error {
+				ToHub: func(in, hub runtime.Object) error {
 					return v1beta1.WidgetToHub(in.(*v1beta1.Widget), hub.(*shopv1.Widget))
 				},
-				FromHub: func(hub, out apiruntime.Object) error {
+				FromHub: func(hub, out runtime.Object) error {
 					return v1beta1.WidgetFromHub(hub.(*shopv1.Widget), out.(*v1beta1.Widget))
 				},
 			},
@@ -354,6 +365,31 @@ func TestReferences(t *testing.T) {
 			}
 			if s.get(t, widgets, "red", "owner") == nil {
 				t.Error("the owner has been deleted")
+			}
+		})
+	}
+}
+
+func TestOwnersInOtherNamespacesAreReported(t *testing.T) {
+	s := start(t)
+	s.collect(t)
+	owner := s.create(t, widgets, owned{}.named("owner"))
+	s.awaitProbe(t)
+	for name, test := range map[string]struct {
+		of              schema.GroupVersionResource
+		namespace, said string
+	}{
+		"in another namespace": {gizmos, "blue", `namespace: blue, name: owner, uid: %s] does not exist in namespace "blue"`},
+		"from outside":         {shelves, "", `namespace: , name: owner, uid: %s] does not exist in namespace ""`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s.create(t, test.of, owned{namespace: test.namespace, name: "owned", owners: []metav1.OwnerReference{owner}})
+			event := <-s.events
+			if want := "ownerRef [shop.example.com/v1/Widget, " + fmt.Sprintf(test.said, owner.UID); event.Message != want || event.Reason != "OwnerRefInvalidNamespace" || event.Type != "Warning" {
+				t.Errorf("%s %s: got %s, want %s", event.Type, event.Reason, event.Message, want)
+			}
+			if o := event.InvolvedObject; o.Name != "owned" || o.Kind != names[test.of] || o.Namespace != test.namespace {
+				t.Errorf("it is about %v", o)
 			}
 		})
 	}
@@ -600,7 +636,7 @@ func BenchmarkAtRest(b *testing.B) {
 	}
 	s.collect(b)
 	s.awaitProbe(b)
-	runtime.GC()
+	debug.FreeOSMemory()
 	before := used(b)
 	for b.Loop() {
 		time.Sleep(time.Second)

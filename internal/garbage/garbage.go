@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
@@ -65,6 +66,7 @@ type Collector struct {
 	// ask asks for kinds, and askForAll misses none.
 	ask, askForAll func(context.Context) (*resources.Set, error)
 	client         metadata.Interface
+	events         corev1client.EventsGetter // nil if none are wanted
 	graph          *graph
 	queue          workqueue.TypedRateLimitingInterface[id]
 
@@ -91,6 +93,10 @@ func New(client *rest.Config, options Options) (*Collector, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client for metadata: %w", err)
 	}
+	core, err := corev1client.NewForConfig(client)
+	if err != nil {
+		return nil, fmt.Errorf("client for events: %w", err)
+	}
 	if options.Interval == 0 {
 		options.Interval = defaultInterval
 	}
@@ -99,6 +105,7 @@ func New(client *rest.Config, options Options) (*Collector, error) {
 	}
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[id](firstRetry, lastRetry))
 	c := newCollector(all, queue)
+	c.events = core
 	c.options, c.ask, c.askForAll = options, discovery.Ask, discovery.AskForAll
 	return c, nil
 }
