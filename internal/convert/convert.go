@@ -222,6 +222,9 @@ func (m *Machinery) addDefaults(k *define.Kind, v *define.Version) error {
 }
 
 func (m *Machinery) addFieldLabels(k *define.Kind, v *define.Version) error {
+	if k.BuiltIn && len(k.Selectable) == 0 {
+		return nil // apimachinery's own says it as a kube-apiserver does
+	}
 	declared := map[string]string{"metadata.name": "metadata.name"}
 	if !k.ClusterScoped {
 		declared["metadata.namespace"] = "metadata.namespace"

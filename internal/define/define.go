@@ -205,6 +205,8 @@ type Kind struct {
 	// Unconditional kinds accept updates without a resource version in every server, others if
 	// the options say so.
 	Unconditional bool
+	// ReturnsDeleted kinds answer a deletion with the object, as do all with a grace period.
+	ReturnsDeleted bool
 	// CreateOnUpdate kinds create the object that an update does not find.
 	CreateOnUpdate bool
 	Scale          *Scale

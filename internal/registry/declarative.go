@@ -68,6 +68,9 @@ func (s strategy) declarative(ctx context.Context, obj, old runtime.Object, errs
 		}
 		run(converted, before)
 	}
+	if s.kind.BuiltIn {
+		errs = once(errs)
+	}
 	if len(found) == 0 {
 		return errs
 	}
@@ -81,4 +84,16 @@ func (s strategy) declarative(ctx context.Context, obj, old runtime.Object, errs
 		}
 	}
 	return errs
+}
+
+// once leaves out what has been said: upstream checks the metadata of updates twice, and
+// kube-apiserver says it once.
+func once(errs field.ErrorList) field.ErrorList {
+	var all field.ErrorList
+	for _, e := range errs {
+		if !slices.ContainsFunc(all, func(other *field.Error) bool { return other.Error() == e.Error() }) {
+			all = append(all, e)
+		}
+	}
+	return all
 }

@@ -82,7 +82,7 @@ func NewKind(k *define.Kind, options Options) (*Kind, error) {
 		TableConvertor:            table,
 		// A delete that only begins, or finds it begun, answers with the object; so
 		// does the last one then, as with pods.
-		ReturnDeletedObject: k.Grace != nil,
+		ReturnDeletedObject: k.Grace != nil || k.ReturnsDeleted,
 	}
 	if seconds := uint64(k.TTL / time.Second); seconds > 0 {
 		store.TTLFunc = func(runtime.Object, uint64, bool) (uint64, error) { return seconds, nil }

@@ -1,0 +1,99 @@
+// Package builtin compares the kinds of a control plane with those of a real kube-apiserver: what is refused and in which
+// words, what becomes of what is accepted, and the tables that kubectl prints.
+package builtin
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/annexapi/annex/config"
+	"github.com/annexapi/annex/e2e/cluster/kube"
+	"github.com/annexapi/annex/internal/builtin"
+	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/informer"
+	"github.com/annexapi/annex/internal/plan"
+	"github.com/annexapi/annex/internal/serve"
+	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/store/memory"
+)
+
+var host *kube.Cluster
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "annex-builtin-")
+	code := 1
+	if err == nil {
+		code, err = runTests(m, dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	if code == 0 {
+		_ = os.RemoveAll(dir)
+	} else {
+		fmt.Fprintln(os.Stderr, "logs, data and keys are kept in", dir)
+	}
+	os.Exit(code)
+}
+
+func runTests(m *testing.M, dir string) (int, error) {
+	bin, err := filepath.Abs("../../../bin")
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), testwait.Patience)
+	defer cancel()
+	host, err = kube.Start(ctx, kube.Options{Bin: bin, Dir: dir, Controllers: []string{}, APIServerArgs: []string{
+		// They are about other objects than those that are compared, in the same namespace.
+		"--disable-admission-plugins", "LimitRanger,ResourceQuota",
+	}})
+	if err != nil {
+		return 0, err
+	}
+	code := m.Run()
+	return code, host.Stop()
+}
+
+// start serves the built-in kinds until the test is done, and returns the administrator's configuration.
+func start(t *testing.T) *rest.Config {
+	t.Helper()
+	definition, err := (&define.Server{Name: "builtin"}).With(builtin.Groups()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := plan.Resolve(definition, config.Options{Storage: memory.Storage(), Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	server, err := serve.New(ctx, p, func(*rest.Config, *informer.Set) any { return nil })
+	if err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	ready, done := make(chan struct{}), make(chan error, 1)
+	go func() { done <- server.Run(ctx, func() { close(ready) }) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	select {
+	case <-ready:
+	case err := <-done:
+		done <- nil
+		t.Fatalf("the server ended before it was ready: %v", err)
+	}
+	own, err := server.ClientConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return own
+}

@@ -1,0 +1,224 @@
+package builtin
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"sigs.k8s.io/yaml"
+
+	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/objects"
+)
+
+// find returns the kind of that name, as Names has it, or the alias of a kind.
+func find(t *testing.T, wanted string) *define.Kind {
+	t.Helper()
+	server, err := (&define.Server{Name: "test"}).With(Groups()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range server.Groups {
+		for _, k := range g.Kinds {
+			if name(g, k) == wanted {
+				return k
+			}
+		}
+	}
+	t.Fatalf("there is no kind %s", wanted)
+	return nil
+}
+
+// read makes the hub's object of YAML, with defaults.
+func read(t *testing.T, k *define.Kind, text string) runtime.Object {
+	t.Helper()
+	v := k.Versions[0]
+	obj := v.New()
+	if err := yaml.UnmarshalStrict([]byte(text), obj); err != nil {
+		t.Fatal(err)
+	}
+	if v.Default != nil {
+		v.Default(obj)
+	}
+	if v.ToHub == nil {
+		return obj
+	}
+	hub := k.Hub().New()
+	if err := v.ToHub(obj, hub); err != nil {
+		t.Fatal(err)
+	}
+	objects.Meta(hub).SetNamespace(objects.Meta(obj).GetNamespace())
+	return hub
+}
+
+func contextOf(group string) context.Context {
+	return request.WithRequestInfo(context.Background(), &request.RequestInfo{IsResourceRequest: true, APIGroup: group})
+}
+
+func refused(t *testing.T, errs field.ErrorList, want []string) {
+	t.Helper()
+	var said []string
+	for _, e := range errs {
+		said = append(said, e.Error())
+	}
+	slices.Sort(said)
+	slices.Sort(want)
+	if !slices.Equal(said, want) {
+		t.Errorf("it is refused with\n%s\nwant\n%s", strings.Join(said, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// What is refused, and how, is that of a kube-apiserver: e2e/cluster/builtin compares much more.
+func TestNewObjectsAreRefused(t *testing.T) {
+	t.Parallel()
+	rule := `{apiGroups: [example.com], apiVersions: [v1], operations: [CREATE], resources: [foos]}`
+	for name, test := range map[string]struct {
+		kind, object string
+		want         []string
+	}{
+		"a config map": {"configmaps", `{data: {a: b}, binaryData: {c: AA==}}`, nil},
+		"keys of config maps": {"configmaps", `{data: {a: b, "c/d": x}, binaryData: {a: AA==}}`, []string{
+			`data[a]: Invalid value: "a": duplicate of key present in binaryData`,
+			`data[c/d]: Invalid value: "c/d": a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')`,
+		}},
+		"too large a config map":    {"configmaps", `{data: {a: ` + strings.Repeat("x", 1<<20+1) + `}}`, []string{`[]: Too long: may not be more than 1048576 bytes`}},
+		"a secret in plain text":    {"secrets", `{stringData: {a: b}}`, nil},
+		"an account without a name": {"secrets", `{type: kubernetes.io/service-account-token}`, []string{`metadata.annotations[kubernetes.io/service-account.name]: Required value`}},
+		"a docker config that is none": {"secrets", `{type: kubernetes.io/dockercfg, stringData: {.dockercfg: x}}`, []string{
+			`data[.dockercfg]: Invalid value: "<secret contents redacted>": invalid character 'x' looking for beginning of value`,
+		}},
+		"no password":    {"secrets", `{type: kubernetes.io/basic-auth}`, []string{`data[password]: Required value`, `data[username]: Required value`}},
+		"no private key": {"secrets", `{type: kubernetes.io/tls, stringData: {tls.crt: x}}`, []string{`data[tls.key]: Required value`}},
+		"an event of another namespace": {"events", `{metadata: {namespace: a}, involvedObject: {namespace: b}}`, []string{
+			`involvedObject.namespace: Invalid value: "b": does not match event.namespace`,
+		}},
+		"an event of the old style": {"events", `{metadata: {namespace: a}, involvedObject: {namespace: a}, type: Odd}`, nil},
+		"an event of the new style": {"events.events.k8s.io", `{metadata: {namespace: a}, regarding: {namespace: a}, type: Odd, deprecatedCount: 1, note: ` + strings.Repeat("x", 1025) + `}`, []string{
+			`count: Invalid value: "": needs to be unset`, `eventTime: Required value`, `type: Invalid value: "": has invalid value: Odd`,
+		}},
+		"a quota": {"resourcequotas", `{spec: {hard: {pods: "3", cpu: 1.5, count/things.example.com: "2"}, scopes: [NotBestEffort]}}`, nil},
+		"what a quota cannot count": {"resourcequotas", `{spec: {hard: {pods: "1.5", things: "1", configmaps: "-1"}, scopes: [BestEffort, NotBestEffort, Odd]}}`, []string{
+			`spec.hard[configmaps]: Invalid value: "-1": must be greater than or equal to 0`,
+			`spec.hard[pods]: Invalid value: "1500m": must be an integer`,
+			`spec.hard[things]: Invalid value: "things": must be a standard resource for quota`,
+			`spec.hard[things]: Invalid value: "things": must be a standard resource type or fully qualified`,
+			`spec.scopes: Invalid value: ["BestEffort","NotBestEffort","Odd"]: conflicting scopes`,
+			`spec.scopes: Invalid value: ["BestEffort","NotBestEffort","Odd"]: unsupported scope`,
+			`spec.scopes: Invalid value: ["BestEffort","NotBestEffort","Odd"]: unsupported scope applied to resource`,
+			`spec.scopes: Invalid value: ["BestEffort","NotBestEffort","Odd"]: unsupported scope applied to resource`,
+		}},
+		"limits": {"limitranges", `{spec: {limits: [{type: Container, max: {cpu: 2}, min: {cpu: 1}}]}}`, nil},
+		"limits that cannot be kept": {"limitranges", `{spec: {limits: [{type: Pod, max: {cpu: 1}, min: {cpu: 2}, default: {cpu: 1}}, {type: Pod}, {type: PersistentVolumeClaim}, {type: Odd}]}}`, []string{
+			`spec.limits[0].default: Forbidden: may not be specified when ` + "`type`" + ` is 'Pod'`,
+			`spec.limits[0].default[cpu]: Invalid value: "1": min value 2 is greater than default value 1`,
+			`spec.limits[0].min[cpu]: Invalid value: "2": min value 2 is greater than max value 1`,
+			`spec.limits[1].type: Duplicate value: "Pod"`,
+			`spec.limits[2].limits: Required value: either minimum or maximum storage value is required, but neither was provided`,
+			`spec.limits[3].type: Invalid value: "Odd": must be a standard limit type or fully qualified`,
+		}},
+		"a lease that never ends": {"leases.coordination.k8s.io", `{spec: {leaseDurationSeconds: 0, leaseTransitions: -1}}`, []string{
+			`spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0`, `spec.leaseTransitions: Invalid value: -1: must be greater than or equal to 0`,
+		}},
+		"a migration of nothing": {"storageversionmigrations.storagemigration.k8s.io", `{}`, []string{`spec.resource.resource: Required value: resource is required to be set`}},
+		"a webhook":              {"validatingwebhookconfigurations.admissionregistration.k8s.io", `{webhooks: [{name: a.example.com, clientConfig: {url: "https://x/"}, sideEffects: None, admissionReviewVersions: [v1], rules: [` + rule + `]}]}`, nil},
+		"an empty webhook": {"mutatingwebhookconfigurations.admissionregistration.k8s.io", `{webhooks: [{name: a}]}`, []string{
+			`webhooks[0].admissionReviewVersions: Required value: must specify one of v1, v1beta1`,
+			`webhooks[0].clientConfig: Required value: exactly one of url or service is required`,
+			`webhooks[0].name: Invalid value: "a": should be a domain with at least three segments separated by dots`,
+			`webhooks[0].sideEffects: Required value: must specify one of None, NoneOnDryRun`,
+		}},
+		"a condition that does not compile": {"validatingwebhookconfigurations.admissionregistration.k8s.io", `{webhooks: [{name: a.example.com, clientConfig: {url: "https://x/"}, sideEffects: None, admissionReviewVersions: [v1], matchConditions: [{name: a, expression: "1"}]}]}`, []string{
+			`webhooks[0].matchConditions[0].expression: Invalid value: "1": must evaluate to bool but got int`,
+		}},
+		"a policy":        {"validatingadmissionpolicies.admissionregistration.k8s.io", `{spec: {matchConstraints: {resourceRules: [` + rule + `]}, variables: [{name: a, expression: "1"}], validations: [{expression: "variables.a < 2"}]}}`, nil},
+		"an empty policy": {"validatingadmissionpolicies.admissionregistration.k8s.io", `{}`, []string{`spec.auditAnnotations: Required value: validations or auditAnnotations must contain at least one item`, `spec.matchConstraints: Required value`, `spec.validations: Required value: validations or auditAnnotations must contain at least one item`}},
+		"a binding that says the same twice": {"validatingadmissionpolicybindings.admissionregistration.k8s.io", `{spec: {policyName: a, validationActions: [Deny, Warn, Deny], paramRef: {}}}`, []string{
+			`spec.paramRef.parameterNotFoundAction: Required value`,
+			`spec.paramRef: Required value: one of name or selector must be specified`,
+			`spec.validationActions: Invalid value: ["Deny","Warn","Deny"]: must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)`,
+			`spec.validationActions[2]: Duplicate value: "Deny"`,
+		}},
+		"a mutation of deletions": {"mutatingadmissionpolicies.admissionregistration.k8s.io", `{spec: {reinvocationPolicy: Never, matchConstraints: {resourceRules: [` + strings.Replace(rule, "CREATE", "DELETE", 1) + `]}, mutations: [{patchType: JSONPatch, applyConfiguration: {expression: x}}]}}`, []string{
+			`spec.matchConstraints.resourceRules.operations: Unsupported value: "DELETE": supported values: "*", "CONNECT", "CREATE", "UPDATE"`,
+			`spec.mutations[0].applyConfiguration: Invalid value: "{applyConfiguration}": must not be specified when patchType is JSONPatch`,
+			`spec.mutations[0].jsonPatch: Required value: must be specified when patchType is JSONPatch`,
+		}},
+		"a binding to nothing": {"mutatingadmissionpolicybindings.admissionregistration.k8s.io", `{}`, []string{`spec.policyName: Required value`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := find(t, test.kind)
+			refused(t, k.Validate(contextOf(k.Group), read(t, k, test.object)), test.want)
+		})
+	}
+}
+
+func TestChangesAreRefused(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		kind, old, object string
+		want              []string
+	}{
+		"a config map":       {"configmaps", `{data: {a: b}}`, `{data: {a: c}, immutable: true}`, nil},
+		"a fixed config map": {"configmaps", `{data: {a: b}, immutable: true}`, `{data: {a: c}, binaryData: {c: AA==}}`, []string{"binaryData: Forbidden: field is immutable when `immutable` is set", "data: Forbidden: field is immutable when `immutable` is set", "immutable: Forbidden: field is immutable when `immutable` is set"}},
+		"a secret's type":    {"secrets", `{}`, `{type: example.com/other}`, []string{`type: Invalid value: "example.com/other": field is immutable`}},
+		"a fixed secret":     {"secrets", `{data: {a: AA==}, immutable: true}`, `{immutable: true}`, []string{"data: Forbidden: field is immutable when `immutable` is set"}},
+		"an event":           {"events", `{reason: A}`, `{reason: B}`, nil},
+		"a new event":        {"events.events.k8s.io", `{reason: A, regarding: {name: x}}`, `{reason: B, series: {count: 3}}`, []string{`involvedObject: Invalid value: {"Kind":"","Namespace":"","Name":"","UID":"","APIVersion":"","ResourceVersion":"","FieldPath":""}: field is immutable`, `reason: Invalid value: "B": field is immutable`}},
+		"a quota's scopes":   {"resourcequotas", `{spec: {scopes: [BestEffort]}}`, `{}`, []string{`spec.scopes: Invalid value: null: field is immutable`}},
+		"a migration":        {"storageversionmigrations.storagemigration.k8s.io", `{spec: {resource: {resource: a}}}`, `{spec: {resource: {resource: b}}}`, []string{`spec: Invalid value: {"Resource":{"group":"","resource":"b"}}: field is immutable`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := find(t, test.kind)
+			refused(t, k.ValidateUpdate(contextOf(k.Group), read(t, k, test.object), read(t, k, test.old)), test.want)
+		})
+	}
+}
+
+func TestKindsAreLeftOutByName(t *testing.T) {
+	t.Parallel()
+	if names := strings.Join(Names(), " "); !strings.HasPrefix(names, "configmaps secrets events ") || !strings.Contains(names, " leases.coordination.k8s.io ") || strings.Contains(names, "events.k8s.io") {
+		t.Errorf("the names are %s", names)
+	}
+	groups, err := Options{Without: []string{"events", "admissionregistration.k8s.io", "leases.coordination.k8s.io"}}.Groups()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	for _, g := range groups {
+		for _, k := range g.Kinds {
+			left = append(left, name(g, k))
+		}
+	}
+	if got := strings.Join(left, " "); got != "configmaps secrets resourcequotas limitranges storageversionmigrations.storagemigration.k8s.io" {
+		t.Errorf("left are %s", got)
+	}
+	if _, err := (&define.Server{Name: "test"}).With(groups...); err != nil {
+		t.Error(err)
+	}
+	if _, err := (Options{Without: []string{"pods"}}).Groups(); err == nil || !strings.HasPrefix(err.Error(), `Options.Without "pods": no such kind; there are configmaps, secrets, `) {
+		t.Errorf("a kind that is not there: %v", err)
+	}
+}
+
+func TestEventsEnd(t *testing.T) {
+	t.Parallel()
+	for ttl, want := range map[time.Duration]time.Duration{0: EventTTL, -1: 0, time.Minute: time.Minute} {
+		groups, err := Options{EventTTL: ttl}.Groups()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i := slices.IndexFunc(groups[0].Kinds, func(k *define.Kind) bool { return k.Resource == "events" }); groups[0].Kinds[i].TTL != want {
+			t.Errorf("with %s, they end after %s", ttl, groups[0].Kinds[i].TTL)
+		}
+	}
+	if _, err := (Options{EventTTL: time.Millisecond}).Groups(); err == nil || err.Error() != "Options.EventTTL 1ms: want whole seconds" {
+		t.Errorf("a part of a second: %v", err)
+	}
+}
