@@ -98,8 +98,11 @@ func TestNewObjectsAreRefused(t *testing.T) {
 			`involvedObject.namespace: Invalid value: "b": does not match event.namespace`,
 		}},
 		"an event of the old style": {"events", `{metadata: {namespace: a}, involvedObject: {namespace: a}, type: Odd}`, nil},
-		"an event of the new style": {"events.events.k8s.io", `{metadata: {namespace: a}, regarding: {namespace: a}, type: Odd, deprecatedCount: 1, note: ` + strings.Repeat("x", 1025) + `}`, []string{
-			`count: Invalid value: "": needs to be unset`, `eventTime: Required value`, `type: Invalid value: "": has invalid value: Odd`,
+		"an event of the new style": {"events.events.k8s.io", `{metadata: {namespace: a}, regarding: {namespace: a}, type: Odd, deprecatedCount: 1, series: {count: 1}}`, []string{
+			`count: Invalid value: "": needs to be unset`, `eventTime: Required value`, `series.count: Invalid value: "": should be at least 2`, `series.lastObservedTime: Required value`, `type: Invalid value: "": has invalid value: Odd`,
+		}},
+		"an event that says nothing": {"events", `{metadata: {namespace: default}, eventTime: "2020-01-01T00:00:00.000001Z", reportingComponent: a, message: ` + strings.Repeat("x", 1025) + `}`, []string{
+			`action: Required value`, `message: Invalid value: "": can have at most 1024 characters`, `reason: Required value`, `reportingInstance: Required value`,
 		}},
 		"a quota": {"resourcequotas", `{spec: {hard: {pods: "3", cpu: 1.5, count/things.example.com: "2"}, scopes: [NotBestEffort]}}`, nil},
 		"what a quota cannot count": {"resourcequotas", `{spec: {hard: {pods: "1.5", things: "1", configmaps: "-1"}, scopes: [BestEffort, NotBestEffort, Odd]}}`, []string{
@@ -115,7 +118,7 @@ func TestNewObjectsAreRefused(t *testing.T) {
 		"limits": {"limitranges", `{spec: {limits: [{type: Container, max: {cpu: 2}, min: {cpu: 1}}]}}`, nil},
 		"limits that cannot be kept": {"limitranges", `{spec: {limits: [{type: Pod, max: {cpu: 1}, min: {cpu: 2}, default: {cpu: 1}}, {type: Pod}, {type: PersistentVolumeClaim}, {type: Odd}]}}`, []string{
 			`spec.limits[0].default: Forbidden: may not be specified when ` + "`type`" + ` is 'Pod'`,
-			`spec.limits[0].default[cpu]: Invalid value: "1": min value 2 is greater than default value 1`,
+			`spec.limits[0].default[cpu]: Invalid value: "2": min value 2 is greater than default value 1`,
 			`spec.limits[0].min[cpu]: Invalid value: "2": min value 2 is greater than max value 1`,
 			`spec.limits[1].type: Duplicate value: "Pod"`,
 			`spec.limits[2].limits: Required value: either minimum or maximum storage value is required, but neither was provided`,
@@ -177,6 +180,29 @@ func TestChangesAreRefused(t *testing.T) {
 			t.Parallel()
 			k := find(t, test.kind)
 			refused(t, k.ValidateUpdate(contextOf(k.Group), read(t, k, test.object), read(t, k, test.old)), test.want)
+		})
+	}
+}
+
+func TestWritersAreWarned(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		kind, object string
+		want         []string
+	}{
+		"requests above limits": {"resourcequotas", `{spec: {hard: {cpu: 3, limits.cpu: 2, memory: 3, requests.memory: 1, limits.memory: 2, requests.ephemeral-storage: 2, limits.ephemeral-storage: 1}}}`, []string{
+			"ResourceQuota cpu (3) should be less than limits.cpu (2)", "ResourceQuota requests.ephemeral-storage (2) should be less than limits.ephemeral-storage (1)",
+		}},
+		"requests within limits":      {"resourcequotas", `{spec: {hard: {cpu: 2, limits.cpu: 2}}}`, nil},
+		"a certificate that is none":  {"secrets", `{type: kubernetes.io/tls, stringData: {tls.crt: x, tls.key: x}}`, []string{"tls: failed to find any PEM data in certificate input"}},
+		"a secret that is of no type": {"secrets", `{}`, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := find(t, test.kind)
+			if got := k.Warn(t.Context(), read(t, k, test.object)); !slices.Equal(got, test.want) {
+				t.Errorf("warned of %q, want %q", got, test.want)
+			}
 		})
 	}
 }

@@ -220,6 +220,9 @@ func validateEvent(e *corev1.Event, strict bool) field.ErrorList {
 	if !e.EventTime.IsZero() {
 		errs = append(errs, validateNewEvent(e, strict)...)
 	}
+	if strict {
+		errs = append(errs, validateSeries(e.Series)...)
+	}
 	return errs
 }
 
@@ -261,13 +264,19 @@ func validateNewEvent(e *corev1.Event, strict bool) field.ErrorList {
 	required("reason", e.Reason)
 	bounded("reason", e.Reason, maxEventText)
 	bounded("message", e.Message, maxEventMessage)
-	if strict && e.Series != nil {
-		if e.Series.Count < 2 {
-			errs = append(errs, field.Invalid(field.NewPath("series", "count"), "", "should be at least 2"))
-		}
-		if e.Series.LastObservedTime.IsZero() {
-			errs = append(errs, field.Required(field.NewPath("series", "lastObservedTime"), ""))
-		}
+	return errs
+}
+
+func validateSeries(s *corev1.EventSeries) field.ErrorList {
+	if s == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	if s.Count < 2 {
+		errs = append(errs, field.Invalid(field.NewPath("series", "count"), "", "should be at least 2"))
+	}
+	if s.LastObservedTime.IsZero() {
+		errs = append(errs, field.Required(field.NewPath("series", "lastObservedTime"), ""))
 	}
 	return errs
 }

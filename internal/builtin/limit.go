@@ -118,26 +118,25 @@ func validateLimit(item *corev1.LimitRangeItem, at *field.Path) field.ErrorList 
 func validateOrder(item *corev1.LimitRangeItem, name corev1.ResourceName, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	type bound struct {
-		field, called string
-		list          corev1.ResourceList
+		called string
+		list   corev1.ResourceList
 	}
-	least, most := bound{"min", "min", item.Min}, bound{"max", "max", item.Max}
-	request, usual := bound{"defaultRequest", "default request", item.DefaultRequest}, bound{"default", "default", item.Default}
-	order := func(blamed, low, high bound, called string) {
+	least, most, request, usual := bound{"min", item.Min}, bound{"max", item.Max}, bound{"default request", item.DefaultRequest}, bound{"default", item.Default}
+	order := func(at *field.Path, shown, low, high bound, called string) {
 		a, lower := low.list[name]
 		b, upper := high.list[name]
 		if lower && upper && a.Cmp(b) > 0 {
-			value := blamed.list[name]
-			errs = append(errs, field.Invalid(at.Child(blamed.field).Key(string(name)), value.String(),
-				fmt.Sprintf("%s value %s is greater than %s value %s", low.called, a.String(), called, b.String())))
+			value := shown.list[name]
+			errs = append(errs, field.Invalid(at.Key(string(name)), value.String(), fmt.Sprintf("%s value %s is greater than %s value %s", low.called, a.String(), called, b.String())))
 		}
 	}
-	order(least, least, most, "max")
-	order(request, least, request, "default request")
-	order(request, request, most, "max")
-	order(request, request, usual, "default limit")
-	order(usual, least, usual, "default")
-	order(most, usual, most, "max")
+	order(at.Child("min"), least, least, most, "max")
+	order(at.Child("defaultRequest"), request, least, request, "default request")
+	order(at.Child("defaultRequest"), request, request, most, "max")
+	order(at.Child("defaultRequest"), request, request, usual, "default limit")
+	// Of a default, kube-apiserver shows what it does not fit.
+	order(at.Child("default"), least, least, usual, "default")
+	order(at.Child("default"), most, usual, most, "max")
 	errs = append(errs, validateRatio(item, name, at)...)
 	if !overcommitted(name) && (item.Type == corev1.LimitTypeContainer || item.Type == corev1.LimitTypePod) {
 		a, limited := item.Default[name]
@@ -194,10 +193,10 @@ func validateLimitResource(limit corev1.LimitType, name string, at *field.Path) 
 	if inPods && qualified && !strings.Contains(domain, "kubernetes.io") && !extended(name) {
 		errs = append(errs, field.Invalid(at, name, "doesn't follow extended resource name standard"))
 	}
-	if qualified || len(errs) > 0 {
+	if qualified {
 		return errs
 	}
-	if !slices.Contains(standardResources, name) && !strings.HasPrefix(name, corev1.ResourceHugePagesPrefix) && !strings.HasPrefix(name, "requests.hugepages-") {
+	if len(errs) == 0 && !slices.Contains(standardResources, name) && !strings.HasPrefix(name, corev1.ResourceHugePagesPrefix) && !strings.HasPrefix(name, "requests.hugepages-") {
 		errs = append(errs, field.Invalid(at, name, "must be a standard resource type or fully qualified"))
 	}
 	if inPods && !slices.Contains(containerResources, name) && !strings.HasPrefix(name, corev1.ResourceHugePagesPrefix) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -168,7 +169,7 @@ func validateNamedRule(r *admissionregistrationv1.NamedRuleWithOperations, at *f
 	var errs field.ErrorList
 	seen := map[string]bool{}
 	for i, name := range r.ResourceNames {
-		for _, msg := range pathSegment(name) {
+		for _, msg := range content.IsPathSegmentName(name) {
 			errs = append(errs, field.Invalid(at.Child("resourceNames").Index(i), name, msg))
 		}
 		if seen[name] {

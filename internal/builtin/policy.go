@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -123,9 +123,6 @@ func bindingColumns[T any](of func(*T) (string, *admissionregistrationv1.ParamRe
 	}
 }
 
-// pathSegment says why an object cannot be called so.
-func pathSegment(name string) []string { return path.ValidatePathSegmentName(name, false) }
-
 func validateValidatingPolicy(p *validatingPolicy) field.ErrorList {
 	spec, at := &p.Spec, field.NewPath("spec")
 	c := policyCompiler(plugincel.OptionalVariableDeclarations{HasParams: spec.ParamKind != nil, HasAuthorizer: true}, len(spec.Variables) > 0)
@@ -203,11 +200,9 @@ func validateValidation(v *admissionregistrationv1.Validation, c *compiler, at *
 	}
 	switch {
 	case v.Message != "" && text == "":
-		errs = append(errs, field.Invalid(at.Child("message"), v.Message, "message must be non-empty if specified"))
+		errs = append(errs, field.Invalid(at.Child("message"), v.Message, "must be non-empty if specified"))
 	case strings.ContainsAny(text, "\n\r"):
-		errs = append(errs, field.Invalid(at.Child("message"), v.Message, "message must not contain line breaks"))
-	case strings.ContainsAny(expression, "\n\r") && text == "":
-		errs = append(errs, field.Required(at.Child("message"), "message must be specified if expression contains line breaks"))
+		errs = append(errs, field.Invalid(at.Child("message"), v.Message, "must not contain line breaks"))
 	}
 	return append(errs, oneOf(v.Reason, false, at.Child("reason"), reasons...)...)
 }
@@ -284,7 +279,7 @@ func validateBinding(policy string, ref *admissionregistrationv1.ParamRef, match
 func validateParamRef(r *admissionregistrationv1.ParamRef, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if r.Name != "" {
-		for _, msg := range pathSegment(r.Name) {
+		for _, msg := range content.IsPathSegmentName(r.Name) {
 			errs = append(errs, field.Invalid(at.Child("name"), r.Name, msg))
 		}
 		if r.Selector != nil {
@@ -341,7 +336,7 @@ func validateMutatingPolicy(p *mutatingPolicy) field.ErrorList {
 	c := policyCompiler(plugincel.OptionalVariableDeclarations{HasParams: spec.ParamKind != nil, HasAuthorizer: true}, true)
 	errs := validatePolicy(spec.FailurePolicy, spec.ParamKind, spec.MatchConstraints, at)
 	errs = append(errs, validateMutatingOperations(spec.MatchConstraints, at.Child("matchConstraints"))...)
-	errs = append(errs, validateMatchConditions(spec.MatchConditions, c, at.Child("matchConditions"))...)
+	errs = append(errs, validateMatchConditions(spec.MatchConditions, &compiler{Compiler: plainCompiler(), declared: c.declared}, at.Child("matchConditions"))...)
 	errs = append(errs, validateVariables(spec.Variables, c, at.Child("variables"))...)
 	if len(spec.Mutations) == 0 {
 		errs = append(errs, field.Required(at.Child("mutations"), "mutations must contain at least one item"))

@@ -34,6 +34,7 @@ func resourceQuotas() *define.Kind {
 		fill:           func(q *corev1.ResourceQuota) { roundUp(q.Spec.Hard); roundUp(q.Status.Hard); roundUp(q.Status.Used) },
 		validate:       func(q *corev1.ResourceQuota) field.ErrorList { return validateQuota(&q.Spec) },
 		validateUpdate: validateQuotaUpdate,
+		warn:           warnOfQuota,
 		validateStatus: func(q, _ *corev1.ResourceQuota) field.ErrorList { return validateQuotaStatus(&q.Status) },
 	},
 		column("Request", "Request represents a minimum amount of cpu/memory that a container may consume.", printed(false)),
@@ -110,14 +111,11 @@ func validateQualified(name string, at *field.Path) field.ErrorList {
 }
 
 func validateQuotaResource(name string, at *field.Path) field.ErrorList {
-	if errs := validateQualified(name, at); len(errs) > 0 {
+	errs := validateQualified(name, at)
+	if strings.Contains(name, "/") || strings.HasPrefix(name, "requests.hugepages-") || strings.HasPrefix(name, corev1.ResourceHugePagesPrefix) {
 		return errs
 	}
-	if strings.Contains(name, "/") || strings.HasPrefix(name, "requests.hugepages-") || strings.HasPrefix(name, corev1.ResourceHugePagesPrefix) {
-		return nil
-	}
-	var errs field.ErrorList
-	if !slices.Contains(standardResources, name) {
+	if len(errs) == 0 && !slices.Contains(standardResources, name) {
 		errs = append(errs, field.Invalid(at, name, "must be a standard resource type or fully qualified"))
 	}
 	if !slices.Contains(computeResources, name) && !slices.Contains(countedResources, name) {
@@ -240,4 +238,25 @@ func validateQuotaUpdate(q, old *corev1.ResourceQuota) field.ErrorList {
 func validateQuotaStatus(status *corev1.ResourceQuotaStatus) field.ErrorList {
 	at := field.NewPath("status")
 	return append(validateAmounts(status.Hard, at.Child("hard")), validateAmounts(status.Used, at.Child("used"))...)
+}
+
+// warnOfQuota names requests that are above the limits of the same resource, so that these are
+// never reached.
+func warnOfQuota(q *corev1.ResourceQuota) []string {
+	if q.ResourceVersion != "" {
+		return nil // as kube-apiserver, which says it of new ones
+	}
+	var warnings []string
+	for _, names := range [][2]corev1.ResourceName{{"cpu", "limits.cpu"}, {"memory", "limits.memory"}, {"", "limits.ephemeral-storage"}} {
+		request := corev1.ResourceName(strings.Replace(string(names[1]), "limits.", "requests.", 1))
+		asked, ok := q.Spec.Hard[request]
+		if !ok {
+			request = names[0]
+			asked, ok = q.Spec.Hard[request]
+		}
+		if limit, limited := q.Spec.Hard[names[1]]; ok && limited && asked.Cmp(limit) > 0 {
+			warnings = append(warnings, fmt.Sprintf("ResourceQuota %s (%s) should be less than %s (%s)", request, asked.String(), names[1], limit.String()))
+		}
+	}
+	return warnings
 }

@@ -2,9 +2,11 @@ package builtin
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	plugincel "k8s.io/apiserver/pkg/admission/plugin/cel"
@@ -26,8 +28,8 @@ func validatingWebhooks() *define.Kind {
 		return all
 	}
 	k := kind[configuration, admissionregistrationv1.ValidatingWebhookConfigurationList]("validatingwebhookconfigurations", facts.API,
-		configurationRules(hooks), webhookColumns(func(c *configuration) any { return len(c.Webhooks) })...)
-	k.ClusterScoped, k.Categories = true, []string{apiExtensions}
+		configurationRules(hooks, func(c *configuration) any { return c.Webhooks }), webhookColumns(func(c *configuration) any { return len(c.Webhooks) })...)
+	k.ClusterScoped, k.WithoutGeneration, k.Categories = true, true, []string{apiExtensions}
 	return k
 }
 
@@ -41,8 +43,8 @@ func mutatingWebhooks() *define.Kind {
 		return all
 	}
 	k := kind[configuration, admissionregistrationv1.MutatingWebhookConfigurationList]("mutatingwebhookconfigurations", facts.API,
-		configurationRules(hooks), webhookColumns(func(c *configuration) any { return len(c.Webhooks) })...)
-	k.ClusterScoped, k.Categories = true, []string{apiExtensions}
+		configurationRules(hooks, func(c *configuration) any { return c.Webhooks }), webhookColumns(func(c *configuration) any { return len(c.Webhooks) })...)
+	k.ClusterScoped, k.WithoutGeneration, k.Categories = true, true, []string{apiExtensions}
 	return k
 }
 
@@ -99,8 +101,17 @@ func fillHook(w *admissionregistrationv1.ValidatingWebhook) {
 	}
 }
 
-func configurationRules[T any](hooks func(*T) []hook) rules[T] {
+// configurationRules count generations as kube-apiserver does: a list that becomes empty in another
+// way is a change.
+func configurationRules[T any](hooks func(*T) []hook, list func(*T) any) rules[T] {
+	object := func(c *T) metav1.Object { return any(c).(metav1.Object) }
 	return rules[T]{
+		create: func(c *T) { object(c).SetGeneration(1) },
+		update: func(c, old *T) {
+			if !reflect.DeepEqual(list(c), list(old)) {
+				object(c).SetGeneration(object(old).GetGeneration() + 1)
+			}
+		},
 		fill: func(c *T) {
 			for _, h := range hooks(c) {
 				h.defaults()
