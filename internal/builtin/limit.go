@@ -183,7 +183,7 @@ func overcommitted(name corev1.ResourceName) bool {
 
 var (
 	standardResources  = slices.Concat(computeResources, countedResources, []string{"storage", "limits.storage"})
-	containerResources = []string{"cpu", "memory", "ephemeral-storage"}
+	containerResources = []string{"cpu", memory, "ephemeral-storage"}
 )
 
 func validateLimitResource(limit corev1.LimitType, name string, at *field.Path) field.ErrorList {

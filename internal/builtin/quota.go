@@ -53,12 +53,14 @@ func roundUp(list corev1.ResourceList) {
 	}
 }
 
+const memory = string(corev1.ResourceMemory)
+
 // The resources and scopes of Kubernetes that need no domain. All but cpu, memory and the like
 // are counted in whole numbers.
 var (
-	computeResources = []string{"cpu", "memory", "ephemeral-storage", "requests.cpu", "requests.memory", "requests.ephemeral-storage", "requests.storage",
+	computeResources = []string{"cpu", memory, "ephemeral-storage", "requests.cpu", "requests.memory", "requests.ephemeral-storage", "requests.storage",
 		"limits.cpu", "limits.memory", "limits.ephemeral-storage"}
-	podResources = []string{"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory", "pods", "ephemeral-storage",
+	podResources = []string{"cpu", memory, "requests.cpu", "requests.memory", "limits.cpu", "limits.memory", "pods", "ephemeral-storage",
 		"requests.ephemeral-storage", "limits.ephemeral-storage"}
 	countedResources = []string{"pods", "resourcequotas", "services", "replicationcontrollers", "secrets", "configmaps", "persistentvolumeclaims",
 		"services.nodeports", "services.loadbalancers"}
@@ -247,7 +249,7 @@ func warnOfQuota(q *corev1.ResourceQuota) []string {
 		return nil // as kube-apiserver, which says it of new ones
 	}
 	var warnings []string
-	for _, names := range [][2]corev1.ResourceName{{"cpu", "limits.cpu"}, {"memory", "limits.memory"}, {"", "limits.ephemeral-storage"}} {
+	for _, names := range [][2]corev1.ResourceName{{"cpu", "limits.cpu"}, {corev1.ResourceMemory, "limits.memory"}, {"", "limits.ephemeral-storage"}} {
 		request := corev1.ResourceName(strings.Replace(string(names[1]), "limits.", "requests.", 1))
 		asked, ok := q.Spec.Hard[request]
 		if !ok {
