@@ -49,6 +49,7 @@ func build() error {
 	for _, args := range [][]string{
 		{"go", "build", "-ldflags", kubectlFlags, "-o", bin + "/kubectl", "./cmd/kubectl"},
 		{"go", "build", "-o", bin + "/theatre", "./cmd/theatre"},
+		{"go", "build", "-o", bin + "/resigned", "./cmd/resigned"},
 		{"go", "build", "-o", bin + "/wardle", "example.com/wardle"},
 		{"go", "build", "-o", bin + "/cicd", "example.com/cicd"},
 		{"go", "build", "-o", bin + "/annex", "github.com/annexapi/annex/cmd/annex"},
