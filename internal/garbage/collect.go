@@ -38,7 +38,7 @@ var (
 
 // process looks at an object, and has it looked at again if that is not all.
 func (c *Collector) process(ctx context.Context, i id) {
-	kinds := c.known()
+	kinds := c.graph.currentKinds()
 	err := c.look(ctx, kinds, i)
 	switch {
 	case err == nil:
@@ -47,24 +47,15 @@ func (c *Collector) process(ctx context.Context, i id) {
 		c.queue.Forget(i) // it is reported, and left alone
 	case errors.Is(err, errUnresolved):
 		c.queue.Forget(i)
-		c.resolveLater(i, kinds)
+		if !c.graph.resolveLater(i, kinds) {
+			c.queue.Add(i)
+		}
 	default:
 		if ctx.Err() == nil && !errors.Is(err, errUnobserved) && !errors.Is(err, errChanged) {
 			klog.FromContext(ctx).Error(err, "An object is looked at by the garbage collector again later", "resource", i.resource, "uid", i.uid)
 		}
 		c.queue.AddRateLimited(i)
 	}
-}
-
-// resolveLater has an object looked at again when other kinds are known than these.
-func (c *Collector) resolveLater(i id, kinds *resources.Set) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.kinds != kinds {
-		c.queue.Add(i)
-		return
-	}
-	c.unresolved[i] = struct{}{}
 }
 
 func (c *Collector) look(ctx context.Context, kinds *resources.Set, i id) error {

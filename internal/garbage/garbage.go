@@ -73,13 +73,9 @@ type Collector struct {
 	// defined says that an object that defines kinds has changed.
 	defined chan struct{}
 
-	mu    sync.Mutex
-	kinds *resources.Set
-	// unresolved are objects with owners of kinds that are not known. They are looked at again
-	// when the kinds change.
-	unresolved map[id]struct{}
-	sources    map[schema.GroupResource]*source
-	running    sync.WaitGroup
+	mu      sync.Mutex
+	sources map[schema.GroupResource]*source
+	running sync.WaitGroup
 }
 
 // New makes a collector of the garbage of a server. The client may read, patch and delete all
@@ -112,13 +108,11 @@ func New(client *rest.Config, options Options) (*Collector, error) {
 
 func newCollector(client metadata.Interface, queue workqueue.TypedRateLimitingInterface[id]) *Collector {
 	return &Collector{
-		client:     client,
-		graph:      newGraph(),
-		defined:    make(chan struct{}, 1),
-		queue:      queue,
-		kinds:      &resources.Set{},
-		unresolved: map[id]struct{}{},
-		sources:    map[schema.GroupResource]*source{},
+		client:  client,
+		graph:   newGraph(),
+		defined: make(chan struct{}, 1),
+		queue:   queue,
+		sources: map[schema.GroupResource]*source{},
 	}
 }
 
@@ -186,24 +180,13 @@ func (c *Collector) askForKinds(ctx context.Context) {
 
 // setKinds takes over what discovery says. It tells whether that is new.
 func (c *Collector) setKinds(kinds *resources.Set) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.kinds == kinds {
+	if c.graph.currentKinds() == kinds {
 		return false
 	}
-	c.kinds = kinds
-	c.graph.setKinds(kinds)
-	for i := range c.unresolved {
+	for _, i := range c.graph.setKinds(kinds) {
 		c.queue.Add(i)
 	}
-	clear(c.unresolved)
 	return true
-}
-
-func (c *Collector) known() *resources.Set {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.kinds
 }
 
 // follow begins to observe the kinds that are new, and ends with those that are gone. Those of

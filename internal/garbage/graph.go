@@ -57,6 +57,8 @@ type graph struct {
 	dependents map[types.UID]map[id]struct{}
 	// waiting are the objects in foreground deletion.
 	waiting map[types.UID]map[id]struct{}
+	// unresolved are objects of which nothing can be said with these kinds.
+	unresolved map[id]struct{}
 	// gone are UIDs that have dependents and were observed to go. It is all that is left to
 	// know of owners whose kind has gone with them.
 	gone map[types.UID]bool
@@ -68,15 +70,40 @@ func newGraph() *graph {
 		nodes:      map[id]*node{},
 		dependents: map[types.UID]map[id]struct{}{},
 		waiting:    map[types.UID]map[id]struct{}{},
+		unresolved: map[id]struct{}{},
 		gone:       map[types.UID]bool{},
 	}
 }
 
-// setKinds says by what references are understood from now on.
-func (g *graph) setKinds(kinds *resources.Set) {
+// setKinds says by what references are understood from now on, and returns what is to be looked
+// at because of it.
+func (g *graph) setKinds(kinds *resources.Set) []id {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.kinds = kinds
+	affected := slices.SortedFunc(maps.Keys(g.unresolved), compareIDs)
+	clear(g.unresolved)
+	return affected
+}
+
+func (g *graph) currentKinds() *resources.Set {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.kinds
+}
+
+// resolveLater has an object looked at when there are other kinds than these. It tells whether
+// that is not now.
+func (g *graph) resolveLater(i id, kinds *resources.Set) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.kinds != kinds {
+		return false
+	}
+	if g.nodes[i] != nil {
+		g.unresolved[i] = struct{}{}
+	}
+	return true
 }
 
 func (g *graph) get(i id) *node {
@@ -178,6 +205,7 @@ func (g *graph) removeLocked(i id) []id {
 		return nil
 	}
 	delete(g.nodes, i)
+	delete(g.unresolved, i)
 	g.unlink(n)
 	erase(g.waiting, i.uid, i)
 	affected := g.dependentsOf(i.uid)

@@ -425,6 +425,19 @@ func (w *world) inspect() {
 			more = more || stuck[m.UID]
 		}
 	}
+	if len(w.collector.graph.nodes) != len(w.objects) {
+		w.fail("%d objects are in the graph, of %d", len(w.collector.graph.nodes), len(w.objects))
+	}
+	for i := range w.collector.graph.unresolved {
+		if w.collector.graph.nodes[i] == nil {
+			w.fail("%v is kept after it has gone", i)
+		}
+	}
+	for uid := range w.collector.graph.gone {
+		if len(w.collector.graph.dependents[uid]) == 0 {
+			w.fail("%s is remembered, and has no dependents", uid)
+		}
+	}
 	for _, at := range w.places() {
 		m, owners := w.objects[at], w.standings(at)
 		switch {
@@ -614,10 +627,7 @@ func (w *world) delete(at place, policy *metav1.DeletionPropagation) {
 
 // request is on the way from the collector: meanwhile clients may act, and it may fail.
 func (w *world) request(resource schema.GroupResource) error {
-	if w.calm {
-		return nil
-	}
-	if !w.inside && w.chance(20) {
+	if !w.calm && !w.inside && w.chance(20) {
 		w.inside = true
 		for w.chance(60) {
 			w.client()
@@ -777,6 +787,7 @@ type lottery struct {
 	workqueue.TypedRateLimitingInterface[id]
 	random       *rand.Rand
 	ready, later []id
+	tries        int // of each
 }
 
 func (l *lottery) Add(i id) {
@@ -793,7 +804,7 @@ func (l *lottery) AddRateLimited(i id) {
 
 func (l *lottery) Forget(id) {}
 
-func (l *lottery) NumRequeues(id) int { return 0 }
+func (l *lottery) NumRequeues(id) int { return l.tries }
 
 func (l *lottery) draw() (id, bool) {
 	if len(l.ready) == 0 {
@@ -914,5 +925,24 @@ func TestPoliciesThatChangeBetweenListsAreFollowed(t *testing.T) {
 	w.settle()
 	if w.objects[owned] != nil {
 		t.Error("what blocks the owner is left")
+	}
+}
+
+// A kind that cannot be listed may have what is to be an orphan: its owner waits, but not for ever.
+func TestOrphansAreWaitedForAWhile(t *testing.T) {
+	w, owner, _ := quietWorld(t)
+	w.state[betas] = stale
+	w.delete(owner, new(metav1.DeletePropagationOrphan))
+	for w.deliver(alphas) {
+	}
+	process := func() {
+		_ = w.collector.look(klog.NewContext(t.Context(), logr.Discard()), w.kinds, id{alphas, "owner"})
+	}
+	if process(); w.objects[owner] == nil {
+		t.Fatal("it did not wait")
+	}
+	w.queue.tries = orphanTries
+	if process(); w.objects[owner] != nil {
+		t.Error("it waits for ever")
 	}
 }
