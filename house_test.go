@@ -25,7 +25,7 @@ const module = "github.com/annexapi/annex"
 // plain.
 var rooms = map[string][]string{
 	"":                                     {"api", "config", "internal/admit", "internal/budget", "internal/cli", "internal/define", "internal/informer", "internal/plan", "internal/serve", "store/driver"},
-	"controlplane":                         {"", "internal/admit", "internal/crds", "internal/define", "internal/garbage", "internal/serve", "internal/upstream"}, // what only some servers link
+	"controlplane":                         {"", "internal/admit", "internal/builtin", "internal/crds", "internal/define", "internal/garbage", "internal/policies", "internal/serve"}, // what only some servers link
 	"annextest":                            {"", "internal/convert", "internal/define", "store/memory"},
 	"config":                               {"store/driver"},
 	"internal/logfile":                     {"config"},
@@ -75,10 +75,11 @@ var rooms = map[string][]string{
 	"internal/facts/coordination":          {"api"}, // generated
 	"internal/facts/admissionregistration": {"api"}, // generated
 	"internal/servingcert":                 {"internal/certs"},
-	"internal/clidoc":                      {},                    // for tests
-	"internal/crashfs":                     {},                    // for tests
-	"internal/testlog":                     {},                    // for tests
-	"internal/testwait":                    {},                    // for tests
+	"internal/clidoc":                      {}, // for tests
+	"internal/crashfs":                     {}, // for tests
+	"internal/testlog":                     {}, // for tests
+	"internal/testwait":                    {}, // for tests
+	"internal/policies":                    {"internal/admit"},
 	"internal/crds":                        {"internal/upstream"}, // a server behind the server
 	"internal/loopback":                    {},
 	"internal/coreapi":                     {},
@@ -305,8 +306,10 @@ func TestOnlyTheCommandLineNamesFlags(t *testing.T) {
 
 // otherNames are literals that are called as a storage is, with what they name.
 var otherNames = map[string]string{
-	"internal/manifests/etcd.go: etcd": "the program",
-	"internal/budget/limit.go: memory": "a controller of cgroups",
+	"internal/manifests/etcd.go: etcd":  "the program",
+	"internal/budget/limit.go: memory":  "a controller of cgroups",
+	"internal/builtin/limit.go: memory": "a resource of containers",
+	"internal/builtin/quota.go: memory": "a resource of containers",
 }
 
 // What is to be known of a storage, its driver's traits and methods say.

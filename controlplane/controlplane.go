@@ -1,5 +1,6 @@
-// Package controlplane makes a server that stands alone a whole cluster's API, without nodes: with
-// CustomResourceDefinitions that are served as they are applied.
+// Package controlplane makes a server that stands alone a whole cluster's API, without nodes and
+// workloads: with CustomResourceDefinitions that are served as they are applied, the kinds that
+// every cluster has, garbage collection, and admission by webhooks and policies.
 //
 // It is a package of its own because it links much: servers that do not import it stay small.
 package controlplane
@@ -9,11 +10,12 @@ import (
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/internal/admit"
+	"github.com/annexapi/annex/internal/builtin"
 	"github.com/annexapi/annex/internal/crds"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/garbage"
+	"github.com/annexapi/annex/internal/policies"
 	"github.com/annexapi/annex/internal/serve"
-	"github.com/annexapi/annex/internal/upstream"
 )
 
 // New returns the control plane for annex.Server. It may be given to any number of servers.
@@ -27,7 +29,7 @@ var _ serve.ControlPlane = plane{}
 func (plane) ControlPlane() {}
 
 // Groups implements define.ControlPlane.
-func (plane) Groups() []define.Group { return nil }
+func (plane) Groups() []define.Group { return builtin.Groups() }
 
 // Controllers implements define.ControlPlane. Their names are those of kube-controller-manager.
 func (plane) Controllers() []define.Controller {
@@ -39,15 +41,24 @@ func (plane) Controllers() []define.Controller {
 			}
 			return collector.Run(ctx)
 		}},
+		{Name: "validatingadmissionpolicy-status-controller", Run: func(ctx context.Context, env any) error {
+			return policies.RunTypeChecks(ctx, env.(*annex.Env).ClientConfig())
+		}},
 	}
 }
 
-// Delegation implements serve.ControlPlane.
-func (plane) Delegation(p serve.Plane) *upstream.Delegation {
-	return crds.Delegation(crds.Config{Storage: p.Storage, Client: p.Client, Shared: p.Shared})
-}
+// AdmissionPlugins implements define.ControlPlane.
+func (plane) AdmissionPlugins() []string { return policies.Names() }
 
-// Admission implements serve.ControlPlane.
-func (plane) Admission(p serve.Plane) []admit.Plugin {
-	return []admit.Plugin{admit.Made("CustomResourceDefinitions", crds.Admission(p.Groups))}
+// Open implements serve.ControlPlane.
+func (plane) Open(p serve.Plane) (*serve.OpenedPlane, error) {
+	decided, err := policies.New(policies.Config{Client: p.Client, Enabled: p.Admission, Authorizer: p.Authorizer, Version: p.Version, Stopped: p.Stopped})
+	if err != nil {
+		return nil, err
+	}
+	return &serve.OpenedPlane{
+		Delegation: crds.Delegation(crds.Config{Storage: p.Storage, Client: p.Client, Shared: p.Shared}),
+		Admission:  append(decided.Plugins(), admit.Made("CustomResourceDefinitions", crds.Admission(p.Groups))),
+		Run:        decided.Run,
+	}, nil
 }

@@ -53,6 +53,8 @@ type ControlPlane interface {
 	// Controllers keep the promises of these. One of the user's with the same name takes the
 	// place of one.
 	Controllers() []Controller
+	// AdmissionPlugins are the names of those that run unless they are disabled.
+	AdmissionPlugins() []string
 }
 
 // Controller is a client that works for the server. The environment is the façade's handle on

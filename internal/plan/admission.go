@@ -54,6 +54,14 @@ func (p *Plan) KnownAdmissionPlugins() []string {
 	return names
 }
 
+// BuiltInAdmissionPlugins are the names of those that run without being declared.
+func (p *Plan) BuiltInAdmissionPlugins() []string {
+	o := p.Options.Admission
+	return slices.DeleteFunc(slices.Clone(p.mode.admissionPlugins()), func(name string) bool {
+		return slices.Contains(o.DisablePlugins, name) && !slices.Contains(o.EnablePlugins, name)
+	})
+}
+
 func (standalone) admissionPlugins() []string { return nil }
 
 func (aggregated) admissionPlugins() []string { return requirements.Plugins() }

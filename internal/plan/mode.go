@@ -119,6 +119,8 @@ func (m controlPlane) builtIn() []define.Group {
 	return groups
 }
 
+func (m controlPlane) admissionPlugins() []string { return m.plane.AdmissionPlugins() }
+
 // aggregated has a cluster in front, whose namespaces its objects are in.
 type aggregated struct{}
 

@@ -15,7 +15,8 @@ type plugins struct {
 	server        *Server
 	hooks         *admit.Hooks
 	configuration admission.ConfigProvider
-	plane         []admit.Plugin // of the control plane
+	// plane opens those of the control plane; nil for a server without one.
+	plane func(authorizer.Authorizer) ([]admit.Plugin, error)
 }
 
 func (s *Server) admissionPlugins(hooks *admit.Hooks) (plugins, error) {
@@ -25,8 +26,15 @@ func (s *Server) admissionPlugins(hooks *admit.Hooks) (plugins, error) {
 
 // with returns the declared plugins for a server that decides with an authorizer what callers
 // may do. Hooks come last, so that they see what is going to be stored.
-func (p plugins) with(authorize authorizer.Authorizer) []admit.Plugin {
+func (p plugins) with(authorize authorizer.Authorizer) ([]admit.Plugin, error) {
 	given := admit.Given{Authorizer: authorize, Version: upstream.EffectiveVersion(p.server.definition), Stopped: p.server.stopping}
-	declared := admit.Declared(p.server.plan.AdmissionPlugins, p.server.env, given)
-	return append(append(declared, p.plane...), admit.Made(define.HooksPlugin, p.hooks))
+	all := admit.Declared(p.server.plan.AdmissionPlugins, p.server.env, given)
+	if p.plane != nil {
+		plane, err := p.plane(authorize)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, plane...)
+	}
+	return append(all, admit.Made(define.HooksPlugin, p.hooks)), nil
 }

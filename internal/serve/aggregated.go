@@ -90,7 +90,11 @@ func (m *aggregated) configure(config *upstream.Config, own plugins) error {
 			return fmt.Errorf("authorization: %w", err)
 		}
 	}
-	config.Admission, err = m.front.Admission(own.with(config.Authorizer), own.configuration)
+	all, err := own.with(config.Authorizer)
+	if err != nil {
+		return err
+	}
+	config.Admission, err = m.front.Admission(all, own.configuration)
 	return err
 }
 

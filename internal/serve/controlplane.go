@@ -1,12 +1,16 @@
 package serve
 
 import (
+	"context"
+
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/client-go/rest"
+	"k8s.io/component-base/compatibility"
 
 	"github.com/annexapi/annex/internal/admit"
 	"github.com/annexapi/annex/internal/define"
@@ -17,10 +21,8 @@ import (
 // the only one.
 type ControlPlane interface {
 	define.ControlPlane
-	// Delegation answers what the definition's groups do not.
-	Delegation(Plane) *upstream.Delegation
-	// Admission are plugins that decide after the definition's, and before the hooks of kinds.
-	Admission(Plane) []admit.Plugin
+	// Open opens the control plane of a server that is built, but does not run yet.
+	Open(Plane) (*OpenedPlane, error)
 }
 
 // Plane is a server as its control plane knows it.
@@ -34,23 +36,55 @@ type Plane struct {
 	Groups []string
 	// Shared says that other servers may be over the same storage.
 	Shared bool
+	// Admission are the names of the admission plugins that run.
+	Admission  []string
+	Authorizer authorizer.Authorizer
+	Version    compatibility.EffectiveVersion
+	// Stopped is closed when no more requests come.
+	Stopped <-chan struct{}
+}
+
+// OpenedPlane is the control plane of one server.
+type OpenedPlane struct {
+	// Delegation answers what the definition's groups do not.
+	Delegation *upstream.Delegation
+	// Admission are plugins that decide after the definition's, and before the hooks of kinds.
+	Admission []admit.Plugin
+	// Run follows what they decide by until the context ends.
+	Run func(ctx context.Context) error
 }
 
 // controlPlane stands alone, and is all that a cluster's API is.
 type controlPlane struct {
 	*standalone
-	plane ControlPlane
+	plane  ControlPlane
+	opened *OpenedPlane
 }
 
 func (m *controlPlane) configure(c *upstream.Config, own plugins) error {
-	p := Plane{
-		Storage: func(codec runtime.Codec) generic.RESTOptionsGetter { return m.guard(c.Stores.Custom(codec)) },
-		Client:  m.loopback.Config(),
-		Groups:  groupsOf(c),
-		Shared:  m.standalone.plan.Options.Storage.Traits().Remote,
+	own.plane = func(authorize authorizer.Authorizer) ([]admit.Plugin, error) {
+		var err error
+		m.opened, err = m.plane.Open(Plane{
+			Storage:    func(codec runtime.Codec) generic.RESTOptionsGetter { return m.guard(c.Stores.Custom(codec)) },
+			Client:     m.loopback.Config(),
+			Groups:     groupsOf(c),
+			Shared:     m.standalone.plan.Options.Storage.Traits().Remote,
+			Admission:  m.standalone.plan.BuiltInAdmissionPlugins(),
+			Authorizer: authorize,
+			Version:    upstream.EffectiveVersion(c.Definition),
+			Stopped:    c.Stopping,
+		})
+		if err != nil {
+			return nil, err
+		}
+		c.Delegation = m.opened.Delegation
+		return m.opened.Admission, nil
 	}
-	c.Delegation, own.plane = m.plane.Delegation(p), m.plane.Admission(p)
 	return m.standalone.configure(c, own)
+}
+
+func (m *controlPlane) controllers() []func(context.Context) error {
+	return append(m.standalone.controllers(), m.opened.Run)
 }
 
 // collectsGarbage is true wherever the collector runs.

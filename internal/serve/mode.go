@@ -82,7 +82,7 @@ func newMode(p *plan.Plan) mode {
 	case p.Options.Aggregated:
 		return &aggregated{plan: p}
 	case p.Definition.ControlPlane != nil:
-		return &controlPlane{&standalone{plan: p}, p.Definition.ControlPlane.(ControlPlane)}
+		return &controlPlane{standalone: &standalone{plan: p}, plane: p.Definition.ControlPlane.(ControlPlane)}
 	default:
 		return &standalone{plan: p}
 	}

@@ -139,10 +139,14 @@ func (m *standalone) configure(c *upstream.Config, own plugins) error {
 	c.Authenticator, c.RequestHeaders = auth.Quiet(known), credentials.RequestHeaders
 	c.OpenAPI = convert.Definitions(m.plan.Definition, coreapi.OpenAPI, reviews.OpenAPI)
 	maps.Copy(c.BuiltIn, reviews.Storage(reviews.Config{Authenticator: known, Authorizer: authorize, Rules: rules}))
+	declared, err := own.with(authorize)
+	if err != nil {
+		return err
+	}
 	all := append([]admit.Plugin{
 		admit.Made("NamespaceLifecycle", m.namespaces.Admission()),
 		admit.Made(define.RightsPlugin, m.rights.Admission(authorize)),
-	}, own.with(authorize)...)
+	}, declared...)
 	for i, p := range all {
 		all[i].Unmeasured = i < 2 || p.Name == define.HooksPlugin
 	}

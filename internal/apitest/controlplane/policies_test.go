@@ -1,0 +1,244 @@
+package controlplane
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/annextest"
+	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/store/memory"
+)
+
+func configMap(name string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
+}
+
+// configMaps matches creates of config maps.
+var configMaps = admissionregistrationv1.RuleWithOperations{
+	Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+	Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
+}
+
+func TestAPolicyDecidesWhatMayBeWritten(t *testing.T) {
+	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
+	policies := client.AdmissionregistrationV1().ValidatingAdmissionPolicies()
+	_, err := policies.Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "short-names"},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: configMaps}}},
+			ParamKind:        &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"},
+			Variables:        []admissionregistrationv1.Variable{{Name: "longest", Expression: "int(params.data.longest)"}},
+			Validations:      []admissionregistrationv1.Validation{{Expression: "size(object.metadata.name) <= variables.longest", Message: "the name is too long"}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	params := configMap("params")
+	params.Data = map[string]string{"longest": "7"}
+	if _, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), params, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	deny := admissionregistrationv1.DenyAction
+	_, err = client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "short-names"},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName:        "short-names",
+			ParamRef:          &admissionregistrationv1.ParamRef{Name: "params", Namespace: "default", ParameterNotFoundAction: &deny},
+			ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	testwait.NoError(t, "the policy is in force", func(ctx context.Context) error {
+		_, err := client.CoreV1().ConfigMaps("default").Create(ctx, configMap("much-too-long"), metav1.CreateOptions{DryRun: []string{"All"}})
+		if err == nil || !strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'short-names' with binding 'short-names' denied request: the name is too long") {
+			return fmt.Errorf("%w", errors.Join(errors.New("not refused"), err))
+		}
+		return nil
+	})
+	if _, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("short"), metav1.CreateOptions{}); err != nil {
+		t.Error(err)
+	}
+	testwait.NoError(t, "its types are checked", func(ctx context.Context) error {
+		policy, err := policies.Get(ctx, "short-names", metav1.GetOptions{})
+		if err == nil && (policy.Status.TypeChecking == nil || policy.Status.ObservedGeneration != 1) {
+			err = fmt.Errorf("%+v", policy.Status)
+		}
+		return err
+	})
+}
+
+func TestTypesThatCannotBeRightAreInThePolicysStatus(t *testing.T) {
+	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
+	policies := client.AdmissionregistrationV1().ValidatingAdmissionPolicies()
+	_, err := policies.Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "wrong"},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: configMaps}}},
+			Validations:      []admissionregistrationv1.Validation{{Expression: "object.dato.size() > 0"}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	testwait.NoError(t, "the status has a warning", func(ctx context.Context) error {
+		policy, err := policies.Get(ctx, "wrong", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if policy.Status.TypeChecking == nil || len(policy.Status.TypeChecking.ExpressionWarnings) != 1 ||
+			!strings.Contains(policy.Status.TypeChecking.ExpressionWarnings[0].Warning, "undefined field 'dato'") {
+			return fmt.Errorf("%+v", policy.Status)
+		}
+		return nil
+	})
+}
+
+func TestAPolicyChangesWhatIsWritten(t *testing.T) {
+	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
+	_, err := client.AdmissionregistrationV1().MutatingAdmissionPolicies().Create(t.Context(), &admissionregistrationv1.MutatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "labels"},
+		Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
+			MatchConstraints:   &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: configMaps}}},
+			ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
+			Mutations: []admissionregistrationv1.Mutation{{
+				PatchType:          admissionregistrationv1.PatchTypeApplyConfiguration,
+				ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{Expression: `Object{metadata: Object.metadata{labels: {"seen": "yes"}}}`},
+			}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = client.AdmissionregistrationV1().MutatingAdmissionPolicyBindings().Create(t.Context(), &admissionregistrationv1.MutatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "labels"},
+		Spec:       admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: "labels"},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	testwait.NoError(t, "the policy is in force", func(ctx context.Context) error {
+		made, err := client.CoreV1().ConfigMaps("default").Create(ctx, configMap("a"), metav1.CreateOptions{DryRun: []string{"All"}})
+		if err == nil && made.Labels["seen"] != "yes" {
+			err = fmt.Errorf("labels %v", made.Labels)
+		}
+		return err
+	})
+}
+
+// webhook answers reviews over TLS, and says how clients find it.
+func webhook(t *testing.T, review func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse) admissionregistrationv1.WebhookClientConfig {
+	t.Helper()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var asked admissionv1.AdmissionReview
+		if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		response := review(asked.Request)
+		response.UID = asked.Request.UID
+		_ = json.NewEncoder(w).Encode(admissionv1.AdmissionReview{TypeMeta: asked.TypeMeta, Response: response})
+	}))
+	server.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return admissionregistrationv1.WebhookClientConfig{
+		URL:      &server.URL,
+		CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+	}
+}
+
+func TestWebhooksDecideAndChange(t *testing.T) {
+	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
+	none := admissionregistrationv1.SideEffectClassNone
+	_, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(), &admissionregistrationv1.MutatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "labels"},
+		Webhooks: []admissionregistrationv1.MutatingWebhook{{
+			Name: "labels.example.com", SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
+			Rules: []admissionregistrationv1.RuleWithOperations{configMaps},
+			ClientConfig: webhook(t, func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+				json := admissionv1.PatchTypeJSONPatch
+				return &admissionv1.AdmissionResponse{Allowed: true, PatchType: &json, Patch: []byte(`[{"op":"add","path":"/metadata/labels","value":{"seen":"yes"}}]`)}
+			}),
+		}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "only-a"},
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+			Name: "only-a.example.com", SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
+			Rules:           []admissionregistrationv1.RuleWithOperations{configMaps},
+			MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "not-b", Expression: "object.metadata.name != 'b'"}},
+			ClientConfig: webhook(t, func(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+				return &admissionv1.AdmissionResponse{Allowed: r.Name == "a", Result: &metav1.Status{Message: "only a"}}
+			}),
+		}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	create := func(ctx context.Context, name string) (*corev1.ConfigMap, error) {
+		return client.CoreV1().ConfigMaps("default").Create(ctx, configMap(name), metav1.CreateOptions{DryRun: []string{"All"}})
+	}
+	testwait.NoError(t, "the webhooks are in force", func(ctx context.Context) error {
+		a, err := create(ctx, "a")
+		if err != nil {
+			return err
+		}
+		if a.Labels["seen"] != "yes" {
+			return fmt.Errorf("labels %v", a.Labels)
+		}
+		if _, err = create(ctx, "c"); !apierrors.IsForbidden(err) && (err == nil || !strings.Contains(err.Error(), `admission webhook "only-a.example.com" denied the request: only a`)) {
+			return fmt.Errorf("c: %w", errors.Join(errors.New("not refused"), err))
+		}
+		return nil
+	})
+	if _, err := create(t.Context(), "b"); err != nil {
+		t.Errorf("b, of which the webhook is not asked: %v", err)
+	}
+}
+
+func TestAdmissionPluginsOfAControlPlaneAreDisabledByName(t *testing.T) {
+	options := annex.Options{Storage: memory.Storage()}
+	options.Admission.DisablePlugins = []string{"ValidatingAdmissionWebhook"}
+	client := kubernetes.NewForConfigOrDie(annextest.StartWith(t, cluster(), options))
+	none, fail, nowhere := admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.Fail, "https://127.0.0.1:1/"
+	_, err := client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "away"},
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+			Name: "away.example.com", SideEffects: &none, AdmissionReviewVersions: []string{"v1"}, FailurePolicy: &fail,
+			Rules: []admissionregistrationv1.RuleWithOperations{configMaps}, ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: &nowhere},
+		}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("a"), metav1.CreateOptions{}); err != nil {
+		t.Error(err)
+	}
+	options.Admission.DisablePlugins = []string{"ResourceQuotas"}
+	_, err = annex.New(t.Context(), cluster(), options)
+	if err == nil || !strings.Contains(err.Error(), `there is no plugin "ResourceQuotas"; there are MutatingAdmissionPolicy, MutatingAdmissionWebhook, ValidatingAdmissionPolicy, ValidatingAdmissionWebhook`) {
+		t.Errorf("a plugin that is not there: %v", err)
+	}
+}
