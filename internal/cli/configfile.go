@@ -20,9 +20,15 @@ const configFlag = "config"
 // notInFile are flags that a file cannot set.
 var notInFile = []string{configFlag, "help"}
 
-// readConfig sets the flags that a YAML file holds by their names, and that are not given. It
-// returns all mistakes in the file, in one line, with their places.
-func readConfig(flags *pflag.FlagSet, file string) error {
+// configFileFlag names a file that readConfig reads.
+func configFileFlag(flags *pflag.FlagSet, file *string) {
+	flags.StringVar(file, configFlag, "", "YAML file with flags of serve by their names, lists as lists; those that are given win")
+}
+
+// readConfig sets the flags that a YAML file holds by their names, and that are not given. Flags
+// of serve that the verb does not have are set beside; nil has none. It returns all mistakes in the
+// file, in one line, with their places.
+func readConfig(flags, beside *pflag.FlagSet, file string) error {
 	if file == "" {
 		return nil
 	}
@@ -30,13 +36,13 @@ func readConfig(flags *pflag.FlagSet, file string) error {
 	if err != nil {
 		return usage(fmt.Errorf("--%s: %w", configFlag, err))
 	}
-	if err := setFlags(flags, data); err != nil {
+	if err := setFlags(flags, beside, data); err != nil {
 		return usage(fmt.Errorf("--%s %s: %w", configFlag, file, err))
 	}
 	return nil
 }
 
-func setFlags(flags *pflag.FlagSet, data []byte) error {
+func setFlags(flags, beside *pflag.FlagSet, data []byte) error {
 	root, err := parseConfig(data)
 	if err != nil || root == nil {
 		return err
@@ -51,7 +57,10 @@ func setFlags(flags *pflag.FlagSet, data []byte) error {
 		mistake := func(format string, args ...any) {
 			mistakes = append(mistakes, fmt.Sprintf("line %d: %s: ", root.Content[i].Line, name)+fmt.Sprintf(format, args...))
 		}
-		f := flags.Lookup(name)
+		f, to := flags.Lookup(name), flags
+		if f == nil && beside != nil {
+			f, to = beside.Lookup(name), beside
+		}
 		if f == nil || slices.Contains(notInFile, name) {
 			mistake("there is no such flag of serve that a file can hold")
 			continue
@@ -70,7 +79,7 @@ func setFlags(flags *pflag.FlagSet, data []byte) error {
 			continue
 		}
 		for _, text := range texts {
-			if err := flags.Set(name, text); err != nil {
+			if err := to.Set(name, text); err != nil {
 				mistake("%v", errors.Unwrap(err)) // without what pflag says before, which are the flag and the value
 				break
 			}

@@ -48,7 +48,7 @@ requestheader-group-headers: *servers
 storage-of: {leases.example.com: memory, "odd,one": 'a"b', c: d=e}
 client-ca-file: ""
 `
-	if err := setFlags(flags, []byte(file)); err != nil {
+	if err := setFlags(flags, nil, []byte(file)); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
@@ -75,7 +75,7 @@ client-ca-file: ""
 		t.Errorf("%q, %v", of, err)
 	}
 	for _, empty := range []string{"", "# nothing\n", "null\n", "{}"} {
-		if err := setFlags(serveFlags(t), []byte(empty)); err != nil {
+		if err := setFlags(serveFlags(t), nil, []byte(empty)); err != nil {
 			t.Errorf("%q: %v", empty, err)
 		}
 	}
@@ -101,7 +101,7 @@ func TestEveryFlagOfServeCanBeInAConfigFile(t *testing.T) {
 		if f.Name == "log-format" {
 			value = "json"
 		}
-		if err := setFlags(flags, []byte(f.Name+": "+value)); err != nil || !flags.Lookup(f.Name).Changed {
+		if err := setFlags(flags, nil, []byte(f.Name+": "+value)); err != nil || !flags.Lookup(f.Name).Changed {
 			t.Errorf("%s: %s: %v", f.Name, value, err)
 		}
 	})
@@ -142,7 +142,7 @@ func TestMistakesInAConfigFileHaveTheirPlaceAndReason(t *testing.T) {
 		"storage: [":                                     "line 1: ",
 		"\tstorage: a":                                   "found character that cannot start any token",
 	} {
-		err := setFlags(serveFlags(t), []byte(file))
+		err := setFlags(serveFlags(t), nil, []byte(file))
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: %v, want %s", file, err, want)
 		}

@@ -132,19 +132,23 @@ func (c custom) String() string {
 }
 
 func describeCommand(program Program) *cobra.Command {
-	var output string
+	var output, configFile string
 	options, storage := config.Options{}, storageOptions{}
 	cmd := &cobra.Command{
 		Use:   "describe",
 		Short: "Print what the server can do, kind by kind, and its controllers",
 		Long: `Print what the server can do, kind by kind: what it is called, its versions and verbs,
-and how its objects are stored by a server with the same flags. Last are its controllers,
-and with --aggregated what it asks of its cluster.`,
+and how its objects are stored by a server with the same flags, or the same file of them. Last are
+its controllers, and with --aggregated what it asks of its cluster.`,
 		Example: fmt.Sprintf(`  %[1]s describe
+  %[1]s describe --config /etc/%[1]s.yaml
   %[1]s describe --output json | jq '.kinds[].resource'`, program.Name),
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkOutput(output); err != nil {
+				return err
+			}
+			if err := readConfig(cmd.Flags(), serveCommand(program).Flags(), configFile); err != nil {
 				return err
 			}
 			definition, err := program.Define()
@@ -198,6 +202,7 @@ and with --aggregated what it asks of its cluster.`,
 	requestHeaderFlags(cmd.Flags(), &options.RequestHeader)
 	fairnessFlag(cmd.Flags(), &options.PriorityAndFairness)
 	clusterFlags(cmd.Flags(), &options)
+	configFileFlag(cmd.Flags(), &configFile)
 	return cmd
 }
 

@@ -153,7 +153,7 @@ All flags may be in a file instead, named by --config.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			flags := cmd.Flags()
-			if err := readConfig(flags, configFile); err != nil {
+			if err := readConfig(flags, nil, configFile); err != nil {
 				return err
 			}
 			options.ObjectCacheSize, options.ValueCacheSize = objectCache.Value(), valueCache.Value()
@@ -233,7 +233,7 @@ All flags may be in a file instead, named by --config.`,
 	flags.DurationVar(&options.RequestTimeout, "request-timeout", 0, "how long a request other than a watch may take (default 1m)")
 	flags.DurationVar(&options.ShutdownTimeout, "shutdown-timeout", 0, "how long a shutdown waits for requests in progress; then they are cut off (default 10s)")
 	flags.DurationVar(&options.ShutdownDelay, "shutdown-delay-duration", 0, "how long a server that is told to stop still answers as before, while /readyz fails")
-	flags.StringVar(&configFile, configFlag, "", "YAML file with flags of serve by their names, lists as lists; those that are given win")
+	configFileFlag(flags, &configFile)
 	flags.StringVar(&options.TracingConfigFile, "tracing-config-file", "", "file that says of how many requests spans are sent, and to which collector (TracingConfiguration)")
 	flags.Var(cliflag.NewMapStringBool(&gates), "feature-gates", "features of the machinery, for the whole process, as in WatchListCompression=false; the values of others are the machinery's")
 	log.declare(flags)
