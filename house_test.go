@@ -306,10 +306,8 @@ func TestOnlyTheCommandLineNamesFlags(t *testing.T) {
 
 // otherNames are literals that are called as a storage is, with what they name.
 var otherNames = map[string]string{
-	"internal/manifests/etcd.go: etcd":  "the program",
-	"internal/budget/limit.go: memory":  "a controller of cgroups",
-	"internal/builtin/limit.go: memory": "a resource of containers",
-	"internal/builtin/quota.go: memory": "a resource of containers",
+	"internal/manifests/etcd.go: etcd": "the program",
+	"internal/budget/limit.go: memory": "a controller of cgroups",
 }
 
 // What is to be known of a storage, its driver's traits and methods say.

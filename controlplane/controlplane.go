@@ -7,6 +7,10 @@ package controlplane
 
 import (
 	"context"
+	"slices"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/internal/admit"
@@ -18,37 +22,67 @@ import (
 	"github.com/annexapi/annex/internal/serve"
 )
 
-// New returns the control plane for annex.Server. It may be given to any number of servers.
-func New() annex.ControlPlane { return plane{} }
+// Options say what a control plane has.
+type Options struct {
+	// Without are the names of kinds and groups that are left out: those of resources, such as
+	// configmaps and leases.coordination.k8s.io, and those of groups, such as
+	// admissionregistration.k8s.io. What is left out of kinds is not admitted by, either.
+	Without []string
+	// EventTTL is how long an event is kept after it was last written, in whole seconds; 0 is
+	// an hour, and negative is for ever.
+	EventTTL time.Duration
+}
 
-type plane struct{}
+// New returns the control plane for annex.Server. It may be given to any number of servers. A
+// mistake in the options is told by annex.New.
+func New(options Options) annex.ControlPlane {
+	return plane{builtin.Options{Without: options.Without, EventTTL: options.EventTTL}}
+}
+
+type plane struct{ kinds builtin.Options }
 
 var _ serve.ControlPlane = plane{}
 
 // ControlPlane implements annex.ControlPlane.
 func (plane) ControlPlane() {}
 
+// Check implements define.ControlPlane.
+func (p plane) Check() error {
+	_, err := p.kinds.Groups()
+	return err
+}
+
 // Groups implements define.ControlPlane.
-func (plane) Groups() []define.Group { return builtin.Groups() }
+func (p plane) Groups() []define.Group {
+	groups, _ := p.kinds.Groups() // Check has found no mistake
+	return groups
+}
 
 // Controllers implements define.ControlPlane. Their names are those of kube-controller-manager.
-func (plane) Controllers() []define.Controller {
-	return []define.Controller{
-		{Name: "garbage-collector-controller", Run: func(ctx context.Context, env any) error {
-			collector, err := garbage.New(env.(*annex.Env).ClientConfig(), garbage.Options{})
-			if err != nil {
-				return err
-			}
-			return collector.Run(ctx)
-		}},
-		{Name: "validatingadmissionpolicy-status-controller", Run: func(ctx context.Context, env any) error {
+func (p plane) Controllers() []define.Controller {
+	all := []define.Controller{{Name: "garbage-collector-controller", Run: func(ctx context.Context, env any) error {
+		collector, err := garbage.New(env.(*annex.Env).ClientConfig(), garbage.Options{})
+		if err != nil {
+			return err
+		}
+		return collector.Run(ctx)
+	}}}
+	if p.servesForAdmission(policies.PoliciesResource) {
+		all = append(all, define.Controller{Name: "validatingadmissionpolicy-status-controller", Run: func(ctx context.Context, env any) error {
 			return policies.RunTypeChecks(ctx, env.(*annex.Env).ClientConfig())
-		}},
+		}})
 	}
+	return all
 }
 
 // AdmissionPlugins implements define.ControlPlane.
-func (plane) AdmissionPlugins() []string { return policies.Names() }
+func (p plane) AdmissionPlugins() []string { return policies.Names(p.servesForAdmission) }
+
+func (p plane) servesForAdmission(resource string) bool {
+	return slices.ContainsFunc(p.Groups(), func(g define.Group) bool {
+		return g.Name == admissionregistrationv1.GroupName && slices.ContainsFunc(g.Kinds, func(k *define.Kind) bool { return k.Resource == resource })
+	})
+}
 
 // Open implements serve.ControlPlane.
 func (plane) Open(p serve.Plane) (*serve.OpenedPlane, error) {

@@ -62,12 +62,12 @@ func (o Options) Groups() ([]define.Group, error) {
 	case ttl < 0:
 		ttl = 0
 	case ttl%time.Second != 0:
-		return nil, fmt.Errorf("Options.EventTTL %s: want whole seconds", ttl)
+		return nil, fmt.Errorf("EventTTL %s: want whole seconds", ttl)
 	}
 	groups := all(ttl)
 	for _, without := range o.Without {
 		if !leaveOut(groups, without) {
-			return nil, fmt.Errorf("Options.Without %q: no such kind; there are %s", without, strings.Join(Names(), ", "))
+			return nil, fmt.Errorf("Without %q: no such kind; there are %s", without, strings.Join(Names(), ", "))
 		}
 	}
 	return slices.DeleteFunc(groups, func(g define.Group) bool { return len(g.Kinds) == 0 }), nil

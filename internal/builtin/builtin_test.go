@@ -228,7 +228,7 @@ func TestKindsAreLeftOutByName(t *testing.T) {
 	if _, err := (&define.Server{Name: "test"}).With(groups...); err != nil {
 		t.Error(err)
 	}
-	if _, err := (Options{Without: []string{"pods"}}).Groups(); err == nil || !strings.HasPrefix(err.Error(), `Options.Without "pods": no such kind; there are configmaps, secrets, `) {
+	if _, err := (Options{Without: []string{"pods"}}).Groups(); err == nil || !strings.HasPrefix(err.Error(), `Without "pods": no such kind; there are configmaps, secrets, `) {
 		t.Errorf("a kind that is not there: %v", err)
 	}
 }
@@ -244,7 +244,7 @@ func TestEventsEnd(t *testing.T) {
 			t.Errorf("with %s, they end after %s", ttl, groups[0].Kinds[i].TTL)
 		}
 	}
-	if _, err := (Options{EventTTL: time.Millisecond}).Groups(); err == nil || err.Error() != "Options.EventTTL 1ms: want whole seconds" {
+	if _, err := (Options{EventTTL: time.Millisecond}).Groups(); err == nil || err.Error() != "EventTTL 1ms: want whole seconds" {
 		t.Errorf("a part of a second: %v", err)
 	}
 }

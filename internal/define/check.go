@@ -33,6 +33,11 @@ func Check(s *Server) error {
 	if len(s.Groups) == 0 && s.ControlPlane == nil {
 		c.errorf("server", "no groups: a server needs at least one annex.Group with a kind in it; annex create api writes both")
 	}
+	if s.ControlPlane != nil {
+		if err := s.ControlPlane.Check(); err != nil {
+			c.errorf("control plane", "%v", err)
+		}
+	}
 	c.controllers(s.Controllers)
 	c.admissionPlugins(s.AdmissionPlugins)
 	c.handlers(s.Handlers)

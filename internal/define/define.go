@@ -48,6 +48,9 @@ type Server struct {
 // ControlPlane is what makes a server that stands alone a whole cluster's API. It is linked
 // only into the servers that have one.
 type ControlPlane interface {
+	// Check returns the mistakes in what the control plane was made of. Nothing else is called
+	// if there are any.
+	Check() error
 	// Groups are built in.
 	Groups() []Group
 	// Controllers keep the promises of these. One of the user's with the same name takes the

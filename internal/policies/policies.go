@@ -41,7 +41,7 @@ const mapperAge = 30 * time.Second
 type Config struct {
 	// Client has all rights. Its requests may wait until the server runs.
 	Client *rest.Config
-	// Enabled are the names of the plugins that run, of those that Names returns.
+	// Enabled are the names of the plugins that run, of those that Names knows.
 	Enabled    []string
 	Authorizer authorizer.Authorizer
 	Version    compatibility.EffectiveVersion
@@ -58,26 +58,34 @@ type Policies struct {
 	mapper    *restmapper.DeferredDiscoveryRESTMapper
 }
 
-// plugins are in kube-apiserver's order: policies come before webhooks.
+// plugins are in kube-apiserver's order: policies come before webhooks. Each follows resources,
+// without which it would wait for ever.
 var plugins = []struct {
-	name string
-	make func(io.Reader) (admission.Interface, error)
+	name    string
+	follows []string
+	make    func(io.Reader) (admission.Interface, error)
 }{
-	{mutating.PluginName, func(configuration io.Reader) (admission.Interface, error) { return mutating.NewPlugin(configuration) }},
-	{mutatingwebhook.PluginName, func(configuration io.Reader) (admission.Interface, error) {
+	{mutating.PluginName, []string{"mutatingadmissionpolicies", "mutatingadmissionpolicybindings"}, func(configuration io.Reader) (admission.Interface, error) { return mutating.NewPlugin(configuration) }},
+	{mutatingwebhook.PluginName, []string{"mutatingwebhookconfigurations"}, func(configuration io.Reader) (admission.Interface, error) {
 		return mutatingwebhook.NewMutatingWebhook(configuration)
 	}},
-	{validating.PluginName, func(configuration io.Reader) (admission.Interface, error) { return validating.NewPlugin(configuration) }},
-	{validatingwebhook.PluginName, func(configuration io.Reader) (admission.Interface, error) {
+	{validating.PluginName, []string{PoliciesResource, "validatingadmissionpolicybindings"}, func(configuration io.Reader) (admission.Interface, error) { return validating.NewPlugin(configuration) }},
+	{validatingwebhook.PluginName, []string{"validatingwebhookconfigurations"}, func(configuration io.Reader) (admission.Interface, error) {
 		return validatingwebhook.NewValidatingAdmissionWebhook(configuration)
 	}},
 }
 
-// Names returns the names of the plugins, in their order.
-func Names() []string {
+// PoliciesResource is what the resource is called whose types are checked.
+const PoliciesResource = "validatingadmissionpolicies"
+
+// Names returns the names of the plugins, in their order, that a server can run which serves
+// these resources of admissionregistration.k8s.io.
+func Names(serves func(resource string) bool) []string {
 	var names []string
 	for _, p := range plugins {
-		names = append(names, p.name)
+		if !slices.ContainsFunc(p.follows, func(resource string) bool { return !serves(resource) }) {
+			names = append(names, p.name)
+		}
 	}
 	return names
 }

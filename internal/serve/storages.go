@@ -59,7 +59,7 @@ func (s Storages) Of(resource schema.GroupResource) store.Backend {
 
 // OfAny is Of, and the server's storage for resources that nothing is said of.
 func (s Storages) OfAny(resource schema.GroupResource) store.Backend {
-	if backend := s.Of(resource); backend != nil {
+	if backend := s.Of(resource); backend != nil || len(s) == 0 {
 		return backend
 	}
 	return s[0].Backend

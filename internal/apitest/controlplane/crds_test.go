@@ -28,7 +28,7 @@ import (
 )
 
 func cluster() annex.Server {
-	return annex.Server{Name: "cluster", ControlPlane: controlplane.New()}
+	return annex.Server{Name: "cluster", ControlPlane: controlplane.New(controlplane.Options{})}
 }
 
 type schemaOf = apiextensionsv1.JSONSchemaProps

@@ -21,6 +21,7 @@ import (
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/annextest"
+	"github.com/annexapi/annex/controlplane"
 	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store/memory"
 )
@@ -240,5 +241,24 @@ func TestAdmissionPluginsOfAControlPlaneAreDisabledByName(t *testing.T) {
 	_, err = annex.New(t.Context(), cluster(), options)
 	if err == nil || !strings.Contains(err.Error(), `there is no plugin "ResourceQuotas"; there are MutatingAdmissionPolicy, MutatingAdmissionWebhook, ValidatingAdmissionPolicy, ValidatingAdmissionWebhook`) {
 		t.Errorf("a plugin that is not there: %v", err)
+	}
+}
+
+func TestKindsOfAControlPlaneAreLeftOutByName(t *testing.T) {
+	server := annex.Server{Name: "cluster", ControlPlane: controlplane.New(controlplane.Options{Without: []string{"admissionregistration.k8s.io", "secrets"}})}
+	client := kubernetes.NewForConfigOrDie(annextest.Start(t, server))
+	if _, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("a"), metav1.CreateOptions{}); err != nil {
+		t.Error(err)
+	}
+	if _, err := client.CoreV1().Secrets("default").List(t.Context(), metav1.ListOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("secrets: %v", err)
+	}
+	if _, err := client.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(t.Context(), metav1.ListOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("policies: %v", err)
+	}
+	server.ControlPlane = controlplane.New(controlplane.Options{Without: []string{"pods"}})
+	_, err := annex.New(t.Context(), server, annex.Options{Storage: memory.Storage()})
+	if err == nil || !strings.HasPrefix(err.Error(), `control plane: Without "pods": no such kind; there are `) {
+		t.Errorf("a kind that is not there: %v", err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 // newServer returns the verbs of a server with a control plane and no Go of the user's own. They
 // read their flags themselves, as those of every server do.
 func newServer() []*cobra.Command {
-	server := library.Server{Name: "annex", Title: "Annex", ControlPlane: controlplane.New()}
+	server := library.Server{Name: "annex", Title: "Annex", ControlPlane: controlplane.New(controlplane.Options{})}
 	var verbs []*cobra.Command
 	for _, verb := range []struct{ use, short, long, example string }{
 		{"serve", "Run an API server with a control plane: CustomResourceDefinitions, and no Go of your own",
