@@ -67,7 +67,7 @@ func (o Options) Groups() ([]define.Group, error) {
 	groups := all(ttl)
 	for _, without := range o.Without {
 		if !leaveOut(groups, without) {
-			return nil, fmt.Errorf("Without %q: no such kind; there are %s", without, strings.Join(Names(), ", "))
+			return nil, fmt.Errorf("there is no kind %q to be without; there are %s", without, strings.Join(Names(), ", "))
 		}
 	}
 	return slices.DeleteFunc(groups, func(g define.Group) bool { return len(g.Kinds) == 0 }), nil

@@ -228,7 +228,7 @@ func TestKindsAreLeftOutByName(t *testing.T) {
 	if _, err := (&define.Server{Name: "test"}).With(groups...); err != nil {
 		t.Error(err)
 	}
-	if _, err := (Options{Without: []string{"pods"}}).Groups(); err == nil || !strings.HasPrefix(err.Error(), `Without "pods": no such kind; there are configmaps, secrets, `) {
+	if _, err := (Options{Without: []string{"pods"}}).Groups(); err == nil || !strings.HasPrefix(err.Error(), `there is no kind "pods" to be without; there are configmaps, secrets, `) {
 		t.Errorf("a kind that is not there: %v", err)
 	}
 }

@@ -258,7 +258,7 @@ func TestKindsOfAControlPlaneAreLeftOutByName(t *testing.T) {
 	}
 	server.ControlPlane = controlplane.New(controlplane.Options{Without: []string{"pods"}})
 	_, err := annex.New(t.Context(), server, annex.Options{Storage: memory.Storage()})
-	if err == nil || !strings.HasPrefix(err.Error(), `control plane: Without "pods": no such kind; there are `) {
+	if err == nil || !strings.HasPrefix(err.Error(), `control plane: there is no kind "pods" to be without; there are `) {
 		t.Errorf("a kind that is not there: %v", err)
 	}
 }
