@@ -10,6 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/apiserver/pkg/authorization/union"
 
 	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/auth/authtest"
@@ -200,5 +201,43 @@ func TestModesAreAskedInTheirOrder(t *testing.T) {
 	_, err := OpenAuthorization(t.Context(), AuthorizationOptions{Modes: []config.AuthorizationMode{ask}, Webhook: config.AuthorizationWebhookOptions{ConfigFile: kubeconfig, Version: "v1"}})
 	if err == nil || !strings.Contains(err.Error(), "Options.AuthorizationWebhook.ConfigFile "+kubeconfig) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("a kubeconfig without a server: %v", err)
+	}
+}
+
+func TestRefusedCallersAreToldWhichModeSaysWhatButNotOfTheChain(t *testing.T) {
+	t.Parallel()
+	no := func(reason string) authorizer.Authorizer {
+		return authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+			return authorizer.DecisionNoOpinion, reason, nil
+		})
+	}
+	modes, err := OpenAuthorization(t.Context(), AuthorizationOptions{
+		Modes: []config.AuthorizationMode{config.AuthorizationRBAC, config.AuthorizationAlwaysDeny},
+		RBAC: struct {
+			authorizer.Authorizer
+			authorizer.RuleResolver
+		}{no("RBAC: no role"), authorizerfactory.NewAlwaysDenyAuthorizer()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		own  []union.NamedAuthorizer
+		want string
+	}{
+		{nil, "rbac: RBAC: no role\nalwaysdeny: Everything is forbidden."},
+		{[]union.NamedAuthorizer{{AuthorizerName: "server", Authorizer: no("not mine")}}, "server: not mine\nrbac: RBAC: no role\nalwaysdeny: Everything is forbidden."},
+		{[]union.NamedAuthorizer{{AuthorizerName: "server", Authorizer: no("")}}, "rbac: RBAC: no role\nalwaysdeny: Everything is forbidden."},
+	} {
+		all, _, err := NewAuthorizer(append(test.own, union.NamedAuthorizer{AuthorizerName: "modes", Authorizer: modes})...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if decision, reason, err := all.Authorize(t.Context(), request("jane", "list")); decision != authorizer.DecisionNoOpinion || reason != test.want || err != nil {
+			t.Errorf("%v, %q instead of %q, %v", decision, reason, test.want, err)
+		}
+		if decision, _, err := all.Authorize(t.Context(), authorizer.AttributesRecord{User: &user.DefaultInfo{Groups: []string{user.SystemPrivilegedGroup}}}); decision != authorizer.DecisionAllow || err != nil {
+			t.Errorf("an administrator: %v, %v", decision, err)
+		}
 	}
 }

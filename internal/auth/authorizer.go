@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
@@ -31,7 +32,40 @@ func NewAuthorizer(policies ...union.NamedAuthorizer) (authorizer.Authorizer, au
 		resolvers = append(resolvers, resolver)
 	}
 	all, err := union.New(chain...)
-	return all, union.NewRuleResolvers(resolvers...), err
+	if err != nil {
+		return nil, nil, err
+	}
+	rules := union.NewRuleResolvers(resolvers...)
+	last, nested := chain[len(chain)-1].Authorizer.(*Authorization)
+	if !nested {
+		return all, rules, nil
+	}
+	first, err := union.New(chain[:len(chain)-1]...)
+	return named{all, first, last}, rules, err
+}
+
+// named is a union whose last part is a chain of its own, with names of its own before reasons:
+// refused callers are not told what the server calls the chain.
+type named struct {
+	authorizer.Authorizer
+	first authorizer.Authorizer
+	last  *Authorization
+}
+
+// Authorize implements authorizer.Authorizer.
+func (n named) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	decision, reason, err := n.first.Authorize(ctx, a)
+	if decision != authorizer.DecisionNoOpinion {
+		return decision, reason, err
+	}
+	decision, said, failed := n.last.Authorize(ctx, a)
+	if decision != authorizer.DecisionNoOpinion {
+		return decision, said, failed
+	}
+	if reason != "" && said != "" {
+		reason += "\n"
+	}
+	return decision, reason + said, utilerrors.NewAggregate([]error{err, failed})
 }
 
 func authorizeOpenPaths(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
