@@ -715,7 +715,7 @@ func TestALongListIsNotMistakenForOneWithoutEnd(t *testing.T) {
 			fmt.Fprintln(response, `{"type":"ADDED","object":{"metadata":{"name":"a"}}}`)
 		}
 	}
-	d := examined(t, w, Options{Patience: time.Second})
+	d := examined(t, w, Options{Patience: 3 * time.Second})
 	if f := d.link(linkWatchList); f.State != Unseen || !strings.Contains(f.Message, "the list still goes on") {
 		t.Errorf("%+v", f)
 	}
