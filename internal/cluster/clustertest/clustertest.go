@@ -51,6 +51,7 @@ type Cluster struct {
 	RequestHeaderCA, ClientCA *Authority
 
 	writing    sync.Mutex
+	reviewing  sync.RWMutex
 	mu         sync.Mutex
 	changed    chan struct{} // closed and replaced with every event
 	log        []event
@@ -219,6 +220,12 @@ func (h *Cluster) Reject(token, reason string) {
 	h.rejected[token] = reason
 }
 
+// Hold keeps the answers about tokens until release is called.
+func (h *Cluster) Hold() (release func()) {
+	h.reviewing.Lock()
+	return h.reviewing.Unlock
+}
+
 // Allow says what callers may do; everything if it is not called.
 func (h *Cluster) Allow(allow func(authorizationv1.SubjectAccessReviewSpec) bool) {
 	h.mu.Lock()
@@ -374,6 +381,8 @@ func (h *Cluster) reviewToken(w http.ResponseWriter, r *http.Request) {
 		refuse(w, apierrors.NewBadRequest("token is required"))
 		return
 	}
+	h.reviewing.RLock()
+	defer h.reviewing.RUnlock()
 	h.mu.Lock()
 	h.reviews["tokenreviews"]++
 	info, ok := h.tokens[review.Spec.Token]
