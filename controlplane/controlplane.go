@@ -67,7 +67,7 @@ func (p plane) Controllers() []define.Controller {
 		}
 		return collector.Run(ctx)
 	}}}
-	if p.servesForAdmission(policies.PoliciesResource) {
+	if p.admissionKinds()(policies.PoliciesResource) {
 		all = append(all, define.Controller{Name: "validatingadmissionpolicy-status-controller", Run: func(ctx context.Context, env any) error {
 			return policies.RunTypeChecks(ctx, env.(*annex.Env).ClientConfig())
 		}})
@@ -76,12 +76,20 @@ func (p plane) Controllers() []define.Controller {
 }
 
 // AdmissionPlugins implements define.ControlPlane.
-func (p plane) AdmissionPlugins() []string { return policies.Names(p.servesForAdmission) }
+func (p plane) AdmissionPlugins() []string { return policies.Names(p.admissionKinds()) }
 
-func (p plane) servesForAdmission(resource string) bool {
-	return slices.ContainsFunc(p.Groups(), func(g define.Group) bool {
-		return g.Name == admissionregistrationv1.GroupName && slices.ContainsFunc(g.Kinds, func(k *define.Kind) bool { return k.Resource == resource })
-	})
+// admissionKinds tells which resources of admissionregistration.k8s.io are served.
+func (p plane) admissionKinds() func(resource string) bool {
+	var served []string
+	for _, g := range p.Groups() {
+		if g.Name != admissionregistrationv1.GroupName {
+			continue
+		}
+		for _, k := range g.Kinds {
+			served = append(served, k.Resource)
+		}
+	}
+	return func(resource string) bool { return slices.Contains(served, resource) }
 }
 
 // Open implements serve.ControlPlane.
