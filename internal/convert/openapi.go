@@ -3,6 +3,7 @@ package convert
 import (
 	"maps"
 	"net/url"
+	"reflect"
 	"strings"
 
 	upstream "k8s.io/apiextensions-apiserver/pkg/generated/openapi"
@@ -29,10 +30,20 @@ func Definitions(server *define.Server, extra ...common.GetOpenAPIDefinitions) O
 	sources := append([]common.GetOpenAPIDefinitions{upstream.GetOpenAPIDefinitions, intOrString}, extra...)
 	var versions []*define.Version
 	var served []common.GetOpenAPIDefinitions
+	type source struct {
+		pkg  string
+		made uintptr
+	}
+	taken := map[source]bool{}
 	for _, k := range server.Kinds() {
 		versions = append(versions, k.Versions...)
 		for _, v := range k.Versions {
-			if facts := v.Facts(); facts.OpenAPI != nil {
+			facts := v.Facts()
+			// The kinds of one package have the same function, which makes the definitions of all of
+			// its types: hundreds in the core group's.
+			from := source{v.Type.PkgPath(), reflect.ValueOf(facts.OpenAPI).Pointer()}
+			if facts.OpenAPI != nil && !taken[from] {
+				taken[from] = true
 				served = append(served, facts.OpenAPI)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	"k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/kube-openapi/pkg/common"
 )
 
 // Delegation is a server behind this one, which answers what this one has no group for.
@@ -70,9 +71,10 @@ func (d *Delegate) target() server.DelegationTarget {
 }
 
 // join prepares both servers. Nothing is installed in them afterwards.
-func (d *Delegate) join(front *server.GenericAPIServer) error {
+func (d *Delegate) join(front *server.GenericAPIServer, v2 *common.Config) error {
 	if d == nil {
 		front.PrepareRun()
+		installOpenAPIv2(front, v2)
 		return nil
 	}
 	d.Server.Handler.NonGoRestfulMux.NotFoundHandler(http.HandlerFunc(http.NotFound))
@@ -86,5 +88,6 @@ func (d *Delegate) join(front *server.GenericAPIServer) error {
 		}
 	}
 	front.PrepareRun()
+	installOpenAPIv2(front, v2)
 	return d.Join(front)
 }
