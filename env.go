@@ -23,11 +23,16 @@ type Env struct {
 	definition *define.Server
 	informers  *informer.Set
 	client     *rest.Config
+	roots      func() []byte
 }
 
 // ClientConfig returns a configuration for clients of this very server, with all
 // rights and without a network in between. Each call returns a copy.
 func (e *Env) ClientConfig() *rest.Config { return rest.CopyConfig(e.client) }
+
+// RootCA returns the certificates by which clients verify this server, in PEM, as they are now. It
+// is empty for an aggregated server, whose clients verify the cluster that they reach it by.
+func (e *Env) RootCA() []byte { return e.roots() }
 
 // Lister reads the objects of a kind. Get and List read a cache that a watch keeps
 // current: a read costs no request, and may be a moment behind the latest write.

@@ -91,7 +91,7 @@ func (i *Instance) ClientConfig() (*rest.Config, error) { return i.server.Client
 
 // newEnv makes the environments of servers of a definition.
 func newEnv(definition *define.Server) serve.EnvFunc {
-	return func(client *rest.Config, informers *informer.Set) any {
-		return &Env{definition: definition, informers: informers, client: client}
+	return func(client *rest.Config, informers *informer.Set, roots func() []byte) any {
+		return &Env{definition: definition, informers: informers, client: client, roots: roots}
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/internal/admit"
@@ -19,6 +21,7 @@ import (
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/garbage"
 	"github.com/annexapi/annex/internal/policies"
+	"github.com/annexapi/annex/internal/publish"
 	"github.com/annexapi/annex/internal/serve"
 )
 
@@ -67,6 +70,15 @@ func (p plane) Controllers() []define.Controller {
 		}
 		return collector.Run(ctx)
 	}}}
+	all = append(all, define.Controller{Name: "serviceaccount-controller", Run: func(ctx context.Context, env any) error {
+		return publish.RunServiceAccounts(ctx, env.(*annex.Env).ClientConfig())
+	}})
+	if p.serves(corev1.Resource("configmaps")) {
+		all = append(all, define.Controller{Name: "root-ca-certificate-publisher-controller", Run: func(ctx context.Context, env any) error {
+			e := env.(*annex.Env)
+			return publish.RunRootCA(ctx, e.ClientConfig(), e.RootCA)
+		}})
+	}
 	if p.admissionKinds()(policies.PoliciesResource) {
 		all = append(all, define.Controller{Name: "validatingadmissionpolicy-status-controller", Run: func(ctx context.Context, env any) error {
 			return policies.RunTypeChecks(ctx, env.(*annex.Env).ClientConfig())
@@ -78,18 +90,18 @@ func (p plane) Controllers() []define.Controller {
 // AdmissionPlugins implements define.ControlPlane.
 func (p plane) AdmissionPlugins() []string { return policies.Names(p.admissionKinds()) }
 
+// serves tells whether the kind is not left out.
+func (p plane) serves(resource schema.GroupResource) bool {
+	return slices.ContainsFunc(p.Groups(), func(g define.Group) bool {
+		return g.Name == resource.Group && slices.ContainsFunc(g.Kinds, func(k *define.Kind) bool { return k.Resource == resource.Resource })
+	})
+}
+
 // admissionKinds tells which resources of admissionregistration.k8s.io are served.
 func (p plane) admissionKinds() func(resource string) bool {
-	var served []string
-	for _, g := range p.Groups() {
-		if g.Name != admissionregistrationv1.GroupName {
-			continue
-		}
-		for _, k := range g.Kinds {
-			served = append(served, k.Resource)
-		}
+	return func(resource string) bool {
+		return p.serves(schema.GroupResource{Group: admissionregistrationv1.GroupName, Resource: resource})
 	}
-	return func(resource string) bool { return slices.Contains(served, resource) }
 }
 
 // Open implements serve.ControlPlane.

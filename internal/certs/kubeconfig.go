@@ -132,20 +132,29 @@ func (c *Certs) adminAuth(old *clientcmdapi.AuthInfo) (*clientcmdapi.AuthInfo, e
 	return &clientcmdapi.AuthInfo{Token: token}, nil
 }
 
-// trust returns what a client needs to verify the server at address, and the
-// name to verify it by if that is not the host in address. A serving certificate
-// of the user's is trusted itself, because its authority need not be known here.
-func (c *Certs) trust(address string) (bundle []byte, serverName string, err error) {
+// RootCA returns what clients verify the server by, in PEM: the own authority, or a serving
+// certificate of the user's itself, because its authority need not be known here.
+func (c *Certs) RootCA() []byte {
 	if c.own {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.authority.certPEM, "", nil
+		return c.authority.certPEM
+	}
+	bundle, _ := c.serving.CurrentCertKeyContent()
+	return bundle
+}
+
+// trust returns what a client needs to verify the server at address, and the
+// name to verify it by if that is not the host in address.
+func (c *Certs) trust(address string) (bundle []byte, serverName string, err error) {
+	bundle = c.RootCA()
+	if c.own {
+		return bundle, "", nil
 	}
 	u, err := url.Parse(address)
 	if err != nil {
 		return nil, "", fmt.Errorf("server URL: %w", err)
 	}
-	bundle, _ = c.serving.CurrentCertKeyContent()
 	block, _ := pem.Decode(bundle)
 	if block == nil {
 		return nil, "", fmt.Errorf("serving certificate %s: no certificate in it", c.serving.Name())

@@ -28,7 +28,7 @@ func TestAVerbCompilesTheDefinitionOnce(t *testing.T) {
 				return &define.Server{Name: "shop"}, nil
 			},
 			Env: func(*define.Server) serve.EnvFunc {
-				return func(*rest.Config, *informer.Set) any { return nil }
+				return func(*rest.Config, *informer.Set, func() []byte) any { return nil }
 			},
 		}
 		Run(t.Context(), program, append(strings.Fields(args), "--data-dir", dir), io.Discard, io.Discard)

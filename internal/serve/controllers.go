@@ -92,7 +92,11 @@ func RunControllers(ctx context.Context, definition *define.Server, selected []d
 	if err := informers.Run(ctx); err != nil {
 		return err
 	}
-	env := newEnv(config, informers)
+	trust := rest.CopyConfig(config)
+	if err := rest.LoadTLSFiles(trust); err != nil {
+		return fmt.Errorf("client of %s: %w", config.Host, err)
+	}
+	env := newEnv(config, informers, func() []byte { return trust.CAData })
 	run := func(ctx context.Context) {
 		started()
 		controllers.Run(ctx, selected, env, clock.RealClock{})

@@ -78,7 +78,7 @@ func election() LeaderElection {
 	return LeaderElection{Enabled: true, Namespace: "default", Name: "e", LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 50 * time.Millisecond}
 }
 
-func noEnv(*rest.Config, *informer.Set) any { return nil }
+func noEnv(*rest.Config, *informer.Set, func() []byte) any { return nil }
 
 func leaseConfig(t *testing.T) (*leaseServer, *rest.Config) {
 	leases := &leaseServer{}

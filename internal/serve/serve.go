@@ -44,7 +44,7 @@ import (
 
 // EnvFunc makes the handle to the server that hooks and controllers get. Its type is the
 // façade's, which this package does not know.
-type EnvFunc func(client *rest.Config, informers *informer.Set) any
+type EnvFunc func(client *rest.Config, informers *informer.Set, rootCA func() []byte) any
 
 // Server is a server that is built and listens, but answers nothing yet.
 type Server struct {
@@ -156,7 +156,7 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 	if err := s.mode.store(s); err != nil {
 		return err
 	}
-	env := newEnv(s.loopback.Config(), s.informers)
+	env := newEnv(s.loopback.Config(), s.informers, s.rootCA)
 	s.env = env
 	hooks, err := admit.NewHooks(s.definition, env)
 	if err != nil {
@@ -283,6 +283,14 @@ func (s *Server) openFiles(ctx context.Context) error {
 	}
 	s.onClose(func() error { s.certs.Close(); return nil })
 	return nil
+}
+
+// rootCA is what clients verify the server by, if they do not reach it through a cluster.
+func (s *Server) rootCA() []byte {
+	if !s.mode.administers() {
+		return nil
+	}
+	return s.certs.RootCA()
 }
 
 func (s *Server) onClose(f func() error) { s.closers = append(s.closers, f) }

@@ -1,0 +1,192 @@
+// Package publish keeps in each namespace what all of them have: the service account default, and
+// the authorities by which programs verify the server. Both are made when the namespace is, and
+// made anew when they are deleted or changed.
+package publish
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// ServiceAccountName is the name of the account that every namespace has.
+	ServiceAccountName = "default"
+	// ConfigMapName is the name of the ConfigMap that every namespace has.
+	ConfigMapName = "kube-root-ca.crt"
+
+	bundleKey = "ca.crt"
+	// descriptionKey is the annotation of objects that kube-controller-manager describes.
+	descriptionKey = "kubernetes.io/description"
+	description    = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters."
+
+	workers    = 4
+	firstRetry = 5 * time.Millisecond
+	lastRetry  = time.Minute
+	// renewed is how late a ConfigMap may follow authorities that have changed.
+	renewed = 10 * time.Minute
+)
+
+// RunServiceAccounts keeps a service account default in each namespace until the context ends. The
+// error is about the client; all others are logged and tried again.
+func RunServiceAccounts(ctx context.Context, config *rest.Config) error {
+	core, err := corev1client.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("client for service accounts: %w", err)
+	}
+	return run(ctx, core, object{
+		resource: "serviceaccounts", name: ServiceAccountName, empty: &corev1.ServiceAccount{},
+		create: func(ctx context.Context, namespace string) error {
+			account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: ServiceAccountName, Namespace: namespace}}
+			_, err := core.ServiceAccounts(namespace).Create(ctx, account, metav1.CreateOptions{})
+			return err
+		},
+		repair: func(context.Context, runtime.Object) error { return nil },
+	})
+}
+
+// RunRootCA keeps a ConfigMap kube-root-ca.crt in each namespace, with the bundle that roots
+// returns at the time, until the context ends. The error is about the client; all others are
+// logged and tried again.
+func RunRootCA(ctx context.Context, config *rest.Config, roots func() []byte) error {
+	core, err := corev1client.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("client for the ConfigMap %s: %w", ConfigMapName, err)
+	}
+	return run(ctx, core, object{
+		resource: "configmaps", name: ConfigMapName, empty: &corev1.ConfigMap{},
+		create: func(ctx context.Context, namespace string) error {
+			published := &corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{
+					Name: ConfigMapName, Namespace: namespace, Annotations: map[string]string{descriptionKey: description},
+				},
+				Data: map[string]string{bundleKey: string(roots())},
+			}
+			_, err := core.ConfigMaps(namespace).Create(ctx, published, metav1.CreateOptions{})
+			return err
+		},
+		repair: func(ctx context.Context, obj runtime.Object) error {
+			published, data := obj.(*corev1.ConfigMap), map[string]string{bundleKey: string(roots())}
+			if maps.Equal(published.Data, data) && published.Annotations[descriptionKey] != "" {
+				return nil
+			}
+			published = published.DeepCopy()
+			published.Data = data
+			metav1.SetMetaDataAnnotation(&published.ObjectMeta, descriptionKey, description)
+			_, err := core.ConfigMaps(published.Namespace).Update(ctx, published, metav1.UpdateOptions{})
+			return err
+		},
+	})
+}
+
+// object is what every namespace has.
+type object struct {
+	resource, name string
+	empty          runtime.Object
+	create         func(ctx context.Context, namespace string) error
+	// repair makes an object that is there as it should be. It must not change obj.
+	repair func(ctx context.Context, obj runtime.Object) error
+}
+
+// publisher keeps one object in each namespace.
+type publisher struct {
+	object
+	namespaces, published cache.SharedIndexInformer
+	queue                 workqueue.TypedRateLimitingInterface[string] // of namespaces
+}
+
+func run(ctx context.Context, core *corev1client.CoreV1Client, o object) error {
+	informer := func(resource string, selector fields.Selector, empty runtime.Object) cache.SharedIndexInformer {
+		return cache.NewSharedIndexInformer(cache.NewListWatchFromClient(core.RESTClient(), resource, "", selector), empty, renewed, cache.Indexers{})
+	}
+	p := &publisher{
+		object:     o,
+		namespaces: informer("namespaces", fields.Everything(), &corev1.Namespace{}),
+		published:  informer(o.resource, fields.OneTermEqualSelector(metav1.ObjectNameField, o.name), o.empty),
+		queue:      workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry)),
+	}
+	if err := p.follow(); err != nil {
+		return fmt.Errorf("informer of %s: %w", o.resource, err)
+	}
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer p.queue.ShutDown()
+	all.Go(func() { p.namespaces.RunWithContext(ctx) })
+	all.Go(func() { p.published.RunWithContext(ctx) })
+	if !cache.WaitFor(ctx, "", p.namespaces.HasSyncedChecker(), p.published.HasSyncedChecker()) {
+		return nil
+	}
+	for range workers {
+		all.Go(func() {
+			for p.next(ctx) {
+			}
+		})
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func (p *publisher) follow() error {
+	// Namespaces change when they are deleted, which needs nothing done.
+	if _, err := p.namespaces.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) { p.queue.Add(obj.(*corev1.Namespace).Name) },
+	}); err != nil {
+		return err
+	}
+	changed := func(obj any) {
+		if key, err := cache.DeletionHandlingObjectToName(obj); err == nil {
+			p.queue.Add(key.Namespace)
+		}
+	}
+	_, err := p.published.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: changed, UpdateFunc: func(_, obj any) { changed(obj) }, DeleteFunc: changed,
+	})
+	return err
+}
+
+func (p *publisher) next(ctx context.Context) bool {
+	namespace, shutDown := p.queue.Get()
+	if shutDown || ctx.Err() != nil {
+		return false
+	}
+	defer p.queue.Done(namespace)
+	if err := p.publish(ctx, namespace); err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).Error(err, "What every namespace has was not published, trying again", "resource", p.resource, "name", p.name, "namespace", namespace)
+		p.queue.AddRateLimited(namespace)
+		return true
+	}
+	p.queue.Forget(namespace)
+	return true
+}
+
+func (p *publisher) publish(ctx context.Context, namespace string) error {
+	ns, exists, err := p.namespaces.GetStore().GetByKey(namespace)
+	if err != nil || !exists || ns.(*corev1.Namespace).DeletionTimestamp != nil {
+		return err
+	}
+	obj, exists, err := p.published.GetStore().GetByKey(cache.NewObjectName(namespace, p.name).String())
+	if err != nil {
+		return err
+	}
+	if exists {
+		return p.repair(ctx, obj.(runtime.Object))
+	}
+	err = p.create(ctx, namespace)
+	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return nil // the caches are behind
+	}
+	return err
+}
