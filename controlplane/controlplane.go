@@ -6,22 +6,14 @@
 package controlplane
 
 import (
-	"context"
-	"slices"
 	"time"
-
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/internal/admit"
 	"github.com/annexapi/annex/internal/builtin"
 	"github.com/annexapi/annex/internal/crds"
 	"github.com/annexapi/annex/internal/define"
-	"github.com/annexapi/annex/internal/garbage"
 	"github.com/annexapi/annex/internal/policies"
-	"github.com/annexapi/annex/internal/publish"
 	"github.com/annexapi/annex/internal/serve"
 )
 
@@ -61,58 +53,16 @@ func (p plane) Groups() []define.Group {
 	return groups
 }
 
-// Controllers implements define.ControlPlane. Their names are those of kube-controller-manager.
-func (p plane) Controllers() []define.Controller {
-	all := []define.Controller{{Name: "garbage-collector-controller", Run: func(ctx context.Context, env any) error {
-		collector, err := garbage.New(env.(*annex.Env).ClientConfig(), garbage.Options{})
-		if err != nil {
-			return err
-		}
-		return collector.Run(ctx)
-	}}}
-	all = append(all, define.Controller{Name: "serviceaccount-controller", Run: func(ctx context.Context, env any) error {
-		return publish.RunServiceAccounts(ctx, env.(*annex.Env).ClientConfig())
-	}})
-	if p.serves(corev1.Resource("configmaps")) {
-		all = append(all, define.Controller{Name: "root-ca-certificate-publisher-controller", Run: func(ctx context.Context, env any) error {
-			e := env.(*annex.Env)
-			return publish.RunRootCA(ctx, e.ClientConfig(), e.RootCA)
-		}})
-	}
-	if p.admissionKinds()(policies.PoliciesResource) {
-		all = append(all, define.Controller{Name: "validatingadmissionpolicy-status-controller", Run: func(ctx context.Context, env any) error {
-			return policies.RunTypeChecks(ctx, env.(*annex.Env).ClientConfig())
-		}})
-	}
-	return all
-}
-
-// AdmissionPlugins implements define.ControlPlane.
-func (p plane) AdmissionPlugins() []string { return policies.Names(p.admissionKinds()) }
-
-// serves tells whether the kind is not left out.
-func (p plane) serves(resource schema.GroupResource) bool {
-	return slices.ContainsFunc(p.Groups(), func(g define.Group) bool {
-		return g.Name == resource.Group && slices.ContainsFunc(g.Kinds, func(k *define.Kind) bool { return k.Resource == resource.Resource })
-	})
-}
-
-// admissionKinds tells which resources of admissionregistration.k8s.io are served.
-func (p plane) admissionKinds() func(resource string) bool {
-	return func(resource string) bool {
-		return p.serves(schema.GroupResource{Group: admissionregistrationv1.GroupName, Resource: resource})
-	}
-}
-
 // Open implements serve.ControlPlane.
 func (plane) Open(p serve.Plane) (*serve.OpenedPlane, error) {
 	decided, err := policies.New(policies.Config{Client: p.Client, Enabled: p.Admission, Authorizer: p.Authorizer, Version: p.Version, Stopped: p.Stopped})
 	if err != nil {
 		return nil, err
 	}
-	return &serve.OpenedPlane{
+	opened := &serve.OpenedPlane{
 		Delegation: crds.Delegation(crds.Config{Storage: p.Storage, Client: p.Client, Shared: p.Shared}),
 		Admission:  append(decided.Plugins(), admit.Made("CustomResourceDefinitions", crds.Admission(p.Groups))),
 		Run:        decided.Run,
-	}, nil
+	}
+	return opened, addQuotas(opened, p)
 }

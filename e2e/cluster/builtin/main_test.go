@@ -72,7 +72,7 @@ func start(t *testing.T) *rest.Config {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	server, err := serve.New(ctx, p, func(*rest.Config, *informer.Set) any { return nil })
+	server, err := serve.New(ctx, p, func(*rest.Config, *informer.Set, func() []byte) any { return nil })
 	if err != nil {
 		cancel()
 		t.Fatal(err)

@@ -1,0 +1,269 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/annextest"
+	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/store/memory"
+)
+
+func amounts(of map[string]string) corev1.ResourceList {
+	list := corev1.ResourceList{}
+	for name, quantity := range of {
+		list[corev1.ResourceName(name)] = resource.MustParse(quantity)
+	}
+	return list
+}
+
+func quotaOf(hard map[string]string) *corev1.ResourceQuota {
+	return &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "limits"}, Spec: corev1.ResourceQuotaSpec{Hard: amounts(hard)}}
+}
+
+func printed(list corev1.ResourceList) string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		quantity := list[name]
+		all = append(all, fmt.Sprintf("%s=%s", name, quantity.String()))
+	}
+	return strings.Join(all, " ")
+}
+
+// lab makes a namespace that has what all have.
+func lab(t *testing.T, client kubernetes.Interface) {
+	t.Helper()
+	if _, err := client.CoreV1().Namespaces().Create(t.Context(), namespace("lab"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	testwait.NoError(t, "the namespace has what all have", published(client, "lab"))
+}
+
+// limit makes a quota, and waits until its status is known.
+func limit(t *testing.T, core corev1client.CoreV1Interface, q *corev1.ResourceQuota) {
+	t.Helper()
+	if _, err := core.ResourceQuotas("lab").Create(t.Context(), q, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	testwait.NoError(t, "the status is known", func(ctx context.Context) error {
+		q, err := core.ResourceQuotas("lab").Get(ctx, q.Name, metav1.GetOptions{})
+		if err == nil && q.Status.Used == nil {
+			err = errors.New("nothing is used yet")
+		}
+		return err
+	})
+}
+
+// uses waits until the status of the quota says so.
+func uses(t *testing.T, core corev1client.CoreV1Interface, want string) {
+	t.Helper()
+	testwait.NoError(t, "the quota says "+want, func(ctx context.Context) error {
+		q, err := core.ResourceQuotas("lab").Get(ctx, "limits", metav1.GetOptions{})
+		if err == nil && printed(q.Status.Used) != want {
+			err = fmt.Errorf("it says %s", printed(q.Status.Used))
+		}
+		return err
+	})
+}
+
+func TestQuotasAreEnforced(t *testing.T) {
+	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
+	core := client.CoreV1()
+	lab(t, client)
+	limit(t, core, quotaOf(map[string]string{"configmaps": "3", "count/configmaps": "4", "count/leases.coordination.k8s.io": "0"}))
+	uses(t, core, "configmaps=1 count/configmaps=1 count/leases.coordination.k8s.io=0")
+	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	for range 5 {
+		if _, err := core.ConfigMaps("lab").Create(t.Context(), configMap("dry"), dry); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 2 {
+		if _, err := core.ConfigMaps("lab").Create(t.Context(), configMap(fmt.Sprint("c", i)), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	uses(t, core, "configmaps=3 count/configmaps=3 count/leases.coordination.k8s.io=0")
+	for _, options := range []metav1.CreateOptions{{}, dry} {
+		_, err := core.ConfigMaps("lab").Create(t.Context(), configMap("beyond"), options)
+		want := `configmaps "beyond" is forbidden: exceeded quota: limits, requested: configmaps=1, used: configmaps=3, limited: configmaps=3`
+		if !apierrors.IsForbidden(err) || err.Error() != want {
+			t.Errorf("beyond the quota: %v\nwant %s", err, want)
+		}
+	}
+	// Another namespace has no limits.
+	if _, err := core.ConfigMaps("default").Create(t.Context(), configMap("beyond"), metav1.CreateOptions{}); err != nil {
+		t.Error(err)
+	}
+	// What is there may be changed, and what goes makes room.
+	if _, err := core.ConfigMaps("lab").Patch(t.Context(), "c0", types.MergePatchType, []byte(`{"data":{"a":"b"}}`), metav1.PatchOptions{}); err != nil {
+		t.Error(err)
+	}
+	if err := core.ConfigMaps("lab").Delete(t.Context(), "c0", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	uses(t, core, "configmaps=2 count/configmaps=2 count/leases.coordination.k8s.io=0")
+	// Admission follows the status as an informer does.
+	testwait.NoError(t, "there is room", func(ctx context.Context) error {
+		_, err := core.ConfigMaps("lab").Create(ctx, configMap("beyond"), metav1.CreateOptions{})
+		return err
+	})
+}
+
+// A quota that comes late, or below what there is, takes nothing away.
+func TestQuotasBelowUseRefuseWhatIsNew(t *testing.T) {
+	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
+	core := client.CoreV1()
+	lab(t, client)
+	for i := range 4 {
+		if _, err := core.Secrets("lab").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("s", i)}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limit(t, core, quotaOf(map[string]string{"secrets": "10"}))
+	uses(t, core, "secrets=4")
+	if _, err := core.ResourceQuotas("lab").Patch(t.Context(), "limits", types.MergePatchType, []byte(`{"spec":{"hard":{"secrets":"2","serviceaccounts":null,"count/serviceaccounts":"9"}}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	uses(t, core, "count/serviceaccounts=1 secrets=4")
+	_, err := core.Secrets("lab").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "new"}}, metav1.CreateOptions{})
+	if want := `secrets "new" is forbidden: exceeded quota: limits, requested: secrets=1, used: secrets=4, limited: secrets=2`; err == nil || err.Error() != want {
+		t.Errorf("above the quota: %v\nwant %s", err, want)
+	}
+}
+
+// What only workloads use is used by none. What no kind is called is told nothing of.
+func TestQuotasSayNothingIsUsedOfWhatThereIsNot(t *testing.T) {
+	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
+	core := client.CoreV1()
+	lab(t, client)
+	limit(t, core, quotaOf(map[string]string{"pods": "5", "requests.cpu": "1", "services.nodeports": "1", "count/nothings.example.com": "3", "count/events": "3", "resourcequotas": "2"}))
+	uses(t, core, "pods=0 requests.cpu=0 resourcequotas=1 services.nodeports=0")
+	scoped := quotaOf(map[string]string{"pods": "5"})
+	scoped.Name, scoped.Spec.Scopes = "scoped", []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeBestEffort}
+	limit(t, core, scoped)
+	uses(t, core, "pods=0 requests.cpu=0 resourcequotas=2 services.nodeports=0")
+	third := quotaOf(map[string]string{"pods": "5"})
+	third.Name = "third"
+	testwait.NoError(t, "a third quota is refused", func(ctx context.Context) error {
+		_, err := core.ResourceQuotas("lab").Create(ctx, third, metav1.CreateOptions{})
+		switch {
+		case err == nil:
+			t.Fatal("a third quota was created")
+		case !apierrors.IsForbidden(err):
+			return err // admission's counts are behind the controller's
+		}
+		return nil
+	})
+}
+
+// A quota may name custom resources before they are defined.
+func TestQuotasCountCustomResources(t *testing.T) {
+	config := annextest.Start(t, cluster())
+	client, c := kubernetes.NewForConfigOrDie(config), clientsOf(config)
+	core := client.CoreV1()
+	limits := quotaOf(map[string]string{"count/widgets.stable.example.com": "2"})
+	if _, err := core.ResourceQuotas("default").Create(t.Context(), limits, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.define(t, widgets(sizeAndColor))
+	used := func(want int64) {
+		t.Helper()
+		testwait.NoError(t, fmt.Sprint(want, " widgets are used"), func(ctx context.Context) error {
+			q, err := core.ResourceQuotas("default").Get(ctx, "limits", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if n, known := q.Status.Used["count/widgets.stable.example.com"]; !known || n.Value() != want {
+				return fmt.Errorf("used are %s", printed(q.Status.Used))
+			}
+			return nil
+		})
+	}
+	used(0)
+	for i := range 2 {
+		if _, err := c.widgets.Create(t.Context(), widget(fmt.Sprint("w", i), nil), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	used(2)
+	if _, err := c.widgets.Create(t.Context(), widget("beyond", nil), metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("a third widget: %v", err)
+	}
+	if err := c.widgets.Delete(t.Context(), "w0", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	used(1)
+}
+
+// What was admitted, but is not stored in the end, is not counted for long.
+func TestQuotasForgetWhatWasNotStored(t *testing.T) {
+	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
+	core := client.CoreV1()
+	lab(t, client)
+	limit(t, core, quotaOf(map[string]string{"configmaps": "5"}))
+	for range 3 {
+		if _, err := core.ConfigMaps("lab").Create(t.Context(), configMap(rootCA), metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
+			t.Fatalf("one that is there: %v", err)
+		}
+	}
+	uses(t, core, "configmaps=1")
+	testwait.NoError(t, "there is room", func(ctx context.Context) error {
+		_, err := core.ConfigMaps("lab").Create(ctx, configMap("new"), metav1.CreateOptions{})
+		return err
+	})
+	uses(t, core, "configmaps=2")
+}
+
+func TestQuotasHoldUnderConcurrentCreates(t *testing.T) {
+	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
+	core := client.CoreV1()
+	lab(t, client)
+	limit(t, core, quotaOf(map[string]string{"count/secrets": "20"}))
+	var created atomic.Int32
+	var all sync.WaitGroup
+	for i := range 60 {
+		all.Go(func() {
+			_, err := core.Secrets("lab").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("s", i)}}, metav1.CreateOptions{})
+			switch {
+			case err == nil:
+				created.Add(1)
+			case !apierrors.IsForbidden(err):
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if created.Load() != 20 {
+		t.Errorf("%d were created, want 20", created.Load())
+	}
+	uses(t, core, "count/secrets=20")
+}
+
+func TestQuotasAreLeftOutByName(t *testing.T) {
+	config := annextest.StartWith(t, cluster(), annex.Options{Storage: memory.Storage(), Admission: annex.AdmissionOptions{DisablePlugins: []string{"ResourceQuota"}}})
+	client := kubernetes.NewForConfigOrDie(config)
+	core := client.CoreV1()
+	lab(t, client)
+	limit(t, core, quotaOf(map[string]string{"configmaps": "0"}))
+	if _, err := core.ConfigMaps("lab").Create(t.Context(), configMap("beyond"), metav1.CreateOptions{}); err != nil {
+		t.Error(err)
+	}
+	uses(t, core, "configmaps=2")
+}

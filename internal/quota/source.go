@@ -1,0 +1,125 @@
+package quota
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// followKinds observes the kinds that quotas name, as they and quotas come and go. Without quotas
+// it does nothing.
+func (c *Controller) followKinds(ctx context.Context) {
+	timer := time.NewTimer(kindsInterval)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.named:
+		case <-timer.C:
+		}
+		c.follow(ctx)
+		timer.Reset(kindsInterval)
+	}
+}
+
+func (c *Controller) follow(ctx context.Context) {
+	named := map[schema.GroupResource]bool{}
+	for _, obj := range c.quotas.GetStore().List() {
+		for name := range obj.(*corev1.ResourceQuota).Spec.Hard {
+			if kind, _, ok := kindOf(name); ok {
+				named[kind] = true
+			}
+		}
+	}
+	if len(named) == 0 && len(c.sources) == 0 {
+		return
+	}
+	kinds, err := c.kinds.Ask(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "The quota controller does not know which kinds there are now")
+		}
+		return
+	}
+	for kind := range named {
+		r, served := kinds.Get(kind)
+		if !served || !r.Namespaced || !r.Can("list", "watch") {
+			delete(named, kind)
+			continue
+		}
+		s := c.sources[kind]
+		if s != nil && s.resource == r.GroupVersionResource {
+			continue
+		}
+		if s != nil {
+			s.cancel()
+		}
+		c.sources[kind] = c.observe(ctx, r.GroupVersionResource)
+	}
+	for kind, s := range c.sources {
+		if !named[kind] {
+			s.cancel()
+			delete(c.sources, kind)
+			c.changed(kind, "")
+		}
+	}
+}
+
+// source observes deletions of one kind: it is the store of a reflector, but keeps nothing.
+type source struct {
+	controller *Controller
+	resource   schema.GroupVersionResource
+	cancel     context.CancelFunc
+}
+
+var _ cache.ReflectorStore = (*source)(nil)
+
+func (c *Controller) observe(ctx context.Context, resource schema.GroupVersionResource) *source {
+	ctx, cancel := context.WithCancel(ctx)
+	s := &source{c, resource, cancel}
+	objects := c.all.Resource(resource)
+	reflector := cache.NewReflectorWithOptions(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			return objects.List(ctx, options)
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			return objects.Watch(ctx, options)
+		},
+	}, &metav1.PartialObjectMetadata{}, s, cache.ReflectorOptions{Name: "quota controller", TypeDescription: resource.String()})
+	c.running.Go(func() { reflector.RunWithContext(ctx) })
+	return s
+}
+
+// Add implements cache.ReflectorStore. Admission has counted the object.
+func (*source) Add(any) error { return nil }
+
+// Update implements cache.ReflectorStore.
+func (*source) Update(any) error { return nil }
+
+// Delete implements cache.ReflectorStore.
+func (s *source) Delete(obj any) error {
+	m, ok := obj.(*metav1.PartialObjectMetadata)
+	if !ok {
+		return fmt.Errorf("%T is no metadata", obj)
+	}
+	s.controller.changed(s.resource.GroupResource(), m.Namespace)
+	return nil
+}
+
+// Replace implements cache.ReflectorStore. What was deleted meanwhile is not known.
+func (s *source) Replace([]any, string) error {
+	s.controller.changed(s.resource.GroupResource(), "")
+	return nil
+}
+
+// Resync implements cache.ReflectorStore.
+func (*source) Resync() error { return nil }
