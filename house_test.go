@@ -25,7 +25,7 @@ const module = "github.com/annexapi/annex"
 // plain.
 var rooms = map[string][]string{
 	"":                                     {"api", "config", "internal/admit", "internal/budget", "internal/cli", "internal/define", "internal/informer", "internal/plan", "internal/serve", "store/driver"},
-	"controlplane":                         {"", "internal/admit", "internal/builtin", "internal/crds", "internal/define", "internal/garbage", "internal/policies", "internal/publish", "internal/quota", "internal/serve"}, // what only some servers link
+	"controlplane":                         {"", "internal/admit", "internal/builtin", "internal/crds", "internal/define", "internal/garbage", "internal/migration", "internal/policies", "internal/publish", "internal/quota", "internal/serve"}, // what only some servers link
 	"annextest":                            {"", "internal/convert", "internal/define", "store/memory"},
 	"config":                               {"store/driver"},
 	"internal/logfile":                     {"config"},
@@ -82,6 +82,7 @@ var rooms = map[string][]string{
 	"internal/policies":                    {"internal/admit"},
 	"internal/publish":                     {},
 	"internal/quota":                       {"internal/admit", "internal/resources"},
+	"internal/migration":                   {"internal/resources"},
 	"internal/crds":                        {"internal/upstream"}, // a server behind the server
 	"internal/loopback":                    {},
 	"internal/coreapi":                     {},

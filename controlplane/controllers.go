@@ -12,6 +12,7 @@ import (
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/garbage"
+	"github.com/annexapi/annex/internal/migration"
 	"github.com/annexapi/annex/internal/policies"
 	"github.com/annexapi/annex/internal/publish"
 	"github.com/annexapi/annex/internal/quota"
@@ -40,6 +41,13 @@ var controllers = []struct {
 	}},
 	{"resourcequota-controller", quota.Resource, func(ctx context.Context, env *annex.Env) error {
 		controller, err := quota.NewController(env.ClientConfig())
+		if err != nil {
+			return err
+		}
+		return controller.Run(ctx)
+	}},
+	{"storage-version-migrator-controller", migration.Resource, func(ctx context.Context, env *annex.Env) error {
+		controller, err := migration.NewController(env.ClientConfig())
 		if err != nil {
 			return err
 		}

@@ -15,7 +15,7 @@ import (
 
 type migration = storagemigrationv1.StorageVersionMigration
 
-// storageMigrations are objects only: what carries them out is no part of the kind.
+// storageMigrations are carried out by a controller, in package migration.
 func storageMigrations() *define.Kind {
 	k := kind[migration, storagemigrationv1.StorageVersionMigrationList]("storageversionmigrations", storagemigration.API,
 		rules[migration]{validate: validateMigration, validateUpdate: validateMigrationUpdate, validateStatus: validateMigrationStatus},

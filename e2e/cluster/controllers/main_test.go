@@ -46,7 +46,8 @@ func runTests(m *testing.M, dir string) (int, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), testwait.Patience)
 	defer cancel()
 	host, err = kube.Start(ctx, kube.Options{Bin: bin, Dir: dir, Controllers: []string{
-		"resourcequota-controller", "root-ca-certificate-publisher-controller", "serviceaccount-controller",
+		"garbage-collector-controller", "resourcequota-controller", "root-ca-certificate-publisher-controller", "serviceaccount-controller",
+		"storage-version-migrator-controller",
 	}})
 	if err != nil {
 		return 0, err

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
+	storagemigrationclient "k8s.io/client-go/kubernetes/typed/storagemigration/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/annexapi/annex"
@@ -36,8 +37,9 @@ var (
 // victim is a server in a process that is killed.
 type victim struct {
 	clients
-	all dynamic.Interface
-	cmd *exec.Cmd
+	all        dynamic.Interface
+	migrations storagemigrationclient.StorageVersionMigrationInterface
+	cmd        *exec.Cmd
 }
 
 func startVictim(t *testing.T, dir string) *victim {
@@ -61,6 +63,7 @@ func startVictim(t *testing.T, dir string) *victim {
 	}
 	config.QPS = -1
 	v.clients, v.all = clientsOf(config), dynamic.NewForConfigOrDie(config)
+	v.migrations = storagemigrationclient.NewForConfigOrDie(config).StorageVersionMigrations()
 	return v
 }
 
