@@ -6,14 +6,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 )
 
 // Admission returns the plugin that refuses creates in a namespace that is missing
 // (404) or being deleted (403 with the cause NamespaceTerminating), and the deletion
-// of the namespace default (403). It goes before all other plugins.
+// of a permanent namespace (403). It goes before all other plugins.
 //
 // It answers as upstream's NamespaceLifecycle, but reads the namespace from storage
 // instead of from a cache: a namespace counts from the moment its creation was
@@ -31,7 +30,7 @@ func (lifecycle) Handles(operation admission.Operation) bool {
 // Admit changes nothing. It is in the mutating phase because that comes first.
 func (l lifecycle) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetKind().GroupKind() == corev1.SchemeGroupVersion.WithKind("Namespace").GroupKind() {
-		if a.GetOperation() == admission.Delete && a.GetName() == metav1.NamespaceDefault {
+		if a.GetOperation() == admission.Delete && l.namespaces.Permanent(a.GetName()) {
 			return apierrors.NewForbidden(Resource, a.GetName(), errors.New("this namespace may not be deleted"))
 		}
 		return nil

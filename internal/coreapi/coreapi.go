@@ -7,8 +7,8 @@
 // the namespace goes; see Guard for why nothing can be left behind.
 //
 // There is one namespace from the start, default, which cannot be deleted. kubectl
-// needs no other: kube-system, kube-public and kube-node-lease belong to parts of a
-// cluster that are not here.
+// needs no other: those of SystemNamespaces belong to parts of a cluster that only a
+// control plane has.
 package coreapi
 
 import (

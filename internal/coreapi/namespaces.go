@@ -3,6 +3,7 @@ package coreapi
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,11 +31,25 @@ var Resource = corev1.Resource("namespaces")
 type Namespaces struct {
 	main, status, finalize *genericregistry.Store
 	inFlight               inFlight
+	system                 []string
+}
+
+// SystemNamespaces returns the namespaces that kube-apiserver has from the start beside
+// default: of the cluster's own parts, of what all callers may read, and of the heartbeats of
+// nodes.
+func SystemNamespaces() []string {
+	return []string{corev1.NamespaceNodeLease, metav1.NamespacePublic, metav1.NamespaceSystem}
+}
+
+// Permanent says of a namespace that it cannot be deleted. kube-node-lease can, as in a cluster.
+func (n *Namespaces) Permanent(name string) bool {
+	return name == metav1.NamespaceDefault || name != corev1.NamespaceNodeLease && slices.Contains(n.system, name)
 }
 
 // NewNamespaces opens the storage of namespaces. The typer knows the types of this
-// package. The storage is closed by the server that it is installed in.
-func NewNamespaces(typer runtime.ObjectTyper, options generic.RESTOptionsGetter) (*Namespaces, error) {
+// package. The storage is closed by the server that it is installed in. The namespaces of system are
+// there from the start, as default is.
+func NewNamespaces(typer runtime.ObjectTyper, options generic.RESTOptionsGetter, system ...string) (*Namespaces, error) {
 	s := strategy{ObjectTyper: typer, NameGenerator: names.SimpleNameGenerator}
 	main := &genericregistry.Store{
 		NewFunc:                   func() runtime.Object { return &corev1.Namespace{} },
@@ -56,7 +71,7 @@ func NewNamespaces(typer runtime.ObjectTyper, options generic.RESTOptionsGetter)
 	status, finalize := *main, *main
 	status.UpdateStrategy, status.ResetFieldsStrategy = statusStrategy{s}, statusStrategy{s}
 	finalize.UpdateStrategy, finalize.ResetFieldsStrategy = finalizeStrategy{s}, finalizeStrategy{s}
-	return &Namespaces{main: main, status: &status, finalize: &finalize}, nil
+	return &Namespaces{main: main, status: &status, finalize: &finalize, system: system}, nil
 }
 
 // Storage returns what to install in version v1 of the core group, by path.

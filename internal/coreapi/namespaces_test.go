@@ -18,8 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
-
-	"github.com/annexapi/annex/internal/coreapi"
 )
 
 func namespace(name string) *corev1.Namespace {
@@ -510,10 +508,10 @@ func TestDelete(t *testing.T) {
 	})
 	t.Run("of default is forbidden", func(t *testing.T) {
 		s := start(t)
-		if err := coreapi.EnsureDefault(t.Context(), s.config); err != nil {
+		if err := s.core.Bootstrap(t.Context(), s.config); err != nil {
 			t.Fatal(err)
 		}
-		if err := coreapi.EnsureDefault(t.Context(), s.config); err != nil {
+		if err := s.core.Bootstrap(t.Context(), s.config); err != nil {
 			t.Fatalf("when it exists: %v", err)
 		}
 		err := s.namespaces.Delete(t.Context(), "default", metav1.DeleteOptions{})

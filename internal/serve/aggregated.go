@@ -15,10 +15,8 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"github.com/annexapi/annex/internal/auth"
-	"github.com/annexapi/annex/internal/await"
 	"github.com/annexapi/annex/internal/certs"
 	"github.com/annexapi/annex/internal/cluster"
 	"github.com/annexapi/annex/internal/convert"
@@ -180,25 +178,7 @@ func (m *aggregated) lead(ctx context.Context, run func(context.Context)) {
 		run(ctx)
 		return
 	}
-	election := LeaderElection{
-		Enabled: true, Namespace: m.plan.Options.Cluster.LeaseNamespace, Name: requirements.ControllersLease(m.plan.Definition.Name),
-		LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
-	}
-	for {
-		err := elect(ctx, m.plan.Definition.Name, m.front.ClientConfig(), election, func(ctx context.Context) {
-			run(ctx)
-			// The Lease is held also after the controllers have returned, so that no other
-			// replica runs them again.
-			<-ctx.Done()
-		})
-		if ctx.Err() != nil {
-			return
-		}
-		klog.FromContext(ctx).Error(err, "Controllers do not run here for now")
-		if !await.Sleep(ctx, clock.RealClock{}, election.RetryPeriod) {
-			return
-		}
-	}
+	leadAlone(ctx, m.plan.Definition.Name, m.front.ClientConfig(), m.plan.Options.Cluster.LeaseNamespace, run)
 }
 
 func (m *aggregated) leave(context.Context) {}

@@ -22,6 +22,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/annexapi/annex/internal/await"
 	"github.com/annexapi/annex/internal/controllers"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/informer"
@@ -124,6 +125,30 @@ func servesLeases(config *rest.Config) error {
 		return fmt.Errorf("%s %w", config.Host, ErrNoLeases)
 	}
 	return nil
+}
+
+// leadAlone calls run while this replica of a server holds the Lease of its controllers, and returns
+// when the context ends.
+func leadAlone(ctx context.Context, server string, config *rest.Config, namespace string, run func(context.Context)) {
+	election := LeaderElection{
+		Enabled: true, Namespace: namespace, Name: requirements.ControllersLease(server),
+		LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
+	}
+	for {
+		err := elect(ctx, server, config, election, func(ctx context.Context) {
+			run(ctx)
+			// The Lease is held also after the controllers have returned, so that no other
+			// replica runs them again.
+			<-ctx.Done()
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		klog.FromContext(ctx).Error(err, "Controllers do not run here for now")
+		if !await.Sleep(ctx, clock.RealClock{}, election.RetryPeriod) {
+			return
+		}
+	}
 }
 
 // elect calls run while this process is the leader. It releases the Lease only when run has

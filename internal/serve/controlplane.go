@@ -2,10 +2,13 @@ package serve
 
 import (
 	"context"
+	"slices"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -100,6 +103,22 @@ func (m *controlPlane) configure(c *upstream.Config, own plugins) error {
 
 func (m *controlPlane) controllers() []func(context.Context) error {
 	return append(m.standalone.controllers(), m.opened.Run)
+}
+
+// lead elects one of the replicas over a shared storage, by a Lease of their own. Without the kind,
+// each leads.
+func (m *controlPlane) lead(ctx context.Context, run func(context.Context)) {
+	if !m.standalone.plan.Options.Storage.Traits().Remote || !m.servesLeases() {
+		run(ctx)
+		return
+	}
+	leadAlone(ctx, m.standalone.plan.Definition.Name, m.loopback.Config(), metav1.NamespaceSystem, run)
+}
+
+func (m *controlPlane) servesLeases() bool {
+	return slices.ContainsFunc(m.standalone.plan.Definition.Kinds(), func(k *define.Kind) bool {
+		return k.GroupResource() == coordinationv1.Resource("leases")
+	})
 }
 
 // collectsGarbage is true wherever the collector runs.

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 
 	"github.com/annexapi/annex/internal/certs"
+	"github.com/annexapi/annex/internal/coreapi"
 	"github.com/annexapi/annex/internal/plan"
 	"github.com/annexapi/annex/internal/registry"
 	"github.com/annexapi/annex/internal/upstream"
@@ -57,7 +58,7 @@ type mode interface {
 	// controllers are clients of the server itself. Each returns when its context ends, or
 	// with an error that ends the server.
 	controllers() []func(ctx context.Context) error
-	// initialize creates the objects that every server has, such as the namespace default,
+	// initialize creates the objects that there are from the start, such as the namespace default,
 	// once the storages are connected.
 	initialize(ctx context.Context) error
 	// blocked is why the server cannot be ready whatever it does, nil if nothing outside
@@ -82,7 +83,7 @@ func newMode(p *plan.Plan) mode {
 	case p.Options.Aggregated:
 		return &aggregated{plan: p}
 	case p.Definition.ControlPlane != nil:
-		return &controlPlane{standalone: &standalone{plan: p}, plane: p.Definition.ControlPlane.(ControlPlane)}
+		return &controlPlane{standalone: &standalone{plan: p, system: coreapi.SystemNamespaces()}, plane: p.Definition.ControlPlane.(ControlPlane)}
 	default:
 		return &standalone{plan: p}
 	}

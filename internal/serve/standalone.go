@@ -53,8 +53,10 @@ type standalone struct {
 	fairness   *fairness.Keeper // nil without Options.PriorityAndFairness
 	// content are the resources whose objects go with their namespaces.
 	content coreapi.Content
-	// hasDefault is closed when the namespace default is there.
-	hasDefault chan struct{}
+	// system are the namespaces that there are from the start beside default.
+	system []string
+	// hasNamespaces is closed when they are there.
+	hasNamespaces chan struct{}
 }
 
 var _ mode = (*standalone)(nil)
@@ -65,7 +67,7 @@ func (m *standalone) certificates(options *certs.Options) {
 }
 
 func (m *standalone) open(ctx context.Context, s *Server) error {
-	m.certs, m.loopback, m.hasDefault = s.certs, s.loopback, make(chan struct{})
+	m.certs, m.loopback, m.hasNamespaces = s.certs, s.loopback, make(chan struct{})
 	m.content = func(context.Context) ([]schema.GroupVersionResource, error) {
 		return upstream.NamespacedResources(s.kinds), nil
 	}
@@ -96,7 +98,7 @@ func (m *standalone) types() []func(*runtime.Scheme, bool) error {
 
 func (m *standalone) store(s *Server) error {
 	var err error
-	if m.namespaces, err = coreapi.NewNamespaces(s.machinery.Scheme, s.stores); err != nil {
+	if m.namespaces, err = coreapi.NewNamespaces(s.machinery.Scheme, s.stores, m.system...); err != nil {
 		return err
 	}
 	s.destroyOnClose(m.namespaces.Storage())
@@ -173,7 +175,7 @@ func (m *standalone) editors(s *Server) map[string][]*registry.Editor {
 		Stored:    s.machinery.StorageCodec(corev1.SchemeGroupVersion, ""),
 		Machinery: s.machinery,
 		// The API does not let it be deleted either.
-		Keep: func(name string) bool { return name == metav1.NamespaceDefault },
+		Keep: m.namespaces.Permanent,
 	}}
 	return all
 }
@@ -198,7 +200,7 @@ func (m *standalone) checks() []healthz.HealthChecker {
 		})
 	}
 	checks := []healthz.HealthChecker{
-		made("default-namespace", m.hasDefault, "the namespace default does not exist yet"),
+		made("default-namespace", m.hasNamespaces, "the namespace default does not exist yet"),
 		made("bootstrap-roles", m.rights.Bootstrapped(), "not all roles that every server has exist yet"),
 	}
 	if m.fairness != nil {
@@ -232,17 +234,17 @@ func (m *standalone) controllers() []func(context.Context) error {
 }
 
 func (m *standalone) initialize(ctx context.Context) error {
-	if err := coreapi.EnsureDefault(ctx, m.loopback.Config()); err != nil {
+	if err := m.namespaces.Bootstrap(ctx, m.loopback.Config()); err != nil {
 		return err
 	}
-	close(m.hasDefault)
+	close(m.hasNamespaces)
 	return m.bootstrap(ctx)
 }
 
 func (m *standalone) blocked() error { return nil }
 
-// lead runs at once: there are no other replicas, but for those over one etcd, which run
-// their controllers each.
+// lead runs at once: there are no other replicas, but for those over one etcd, which have no
+// Leases and run their controllers each.
 func (m *standalone) lead(ctx context.Context, run func(context.Context)) { run(ctx) }
 
 func (m *standalone) leave(context.Context) {}

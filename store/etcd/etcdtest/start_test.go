@@ -37,13 +37,19 @@ func shop() annex.Server {
 	}
 }
 
-// run runs a server that need not become ready. It ends by stop, or with the test.
+// run runs a shop that need not become ready. It ends by stop, or with the test.
 func run(t *testing.T, options annex.Options) (config *rest.Config, ready <-chan struct{}, stop func() error) {
+	t.Helper()
+	return runServer(t, shop(), options)
+}
+
+// runServer is run of any server.
+func runServer(t *testing.T, server annex.Server, options annex.Options) (config *rest.Config, ready <-chan struct{}, stop func() error) {
 	t.Helper()
 	if options.Listen == "" {
 		options.Listen = "127.0.0.1:0"
 	}
-	instance, err := annex.New(t.Context(), shop(), options)
+	instance, err := annex.New(t.Context(), server, options)
 	if err != nil {
 		t.Fatal(err)
 	}
