@@ -61,7 +61,7 @@ func (plane) Open(p serve.Plane) (*serve.OpenedPlane, error) {
 	}
 	opened := &serve.OpenedPlane{
 		Delegation: crds.Delegation(crds.Config{Storage: p.Storage, Client: p.Client, Shared: p.Shared}),
-		Admission:  append(decided.Plugins(), admit.Made("CustomResourceDefinitions", crds.Admission(p.Groups))),
+		Admission:  append(decided.Plugins(), decided.Params(), admit.Made("CustomResourceDefinitions", crds.Admission(p.Groups))),
 		Run:        decided.Run,
 	}
 	return opened, addQuotas(opened, p)
