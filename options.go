@@ -13,6 +13,8 @@ type (
 	ClusterOptions = config.ClusterOptions
 	// SelfCertifyOptions say how an aggregated server keeps its serving certificate.
 	SelfCertifyOptions = config.SelfCertifyOptions
+	// ControlPlaneOptions are the operator's, of a server with a control plane.
+	ControlPlaneOptions = config.ControlPlaneOptions
 	// AdmissionOptions say which admission plugins a server runs.
 	AdmissionOptions = config.AdmissionOptions
 	// AuditOptions say what is recorded of requests, as kube-apiserver's audit does.

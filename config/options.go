@@ -101,6 +101,8 @@ type Options struct {
 	// a control plane, and false of any other server that stands alone. One that stands alone serves
 	// flowcontrol.apiserver.k8s.io/v1 then, and begins with those of a kube-apiserver.
 	PriorityAndFairness *bool
+	// ControlPlane says what of a control plane there is.
+	ControlPlane ControlPlaneOptions
 	// Admission says which plugins decide on writes and connections.
 	Admission AdmissionOptions
 	// Audit says what is recorded of requests, and where.

@@ -33,6 +33,8 @@ type Options struct {
 	// configmaps and leases.coordination.k8s.io, and those of groups, such as
 	// admissionregistration.k8s.io. Without events, events.k8s.io has none either.
 	Without []string
+	// RuntimeConfig turns off kinds of those that are left, by the names of upstream's option.
+	RuntimeConfig map[string]bool
 }
 
 // Groups returns the groups with all their kinds.
@@ -69,6 +71,9 @@ func (o Options) Groups() ([]define.Group, error) {
 		if !leaveOut(groups, without) {
 			return nil, fmt.Errorf("there is no kind %q to be without; there are %s", without, strings.Join(Names(), ", "))
 		}
+	}
+	if err := turnOff(groups, o.RuntimeConfig); err != nil {
+		return nil, err
 	}
 	return slices.DeleteFunc(groups, func(g define.Group) bool { return len(g.Kinds) == 0 }), nil
 }

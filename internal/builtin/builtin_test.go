@@ -248,3 +248,51 @@ func TestEventsEnd(t *testing.T) {
 		t.Errorf("a part of a second: %v", err)
 	}
 }
+
+func TestRuntimeConfigTurnsKindsOff(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		config  map[string]bool
+		without []string
+		want    []string // kinds that are left of these three groups
+	}{
+		{nil, nil, []string{"configmaps", "events", "leases.coordination.k8s.io", "events.events.k8s.io"}},
+		{map[string]bool{"api/all": false}, nil, nil},
+		{map[string]bool{"api/ga": false, "coordination.k8s.io/v1": true}, nil, []string{"leases.coordination.k8s.io"}},
+		{map[string]bool{"api/all": false, "api/ga": true, "api/beta": false, "api/alpha": true}, nil, []string{"configmaps", "events", "leases.coordination.k8s.io", "events.events.k8s.io"}},
+		{map[string]bool{"api/v1": false, "api/v1/configmaps": true}, nil, []string{"configmaps", "leases.coordination.k8s.io"}},
+		{map[string]bool{"v1": false}, nil, []string{"leases.coordination.k8s.io"}},
+		{map[string]bool{"api/v1/events": false}, nil, []string{"configmaps", "leases.coordination.k8s.io"}},
+		{map[string]bool{"events.k8s.io/v1": false}, nil, []string{"configmaps", "events", "leases.coordination.k8s.io"}},
+		{map[string]bool{"coordination.k8s.io/v1/leases": false}, []string{"configmaps"}, []string{"events", "events.events.k8s.io"}},
+	} {
+		groups, err := Options{RuntimeConfig: c.config, Without: c.without}.Groups()
+		if err != nil {
+			t.Errorf("%v: %v", c.config, err)
+		}
+		left := map[string]bool{}
+		for _, g := range groups {
+			for _, k := range g.Kinds {
+				left[name(g, k)] = true
+			}
+		}
+		for _, kind := range []string{"configmaps", "events", "leases.coordination.k8s.io", "events.events.k8s.io"} {
+			if left[kind] != slices.Contains(c.want, kind) {
+				t.Errorf("%v without %v: %s is there: %t", c.config, c.without, kind, left[kind])
+			}
+		}
+	}
+}
+
+func TestRuntimeConfigRefusesWhatThereIsNot(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name    string
+		without []string
+	}{{"api/v2", nil}, {"apps/v1", nil}, {"coordination.k8s.io/v1beta1", nil}, {"coordination.k8s.io/v1/pods", nil}, {"configmaps", nil}, {"api/v1/configmaps", []string{"configmaps"}}, {"rbac.authorization.k8s.io/v1", nil}} {
+		_, err := Options{RuntimeConfig: map[string]bool{c.name: false}, Without: c.without}.Groups()
+		if want := c.name + ": the control plane has no such API to turn on or off; there are api/all, api/ga, admissionregistration.k8s.io/v1, api/v1, "; err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s without %v: %v", c.name, c.without, err)
+		}
+	}
+}

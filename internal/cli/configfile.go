@@ -143,7 +143,7 @@ func flagTexts(f *pflag.Flag, value *yaml.Node) ([]string, error) {
 		return listTexts(f.Value.Type(), value, wrong("a list"))
 	case "stringToString":
 		return mapTexts(value, "!!str", "a text", wrong("a mapping"))
-	case "mapStringBool":
+	case "mapStringBool", "mapStringString": // those of upstream that hold true and false
 		return mapTexts(value, "!!bool", "true or false", wrong("a mapping"))
 	case "duration":
 		return scalar(value, "!!str", wrong("a duration, such as 30s,"))

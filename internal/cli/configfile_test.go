@@ -86,7 +86,7 @@ func TestEveryFlagOfServeCanBeInAConfigFile(t *testing.T) {
 	t.Parallel()
 	values := map[string]string{
 		"bool": "true", "int": "3", "int32": "3", "int64": "3", "float32": "0.5", "float64": "0.5", "string": "text", "duration": "3s", "quantity": "3Mi",
-		"stringSlice": "[a, b]", "stringArray": `["a,b", c]`, "int32Slice": "[29]", "stringToString": "{a: b}", "mapStringBool": "{A: true, B: false}", "namedCertKey": `["a.crt,a.key"]`,
+		"stringSlice": "[a, b]", "stringArray": `["a,b", c]`, "int32Slice": "[29]", "stringToString": "{a: b}", "mapStringBool": "{A: true, B: false}", "mapStringString": "{api/v1: true, api/all: false}", "namedCertKey": `["a.crt,a.key"]`,
 	}
 	serveFlags(t).VisitAll(func(f *pflag.Flag) {
 		if f.Name == configFlag || f.Name == "help" {

@@ -319,6 +319,8 @@ var flagOf = []struct{ field, flag string }{
 	{"Options.Cluster.AuthorizedCacheTTL", "--authorization-webhook-cache-authorized-ttl"},
 	{"Options.Cluster.UnauthorizedCacheTTL", "--authorization-webhook-cache-unauthorized-ttl"},
 	{"Options.Cluster.AlwaysAllowPaths", "--authorization-always-allow-paths"},
+	{"Options.ControlPlane.EventTTL", "--" + eventTTLFlag},
+	{"Options.ControlPlane.RuntimeConfig", "--" + runtimeConfigFlag},
 	{"Options.Admission.EnablePlugins", "--enable-admission-plugins"},
 	{"Options.Admission.DisablePlugins", "--disable-admission-plugins"},
 	{"Options.Admission.ConfigFile", "--admission-control-config-file"},

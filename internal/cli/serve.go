@@ -124,7 +124,7 @@ func serveCommand(program Program) *cobra.Command {
 	accessLog, serving := accessLogFlags{}, servingFlags{}
 	log, configFile := logFlags{}, ""
 	gates := map[string]bool{}
-	callers := callerFlags{}
+	callers, plane := callerFlags{}, planeFlags{}
 	memory := resource.QuantityValue{}
 	objectCache := resource.QuantityValue{Quantity: *resource.NewQuantity(512<<20, resource.BinarySI)}
 	valueCache := resource.QuantityValue{Quantity: *resource.NewQuantity(1<<30, resource.BinarySI)}
@@ -186,7 +186,7 @@ All flags may be in a file instead, named by --config.`,
 			if err := errors.Join(audit.complete(flags, &options.Audit), accessLog.complete(flags, &options.AccessLog), serving.complete(flags, &options.Serving)); err != nil {
 				return err
 			}
-			if err := errors.Join(callers.complete(flags, &options), completeAccounts(flags, &options.ServiceAccounts)); err != nil {
+			if err := errors.Join(callers.complete(flags, &options), completeAccounts(flags, &options.ServiceAccounts), plane.complete(flags, &options.ControlPlane)); err != nil {
 				return err
 			}
 			if err := addresses.complete(&options); err != nil {
@@ -211,6 +211,7 @@ All flags may be in a file instead, named by --config.`,
 	audit.declare(flags, &options.Audit)
 	accessLog.declare(flags, &options.AccessLog)
 	admissionFlags(flags, &options.Admission)
+	plane.declare(flags)
 	serving.declare(flags, &options.Serving)
 	fairnessFlag(flags, &options.PriorityAndFairness)
 	callers.declare(flags, &options)

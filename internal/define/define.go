@@ -45,12 +45,21 @@ type Server struct {
 	ControlPlane ControlPlane
 }
 
+// PlaneOptions are the operator's of a control plane. The zero value changes nothing.
+type PlaneOptions struct {
+	EventTTL      time.Duration
+	RuntimeConfig map[string]bool
+}
+
 // ControlPlane is what makes a server that stands alone a whole cluster's API. It is linked
 // only into the servers that have one.
 type ControlPlane interface {
 	// Check returns the mistakes in what the control plane was made of. Nothing else is called
 	// if there are any.
 	Check() error
+	// With returns the control plane with the operator's options. An error is about the
+	// RuntimeConfig.
+	With(PlaneOptions) (ControlPlane, error)
 	// Groups are built in.
 	Groups() []Group
 	// Controllers keep the promises of these. One of the user's with the same name takes the

@@ -105,6 +105,10 @@ func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 // Resolve fills in defaults and returns every mistake in the choice of storages and media
 // types, or else the first one. It opens nothing.
 func Resolve(definition *define.Server, options config.Options) (*Plan, error) {
+	definition, err := withPlane(definition, options.ControlPlane)
+	if err != nil {
+		return nil, err
+	}
 	p := &Plan{Options: options, mode: modeOf(definition, &options)}
 	if err := p.define(definition); err != nil {
 		return nil, err

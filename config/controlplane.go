@@ -1,0 +1,17 @@
+package config
+
+import "time"
+
+// ControlPlaneOptions are the operator's, of a server with a control plane. They are over the
+// developer's, which are controlplane.Options. The zero value changes nothing.
+type ControlPlaneOptions struct {
+	// EventTTL is how long an event is kept after it was last written, in whole seconds; 0 is
+	// what the developer says, and negative is for ever.
+	EventTTL time.Duration
+	// RuntimeConfig turns kinds of the control plane off, or on again what a wider name turns
+	// off: api/all and api/ga are all of them, api/v1 those of the core group, GROUP/VERSION
+	// those of a group, and api/v1/RESOURCE and GROUP/VERSION/RESOURCE one kind. A longer
+	// name wins. api/beta and api/alpha are none. Objects that are stored of what is turned off
+	// stay, unseen; what the developer leaves out stays out.
+	RuntimeConfig map[string]bool
+}

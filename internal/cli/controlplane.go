@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/pflag"
+	cliflag "k8s.io/component-base/cli/flag"
+
+	"github.com/annexapi/annex/config"
+)
+
+const (
+	eventTTLFlag      = "event-ttl"
+	runtimeConfigFlag = "runtime-config"
+)
+
+// planeFlags say what of a control plane there is. They have upstream's names and meanings.
+type planeFlags struct {
+	eventTTL time.Duration
+	runtime  cliflag.ConfigurationMap
+}
+
+func (p *planeFlags) declare(flags *pflag.FlagSet) {
+	p.runtime = cliflag.ConfigurationMap{}
+	flags.DurationVar(&p.eventTTL, eventTTLFlag, time.Hour, "how long a control plane keeps events; 0 is for ever")
+	flags.Var(&p.runtime, runtimeConfigFlag, "which of a control plane's APIs are on: api/all, api/ga, api/v1, GROUP/VERSION, or one of these with /RESOURCE, =true or =false; a longer name wins")
+}
+
+func (p *planeFlags) complete(flags *pflag.FlagSet, o *config.ControlPlaneOptions) error {
+	if flags.Changed(eventTTLFlag) {
+		o.EventTTL = p.eventTTL
+		if err := zeroIsNone(flags, eventTTLFlag, &o.EventTTL); err != nil {
+			return err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.runtime)) {
+		on := true // a name alone, as in upstream's servers
+		if text := p.runtime[name]; text != "" {
+			var err error
+			if on, err = strconv.ParseBool(text); err != nil {
+				return usage(fmt.Errorf("--%s %s=%s: want true or false", runtimeConfigFlag, name, text))
+			}
+		}
+		if o.RuntimeConfig == nil {
+			o.RuntimeConfig = map[string]bool{}
+		}
+		o.RuntimeConfig[name] = on
+	}
+	return nil
+}
