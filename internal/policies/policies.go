@@ -116,22 +116,34 @@ var reviews = []schema.GroupResource{
 
 // Plugins returns the enabled plugins. A write waits until they have read what they decide by.
 func (p *Policies) Plugins() []admit.Plugin {
-	initialize := initializer.New(p.client, p.dynamic, p.informers, p.config.Authorizer, utilfeature.DefaultFeatureGate, p.config.Version, p.config.Stopped, p.mapper)
+	later := newSchemas(p.config.Stopped)
+	initialize := initializer.New(client{p.client, later}, p.dynamic, p.informers, p.config.Authorizer, utilfeature.DefaultFeatureGate, p.config.Version, p.config.Stopped, p.mapper)
 	var enabled []admit.Plugin
 	for _, known := range plugins {
 		if !slices.Contains(p.config.Enabled, known.name) {
 			continue
 		}
 		enabled = append(enabled, admit.Plugin{Name: known.name, Make: func(configuration io.Reader) (admission.Interface, error) {
-			plugin, err := known.make(configuration)
+			made, err := known.make(configuration)
 			if err != nil {
 				return nil, err
 			}
-			if wants, ok := plugin.(initializer.WantsExcludedAdmissionResources); ok {
+			if wants, ok := made.(initializer.WantsExcludedAdmissionResources); ok {
 				wants.SetExcludedAdmissionResources(reviews)
 			}
-			initialize.Initialize(plugin)
-			return plugin, admission.ValidateInitialization(plugin)
+			initialize.Initialize(made)
+			if err := admission.ValidateInitialization(made); err != nil {
+				return nil, err
+			}
+			mutates, ok := made.(*mutating.Plugin)
+			if !ok {
+				return made, nil
+			}
+			if configuration != nil {
+				later.need() // it may name policies that are files
+			}
+			_, err = p.informers.Admissionregistration().V1().MutatingAdmissionPolicies().Informer().AddEventHandler(later)
+			return plugin{mutates, later}, err
 		}})
 	}
 	return enabled

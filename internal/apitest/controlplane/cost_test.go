@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/annextest"
 	"github.com/annexapi/annex/controlplane"
 	markedv1 "github.com/annexapi/annex/internal/shop/marked/v1"
 	"github.com/annexapi/annex/internal/testwait"
@@ -138,5 +139,15 @@ func crates(b *testing.B) func(method, path, body string, code int) {
 		if w := do(method, path, body); w.Code != code {
 			b.Fatalf("%s %s: %d %s", method, path, w.Code, w.Body)
 		}
+	}
+}
+
+// BenchmarkStart is how long annextest takes from nothing to a control plane that is ready, with
+// all earlier ones still running.
+//
+//	go test ./internal/apitest/controlplane -run xxx -bench Start -benchtime 8x
+func BenchmarkStart(b *testing.B) {
+	for b.Loop() {
+		annextest.Start(b, cluster())
 	}
 }
