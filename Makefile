@@ -9,7 +9,7 @@ GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 TESTED := . cmd/annex samples/animal samples/wardle samples/sqltable samples/ownjournal samples/cicd release
 MODULES := $(TESTED) e2e store/etcd/etcdtest bench
 # Outside go.work, for they would raise the libraries of the others.
-APART := e2e/cluster bench/peers
+APART := e2e/cluster e2e/conformance bench/peers
 
 # kubectl version parses the version that a release build sets.
 KUBECTL_VERSION := -s -w -X k8s.io/component-base/version.gitVersion=v1.37.2 -X k8s.io/client-go/pkg/version.gitVersion=v1.37.2 \
@@ -132,6 +132,11 @@ CLUSTER := bin/etcd bin/kube-apiserver bin/kube-controller-manager bin/sample-ap
 .PHONY: cluster
 cluster: $(CLUSTER) bin/kubectl ## join a real kube-apiserver, beside upstream's sample API server (not in CI)
 	GOWORK=off go -C e2e/cluster test -count=1 -v -timeout 30m ./... | grep -aE '^(ok|FAIL|panic|cluster:|logs,)|^ *--- |_test\.go:'
+
+# Upstream's tests are of Kubernetes itself, and take long to link.
+.PHONY: conformance
+conformance: $(CLUSTER) bin/kubectl ## run Kubernetes' own tests of API machinery against annex serve and a real kube-apiserver (not in CI; ONLY=regex)
+	GOWORK=off go -C e2e/conformance test -count=1 -v -timeout 90m . -only '$(ONLY)' | grep -aE '^(ok|FAIL|panic|conformance:)|^ *--- |_test\.go:'
 
 .PHONY: bootstrap-roles
 bootstrap-roles: $(CLUSTER) ## write the roles of internal/rbac anew, and what its tests expect, as a real kube-apiserver says
