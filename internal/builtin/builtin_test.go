@@ -86,6 +86,12 @@ func TestNewObjectsAreRefused(t *testing.T) {
 			`data[a]: Invalid value: "a": duplicate of key present in binaryData`,
 			`data[c/d]: Invalid value: "c/d": a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')`,
 		}},
+		"bare finalizers": {"configmaps", `{metadata: {finalizers: [short, orphan, example.com/hold]}}`, []string{
+			`metadata.finalizers[0]: Invalid value: "short": name is neither a standard finalizer name nor is it fully qualified`,
+		}},
+		"a bare finalizer of a secret": {"secrets", `{metadata: {finalizers: [short]}}`, []string{
+			`metadata.finalizers[0]: Invalid value: "short": name is neither a standard finalizer name nor is it fully qualified`,
+		}},
 		"too large a config map":    {"configmaps", `{data: {a: ` + strings.Repeat("x", 1<<20+1) + `}}`, []string{`[]: Too long: may not be more than 1048576 bytes`}},
 		"a secret in plain text":    {"secrets", `{stringData: {a: b}}`, nil},
 		"an account without a name": {"secrets", `{type: kubernetes.io/service-account-token}`, []string{`metadata.annotations[kubernetes.io/service-account.name]: Required value`}},

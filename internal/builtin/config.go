@@ -15,6 +15,7 @@ import (
 
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/facts/core"
+	"github.com/annexapi/annex/internal/objects"
 )
 
 const redacted = "<secret contents redacted>"
@@ -29,7 +30,7 @@ func configMaps() *define.Kind {
 }
 
 func validateConfigMap(m *corev1.ConfigMap) field.ErrorList {
-	var errs field.ErrorList
+	errs := objects.ValidateFinalizers(m.Finalizers)
 	size := 0
 	for _, key := range slices.Sorted(maps.Keys(m.Data)) {
 		errs = append(errs, validateKey("data", key)...)
@@ -101,7 +102,7 @@ func fillSecret(s *corev1.Secret) {
 }
 
 func validateSecret(s *corev1.Secret) field.ErrorList {
-	var errs field.ErrorList
+	errs := objects.ValidateFinalizers(s.Finalizers)
 	data, size := field.NewPath("data"), 0
 	for _, key := range slices.Sorted(maps.Keys(s.Data)) {
 		errs = append(errs, validateKey("data", key)...)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/facts/core"
+	"github.com/annexapi/annex/internal/objects"
 )
 
 func limitRanges() *define.Kind {
@@ -51,7 +52,7 @@ func fillLimits(l *corev1.LimitRange) {
 var limitTypes = []corev1.LimitType{corev1.LimitTypePod, corev1.LimitTypeContainer, corev1.LimitTypePersistentVolumeClaim}
 
 func validateLimits(l *corev1.LimitRange) field.ErrorList {
-	var errs field.ErrorList
+	errs := objects.ValidateFinalizers(l.Finalizers)
 	var seen []corev1.LimitType
 	for i := range l.Spec.Limits {
 		item, at := &l.Spec.Limits[i], field.NewPath("spec", "limits").Index(i)

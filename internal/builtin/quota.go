@@ -15,6 +15,7 @@ import (
 
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/facts/core"
+	"github.com/annexapi/annex/internal/objects"
 )
 
 func resourceQuotas() *define.Kind {
@@ -31,8 +32,10 @@ func resourceQuotas() *define.Kind {
 		}
 	}
 	k := kind[corev1.ResourceQuota, corev1.ResourceQuotaList]("resourcequotas", core.API, rules[corev1.ResourceQuota]{
-		fill:           func(q *corev1.ResourceQuota) { roundUp(q.Spec.Hard); roundUp(q.Status.Hard); roundUp(q.Status.Used) },
-		validate:       func(q *corev1.ResourceQuota) field.ErrorList { return validateQuota(&q.Spec) },
+		fill: func(q *corev1.ResourceQuota) { roundUp(q.Spec.Hard); roundUp(q.Status.Hard); roundUp(q.Status.Used) },
+		validate: func(q *corev1.ResourceQuota) field.ErrorList {
+			return append(objects.ValidateFinalizers(q.Finalizers), validateQuota(&q.Spec)...)
+		},
 		validateUpdate: validateQuotaUpdate,
 		warn:           warnOfQuota,
 		validateStatus: func(q, _ *corev1.ResourceQuota) field.ErrorList { return validateQuotaStatus(&q.Status) },

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/names"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/annexapi/annex/internal/objects"
 )
 
 // strategy decides what users may make of a namespace: its metadata. The
@@ -58,13 +60,14 @@ func (strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 func (strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
 	ns := obj.(*corev1.Namespace)
 	errs := validation.ValidateObjectMeta(&ns.ObjectMeta, false, validation.ValidateNamespaceName, field.NewPath("metadata"))
+	errs = append(errs, objects.ValidateFinalizers(ns.Finalizers)...)
 	return append(errs, validateFinalizers(ns)...)
 }
 
-// ValidateUpdate has nothing left to look at: the metadata is validated for all
+// ValidateUpdate has little left to look at: the metadata is validated for all
 // kinds alike.
-func (strategy) ValidateUpdate(context.Context, runtime.Object, runtime.Object) field.ErrorList {
-	return nil
+func (strategy) ValidateUpdate(_ context.Context, obj, _ runtime.Object) field.ErrorList {
+	return objects.ValidateFinalizers(obj.(*corev1.Namespace).Finalizers)
 }
 
 func (strategy) WarningsOnCreate(context.Context, runtime.Object) []string { return nil }

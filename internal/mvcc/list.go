@@ -40,7 +40,7 @@ func (s *resourceStore) GetList(ctx context.Context, key string, opts storage.Li
 		revision = uint64(exact)
 	}
 	if revision > snapshot.revision {
-		return storage.NewTooLargeResourceVersionError(revision, snapshot.revision, 0)
+		return storage.NewTooLargeResourceVersionError(revision, snapshot.revision, tooLargeRetrySeconds)
 	}
 	if exact == 0 {
 		if err := notOlderThan(opts.ResourceVersion, revision); err != nil {

@@ -93,6 +93,9 @@ func (s *resourceStore) Get(ctx context.Context, key string, opts storage.GetOpt
 	return s.copyTo(out, object)
 }
 
+// tooLargeRetrySeconds is after how long a client shall ask again for a revision that is still to come.
+const tooLargeRetrySeconds = 1
+
 // notOlderThan refuses to answer for a revision that is still to come.
 func notOlderThan(resourceVersion string, current uint64) error {
 	if resourceVersion == "" {
@@ -103,7 +106,7 @@ func notOlderThan(resourceVersion string, current uint64) error {
 		return apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
 	}
 	if wanted > current {
-		return storage.NewTooLargeResourceVersionError(wanted, current, 0)
+		return storage.NewTooLargeResourceVersionError(wanted, current, tooLargeRetrySeconds)
 	}
 	return nil
 }

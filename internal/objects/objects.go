@@ -3,10 +3,13 @@ package objects
 
 import (
 	"reflect"
+	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // Meta returns the metadata of an object of a declared kind. It panics if the object has
@@ -26,4 +29,19 @@ func IsNil(v any) bool {
 	}
 	r := reflect.ValueOf(v)
 	return r.Kind() == reflect.Pointer && r.IsNil()
+}
+
+// standardFinalizers are those of Kubernetes that have no domain.
+var standardFinalizers = []string{"kubernetes", metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}
+
+// ValidateFinalizers refuses names without a domain, as kube-apiserver does for kinds of its core group only. That they are
+// qualified names is checked for all kinds alike.
+func ValidateFinalizers(finalizers []string) field.ErrorList {
+	var errs field.ErrorList
+	for i, name := range finalizers {
+		if !strings.Contains(name, "/") && !slices.Contains(standardFinalizers, name) {
+			errs = append(errs, field.Invalid(field.NewPath("metadata", "finalizers").Index(i), name, "name is neither a standard finalizer name nor is it fully qualified"))
+		}
+	}
+	return errs
 }

@@ -19,6 +19,7 @@ import (
 	facts "github.com/annexapi/annex/internal/facts/rbac"
 
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/objects"
 	"github.com/annexapi/annex/internal/rbac"
 )
 
@@ -45,6 +46,7 @@ func kind[T, L any](resource string, say ...func(*define.Kind)) *define.Kind {
 		ValidateName:      rbac.ValidateName,
 		WithoutGeneration: true,
 		WithoutAge:        true,
+		CreateOnUpdate:    true,
 	}
 	for _, s := range say {
 		s(k)
@@ -58,7 +60,7 @@ func clusterScoped(k *define.Kind) { k.ClusterScoped = true }
 func role[T any](validate func(*T) field.ErrorList, update func(obj, old *T) field.ErrorList) func(*define.Kind) {
 	return func(k *define.Kind) {
 		validated(k, validate, update)
-		k.Columns = []define.Column{{Name: "Created At", Type: "date", Description: "CreationTimestamp", Value: func(obj runtime.Object) any {
+		k.Columns = []define.Column{{Name: "Created At", Type: "date", Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"], Value: func(obj runtime.Object) any {
 			return created(obj).UTC().Format(time.RFC3339)
 		}}}
 	}
@@ -99,7 +101,8 @@ func binding[T any](fill func(*T), validate func(*T) field.ErrorList, update fun
 
 func validated[T any](k *define.Kind, validate func(*T) field.ErrorList, update func(obj, old *T) field.ErrorList) {
 	k.Validate = func(_ context.Context, obj runtime.Object) field.ErrorList {
-		return withoutMetadata(validate(any(obj).(*T)))
+		// kube-apiserver asks the same of its finalizers as of those of the core group.
+		return append(objects.ValidateFinalizers(objects.Meta(obj).GetFinalizers()), withoutMetadata(validate(any(obj).(*T)))...)
 	}
 	// Validate runs on updates, too, and so only what is not allowed of a change is left.
 	k.ValidateUpdate = func(_ context.Context, obj, old runtime.Object) field.ErrorList {
