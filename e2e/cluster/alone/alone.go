@@ -19,9 +19,21 @@ import (
 // administrator's configuration. The test is in a folder of e2e/cluster.
 func Serve(t *testing.T, flags ...string) *rest.Config {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "wardle")
+	return serve(t, "samples/wardle", flags)
+}
+
+// ServeControlPlane is Serve with `annex serve` in place of the sample: the kinds of a
+// control plane, and those of definitions.
+func ServeControlPlane(t *testing.T, flags ...string) *rest.Config {
+	t.Helper()
+	return serve(t, "cmd/annex", flags)
+}
+
+func serve(t *testing.T, source string, flags []string) *rest.Config {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), filepath.Base(source))
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".")
-	build.Dir = "../../../samples/wardle"
+	build.Dir = filepath.Join("../../..", source)
 	build.Env = append(os.Environ(), "GOWORK=", "PWD=")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", build, err, out)

@@ -29,8 +29,9 @@ type Options struct {
 	Controllers []string
 	// Durable has etcd sync what it writes, which costs time and which tests do not need.
 	Durable bool
-	// APIServerArgs come after the flags of kube-apiserver that the cluster needs.
-	APIServerArgs []string
+	// APIServerArgs come after the flags of kube-apiserver that the cluster needs, and
+	// ControllerManagerArgs after those of kube-controller-manager.
+	APIServerArgs, ControllerManagerArgs []string
 }
 
 // Controllers are those that have to do with objects of aggregated API servers.
@@ -200,10 +201,10 @@ func (c *Cluster) startControllerManager(ctx context.Context) error {
 	c.ControllerManager, err = Run(ctx, c.options.Dir, Program{
 		Name: "kube-controller-manager", Path: filepath.Join(c.options.Bin, "kube-controller-manager"),
 		Args: func([]int) []string {
-			return []string{
+			return append([]string{
 				"--kubeconfig", kubeconfig, "--secure-port", "0", "--leader-elect=false",
 				"--use-service-account-credentials", "--controllers", strings.Join(c.options.Controllers, ","),
-			}
+			}, c.options.ControllerManagerArgs...)
 		},
 	})
 	return err
