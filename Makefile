@@ -131,7 +131,11 @@ CLUSTER := bin/etcd bin/kube-apiserver bin/kube-controller-manager bin/sample-ap
 
 .PHONY: cluster
 cluster: $(CLUSTER) bin/kubectl ## join a real kube-apiserver, beside upstream's sample API server (not in CI)
-	GOWORK=off go -C e2e/cluster test -count=1 -v -timeout 30m ./... | grep -aE '^(ok|FAIL|panic|cluster:|logs,)|^ *--- |_test\.go:'
+	cd e2e/cluster && export GOWORK=off && go test -count=1 -v -timeout 30m $$(go list ./... | grep -v /foreign) | grep -aE '^(ok|FAIL|panic|cluster:|logs,)|^ *--- |_test\.go:'
+
+.PHONY: foreign
+foreign: $(CLUSTER) ## 1,000 random sequences of requests, and what other projects ship, on annex serve and on a kube-apiserver (SEED=1 for the same again)
+	ANNEX_SEQUENCES=$(or $(ANNEX_SEQUENCES),1000) ANNEX_SEQUENCES_SEED=$(SEED) GOWORK=off go -C e2e/cluster test -count=1 -v -p 1 -timeout 90m ./sequences ./foreign | grep -aE '^(ok|FAIL|panic|logs,)|^ *--- |_test\.go:'
 
 # Upstream's tests are of Kubernetes itself, and take long to link.
 .PHONY: conformance
