@@ -47,6 +47,7 @@ func kind[T, L any](resource string, say ...func(*define.Kind)) *define.Kind {
 		WithoutGeneration: true,
 		WithoutAge:        true,
 		CreateOnUpdate:    true,
+		Unconditional:     true,
 	}
 	for _, s := range say {
 		s(k)
