@@ -196,7 +196,9 @@ var (
 	uuids     = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 	patched   = regexp.MustCompile(`Invalid value: "\{.*": `) // the object that a patch made, with each server's versions and times
 	keys      = regexp.MustCompile(`Key: [^,]*,`)
-	versions  = regexp.MustCompile(`(ResourceVersion in \w+ \(|ResourceVersion in the \w+ \(|record \(|current: )\d+`)
+	versions  = regexp.MustCompile(`(?i)(ResourceVersion in (?:the )?\w+ \(|current: |resourceVersion: ?"?)\d+`)
+	made      = regexp.MustCompile(`^[-\d]+T[:\d]+Z$`)
+	moments   = regexp.MustCompile(`(time|Timestamp): "[-\d]+T[:\d]+Z"`) // in YAML
 	ages      = regexp.MustCompile(`^\d+[smhd](\d+[smhd])?$`)
 )
 
@@ -204,6 +206,7 @@ var (
 func (s *server) own(text string) string {
 	text = generated.ReplaceAllString(text, "$1?")
 	text = versions.ReplaceAllString(text, "${1}N")
+	text = moments.ReplaceAllString(text, "$1: its own")
 	text = strings.ReplaceAll(text, s.host, "HOST")
 	text = patched.ReplaceAllString(text, "Invalid value: PATCHED: ")
 	text = keys.ReplaceAllString(text, "Key: of its storage,")
@@ -231,6 +234,13 @@ func (s *server) scrub(resource string, value any) any {
 		scrubbed := object{}
 		if rows, is := v["rows"]; is && rows == nil {
 			v["rows"] = []any{} // a table without rows is written in either way
+		}
+		if cells, is := v["cells"].([]any); is {
+			for i, cell := range cells {
+				if said, is := cell.(string); is && made.MatchString(said) {
+					cells[i] = "its own" // when a role was made
+				}
+			}
 		}
 		for key, inner := range v {
 			scrubbed[s.own(key)] = s.scrub(resource, inner) // managed fields have UIDs in keys
