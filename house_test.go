@@ -25,7 +25,7 @@ const module = "github.com/annexapi/annex"
 // plain.
 var rooms = map[string][]string{
 	"":                                     {"api", "config", "internal/admit", "internal/budget", "internal/cli", "internal/define", "internal/informer", "internal/plan", "internal/serve", "store/driver"},
-	"controlplane":                         {"", "internal/admit", "internal/builtin", "internal/crds", "internal/define", "internal/garbage", "internal/migration", "internal/policies", "internal/publish", "internal/quota", "internal/serve"}, // what only some servers link
+	"controlplane":                         {"", "internal/admit", "internal/aggregate", "internal/builtin", "internal/crds", "internal/define", "internal/garbage", "internal/migration", "internal/policies", "internal/publish", "internal/quota", "internal/serve"}, // what only some servers link
 	"annextest":                            {"", "internal/convert", "internal/define", "store/memory"},
 	"config":                               {"store/driver"},
 	"internal/logfile":                     {"config"},
@@ -56,7 +56,7 @@ var rooms = map[string][]string{
 	"internal/cluster":                     {"config", "internal/admit", "internal/clientcert", "internal/requirements"},
 	"internal/auth":                        {"config", "internal/clientcert", "internal/configfile"},
 	"internal/auth/authtest":               {}, // for tests
-	"internal/builtin":                     {"api", "internal/define", "internal/facts/admissionregistration", "internal/facts/coordination", "internal/facts/core", "internal/facts/events", "internal/facts/storagemigration"},
+	"internal/builtin":                     {"api", "internal/define", "internal/facts/admissionregistration", "internal/facts/apiregistration", "internal/facts/coordination", "internal/facts/core", "internal/facts/events", "internal/facts/storagemigration"},
 	"internal/configfile":                  {},
 	"internal/clientcert":                  {"config"},
 	"internal/cluster/clustertest":         {}, // for tests
@@ -74,6 +74,7 @@ var rooms = map[string][]string{
 	"internal/facts/core":                  {"api"}, // generated
 	"internal/facts/coordination":          {"api"}, // generated
 	"internal/facts/admissionregistration": {"api"}, // generated
+	"internal/facts/apiregistration":       {"api"}, // generated
 	"internal/servingcert":                 {"internal/certs"},
 	"internal/clidoc":                      {}, // for tests
 	"internal/crashfs":                     {}, // for tests
@@ -82,6 +83,7 @@ var rooms = map[string][]string{
 	"internal/policies":                    {"internal/admit"},
 	"internal/publish":                     {},
 	"internal/quota":                       {"internal/admit", "internal/resources"},
+	"internal/aggregate":                   {},
 	"internal/migration":                   {"internal/resources"},
 	"internal/crds":                        {"internal/upstream"}, // a server behind the server
 	"internal/loopback":                    {},

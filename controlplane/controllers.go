@@ -102,12 +102,17 @@ func addQuotas(opened *serve.OpenedPlane, p serve.Plane) error {
 		return err
 	}
 	opened.Admission = append(opened.Admission, enforced.Plugin())
+	alongside(opened, enforced.Run)
+	return nil
+}
+
+// alongside lets the control plane run what ends with its context.
+func alongside(opened *serve.OpenedPlane, more func(context.Context)) {
 	run := opened.Run
 	opened.Run = func(ctx context.Context) error {
 		var all sync.WaitGroup
 		defer all.Wait()
-		all.Go(func() { enforced.Run(ctx) })
+		all.Go(func() { more(ctx) })
 		return run(ctx)
 	}
-	return nil
 }

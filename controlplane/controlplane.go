@@ -59,10 +59,17 @@ func (plane) Open(p serve.Plane) (*serve.OpenedPlane, error) {
 	if err != nil {
 		return nil, err
 	}
+	local, err := localAPIServices(p)
+	if err != nil {
+		return nil, err
+	}
 	opened := &serve.OpenedPlane{
-		Delegation: crds.Delegation(crds.Config{Storage: p.Storage, Client: p.Client, Shared: p.Shared}),
+		Delegation: crds.Delegation(crds.Config{Storage: p.Storage, Client: p.Client, Shared: p.Shared, Follower: local}),
 		Admission:  append(decided.Plugins(), decided.Params(), admit.Made("CustomResourceDefinitions", crds.Admission(p.Groups))),
 		Run:        decided.Run,
+	}
+	if local != nil {
+		alongside(opened, local.Run)
 	}
 	return opened, addQuotas(opened, p)
 }

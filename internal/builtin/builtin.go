@@ -1,6 +1,6 @@
 // Package builtin holds the kinds that a control plane serves by itself, as a kube-apiserver
 // does: config maps, secrets, events, quotas, limit ranges and pod templates of the core group,
-// leases, webhooks and policies of admission, and storage migrations. They are kinds as a user's
+// leases, webhooks and policies of admission, storage migrations, and API services. They are kinds as a user's
 // are, with the defaults, the validation and the columns of kube-apiserver. Whether these are the
 // same is known from a test beside a real one.
 package builtin
@@ -109,6 +109,7 @@ func all(eventTTL time.Duration) []define.Group {
 			validatingWebhooks(), mutatingWebhooks(), validatingPolicies(), validatingPolicyBindings(), mutatingPolicies(), mutatingPolicyBindings(),
 		}},
 		{Name: "storagemigration.k8s.io", Kinds: []*define.Kind{storageMigrations()}},
+		{Name: "apiregistration.k8s.io", Kinds: []*define.Kind{apiServices()}},
 	}
 }
 

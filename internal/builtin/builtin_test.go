@@ -92,6 +92,18 @@ func TestNewObjectsAreRefused(t *testing.T) {
 		"a bare finalizer of a secret": {"secrets", `{metadata: {finalizers: [short]}}`, []string{
 			`metadata.finalizers[0]: Invalid value: "short": name is neither a standard finalizer name nor is it fully qualified`,
 		}},
+		"a remote API service": {"apiservices.apiregistration.k8s.io", `{metadata: {name: v1.a.b}, spec: {group: a.b, version: v1, groupPriorityMinimum: 20000, versionPriority: 1000, service: {namespace: a, name: b}, caBundle: YWJj}}`, nil},
+		"an API service to nowhere": {"apiservices.apiregistration.k8s.io", `{metadata: {name: shop}, spec: {group: a.b, version: v1, groupPriorityMinimum: 1, versionPriority: 1, service: {port: 0}, caBundle: YWJj, insecureSkipTLSVerify: true}}`, []string{
+			"metadata.name: Invalid value: \"shop\": must be `spec.version+\".\"+spec.group`: \"v1.a.b\"",
+			`spec.insecureSkipTLSVerify: Invalid value: true: may not be true if caBundle is present`,
+			`spec.service.name: Required value`, `spec.service.namespace: Required value`,
+			`spec.service.port: Invalid value: 0: port is not valid: must be between 1 and 65535, inclusive`,
+		}},
+		"a local API service that is verified": {"apiservices.apiregistration.k8s.io", `{metadata: {name: v1.a.b}, spec: {group: a.b, version: v1, caBundle: YWJj}}`, []string{
+			`spec.caBundle: Invalid value: "3 bytes": local APIServices may not have a caBundle`,
+			`spec.groupPriorityMinimum: Invalid value: 0: must be positive and less than 20000`,
+			`spec.versionPriority: Invalid value: 0: must be positive and less than 1000`,
+		}},
 		"too large a config map":    {"configmaps", `{data: {a: ` + strings.Repeat("x", 1<<20+1) + `}}`, []string{`[]: Too long: may not be more than 1048576 bytes`}},
 		"a secret in plain text":    {"secrets", `{stringData: {a: b}}`, nil},
 		"an account without a name": {"secrets", `{type: kubernetes.io/service-account-token}`, []string{`metadata.annotations[kubernetes.io/service-account.name]: Required value`}},
@@ -228,7 +240,7 @@ func TestKindsAreLeftOutByName(t *testing.T) {
 			left = append(left, name(g, k))
 		}
 	}
-	if got := strings.Join(left, " "); got != "configmaps secrets resourcequotas limitranges storageversionmigrations.storagemigration.k8s.io" {
+	if got := strings.Join(left, " "); got != "configmaps secrets resourcequotas limitranges storageversionmigrations.storagemigration.k8s.io apiservices.apiregistration.k8s.io" {
 		t.Errorf("left are %s", got)
 	}
 	if _, err := (&define.Server{Name: "test"}).With(groups...); err != nil {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/annexapi/annex/internal/upstream"
 )
@@ -33,6 +34,19 @@ type Config struct {
 	Client *rest.Config
 	// Shared says that other servers may serve the same custom resources.
 	Shared bool
+	// Follower is told which custom resources there are; nil for none.
+	Follower Follower
+}
+
+// Follower follows what definitions bring. Its methods do not block, and are not called at the same
+// time.
+type Follower interface {
+	// Serve is told the versions that are served of a group, the preferred one first; none if the
+	// group is gone.
+	Serve(group string, versions []string)
+	// Follow is called before Serve, with what is done when Serve was told of all definitions that
+	// are there at the start.
+	Follow(start cache.DoneChecker)
 }
 
 // Delegation returns what answers for custom resources and their definitions.
@@ -75,8 +89,14 @@ func (c Config) build(config server.Config) (*upstream.Delegate, error) {
 			behind.GenericAPIServer.OpenAPIVersionedService = front.OpenAPIVersionedService
 			behind.GenericAPIServer.OpenAPIV3VersionedService = front.OpenAPIV3VersionedService
 			front.DiscoveryGroupManager.AddGroup(groupOf(apiextensionsv1.GroupName, apiextensionsv1.SchemeGroupVersion.Version))
-			_, err := definitions.Informer().AddEventHandler(rootOf(front.DiscoveryGroupManager, definitions.Lister()))
-			return err
+			registered, err := definitions.Informer().AddEventHandler(&root{front.DiscoveryGroupManager, definitions.Lister(), c.Follower})
+			if err != nil {
+				return err
+			}
+			if c.Follower != nil {
+				c.Follower.Follow(registered.HasSyncedChecker())
+			}
+			return nil
 		},
 	}, nil
 }

@@ -17,11 +17,10 @@ import (
 type root struct {
 	groups      discovery.GroupManager
 	definitions listers.CustomResourceDefinitionLister
+	follower    Follower // nil for none
 }
 
-func rootOf(groups discovery.GroupManager, definitions listers.CustomResourceDefinitionLister) cache.ResourceEventHandler {
-	return &root{groups, definitions}
-}
+var _ cache.ResourceEventHandler = (*root)(nil)
 
 func (r *root) OnAdd(obj any, _ bool) { r.follow(obj) }
 
@@ -40,7 +39,11 @@ func (r *root) follow(obj any) {
 	if !ok {
 		return
 	}
-	if served := r.served(definition.Spec.Group); len(served) > 0 {
+	served := r.served(definition.Spec.Group)
+	if r.follower != nil {
+		r.follower.Serve(definition.Spec.Group, served)
+	}
+	if len(served) > 0 {
 		r.groups.AddGroup(groupOf(definition.Spec.Group, served...))
 	} else {
 		r.groups.RemoveGroup(definition.Spec.Group)

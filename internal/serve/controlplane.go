@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/client-go/rest"
@@ -36,8 +37,10 @@ type Plane struct {
 	Storage func(codec runtime.Codec) generic.RESTOptionsGetter
 	// Client has all rights. Its requests wait until the server runs.
 	Client *rest.Config
-	// Groups are the names of those that the server has itself.
-	Groups []string
+	// Groups are the names of those that the server has itself, and Versions what it serves of
+	// them, the preferred version of each group first.
+	Groups   []string
+	Versions []schema.GroupVersion
 	// Shared says that other servers may be over the same storage.
 	Shared bool
 	// Admission are the names of the admission plugins that run.
@@ -86,6 +89,7 @@ func (m *controlPlane) configure(c *upstream.Config, own plugins) error {
 			Storage:    func(codec runtime.Codec) generic.RESTOptionsGetter { return m.guard(c.Stores.Custom(codec)) },
 			Client:     m.loopback.Config(),
 			Groups:     groupsOf(c),
+			Versions:   versionsOf(c),
 			Shared:     m.standalone.plan.Options.Storage.Traits().Remote,
 			Admission:  m.standalone.plan.BuiltInAdmissionPlugins(),
 			Authorizer: authorize,
@@ -131,4 +135,17 @@ func groupsOf(c *upstream.Config) []string {
 		groups = append(groups, g.Name)
 	}
 	return groups
+}
+
+// versionsOf are the versions of these groups.
+func versionsOf(c *upstream.Config) []schema.GroupVersion {
+	versions := []schema.GroupVersion{corev1.SchemeGroupVersion, authenticationv1.SchemeGroupVersion, authorizationv1.SchemeGroupVersion}
+	for i := range c.Definition.Groups {
+		for _, v := range c.Definition.Groups[i].ServedVersions() {
+			if !slices.Contains(versions, v) {
+				versions = append(versions, v)
+			}
+		}
+	}
+	return versions
 }

@@ -1,0 +1,109 @@
+// Package aggregate keeps the APIServices of a control plane: those that say which versions of
+// groups the server has itself. Upstream's controllers of kube-aggregator do the work.
+package aggregate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	"k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+	informers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
+	"k8s.io/kube-aggregator/pkg/controllers/autoregister"
+	localstatus "k8s.io/kube-aggregator/pkg/controllers/status/local"
+	"k8s.io/kube-aggregator/pkg/controllers/status/metrics"
+)
+
+// workers is how many APIServices are written at the same time.
+const workers = 2
+
+// Local keeps the APIServices of the versions that a server has itself.
+type Local struct {
+	informers informers.SharedInformerFactory
+	register  registration
+	available interface {
+		Run(workers int, stop <-chan struct{})
+	}
+
+	// versions are those of custom resources, by group.
+	versions map[string][]string
+	start    cache.DoneChecker
+}
+
+type registration interface {
+	autoregister.AutoAPIServiceRegistration
+	Run(workers int, stop <-chan struct{})
+}
+
+// NewLocal returns what keeps the APIServices of a server's own versions, in which the preferred one
+// of a group comes first, and of those that Serve is told of. The client needs all rights for
+// APIServices.
+func NewLocal(config *rest.Config, own []schema.GroupVersion) (*Local, error) {
+	client, err := clientset.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("client for APIServices: %w", err)
+	}
+	factory := informers.NewSharedInformerFactory(client, 0)
+	services := factory.Apiregistration().V1().APIServices()
+	available, err := localstatus.New(services, client.ApiregistrationV1(), metrics.New())
+	if err != nil {
+		return nil, fmt.Errorf("availability of APIServices: %w", err)
+	}
+	l := &Local{
+		informers: factory,
+		register:  autoregister.NewAutoRegisterController(services, client.ApiregistrationV1()),
+		available: available,
+		versions:  map[string][]string{},
+	}
+	for _, s := range ownServices(own) {
+		l.register.AddAPIServiceToSyncOnStart(s)
+	}
+	return l, nil
+}
+
+// Follow says when Serve has been told of all that is there at the start: until then, no APIService is
+// taken for one of a group that is gone.
+func (l *Local) Follow(start cache.DoneChecker) { l.start = start }
+
+// Serve says which versions of a group there are as custom resources.
+func (l *Local) Serve(group string, versions []string) {
+	for _, v := range l.versions[group] {
+		if !slices.Contains(versions, v) {
+			l.register.RemoveAPIServiceToSync(nameOf(schema.GroupVersion{Group: group, Version: v}))
+		}
+	}
+	for _, v := range versions {
+		if !slices.Contains(l.versions[group], v) {
+			l.register.AddAPIServiceToSync(service(schema.GroupVersion{Group: group, Version: v}, customPriority))
+		}
+	}
+	l.versions[group] = slices.Clone(versions)
+}
+
+// Run keeps them until the context ends.
+func (l *Local) Run(ctx context.Context) {
+	l.informers.StartWithContext(ctx)
+	defer l.informers.Shutdown()
+	if !cache.WaitFor(ctx, "", l.start) {
+		return
+	}
+	var all sync.WaitGroup
+	defer all.Wait()
+	all.Go(func() { l.register.Run(workers, ctx.Done()) })
+	all.Go(func() { l.available.Run(1, ctx.Done()) })
+}
+
+func nameOf(v schema.GroupVersion) string { return v.Version + "." + v.Group }
+
+func service(v schema.GroupVersion, p priority) *apiregistrationv1.APIService {
+	return &apiregistrationv1.APIService{
+		ObjectMeta: metav1.ObjectMeta{Name: nameOf(v)},
+		Spec:       apiregistrationv1.APIServiceSpec{Group: v.Group, Version: v.Version, GroupPriorityMinimum: p.group, VersionPriority: p.version},
+	}
+}
