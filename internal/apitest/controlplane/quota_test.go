@@ -82,6 +82,33 @@ func uses(t *testing.T, core corev1client.CoreV1Interface, want string) {
 	})
 }
 
+// admitted writes until admission knows the quotas as they are. It follows them as an informer does, and
+// while it is behind the answer is a conflict, or that their status is unknown, as in a cluster.
+func admitted(t *testing.T, write func(ctx context.Context) error) error {
+	t.Helper()
+	for {
+		err := write(t.Context())
+		if !apierrors.IsConflict(err) && (err == nil || !strings.Contains(err.Error(), "status unknown for quota")) {
+			return err
+		}
+	}
+}
+
+// configMapIn creates a config map in a namespace.
+func configMapIn(core corev1client.CoreV1Interface, namespace, name string, options metav1.CreateOptions) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := core.ConfigMaps(namespace).Create(ctx, configMap(name), options)
+		return err
+	}
+}
+
+func secretIn(core corev1client.CoreV1Interface, namespace, name string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := core.Secrets(namespace).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		return err
+	}
+}
+
 func TestQuotasAreEnforced(t *testing.T) {
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	core := client.CoreV1()
@@ -90,18 +117,18 @@ func TestQuotasAreEnforced(t *testing.T) {
 	uses(t, core, "configmaps=1 count/configmaps=1 count/leases.coordination.k8s.io=0")
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	for range 5 {
-		if _, err := core.ConfigMaps("lab").Create(t.Context(), configMap("dry"), dry); err != nil {
+		if err := admitted(t, configMapIn(core, "lab", "dry", dry)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for i := range 2 {
-		if _, err := core.ConfigMaps("lab").Create(t.Context(), configMap(fmt.Sprint("c", i)), metav1.CreateOptions{}); err != nil {
+		if err := admitted(t, configMapIn(core, "lab", fmt.Sprint("c", i), metav1.CreateOptions{})); err != nil {
 			t.Fatal(err)
 		}
 	}
 	uses(t, core, "configmaps=3 count/configmaps=3 count/leases.coordination.k8s.io=0")
 	for _, options := range []metav1.CreateOptions{{}, dry} {
-		_, err := core.ConfigMaps("lab").Create(t.Context(), configMap("beyond"), options)
+		err := admitted(t, configMapIn(core, "lab", "beyond", options))
 		want := `configmaps "beyond" is forbidden: exceeded quota: limits, requested: configmaps=1, used: configmaps=3, limited: configmaps=3`
 		if !apierrors.IsForbidden(err) || err.Error() != want {
 			t.Errorf("beyond the quota: %v\nwant %s", err, want)
@@ -119,11 +146,7 @@ func TestQuotasAreEnforced(t *testing.T) {
 		t.Fatal(err)
 	}
 	uses(t, core, "configmaps=2 count/configmaps=2 count/leases.coordination.k8s.io=0")
-	// Admission follows the status as an informer does.
-	testwait.NoError(t, "there is room", func(ctx context.Context) error {
-		_, err := core.ConfigMaps("lab").Create(ctx, configMap("beyond"), metav1.CreateOptions{})
-		return err
-	})
+	testwait.NoError(t, "there is room", configMapIn(core, "lab", "beyond", metav1.CreateOptions{}))
 }
 
 // A quota that comes late, or below what there is, takes nothing away.
@@ -132,7 +155,7 @@ func TestQuotasBelowUseRefuseWhatIsNew(t *testing.T) {
 	core := client.CoreV1()
 	lab(t, client)
 	for i := range 4 {
-		if _, err := core.Secrets("lab").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("s", i)}}, metav1.CreateOptions{}); err != nil {
+		if err := secretIn(core, "lab", fmt.Sprint("s", i))(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -142,7 +165,7 @@ func TestQuotasBelowUseRefuseWhatIsNew(t *testing.T) {
 		t.Fatal(err)
 	}
 	uses(t, core, "count/serviceaccounts=1 secrets=4")
-	_, err := core.Secrets("lab").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "new"}}, metav1.CreateOptions{})
+	err := admitted(t, secretIn(core, "lab", "new"))
 	if want := `secrets "new" is forbidden: exceeded quota: limits, requested: secrets=1, used: secrets=4, limited: secrets=2`; err == nil || err.Error() != want {
 		t.Errorf("above the quota: %v\nwant %s", err, want)
 	}
@@ -196,14 +219,20 @@ func TestQuotasCountCustomResources(t *testing.T) {
 			return nil
 		})
 	}
+	widgetNamed := func(name string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := c.widgets.Create(ctx, widget(name, nil), metav1.CreateOptions{})
+			return err
+		}
+	}
 	used(0)
 	for i := range 2 {
-		if _, err := c.widgets.Create(t.Context(), widget(fmt.Sprint("w", i), nil), metav1.CreateOptions{}); err != nil {
+		if err := admitted(t, widgetNamed(fmt.Sprint("w", i))); err != nil {
 			t.Fatal(err)
 		}
 	}
 	used(2)
-	if _, err := c.widgets.Create(t.Context(), widget("beyond", nil), metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+	if err := admitted(t, widgetNamed("beyond")); !apierrors.IsForbidden(err) {
 		t.Errorf("a third widget: %v", err)
 	}
 	if err := c.widgets.Delete(t.Context(), "w0", metav1.DeleteOptions{}); err != nil {
@@ -219,15 +248,12 @@ func TestQuotasForgetWhatWasNotStored(t *testing.T) {
 	lab(t, client)
 	limit(t, core, quotaOf(map[string]string{"configmaps": "5"}))
 	for range 3 {
-		if _, err := core.ConfigMaps("lab").Create(t.Context(), configMap(rootCA), metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
+		if err := admitted(t, configMapIn(core, "lab", rootCA, metav1.CreateOptions{})); !apierrors.IsAlreadyExists(err) {
 			t.Fatalf("one that is there: %v", err)
 		}
 	}
 	uses(t, core, "configmaps=1")
-	testwait.NoError(t, "there is room", func(ctx context.Context) error {
-		_, err := core.ConfigMaps("lab").Create(ctx, configMap("new"), metav1.CreateOptions{})
-		return err
-	})
+	testwait.NoError(t, "there is room", configMapIn(core, "lab", "new", metav1.CreateOptions{}))
 	uses(t, core, "configmaps=2")
 }
 
@@ -240,7 +266,7 @@ func TestQuotasHoldUnderConcurrentCreates(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 60 {
 		all.Go(func() {
-			_, err := core.Secrets("lab").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("s", i)}}, metav1.CreateOptions{})
+			err := admitted(t, secretIn(core, "lab", fmt.Sprint("s", i)))
 			switch {
 			case err == nil:
 				created.Add(1)
