@@ -19,16 +19,17 @@ import (
 // direct are the modules that a project itself imports.
 var direct = []string{library, "google.golang.org/protobuf", "k8s.io/apimachinery", "k8s.io/kube-openapi"}
 
-// ownTests are the modules that only the library's own tests import. All its other
-// requirements are a project's, too: with them, and with the sums beside them, the
+// notOfProjects are the modules that only the library's own tests and its control plane import,
+// which a new project does not. All its other requirements are a project's, too: with them, and with the sums beside them, the
 // go command has nothing left to find out, or to ask the network for.
-var ownTests = []string{
+var notOfProjects = []string{
 	"github.com/anishathalye/porcupine",
 	"github.com/google/go-cmp",
 	"github.com/stretchr/testify",
 	"golang.org/x/tools",
 	"gopkg.in/natefinch/lumberjack.v2", // of upstream's flags, which ours are compared with
 	"gopkg.in/yaml.v3",
+	"k8s.io/kube-aggregator", // of control planes
 }
 
 // moduleFiles are go.mod and go.sum.
@@ -94,7 +95,7 @@ func parseModule(path string, existing []byte) (*modfile.File, error) {
 func require(f, from *modfile.File) {
 	versions := map[string]string{library: "v0.0.0"}
 	for _, r := range from.Require {
-		if !slices.Contains(ownTests, r.Mod.Path) {
+		if !slices.Contains(notOfProjects, r.Mod.Path) {
 			versions[r.Mod.Path] = r.Mod.Version
 		}
 	}
@@ -155,9 +156,9 @@ func realPath(path string) string {
 	return filepath.Join(realPath(parent), filepath.Base(path))
 }
 
-// unreached are the modules, of those that only the library's tests import, that
-// nothing in the graph of a project requires at the version that the library has.
-var unreached = []string{"golang.org/x/tools"}
+// unreached are the modules, of those that are not of projects, that nothing in the graph of
+// a project requires at the version that the library has.
+var unreached = []string{"golang.org/x/tools", "k8s.io/kube-aggregator"}
 
 // withoutUnreached returns the library's sums without those that go mod tidy would take
 // out of a project.
