@@ -4,9 +4,7 @@ package builtin
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"k8s.io/client-go/rest"
@@ -18,46 +16,19 @@ import (
 	"github.com/annexapi/annex/internal/informer"
 	"github.com/annexapi/annex/internal/plan"
 	"github.com/annexapi/annex/internal/serve"
-	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store/memory"
 )
 
 var host *kube.Cluster
 
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "annex-builtin-")
-	code := 1
-	if err == nil {
-		code, err = runTests(m, dir)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	if code == 0 {
-		_ = os.RemoveAll(dir)
-	} else {
-		fmt.Fprintln(os.Stderr, "logs, data and keys are kept in", dir)
-	}
-	os.Exit(code)
-}
-
-func runTests(m *testing.M, dir string) (int, error) {
-	bin, err := filepath.Abs("../../../bin")
-	if err != nil {
-		return 0, err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), testwait.Patience)
-	defer cancel()
-	host, err = kube.Start(ctx, kube.Options{Bin: bin, Dir: dir, Controllers: []string{}, APIServerArgs: []string{
+	os.Exit(kube.Main(m, kube.Options{Controllers: []string{}, APIServerArgs: []string{
 		// They are about other objects than those that are compared, in the same namespace.
 		"--disable-admission-plugins", "LimitRanger,ResourceQuota",
-	}})
-	if err != nil {
-		return 0, err
-	}
-	code := m.Run()
-	return code, host.Stop()
+	}}, func(c *kube.Cluster) error {
+		host = c
+		return nil
+	}))
 }
 
 // start serves the built-in kinds until the test is done, and returns the administrator's configuration.

@@ -3,10 +3,7 @@
 package controllers
 
 import (
-	"context"
-	"fmt"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"k8s.io/client-go/kubernetes"
@@ -15,45 +12,18 @@ import (
 	"github.com/annexapi/annex/annextest"
 	"github.com/annexapi/annex/controlplane"
 	"github.com/annexapi/annex/e2e/cluster/kube"
-	"github.com/annexapi/annex/internal/testwait"
 )
 
 var host *kube.Cluster
 
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "annex-controllers-")
-	code := 1
-	if err == nil {
-		code, err = runTests(m, dir)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	if code == 0 {
-		_ = os.RemoveAll(dir)
-	} else {
-		fmt.Fprintln(os.Stderr, "logs, data and keys are kept in", dir)
-	}
-	os.Exit(code)
-}
-
-func runTests(m *testing.M, dir string) (int, error) {
-	bin, err := filepath.Abs("../../../bin")
-	if err != nil {
-		return 0, err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), testwait.Patience)
-	defer cancel()
-	host, err = kube.Start(ctx, kube.Options{Bin: bin, Dir: dir, Controllers: []string{
+	os.Exit(kube.Main(m, kube.Options{Controllers: []string{
 		"garbage-collector-controller", "resourcequota-controller", "root-ca-certificate-publisher-controller", "serviceaccount-controller",
 		"storage-version-migrator-controller",
-	}})
-	if err != nil {
-		return 0, err
-	}
-	code := m.Run()
-	return code, host.Stop()
+	}}, func(c *kube.Cluster) error {
+		host = c
+		return nil
+	}))
 }
 
 // both returns clients of the real server and of one with a control plane, by name.
