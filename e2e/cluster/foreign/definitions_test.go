@@ -10,7 +10,6 @@ import (
 	"maps"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,6 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/annexapi/annex/e2e/cluster/alone"
+	"github.com/annexapi/annex/e2e/cluster/gomod"
 	"github.com/annexapi/annex/internal/testwait"
 )
 
@@ -117,20 +117,6 @@ func scrub(value any) {
 			scrub(inner)
 		}
 	}
-}
-
-// moduleDir is where a module's files are, of which a checksum is known everywhere.
-func moduleDir(t *testing.T, module string) string {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", module)
-	cmd.Dir = t.TempDir()
-	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off", "PWD=")
-	out, err := cmd.Output()
-	var answer struct{ Dir, Error string }
-	if json.Unmarshal(out, &answer) != nil || answer.Dir == "" {
-		t.Fatalf("%s: %v %s", cmd, err, answer.Error)
-	}
-	return answer.Dir
 }
 
 // definitionsIn reads the definitions of the files that match.
@@ -268,11 +254,11 @@ func TestDefinitionsOfOthersAreServedAlike(t *testing.T) {
 	theirs, ours := connect(t, "kube-apiserver", host.Admin()), connect(t, "annex", alone.ServeControlPlane(t))
 	for _, project := range projects {
 		t.Run(project.module, func(t *testing.T) {
-			dir := moduleDir(t, project.module)
+			dir := gomod.Dir(t, project.module)
 			all := definitionsIn(t, dir, project.definitions)
 			theirs.establish(t, all)
 			ours.establish(t, all)
-			samples := samplesIn(t, moduleDir(t, project.samples), all)
+			samples := samplesIn(t, gomod.Dir(t, project.samples), all)
 			if len(samples) < project.least {
 				t.Errorf("%d samples, at least %d are there", len(samples), project.least)
 			}

@@ -1,7 +1,6 @@
 package rbac
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -22,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/annexapi/annex/e2e/cluster/alone"
+	"github.com/annexapi/annex/e2e/cluster/gomod"
 )
 
 // projects are those whose manifests of roles and bindings are applied, as Go modules.
@@ -57,7 +57,7 @@ func TestManifestsOfOthersGiveTheSameRights(t *testing.T) {
 	complete(t, own)
 	for _, project := range projects {
 		t.Run(project.module, func(t *testing.T) {
-			dir := moduleDir(t, project.module)
+			dir := gomod.Dir(t, project.module)
 			var texts []string
 			if project.chart != "" {
 				texts = render(t, filepath.Join(dir, project.chart), project.values)
@@ -92,20 +92,6 @@ func TestManifestsOfOthersGiveTheSameRights(t *testing.T) {
 			sameRules(t, config, accounts)
 		})
 	}
-}
-
-// moduleDir is where a module's files are, of which a checksum is known everywhere.
-func moduleDir(t *testing.T, module string) string {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", module)
-	cmd.Dir = t.TempDir()
-	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off", "PWD=")
-	out, err := cmd.Output()
-	var answer struct{ Dir, Error string }
-	if json.Unmarshal(out, &answer) != nil || answer.Dir == "" {
-		t.Fatalf("%s: %v %s", cmd, err, answer.Error)
-	}
-	return answer.Dir
 }
 
 func render(t *testing.T, dir string, values map[string]any) []string {
