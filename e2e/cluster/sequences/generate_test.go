@@ -15,11 +15,14 @@ type step struct {
 	contentType, accept string
 	body                string
 	// watch is until when the answer is read as a stream: the name of the object whose creation is the last event, or
-	// initial for the bookmark after the initial events.
+	// initial for the bookmark after the initial events, or untilItEnds.
 	watch string
 }
 
-const initial = "{initial}"
+const (
+	initial     = "{initial}"
+	untilItEnds = "{end}"
+)
 
 func (s step) String() string {
 	text := s.method + " " + s.path
@@ -545,7 +548,8 @@ func (r random) wrong(_ int, k kind, focus []kind) step {
 		step{method: one(r, "POST", "HEAD", "OPTIONS"), path: at, contentType: asJSON, body: o},
 		step{method: one(r, "PUT", "PATCH"), path: k.path, contentType: asJSON, body: o},
 		step{method: "GET", path: k.path, accept: one(r, "text/plain", "application/xml", "application/json;as=Table;v=v9;g=meta.k8s.io", "application/json;as=Chair;v=v1;g=meta.k8s.io", "image/png, application/json", "*/*", "application/yaml")},
-		step{method: "GET", path: k.path, query: one(r, "watch=maybe&limit=1", "timeoutSeconds=x", "watch=1&resourceVersion=x", "watch=1&resourceVersion=1&resourceVersionMatch=Exact", "watch=1&sendInitialEvents=true", "watch=1&labelSelector=a%20b", "sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "unknown=1", "watch=1&continue=x")},
+		step{method: "GET", path: k.path, query: one(r, "timeoutSeconds=x", "watch=1&resourceVersion=x", "watch=1&resourceVersion=1&resourceVersionMatch=Exact", "watch=1&sendInitialEvents=true", "watch=1&labelSelector=a%20b", "sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "unknown=1", "watch=1&continue=x")},
+		step{method: "GET", path: k.path, query: "watch=maybe&limit=1&timeoutSeconds=1", watch: untilItEnds},
 		step{method: "POST", path: strings.Replace(k.path, "{ns}", "{ns}-missing", 1), contentType: asJSON, query: one(r, "", "dryRun=All"), body: o},
 		step{method: "GET", path: strings.Replace(k.path, "{ns}", "{ns}-missing", 1) + one(r, "", "/a")},
 		step{method: "GET", path: version + "/" + k.resource + "/a"},

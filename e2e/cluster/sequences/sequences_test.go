@@ -117,7 +117,12 @@ var explained = []struct {
 	{"a warning of a lease's finalizer", func(s step, theirs, ours string) bool {
 		return strings.Contains(s.path, "/leases") && theirs == bareFinalizer.ReplaceAllString(ours, "")
 	}},
+	{"the Go package of a type that another cannot be converted to", func(_ step, theirs, ours string) bool {
+		return convertedTo.ReplaceAllString(theirs, "to ($1)") == convertedTo.ReplaceAllString(ours, "to ($1)")
+	}},
 }
+
+var convertedTo = regexp.MustCompile(`\bto \(\w+\.(\w+)\)`)
 
 var bareFinalizer = regexp.MustCompile(`(?m)^Warning: .*prefer a domain-qualified finalizer name.*\n`)
 
