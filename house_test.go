@@ -76,10 +76,11 @@ var rooms = map[string][]string{
 	"internal/facts/admissionregistration": {"api"}, // generated
 	"internal/facts/apiregistration":       {"api"}, // generated
 	"internal/servingcert":                 {"internal/certs"},
-	"internal/clidoc":                      {}, // for tests
-	"internal/crashfs":                     {}, // for tests
-	"internal/testlog":                     {}, // for tests
-	"internal/testwait":                    {}, // for tests
+	"internal/clidoc":                      {},                   // for tests
+	"internal/crashfs":                     {},                   // for tests
+	"internal/testlog":                     {},                   // for tests
+	"internal/testwait":                    {},                   // for tests
+	"internal/transcript":                  {"internal/testlog"}, // for tests
 	"internal/policies":                    {"internal/admit"},
 	"internal/publish":                     {},
 	"internal/quota":                       {"internal/admit", "internal/resources"},

@@ -353,14 +353,14 @@ func TestKubectlAndClientsOfProtobufShareObjects(t *testing.T) {
 
 	recorded, media := withMediaOf(config, "flunders")
 	proxy := proxyTo(t, recorded)
-	r := &replayer{server: s, dir: t.TempDir()}
+	r := terminal(t, s)
 	kubectl := func(arguments string) string {
 		t.Helper()
-		out, err := r.run(ctx, "kubectl --server "+proxy+" "+arguments)
+		out, err := r.Run(ctx, "kubectl --server "+proxy+" "+arguments)
 		if err != nil {
 			t.Fatalf("kubectl %s: %v", arguments, err)
 		}
-		return r.normalize(out)
+		return r.Normalize(out)
 	}
 	for _, command := range []struct{ arguments, want string }{
 		{"get flunders", "NAME   REFERENCE         AGE\na      fischer/old-man   <age>\n"},
@@ -426,15 +426,15 @@ func TestKubectlSpeaksProtobufOfBuiltInKinds(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, "wardle")
 	config := s.config(t)
-	r := &replayer{server: s, dir: t.TempDir()}
+	r := terminal(t, s)
 	for _, command := range []struct{ arguments, sent, got, want string }{
 		{"create namespace shop", protobufType, protobufType, "namespace/shop created\n"},
 		{"get namespace shop", "", jsonType, "NAME   STATUS   AGE\nshop   Active   <age>\n"},
 		{"describe namespace shop", "", jsonType + "," + protobufType, "Name:         shop\nLabels:       kubernetes.io/metadata.name=shop\nAnnotations:  <none>\nStatus:       Active\n"},
 	} {
 		recorded, media := withMediaOf(config, "namespaces")
-		out, err := r.run(bounded(t), "kubectl --server "+proxyTo(t, recorded)+" "+command.arguments)
-		if out = r.normalize(out); err != nil || out != command.want {
+		out, err := r.Run(bounded(t), "kubectl --server "+proxyTo(t, recorded)+" "+command.arguments)
+		if out = r.Normalize(out); err != nil || out != command.want {
 			t.Errorf("kubectl %s: %v, %q, want %q", command.arguments, err, out, command.want)
 		}
 		media.check(t, command.sent, command.got)

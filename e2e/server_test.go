@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -10,13 +9,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/annexapi/annex/internal/testlog"
 )
 
 // server is a server's process and what outlives it: its data directory and, once
@@ -27,7 +27,7 @@ type server struct {
 	port    int
 
 	cmd    *exec.Cmd
-	stderr *lockedBuffer
+	stderr *testlog.Buffer
 }
 
 // startServer runs a program of bin until the test is over, on a free port.
@@ -57,7 +57,7 @@ func (s *server) start(t *testing.T) {
 	t.Helper()
 	s.cmd = exec.Command(filepath.Join(bin, s.program), "serve", "--data-dir", s.dir, "--secure-port", fmt.Sprint(s.port))
 	if s.stderr == nil {
-		s.stderr = &lockedBuffer{}
+		s.stderr = &testlog.Buffer{}
 	}
 	s.cmd.Stderr = s.stderr
 	stdout, err := s.cmd.StdoutPipe()
@@ -142,24 +142,6 @@ func restartPort(t *testing.T) int {
 	}
 	t.Fatal("no free port between 20000 and 30000")
 	return 0
-}
-
-// lockedBuffer is a buffer that one goroutine fills while another reads it.
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
 
 func readFile(t *testing.T, path string) string {

@@ -1,7 +1,6 @@
 package auth
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -23,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/annexapi/annex/internal/auth/authtest"
+	"github.com/annexapi/annex/internal/testlog"
 	"github.com/annexapi/annex/internal/testwait"
 )
 
@@ -263,23 +262,10 @@ func TestAnAuthenticationConfigurationIsReadAgainUnlessItIsWrong(t *testing.T) {
 	}
 }
 
-// logged is a log in memory. It may be used concurrently.
-type logged struct {
-	mu    sync.Mutex
-	bytes bytes.Buffer
-}
+// logged is a log in memory.
+type logged struct{ testlog.Buffer }
 
-func (l *logged) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.bytes.Write(line)
-}
-
-func (l *logged) count(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.bytes.String(), text)
-}
+func (l *logged) count(text string) int { return strings.Count(l.String(), text) }
 
 // into returns a context whose logger writes there.
 func (l *logged) into(t *testing.T) context.Context {

@@ -31,6 +31,7 @@ import (
 	"github.com/annexapi/annex/internal/admit"
 	"github.com/annexapi/annex/internal/cluster/clustertest"
 	"github.com/annexapi/annex/internal/requirements"
+	"github.com/annexapi/annex/internal/testlog"
 	"github.com/annexapi/annex/internal/testwait"
 )
 
@@ -117,7 +118,7 @@ func TestProblemsAreLoggedOnce(t *testing.T) {
 	cluster := clustertest.Start(t)
 	h := open(t, Options{Kubeconfig: cluster.Kubeconfig()})
 	cluster.Down()
-	log := &syncBuffer{}
+	log := &testlog.Buffer{}
 	stop := run(t, klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(log)))), h)
 	testwait.Until(t, "the cluster is missed", func() bool { return strings.Contains(log.String(), "cannot be reached") })
 	cluster.Forbid("validatingadmissionpolicies", "tokenreviews", "flowschemas")
@@ -364,22 +365,4 @@ func mustRead(t *testing.T, path string) []byte {
 		t.Fatal(err)
 	}
 	return data
-}
-
-// syncBuffer is a buffer that others write to.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }

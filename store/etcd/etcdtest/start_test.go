@@ -1,7 +1,6 @@
 package etcdtest_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,6 +20,7 @@ import (
 
 	"github.com/annexapi/annex"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
+	"github.com/annexapi/annex/internal/testlog"
 	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store"
 	"github.com/annexapi/annex/store/etcd"
@@ -182,28 +181,10 @@ func TestAServerToldToGiveUpDoes(t *testing.T) {
 	}
 }
 
-// syncBuffer is a log that is read while it is written.
-type syncBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
 func TestASlowEtcdIsNotHealthy(t *testing.T) {
 	members := startCluster(t, 1, nil)
 	proxy := startProxy(t, members[0].address())
-	log := &syncBuffer{}
+	log := &testlog.Buffer{}
 	options := func(o *etcd.Options) {
 		o.Endpoints = []string{"http://" + proxy.address()}
 		o.HealthcheckTimeout, o.StartTimeout = 200*time.Millisecond, 0

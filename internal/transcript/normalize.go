@@ -1,4 +1,6 @@
-package e2e
+//go:build unix
+
+package transcript
 
 import (
 	"regexp"
@@ -30,12 +32,14 @@ var volatile = []struct {
 	{regexp.MustCompile(`\([a-z]+/[a-z0-9]+\) kubernetes/\S+`), "(<platform>) kubernetes/<commit>"},
 }
 
-// normalize replaces what differs from run to run by words.
-func (r *replayer) normalize(text string) string {
-	text = strings.ReplaceAll(text, r.server.url(), "https://<server>")
-	text = strings.ReplaceAll(text, strings.TrimPrefix(r.server.url(), "https://"), "<server>")
-	text = strings.ReplaceAll(text, r.dir, "<dir>")
-	text = strings.ReplaceAll(text, r.server.dir, "<data>")
+// Normalize replaces what differs from run to run by words.
+func (t *Terminal) Normalize(text string) string {
+	text = strings.ReplaceAll(text, t.Server, "https://<server>")
+	text = strings.ReplaceAll(text, strings.TrimPrefix(t.Server, "https://"), "<server>")
+	text = strings.ReplaceAll(text, t.Dir, "<dir>")
+	if t.Words != nil {
+		text = t.Words.Replace(text)
+	}
 	for _, v := range volatile {
 		text = v.pattern.ReplaceAllString(text, v.word)
 	}
