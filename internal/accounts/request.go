@@ -76,7 +76,7 @@ func (r *Requests) Create(ctx context.Context, name string, obj runtime.Object, 
 	asked.Status = authenticationv1.TokenRequestStatus{}
 	r.fill(&asked.Spec)
 	if errs := validate(&asked.Spec); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(tokenRequest.GroupKind(), name, errs)
+		return nil, apierrors.NewInvalid(tokenRequest.GroupKind(), "", errs) // as kube-apiserver names it
 	}
 	if admitted != nil {
 		if err := admitted(ctx, asked.DeepCopyObject()); err != nil {

@@ -91,10 +91,17 @@ func validateRules(rules []rbacv1.PolicyRule, namespaced bool) (errs field.Error
 	return errs
 }
 
-func validateRule(rule *rbacv1.PolicyRule, namespaced bool, path *field.Path) (errs field.ErrorList) {
+// validateRule tells of verbs last, as kube-apiserver does.
+func validateRule(rule *rbacv1.PolicyRule, namespaced bool, path *field.Path) field.ErrorList {
+	errs := validateTargets(rule, namespaced, path)
 	if len(rule.Verbs) == 0 {
 		errs = append(errs, field.Required(path.Child("verbs"), ""))
 	}
+	return errs
+}
+
+// validateTargets validates what a rule's verbs are for: resources, or paths.
+func validateTargets(rule *rbacv1.PolicyRule, namespaced bool, path *field.Path) (errs field.ErrorList) {
 	if len(rule.NonResourceURLs) > 0 {
 		urls := path.Child("nonResourceURLs")
 		if namespaced {
