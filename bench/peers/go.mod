@@ -6,7 +6,7 @@ replace github.com/annexapi/annex/e2e/cluster => ../../e2e/cluster
 
 require (
 	github.com/annexapi/annex/e2e/cluster v0.0.0-00010101000000-000000000000
-	golang.org/x/net v0.57.0
+	golang.org/x/net v0.58.0
 	k8s.io/client-go v0.37.2
 )
 
