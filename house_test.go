@@ -86,7 +86,7 @@ var rooms = map[string][]string{
 	"internal/quota":                       {"internal/admit", "internal/resources"},
 	"internal/aggregate":                   {},
 	"internal/migration":                   {"internal/resources"},
-	"internal/crds":                        {"internal/upstream"}, // a server behind the server
+	"internal/crds":                        {"internal/convert", "internal/registry", "internal/upstream"}, // a server behind the server
 	"internal/loopback":                    {},
 	"internal/coreapi":                     {},
 	"internal/resources":                   {},

@@ -44,7 +44,7 @@ type Machinery struct {
 	// lists are the hub's lists of kinds whose objects this server stores.
 	lists map[reflect.Type]bool
 	// items are what lists remember, of all groups together.
-	items *rememberedItems
+	items *Items
 }
 
 // Of returns the machinery for serving a group. Where kinds of several groups share
@@ -65,7 +65,7 @@ func New(server *define.Server, extra ...func(scheme *runtime.Scheme, aliases bo
 	if err != nil {
 		return nil, err
 	}
-	m.items = &rememberedItems{budget: rememberedBytes}
+	m.items = &Items{budget: rememberedBytes}
 	m.groups = map[string]*Machinery{}
 	for _, k := range server.Kinds() {
 		if k.AliasOf == nil || m.groups[k.Group] != nil {

@@ -26,7 +26,7 @@ type listSerializer struct {
 	runtime.NegotiatedSerializer
 	lists map[reflect.Type]bool
 	json  runtime.Identifier
-	items *rememberedItems
+	items *Items
 }
 
 // withLists is a serializer for whose lists of kinds with the storage of this server an
@@ -40,6 +40,9 @@ func (m *Machinery) withLists(s runtime.NegotiatedSerializer) runtime.Negotiated
 	return listSerializer{s, m.lists, info.Serializer.Identifier(), m.items}
 }
 
+// Items are what the lists of this server remember.
+func (m *Machinery) Items() *Items { return m.items }
+
 // EncoderForVersion implements runtime.NegotiatedSerializer.
 func (s listSerializer) EncoderForVersion(encoder runtime.Encoder, gv runtime.GroupVersioner) runtime.Encoder {
 	codec := s.NegotiatedSerializer.EncoderForVersion(encoder, gv)
@@ -52,7 +55,7 @@ func (s listSerializer) EncoderForVersion(encoder runtime.Encoder, gv runtime.Gr
 type listEncoder struct {
 	runtime.EncoderWithAllocator
 	lists map[reflect.Type]bool
-	items *rememberedItems
+	items *Items
 }
 
 // Encode implements runtime.Encoder.
@@ -90,7 +93,11 @@ func (e listEncoder) encode(object runtime.Object, w io.Writer, encode func(runt
 	}
 	// All of them first: an item that cannot be encoded is an error instead of a list.
 	var buffer bytes.Buffer
-	encoded, err := e.items.encode(listKey{list.Type(), e.Identifier()}, items, func(i int) ([]byte, error) {
+	objects := make([]metav1.Object, items.Len())
+	for i := range objects {
+		objects[i], _ = items.Index(i).Addr().Interface().(metav1.Object)
+	}
+	encoded, err := e.items.Encode(e.items.of(listKey{list.Type(), e.Identifier()}), objects, func(i int) ([]byte, error) {
 		bare.FieldByName("Items").Set(items.Slice(i, i+1))
 		buffer.Reset()
 		if err := encode(bare.Addr().Interface().(runtime.Object), &buffer); err != nil {
@@ -101,7 +108,7 @@ func (e listEncoder) encode(object runtime.Object, w io.Writer, encode func(runt
 	if err != nil {
 		return err
 	}
-	return writeList(w, head, encoded)
+	return WriteList(w, head, encoded, []byte(listEnd))
 }
 
 // listEnd is what comes after the last item.
@@ -125,19 +132,20 @@ func headOf(list reflect.Value, encode func(runtime.Object, io.Writer) error) ([
 	return head, nil
 }
 
-// writeList writes in pieces. By the size of the first one, the handler takes a list for
-// one that is written in pieces, or for one that is too short to be compressed.
-func writeList(w io.Writer, head []byte, items [][]byte) error {
+// WriteList writes a list as JSON: what comes before its items, these, and what comes after them.
+// It writes in pieces. By the size of the first one, the handler takes a list for one that is
+// written in pieces, or for one that is too short to be compressed.
+func WriteList(w io.Writer, head []byte, items [][]byte, tail []byte) error {
 	if _, err := w.Write(head[:1]); err != nil {
 		return err
 	}
-	size := len(head) + len(listEnd)
+	size := len(head) + len(tail)
 	for _, item := range items {
 		size += len(item) + 1
 	}
 	piece := append(make([]byte, 0, min(size, listPiece)), head[1:]...)
 	for i, item := range items {
-		if len(piece) > 0 && len(piece)+len(item)+1+len(listEnd) > cap(piece) {
+		if len(piece) > 0 && len(piece)+len(item)+1+len(tail) > cap(piece) {
 			if _, err := w.Write(piece); err != nil {
 				return err
 			}
@@ -148,7 +156,7 @@ func writeList(w io.Writer, head []byte, items [][]byte) error {
 		}
 		piece = append(piece, item...)
 	}
-	_, err := w.Write(append(piece, listEnd...))
+	_, err := w.Write(append(piece, tail...))
 	return err
 }
 
@@ -165,21 +173,47 @@ type itemKey struct {
 	version string
 }
 
-// rememberedItems are the encoded items that were used lately. Its methods may be
-// called concurrently.
-type rememberedItems struct {
+// Items are the encoded items of lists that were used lately. Its methods may be called
+// concurrently.
+type Items struct {
 	budget int
 
 	mu    sync.Mutex
 	lists map[listKey]int    // numbers them
+	last  int                // number
 	young map[itemKey][]byte // what was used since the rest became old
 	old   map[itemKey][]byte
 	bytes int // of the young
 }
 
-// encode returns the encoded items of a list. The caller must not change them. Those that are
-// not remembered are encoded one by one.
-func (r *rememberedItems) encode(list listKey, items reflect.Value, encode func(i int) ([]byte, error)) ([][]byte, error) {
+// Number returns the number of one more form of lists. What is remembered of it is of no other.
+func (r *Items) Number() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last++
+	return r.last
+}
+
+// of returns the number of the lists with a key.
+func (r *Items) of(list listKey) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lists == nil {
+		r.lists = map[listKey]int{}
+	}
+	number, known := r.lists[list]
+	if !known {
+		r.last++
+		number = r.last
+		r.lists[list] = number
+	}
+	return number
+}
+
+// Encode returns the encoded items of a list in the form with a number. The caller must not
+// change them. Those that are not remembered are encoded one by one; nil is an item that is
+// never remembered.
+func (r *Items) Encode(list int, items []metav1.Object, encode func(i int) ([]byte, error)) ([][]byte, error) {
 	encoded, keys := r.find(list, items)
 	for i, key := range keys {
 		if encoded[i] != nil {
@@ -199,26 +233,17 @@ func (r *rememberedItems) encode(list listKey, items reflect.Value, encode func(
 
 // find returns the encoded items of a list, nil for those that are not remembered, and
 // what they are known by.
-func (r *rememberedItems) find(list listKey, items reflect.Value) ([][]byte, []itemKey) {
-	encoded, keys := make([][]byte, items.Len()), make([]itemKey, items.Len())
+func (r *Items) find(list int, items []metav1.Object) ([][]byte, []itemKey) {
+	encoded, keys := make([][]byte, len(items)), make([]itemKey, len(items))
+	for i, item := range items {
+		if item != nil {
+			keys[i] = itemKey{list, item.GetUID(), item.GetResourceVersion()}
+		}
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	number, known := r.lists[list]
-	if !known {
-		if r.lists == nil {
-			r.lists = map[listKey]int{}
-		}
-		number = len(r.lists)
-		r.lists[list] = number
-	}
-	for i := range keys {
-		object, ok := items.Index(i).Addr().Interface().(metav1.Object)
-		if !ok {
-			continue
-		}
-		key := itemKey{number, object.GetUID(), object.GetResourceVersion()}
-		keys[i], encoded[i] = key, r.young[key]
-		if encoded[i] != nil {
+	for i, key := range keys {
+		if encoded[i] = r.young[key]; encoded[i] != nil {
 			continue
 		}
 		if encoded[i] = r.old[key]; encoded[i] != nil {
@@ -229,7 +254,7 @@ func (r *rememberedItems) find(list listKey, items reflect.Value) ([][]byte, []i
 }
 
 // keep remembers an encoded item. It needs mu.
-func (r *rememberedItems) keep(key itemKey, item []byte) {
+func (r *Items) keep(key itemKey, item []byte) {
 	const entry = 150 // what one takes beside its item, about
 	size := len(item) + entry
 	if key.uid == "" || key.version == "" || size > r.budget/2 {

@@ -172,12 +172,16 @@ func TestAListWithAnItemThatCannotBeEncodedIsAnError(t *testing.T) {
 }
 
 func TestRememberedItemsAreBounded(t *testing.T) {
-	r := &rememberedItems{budget: 10_000}
-	items := reflect.ValueOf(widgets(1000, "1").Items)
+	r := &Items{budget: 10_000}
+	var items []metav1.Object
+	made := widgets(1000, "1").Items
+	for i := range made {
+		items = append(items, &made[i])
+	}
 	encodings := 0
 	list := func(from, to int) {
 		t.Helper()
-		got, err := r.encode(listKey{}, items.Slice(from, to), func(i int) ([]byte, error) {
+		got, err := r.Encode(1, items[from:to], func(i int) ([]byte, error) {
 			encodings++
 			return fmt.Appendf(nil, "item %03d", from+i), nil
 		})
@@ -211,8 +215,8 @@ func TestRememberedItemsAreBounded(t *testing.T) {
 	if encodings < 1000 {
 		t.Errorf("only %d of 2000 items were encoded, with room for 60", encodings)
 	}
-	none := &rememberedItems{}
-	if got, err := none.encode(listKey{}, items.Slice(0, 2), func(int) ([]byte, error) { return []byte("x"), nil }); err != nil || len(got) != 2 || len(none.young) != 0 {
+	none := &Items{}
+	if got, err := none.Encode(1, items[:2], func(int) ([]byte, error) { return []byte("x"), nil }); err != nil || len(got) != 2 || len(none.young) != 0 {
 		t.Errorf("without room: %q, %v", got, err)
 	}
 }

@@ -75,6 +75,8 @@ func (c Config) build(config server.Config) (*upstream.Delegate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("custom resources: %w", err)
 	}
+	handler := behind.GenericAPIServer.Handler
+	handler.Director = lists{handler.Director}
 	definitions := behind.Informers.Apiextensions().V1().CustomResourceDefinitions()
 	if !c.Shared {
 		if err := definitions.Informer().SetTransform(established); err != nil {

@@ -18,21 +18,31 @@ import (
 // GetList implements storage.Interface. It reads one snapshot: at the latest
 // revision, or at the one that the options or the continue token ask for.
 func (s *resourceStore) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
-	prefix, err := s.key(key, opts.Recursive)
-	if err != nil {
-		return err
-	}
 	items, err := itemsOf(listObj)
 	if err != nil {
 		return err
 	}
-	exact, continueKey, err := storage.ValidateListOptions(prefix, versioner, opts)
+	objects, err := s.ListShared(ctx, key, opts, listObj)
 	if err != nil {
 		return err
 	}
+	return s.assignItems(items, objects)
+}
+
+// ListShared is GetList for callers that only read: it returns the objects, which are shared and
+// must not be changed, and sets all of the list but its items.
+func (s *resourceStore) ListShared(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) ([]runtime.Object, error) {
+	prefix, err := s.key(key, opts.Recursive)
+	if err != nil {
+		return nil, err
+	}
+	exact, continueKey, err := storage.ValidateListOptions(prefix, versioner, opts)
+	if err != nil {
+		return nil, err
+	}
 	plan, err := s.plan(ctx, opts.Predicate)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	snapshot := s.core.snapshot()
 	revision := snapshot.revision
@@ -40,15 +50,15 @@ func (s *resourceStore) GetList(ctx context.Context, key string, opts storage.Li
 		revision = uint64(exact)
 	}
 	if revision > snapshot.revision {
-		return storage.NewTooLargeResourceVersionError(revision, snapshot.revision, tooLargeRetrySeconds)
+		return nil, storage.NewTooLargeResourceVersionError(revision, snapshot.revision, tooLargeRetrySeconds)
 	}
 	if exact == 0 {
 		if err := notOlderThan(opts.ResourceVersion, revision); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if s.core.compacted.Load() > revision {
-		return listCompacted(continueKey, prefix)
+		return nil, listCompacted(continueKey, prefix)
 	}
 
 	objects := snapshot.only(prefix, revision)
@@ -57,7 +67,7 @@ func (s *resourceStore) GetList(ctx context.Context, key string, opts storage.Li
 	}
 	holding, err := newHolding(ctx, objects, opts.Predicate.Limit, !opts.Predicate.Empty())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	p := page{store: s, predicate: opts.Predicate, holding: holding, rest: func(from string) int64 {
 		return s.countFrom(snapshot, prefix, from, revision)
@@ -67,26 +77,23 @@ func (s *resourceStore) GetList(ctx context.Context, key string, opts storage.Li
 	if p.crowded {
 		p = again
 		if err := holding.holdAll(ctx); err != nil {
-			return err
+			return nil, err
 		}
 		p.read(ctx, objects)
 	}
-	if err := p.assignItems(items); err != nil {
-		return err
-	}
 	// The history may have moved on while it was read.
 	if exact > 0 && s.core.compacted.Load() > revision || errors.Is(p.unreadable.abort, errCompacted) {
-		return listCompacted(continueKey, prefix)
+		return nil, listCompacted(continueKey, prefix)
 	}
 	if err := p.unreadable.err(s.resource.Resource); err != nil {
-		return err
+		return nil, err
 	}
 	token, remaining, err := storage.PrepareContinueToken(p.lastKey, prefix, int64(revision), p.count, p.more, opts)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	opts.Predicate.SetShardInfoOnList(listObj)
-	return versioner.UpdateList(listObj, revision, token, remaining)
+	return p.selected, versioner.UpdateList(listObj, revision, token, remaining)
 }
 
 // itemsOf returns the settable slice of a list's items.
@@ -231,15 +238,15 @@ func (p *page) take(ctx context.Context, batch []*version) bool {
 	return true
 }
 
-// assignItems sets a list's items to the reader's copies of what was selected.
-func (p *page) assignItems(items reflect.Value) error {
-	copies := reflect.MakeSlice(items.Type(), len(p.selected), len(p.selected))
-	for i, object := range p.selected {
+// assignItems sets a list's items to the reader's copies of the objects.
+func (s *resourceStore) assignItems(items reflect.Value, objects []runtime.Object) error {
+	copies := reflect.MakeSlice(items.Type(), len(objects), len(objects))
+	for i, object := range objects {
 		item, ok := copies.Index(i).Addr().Interface().(runtime.Object)
 		if !ok {
 			return fmt.Errorf("%s are no objects", items.Type())
 		}
-		if err := p.store.copyTo(item, object); err != nil {
+		if err := s.copyTo(item, object); err != nil {
 			return err
 		}
 	}

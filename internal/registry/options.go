@@ -247,7 +247,7 @@ func (s *Stores) openCustom(
 	if !ok {
 		return nil, nil, fmt.Errorf("open storage of %s: %T cannot be closed alone", config.GroupResource, opened)
 	}
-	return opened, view.Close, nil
+	return encodedLists(opened, newFunc().GetObjectKind().GroupVersionKind(), s.machinery.Items()), view.Close, nil
 }
 
 func (s *Stores) view(
