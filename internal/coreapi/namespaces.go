@@ -46,11 +46,22 @@ func (n *Namespaces) Permanent(name string) bool {
 	return name == metav1.NamespaceDefault || name != corev1.NamespaceNodeLease && slices.Contains(n.system, name)
 }
 
-// NewNamespaces opens the storage of namespaces. The typer knows the types of this
-// package. The storage is closed by the server that it is installed in. The namespaces of system are
-// there from the start, as default is.
-func NewNamespaces(typer runtime.ObjectTyper, options generic.RESTOptionsGetter, system ...string) (*Namespaces, error) {
-	s := strategy{ObjectTyper: typer, NameGenerator: names.SimpleNameGenerator}
+// Config says what the namespaces of a server are.
+type Config struct {
+	// Typer knows the types of this package.
+	Typer   runtime.ObjectTyper
+	Storage generic.RESTOptionsGetter
+	// System are namespaces that are there from the start, as default is.
+	System []string
+	// GarbageCollected says that a garbage collector takes away the finalizers by which it is
+	// told what becomes of the dependents of a namespace.
+	GarbageCollected bool
+}
+
+// NewNamespaces opens the storage of namespaces, which is closed by the server that it is
+// installed in.
+func NewNamespaces(config Config) (*Namespaces, error) {
+	s := strategy{ObjectTyper: config.Typer, NameGenerator: names.SimpleNameGenerator}
 	main := &genericregistry.Store{
 		NewFunc:                   func() runtime.Object { return &corev1.Namespace{} },
 		NewListFunc:               func() runtime.Object { return &corev1.NamespaceList{} },
@@ -65,13 +76,14 @@ func NewNamespaces(typer runtime.ObjectTyper, options generic.RESTOptionsGetter,
 		ShouldDeleteDuringUpdate:  isFinalized,
 		TableConvertor:            table{},
 	}
-	if err := main.CompleteWithOptions(&generic.StoreOptions{RESTOptions: options, AttrFunc: attributes}); err != nil {
+	if err := main.CompleteWithOptions(&generic.StoreOptions{RESTOptions: config.Storage, AttrFunc: attributes}); err != nil {
 		return nil, fmt.Errorf("storage of namespaces: %w", err)
 	}
+	main.EnableGarbageCollection = config.GarbageCollected
 	status, finalize := *main, *main
 	status.UpdateStrategy, status.ResetFieldsStrategy = statusStrategy{s}, statusStrategy{s}
 	finalize.UpdateStrategy, finalize.ResetFieldsStrategy = finalizeStrategy{s}, finalizeStrategy{s}
-	return &Namespaces{main: main, status: &status, finalize: &finalize, system: system}, nil
+	return &Namespaces{main: main, status: &status, finalize: &finalize, system: config.System}, nil
 }
 
 // Storage returns what to install in version v1 of the core group, by path.
@@ -194,7 +206,7 @@ func (r *mainREST) Delete(ctx context.Context, name string, validate rest.Valida
 
 	switch {
 	case ns.DeletionTimestamp == nil:
-		terminating, err := r.terminate(ctx, name, preconditions, validate, dryrun.IsDryRun(options.DryRun))
+		terminating, err := r.terminate(ctx, name, preconditions, validate, options)
 		return terminating, false, err
 	case len(ns.Spec.Finalizers) > 0:
 		return ns, false, nil
@@ -203,7 +215,7 @@ func (r *mainREST) Delete(ctx context.Context, name string, validate rest.Valida
 	}
 }
 
-func (r *mainREST) terminate(ctx context.Context, name string, preconditions *storage.Preconditions, validate rest.ValidateObjectFunc, dryRun bool) (runtime.Object, error) {
+func (r *mainREST) terminate(ctx context.Context, name string, preconditions *storage.Preconditions, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, error) {
 	key, err := r.store.KeyFunc(ctx, name)
 	if err != nil {
 		return nil, err
@@ -219,8 +231,11 @@ func (r *mainREST) terminate(ctx context.Context, name string, preconditions *st
 			ns.DeletionTimestamp = &now
 		}
 		ns.Status.Phase = corev1.NamespaceTerminating
+		if r.store.EnableGarbageCollection {
+			ns.Finalizers = finalizersOf(ns, options)
+		}
 		return ns, nil
-	}), dryRun, nil)
+	}), dryrun.IsDryRun(options.DryRun), nil)
 	if storage.IsNotFound(err) {
 		return nil, apierrors.NewNotFound(Resource, name)
 	}
@@ -228,6 +243,32 @@ func (r *mainREST) terminate(ctx context.Context, name string, preconditions *st
 		return nil, storageerrors.InterpretUpdateError(err, Resource, name)
 	}
 	return out, nil
+}
+
+// finalizersOf are the finalizers of a namespace that is deleted: its own, and the one by which the garbage
+// collector is told of the dependents. Without a wish in the options, those that it has stay. That
+// orphanDependents=false means foreground is kube-apiserver's way with namespaces alone.
+func finalizersOf(ns *corev1.Namespace, options *metav1.DeleteOptions) []string {
+	var told string
+	//nolint:staticcheck // deprecated, but clients may still send it
+	switch orphan, policy := options.OrphanDependents, options.PropagationPolicy; {
+	case orphan != nil && *orphan, orphan == nil && policy != nil && *policy == metav1.DeletePropagationOrphan:
+		told = metav1.FinalizerOrphanDependents
+	case orphan != nil, policy != nil && *policy == metav1.DeletePropagationForeground:
+		told = metav1.FinalizerDeleteDependents
+	case policy == nil:
+		return ns.Finalizers
+	}
+	var kept []string
+	for _, f := range ns.Finalizers {
+		if f != metav1.FinalizerOrphanDependents && f != metav1.FinalizerDeleteDependents {
+			kept = append(kept, f)
+		}
+	}
+	if told != "" {
+		kept = append(kept, told)
+	}
+	return kept
 }
 
 // updateREST is an endpoint that only updates. It never creates: a namespace

@@ -432,6 +432,17 @@ func TestDelete(t *testing.T) {
 			t.Errorf("the second delete changed it: %s", diff)
 		}
 	})
+	t.Run("has no finalizer for a collector that there is not", func(t *testing.T) {
+		s := start(t)
+		s.create(t, namespace("lab"))
+		orphan := metav1.DeletePropagationOrphan
+		if err := s.namespaces.Delete(t.Context(), "lab", metav1.DeleteOptions{PropagationPolicy: &orphan}); err != nil {
+			t.Fatal(err)
+		}
+		if ns := s.get(t, "lab"); len(ns.Finalizers) > 0 {
+			t.Errorf("%v", ns.Finalizers)
+		}
+	})
 	t.Run("goes with the last finalizer of the spec", func(t *testing.T) {
 		s := start(t)
 		ns := namespace("lab")

@@ -89,7 +89,7 @@ func startOn(t testing.TB, backend store.Backend, hooks hooks) *server {
 	stores := registry.NewStores(func(schema.GroupResource) store.Backend { return backend }, machinery, definition, map[schema.GroupResource]schema.GroupVersionKind{
 		coreapi.Resource: corev1.SchemeGroupVersion.WithKind("Namespace"),
 	})
-	namespaces, err := coreapi.NewNamespaces(machinery.Scheme, stores)
+	namespaces, err := coreapi.NewNamespaces(coreapi.Config{Typer: machinery.Scheme, Storage: stores})
 	check(err)
 	kind, err := registry.NewKind(definition.Kinds()[0], registry.Options{
 		Typer:       machinery.Scheme,

@@ -131,7 +131,7 @@ func (s *server) serve(t testing.TB, kinds ...schema.GroupVersionResource) {
 	stores := registry.NewStores(func(schema.GroupResource) store.Backend { return s.backend }, machinery, definition, map[schema.GroupResource]schema.GroupVersionKind{
 		coreapi.Resource: corev1.SchemeGroupVersion.WithKind("Namespace"),
 	})
-	namespaces, err := coreapi.NewNamespaces(machinery.Scheme, stores)
+	namespaces, err := coreapi.NewNamespaces(coreapi.Config{Typer: machinery.Scheme, Storage: stores, GarbageCollected: true})
 	check(t, err)
 	var served []*registry.Kind
 	for _, kind := range definition.Kinds() {

@@ -98,7 +98,10 @@ func (m *standalone) types() []func(*runtime.Scheme, bool) error {
 
 func (m *standalone) store(s *Server) error {
 	var err error
-	if m.namespaces, err = coreapi.NewNamespaces(s.machinery.Scheme, s.stores, m.system...); err != nil {
+	m.namespaces, err = coreapi.NewNamespaces(coreapi.Config{
+		Typer: s.machinery.Scheme, Storage: s.stores, System: m.system, GarbageCollected: s.mode.collectsGarbage(),
+	})
+	if err != nil {
 		return err
 	}
 	s.destroyOnClose(m.namespaces.Storage())

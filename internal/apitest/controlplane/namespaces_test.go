@@ -4,11 +4,13 @@ import (
 	"slices"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/annexapi/annex/annextest"
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 func TestTheNamespacesOfAClusterAreThereFromTheStart(t *testing.T) {
@@ -30,4 +32,44 @@ func TestTheNamespacesOfAClusterAreThereFromTheStart(t *testing.T) {
 			t.Errorf("deleting %s: %v", name, err)
 		}
 	}
+}
+
+// What becomes of the dependents of a namespace is said by its finalizers, which the collector takes away.
+func TestADeletedNamespaceTellsTheCollectorOfItsDependents(t *testing.T) {
+	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
+	for name, c := range map[string]struct {
+		had     []string
+		options metav1.DeleteOptions
+		want    []string
+	}{
+		"nothing-said":       {nil, metav1.DeleteOptions{}, nil},
+		"said-before":        {[]string{"orphan"}, metav1.DeleteOptions{}, []string{"orphan"}},
+		"background":         {[]string{"orphan"}, deleteWith(metav1.DeletePropagationBackground), nil},
+		"foreground":         {nil, deleteWith(metav1.DeletePropagationForeground), []string{"foregroundDeletion"}},
+		"orphan":             {[]string{"foregroundDeletion"}, deleteWith(metav1.DeletePropagationOrphan), []string{"orphan"}},
+		"orphans-by-old-way": {nil, metav1.DeleteOptions{OrphanDependents: new(true)}, []string{"orphan"}},
+		"no-orphans":         {nil, metav1.DeleteOptions{OrphanDependents: new(false)}, []string{"foregroundDeletion"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: c.had}}
+			if _, err := client.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			var deleted corev1.Namespace
+			if err := client.CoreV1().RESTClient().Delete().Resource("namespaces").Name(name).Body(&c.options).Do(t.Context()).Into(&deleted); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(deleted.Finalizers, c.want) {
+				t.Errorf("%v instead of %v", deleted.Finalizers, c.want)
+			}
+			testwait.Until(t, "the namespace is gone", func() bool {
+				_, err := client.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
+				return apierrors.IsNotFound(err)
+			})
+		})
+	}
+}
+
+func deleteWith(policy metav1.DeletionPropagation) metav1.DeleteOptions {
+	return metav1.DeleteOptions{PropagationPolicy: &policy}
 }
