@@ -46,10 +46,12 @@ that is compacted: --compact does so at once.`,
 			}
 			for i, name := range resources {
 				r, err := resourceOf(p, name)
-				if err != nil {
+				if err != nil && p.Definition.ControlPlane == nil {
 					return err
 				}
-				resources[i] = r.String()
+				if err == nil { // else it may be a custom resource
+					resources[i] = r.String()
+				}
 			}
 			return v.use(cmd, p, func(ctx context.Context, tools maintenance.Tools) error {
 				out := cmd.OutOrStdout()

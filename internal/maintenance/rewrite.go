@@ -285,45 +285,66 @@ func (l *Local) Rewrite(ctx context.Context, names []string, report func(Rewritt
 			return err
 		}
 	}
+	custom, err := l.custom(ctx)
+	if err != nil {
+		return err
+	}
 	for _, name := range names {
-		if !slices.ContainsFunc(l.Resources, func(r Resource) bool { return r.Resource.String() == name }) {
+		if !slices.ContainsFunc(slices.Concat(l.Resources, custom), func(r Resource) bool { return r.Resource.String() == name }) {
 			return fmt.Errorf("this server stores no %s", name)
 		}
 	}
-	for _, resource := range l.Resources {
+	rewrite := func(resource Resource, own bool) error {
 		if len(names) > 0 && !slices.Contains(names, resource.Resource.String()) {
-			continue
+			return nil
 		}
-		at := slices.IndexFunc(l.Storages, func(s Storage) bool { return s.Name == resource.In })
-		if at < 0 {
-			continue // not one of the storages to work on
-		}
-		reader, ok := l.Storages[at].Backend.(store.ValueReader)
-		if !ok {
-			return fmt.Errorf("storage %s does not tell what is stored", resource.In)
-		}
-		opened, err := resource.Open()
-		if err != nil {
+		return l.rewrite(ctx, resource, own, report)
+	}
+	for _, resource := range l.Resources {
+		if err := rewrite(resource, false); err != nil {
 			return err
 		}
-		r := Rewriting{
-			Resource: resource.Resource,
-			Storage:  opened,
-			Values:   func(ctx context.Context) iter.Seq2[store.Value, error] { return reader.Values(ctx, resource.Prefix) },
-			New:      resource.New,
-			As:       resource,
-			Progress: report,
-		}
-		if l.Key != nil {
-			r.Key = l.Key(resource.Resource)
-		}
-		done, err := Rewrite(ctx, r)
-		report(done)
-		if err != nil {
+	}
+	for _, resource := range custom {
+		if err := rewrite(resource, true); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// rewrite is Rewrite for a resource in one of the storages to work on. What is opened for it is
+// closed if it is its own.
+func (l *Local) rewrite(ctx context.Context, resource Resource, own bool, report func(Rewritten)) error {
+	at := slices.IndexFunc(l.Storages, func(s Storage) bool { return s.Name == resource.In })
+	if at < 0 {
+		return nil
+	}
+	reader, ok := l.Storages[at].Backend.(store.ValueReader)
+	if !ok {
+		return fmt.Errorf("storage %s does not tell what is stored", resource.In)
+	}
+	opened, err := resource.Open()
+	if err != nil {
+		return err
+	}
+	if view, ok := opened.(store.Closer); ok && own {
+		defer view.Close()
+	}
+	r := Rewriting{
+		Resource: resource.Resource,
+		Storage:  opened,
+		Values:   func(ctx context.Context) iter.Seq2[store.Value, error] { return reader.Values(ctx, resource.Prefix) },
+		New:      resource.New,
+		As:       resource,
+		Progress: report,
+	}
+	if l.Key != nil {
+		r.Key = l.Key(resource.Resource)
+	}
+	done, err := Rewrite(ctx, r)
+	report(done)
+	return err
 }
 
 // rewriteLine is a line of the answer about a rewrite. The last one, and only that,

@@ -76,6 +76,9 @@ type Local struct {
 	Key func(schema.GroupResource) encryption.Key
 	// Readable says whether what is stored can be decrypted; nil if that is known.
 	Readable func(context.Context) error
+	// Custom finds the resources that are defined by what is stored in a storage; nil if there are
+	// none. What Open of these gives is closed if it is a store.Closer.
+	Custom func(ctx context.Context, in string, backend store.Backend) ([]Resource, error)
 	// JSON turns what a resource's Codec wrote into JSON, for copies to where nothing
 	// else is stored.
 	JSON JSON
@@ -113,6 +116,15 @@ func (l *Local) Only(name string) (*Local, error) {
 		return nil, fmt.Errorf("there is no storage %q: there is %s", name, strings.Join(names, ", "))
 	}
 	return &only, nil
+}
+
+// custom returns what is defined in the default storage, as it is now.
+func (l *Local) custom(ctx context.Context) ([]Resource, error) {
+	at := slices.IndexFunc(l.Storages, func(s Storage) bool { return s.Name == l.Default && s.Backend != nil })
+	if l.Custom == nil || at < 0 {
+		return nil, nil
+	}
+	return l.Custom(ctx, l.Default, l.Storages[at].Backend)
 }
 
 // resource returns the resource that a key belongs to.

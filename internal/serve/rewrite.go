@@ -19,7 +19,7 @@ import (
 
 // rewritable lets tools store objects anew, in storages that open gives them.
 func rewritable(local *maintenance.Local, keys *encryption.Encryption, open func(maintenance.Resource) (storage.Interface, error)) {
-	local.Key = keys.Key
+	local.Key, local.Custom = keys.Key, custom{keys}.resources
 	for i := range local.Resources {
 		r := &local.Resources[i]
 		r.Open = func() (storage.Interface, error) { return open(*r) }
