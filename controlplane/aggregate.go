@@ -2,14 +2,23 @@ package controlplane
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"github.com/annexapi/annex/internal/aggregate"
 	"github.com/annexapi/annex/internal/crds"
+	"github.com/annexapi/annex/internal/publish"
 	"github.com/annexapi/annex/internal/serve"
 )
 
@@ -19,14 +28,64 @@ type follower interface {
 	Run(ctx context.Context)
 }
 
-// localAPIServices keeps an APIService for each version that the server has, unless the kind is left
-// out: then it is nil.
-func localAPIServices(p serve.Plane) (follower, error) {
+// addAPIServices keeps an APIService for each version that the server has, and sends requests for
+// those of other servers to these, unless the kinds are left out. What it returns is nil without
+// APIServices.
+func addAPIServices(opened *serve.OpenedPlane, p serve.Plane, services *services) (follower, error) {
 	if !slices.Contains(p.Versions, apiregistrationv1.SchemeGroupVersion) {
 		return nil, nil
 	}
 	own := slices.DeleteFunc(append(p.Versions, apiextensionsv1.SchemeGroupVersion), func(v schema.GroupVersion) bool {
 		return v.Group == apiregistrationv1.GroupName // as a kube-apiserver has none
 	})
-	return aggregate.NewLocal(p.Client, own)
+	local, err := aggregate.NewLocal(p.Client, own)
+	if err != nil {
+		return nil, err
+	}
+	alongside(opened, local.Run)
+	if services.informer == nil {
+		return local, nil
+	}
+	others, err := local.Aggregate(aggregate.Config{Services: services.informer, Resolver: services.resolver, Own: p.Groups, Client: p.Front.Client, Stopped: p.Stopped})
+	if err != nil {
+		return nil, err
+	}
+	opened.Aggregation = others
+	alongside(opened, others.Run)
+	return local, nil
+}
+
+// services are those of a server, by which it finds others.
+type services struct {
+	informer coreinformers.ServiceInformer // nil if the kind is left out
+	resolver webhook.ServiceResolver
+	run      func(context.Context)
+}
+
+// followServices finds other servers by what Services say, or by their names in DNS if the kind is left out.
+func followServices(config *rest.Config, serves func(schema.GroupResource) bool) (*services, error) {
+	if !serves(corev1.Resource("services")) {
+		return &services{resolver: webhook.NewDefaultServiceResolver(), run: func(context.Context) {}}, nil
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("client for Services: %w", err)
+	}
+	factory := informers.NewSharedInformerFactory(client, 0)
+	informer := factory.Core().V1().Services()
+	return &services{informer, aggregate.NewResolver(informer), func(ctx context.Context) {
+		factory.StartWithContext(ctx)
+		factory.Shutdown()
+	}}, nil
+}
+
+// addAuthentication tells servers behind this one how to know it and its callers, once for each
+// replica: they have certificates of their own.
+func addAuthentication(opened *serve.OpenedPlane, p serve.Plane) {
+	told := publish.Authentication{UserCA: p.Front.UserCA, ProxyCA: p.Front.ClientCA, ProxyName: p.Front.Name}
+	alongside(opened, func(ctx context.Context) {
+		if err := publish.RunAuthentication(ctx, p.Client, told); err != nil {
+			klog.FromContext(ctx).Error(err, "Servers behind this one are not told how to authenticate")
+		}
+	})
 }

@@ -8,6 +8,8 @@ package controlplane
 import (
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/internal/admit"
 	"github.com/annexapi/annex/internal/builtin"
@@ -54,22 +56,27 @@ func (p plane) Groups() []define.Group {
 }
 
 // Open implements serve.ControlPlane.
-func (plane) Open(p serve.Plane) (*serve.OpenedPlane, error) {
-	decided, err := policies.New(policies.Config{Client: p.Client, Enabled: p.Admission, Authorizer: p.Authorizer, Version: p.Version, Stopped: p.Stopped})
+func (p plane) Open(server serve.Plane) (*serve.OpenedPlane, error) {
+	services, err := followServices(server.Client, p.served())
 	if err != nil {
 		return nil, err
 	}
-	local, err := localAPIServices(p)
+	decided, err := policies.New(policies.Config{
+		Client: server.Client, Enabled: server.Admission, Authorizer: server.Authorizer, Version: server.Version, Stopped: server.Stopped, Resolver: services.resolver,
+	})
 	if err != nil {
 		return nil, err
 	}
-	opened := &serve.OpenedPlane{
-		Delegation: crds.Delegation(crds.Config{Storage: p.Storage, Client: p.Client, Shared: p.Shared, Follower: local}),
-		Admission:  append(decided.Plugins(), decided.Params(), admit.Made("CustomResourceDefinitions", crds.Admission(p.Groups))),
-		Run:        decided.Run,
+	opened := &serve.OpenedPlane{Run: decided.Run}
+	alongside(opened, services.run)
+	if p.served()(corev1.Resource("configmaps")) {
+		addAuthentication(opened, server)
 	}
-	if local != nil {
-		alongside(opened, local.Run)
+	local, err := addAPIServices(opened, server, services)
+	if err != nil {
+		return nil, err
 	}
-	return opened, addQuotas(opened, p)
+	opened.Delegation = crds.Delegation(crds.Config{Storage: server.Storage, Client: server.Client, Shared: server.Shared, Follower: local, Resolver: services.resolver})
+	opened.Admission = append(decided.Plugins(), decided.Params(), admit.Made("CustomResourceDefinitions", crds.Admission(server.Groups)))
+	return opened, addQuotas(opened, server)
 }

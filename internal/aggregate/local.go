@@ -1,5 +1,6 @@
 // Package aggregate keeps the APIServices of a control plane: those that say which versions of
-// groups the server has itself. Upstream's controllers of kube-aggregator do the work.
+// groups the server has itself, and those of other servers, to which it sends the requests for
+// their groups. Upstream's controllers of kube-aggregator do most of the work.
 package aggregate
 
 import (
@@ -7,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -20,12 +22,19 @@ import (
 	"k8s.io/kube-aggregator/pkg/controllers/status/metrics"
 )
 
-// workers is how many APIServices are written at the same time.
-const workers = 2
+const (
+	// workers is how many APIServices are written at the same time.
+	workers = 2
+	// refresh is how often all APIServices are looked at anew. Upstream looks at those of other
+	// servers each half minute, if the informer's own period is not zero.
+	refresh = 5 * time.Minute
+)
 
 // Local keeps the APIServices of the versions that a server has itself.
 type Local struct {
+	client    clientset.Interface
 	informers informers.SharedInformerFactory
+	metrics   *metrics.Metrics
 	register  registration
 	available interface {
 		Run(workers int, stop <-chan struct{})
@@ -49,14 +58,17 @@ func NewLocal(config *rest.Config, own []schema.GroupVersion) (*Local, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client for APIServices: %w", err)
 	}
-	factory := informers.NewSharedInformerFactory(client, 0)
+	factory := informers.NewSharedInformerFactory(client, refresh)
 	services := factory.Apiregistration().V1().APIServices()
-	available, err := localstatus.New(services, client.ApiregistrationV1(), metrics.New())
+	measured := metrics.New()
+	available, err := localstatus.New(services, client.ApiregistrationV1(), measured)
 	if err != nil {
 		return nil, fmt.Errorf("availability of APIServices: %w", err)
 	}
 	l := &Local{
+		client:    client,
 		informers: factory,
+		metrics:   measured,
 		register:  autoregister.NewAutoRegisterController(services, client.ApiregistrationV1()),
 		available: available,
 		versions:  map[string][]string{},

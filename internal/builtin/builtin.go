@@ -1,5 +1,5 @@
 // Package builtin holds the kinds that a control plane serves by itself, as a kube-apiserver
-// does: config maps, secrets, events, quotas, limit ranges and pod templates of the core group,
+// does: config maps, secrets, events, quotas, limit ranges, pod templates and services of the core group,
 // leases, webhooks and policies of admission, storage migrations, and API services. They are kinds as a user's
 // are, with the defaults, the validation and the columns of kube-apiserver. Whether these are the
 // same is known from a test beside a real one.
@@ -102,7 +102,7 @@ func name(g define.Group, k *define.Kind) string {
 func all(eventTTL time.Duration) []define.Group {
 	event, alias := events(eventTTL)
 	return []define.Group{
-		{Name: "", Kinds: []*define.Kind{configMaps(), secrets(), event, resourceQuotas(), limitRanges()}},
+		{Name: "", Kinds: []*define.Kind{configMaps(), secrets(), event, resourceQuotas(), limitRanges(), services()}},
 		{Name: "events.k8s.io", Kinds: []*define.Kind{alias}},
 		{Name: "coordination.k8s.io", Kinds: []*define.Kind{leases()}},
 		{Name: "admissionregistration.k8s.io", Kinds: []*define.Kind{

@@ -104,6 +104,17 @@ func TestNewObjectsAreRefused(t *testing.T) {
 			`spec.groupPriorityMinimum: Invalid value: 0: must be positive and less than 20000`,
 			`spec.versionPriority: Invalid value: 0: must be positive and less than 1000`,
 		}},
+		"a service outside":         {"services", `{spec: {type: ExternalName, externalName: 127.0.0.1, ports: [{port: 443}]}}`, nil},
+		"a service with a last dot": {"services", `{spec: {type: ExternalName, externalName: shop.example.com.}}`, nil},
+		"a service in a network":    {"services", `{spec: {ports: [{port: 443}]}}`, []string{`spec.type: Invalid value: "ClusterIP": there is no cluster network here: want ExternalName, with the host of the server in spec.externalName`}},
+		"a service of no type":      {"services", `{spec: {type: Odd}}`, []string{`spec.type: Unsupported value: "Odd": supported values: "ClusterIP", "ExternalName", "LoadBalancer", "NodePort"`}},
+		"a service that is nowhere": {"services", `{spec: {type: ExternalName, clusterIP: None, ipFamilies: [IPv4], sessionAffinity: Odd, ports: [{port: 1}, {name: a, port: 1, protocol: X, targetPort: 70000}]}}`, []string{
+			`spec.clusterIPs: Forbidden: may not be set for ExternalName services`, `spec.ipFamilies: Forbidden: may not be set for ExternalName services`,
+			`spec.externalName: Required value`, `spec.ports[0].name: Required value`,
+			`spec.ports[1].protocol: Unsupported value: "X": supported values: "SCTP", "TCP", "UDP"`,
+			`spec.ports[1].targetPort: Invalid value: 70000: must be between 1 and 65535, inclusive`,
+			`spec.sessionAffinity: Unsupported value: "Odd": supported values: "ClientIP", "None"`,
+		}},
 		"too large a config map":    {"configmaps", `{data: {a: ` + strings.Repeat("x", 1<<20+1) + `}}`, []string{`[]: Too long: may not be more than 1048576 bytes`}},
 		"a secret in plain text":    {"secrets", `{stringData: {a: b}}`, nil},
 		"an account without a name": {"secrets", `{type: kubernetes.io/service-account-token}`, []string{`metadata.annotations[kubernetes.io/service-account.name]: Required value`}},
@@ -240,7 +251,7 @@ func TestKindsAreLeftOutByName(t *testing.T) {
 			left = append(left, name(g, k))
 		}
 	}
-	if got := strings.Join(left, " "); got != "configmaps secrets resourcequotas limitranges storageversionmigrations.storagemigration.k8s.io apiservices.apiregistration.k8s.io" {
+	if got := strings.Join(left, " "); got != "configmaps secrets resourcequotas limitranges services storageversionmigrations.storagemigration.k8s.io apiservices.apiregistration.k8s.io" {
 		t.Errorf("left are %s", got)
 	}
 	if _, err := (&define.Server{Name: "test"}).With(groups...); err != nil {

@@ -9,8 +9,8 @@
 //
 // # Files
 //
-// The folder holds ca, server and admin, each as <name>.key (0600) and
-// <name>.crt. A key is made once and kept. A certificate is issued from its key
+// The folder holds ca, server and admin, and of a server with others behind it front-proxy-ca and
+// front-proxy-client, each as <name>.key (0600) and <name>.crt. A key is made once and kept. A certificate is issued from its key
 // again when less than a third of its life is left, or, for the server, when it
 // does not cover a host that is asked for. Because the authority keeps its key
 // and subject, its renewed certificate and its old one verify the same
@@ -49,6 +49,8 @@ const (
 	AdminUser = "annex-admin"
 	// AdminGroup is the group in it, to which everything is allowed.
 	AdminGroup = "system:masters"
+	// ProxyUser is the user name in the certificate that the server shows to those behind it.
+	ProxyUser = "front-proxy-client"
 
 	authorityLife = 10 * 365 * 24 * time.Hour
 	leafLife      = 365 * 24 * time.Hour
@@ -88,6 +90,10 @@ type Options struct {
 	// administrator's key; 0 has the key in them. Run renews the token when a third is left.
 	TokenLifetime time.Duration
 
+	// FrontProxy makes an authority and a client certificate of its own for the requests that the
+	// server sends on to others behind it.
+	FrontProxy bool
+
 	// Clock is used for validity and renewal; nil is the real one.
 	Clock clock.Clock
 }
@@ -99,6 +105,7 @@ type Certs struct {
 	hosts   hosts
 	own     bool // the serving certificate is ours
 	alone   bool // so is the administrator
+	proxies bool
 	serving *servingContent
 	clients *clientCAs
 	runners []dynamiccertificates.ControllerRunner
@@ -108,11 +115,13 @@ type Certs struct {
 
 	revocations revocations
 
-	mu         sync.Mutex
-	authority  *pair
-	server     *pair
-	admin      *pair
-	kubeconfig []kubeconfigTarget
+	mu        sync.Mutex
+	authority *pair
+	server    *pair
+	admin     *pair
+	// proxyAuthority and proxy are nil without FrontProxy.
+	proxyAuthority, proxy *pair
+	kubeconfig            []kubeconfigTarget
 }
 
 // Open loads the certificates, and makes or renews what is missing or due. An
@@ -123,6 +132,7 @@ func Open(ctx context.Context, options Options) (*Certs, error) {
 		files:   memory{},
 		own:     options.CertFile == "" && options.KeyFile == "",
 		alone:   !options.ServingOnly,
+		proxies: options.FrontProxy,
 		changed: make(chan struct{}, 1),
 
 		tokenLifetime: options.TokenLifetime,
@@ -177,6 +187,27 @@ func (c *Certs) Serving() dynamiccertificates.CertKeyContentProvider { return c.
 // ClientCA is what client certificates are verified against. It stays current
 // while Run runs.
 func (c *Certs) ClientCA() dynamiccertificates.CAContentProvider { return c.clients }
+
+// ProxyClient is the certificate of the moment, with its key, that servers behind this one know it
+// by; nil without FrontProxy.
+func (c *Certs) ProxyClient() (certPEM, keyPEM []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.proxy == nil {
+		return nil, nil
+	}
+	return c.proxy.certPEM, c.proxy.keyPEM
+}
+
+// ProxyCA is what they verify it against; nil without FrontProxy.
+func (c *Certs) ProxyCA() []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.proxyAuthority == nil {
+		return nil
+	}
+	return c.proxyAuthority.certPEM
+}
 
 // ClientConfig returns a configuration with which the administrator reaches the
 // server at url, which is an https URL with host and port. It holds the
@@ -274,8 +305,17 @@ func (c *Certs) renew() (renewed bool, err error) {
 			return false, err
 		}
 	}
-	renewed = c.authority != nil && (c.authority != authority || c.admin != admin || c.server != server)
-	c.authority, c.admin, c.server = authority, admin, server
+	proxyAuthority, proxy := c.proxyAuthority, c.proxy
+	if c.proxies {
+		if proxyAuthority, err = c.ensure(now, "front-proxy-ca", proxyAuthorityTemplate(), nil, c.proxyAuthority); err != nil {
+			return false, err
+		}
+		if proxy, err = c.ensure(now, "front-proxy-client", userTemplate(ProxyUser, nil), proxyAuthority, c.proxy); err != nil {
+			return false, err
+		}
+	}
+	renewed = c.authority != nil && (c.authority != authority || c.admin != admin || c.server != server || c.proxyAuthority != proxyAuthority || c.proxy != proxy)
+	c.authority, c.admin, c.server, c.proxyAuthority, c.proxy = authority, admin, server, proxyAuthority, proxy
 	return renewed, nil
 }
 

@@ -1,6 +1,7 @@
 package certs
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -68,6 +69,43 @@ func TestFirstStartMakesPrivateFiles(t *testing.T) {
 	}
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("folder: %v, %v", info.Mode(), err)
+	}
+}
+
+func TestTheFrontProxyHasAnAuthorityOfItsOwn(t *testing.T) {
+	options := Options{Dir: filepath.Join(t.TempDir(), "cert"), FrontProxy: true}
+	c := open(t, options)
+	certPEM, keyPEM := c.ProxyClient()
+	loaded, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := x509.ParseCertificate(loaded.Certificate[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	verify := func(pem []byte) error {
+		roots := x509.NewCertPool()
+		roots.AppendCertsFromPEM(pem)
+		_, err := client.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+		return err
+	}
+	if err := verify(c.ProxyCA()); err != nil || client.Subject.CommonName != ProxyUser {
+		t.Errorf("%s: %v", client.Subject, err)
+	}
+	if verify(c.ClientCA().CurrentCABundleContent()) == nil {
+		t.Error("the authority of users has issued it")
+	}
+	for _, name := range []string{"front-proxy-ca.key", "front-proxy-client.key"} {
+		if info, err := os.Stat(filepath.Join(options.Dir, name)); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", name, info, err)
+		}
+	}
+	if again, _ := open(t, options).ProxyClient(); !bytes.Equal(again, certPEM) {
+		t.Error("a restart makes another one")
+	}
+	if none, _ := open(t, Options{}).ProxyClient(); none != nil {
+		t.Error("a server with none behind has it, too")
 	}
 }
 

@@ -45,6 +45,14 @@ func authorityTemplate() template {
 	}}
 }
 
+// proxyAuthorityTemplate is of an authority apart from that of users: none of these may say who
+// another one is.
+func proxyAuthorityTemplate() template {
+	tmpl := authorityTemplate()
+	tmpl.Subject = pkix.Name{CommonName: "annex-front-proxy-ca"}
+	return tmpl
+}
+
 func adminTemplate() template { return userTemplate(AdminUser, []string{AdminGroup}) }
 
 func userTemplate(name string, groups []string) template {

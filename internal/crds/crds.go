@@ -36,6 +36,8 @@ type Config struct {
 	Shared bool
 	// Follower is told which custom resources there are; nil for none.
 	Follower Follower
+	// Resolver finds the servers of conversion webhooks that name a Service.
+	Resolver webhook.ServiceResolver
 }
 
 // Follower follows what definitions bring. Its methods do not block, and are not called at the same
@@ -67,7 +69,7 @@ func (c Config) build(config server.Config) (*upstream.Delegate, error) {
 		ExtraConfig: apiserver.ExtraConfig{
 			CRDRESTOptionsGetter: c.Storage(unstructured.UnstructuredJSONScheme),
 			MasterCount:          1,
-			ServiceResolver:      webhook.NewDefaultServiceResolver(),
+			ServiceResolver:      c.Resolver,
 			AuthResolverWrapper:  webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, c.Client, config.TracerProvider),
 		},
 	}

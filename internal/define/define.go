@@ -107,8 +107,8 @@ type Group struct {
 }
 
 // With returns the server with the kinds of built-in groups besides its own. Those that it has
-// as built-in kinds already stay as they are; it is a mistake if one of its own has the name of
-// another. It shares everything else with s.
+// as built-in kinds already stay as they are; one of its own that has the name of
+// another takes its place if that is replaceable, and is a mistake if not. It shares everything else with s.
 func (s *Server) With(groups ...Group) (*Server, error) {
 	extended := *s
 	extended.Groups = slices.Clone(s.Groups)
@@ -128,7 +128,7 @@ func (s *Server) With(groups ...Group) (*Server, error) {
 			switch other := own.named(k); {
 			case other == nil:
 				own.Kinds, missing.Kinds = append(own.Kinds, k), append(missing.Kinds, k)
-			case !other.BuiltIn:
+			case !other.BuiltIn && !k.Replaceable:
 				mistakes = append(mistakes, fmt.Errorf("kind %s (%s): the server has %s by itself: leave yours out, or give it another group", other.Name, other.GroupResource(), k.GroupResource()))
 			}
 		}
@@ -184,6 +184,8 @@ type Kind struct {
 	Categories []string
 	// BuiltIn kinds are not the user's: the server serves them as a kube-apiserver does.
 	BuiltIn bool
+	// Replaceable built-in kinds give way to a user's of the same name.
+	Replaceable bool
 	// ClusterScoped kinds live outside namespaces.
 	ClusterScoped bool
 

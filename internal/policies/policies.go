@@ -18,10 +18,12 @@ import (
 	"k8s.io/apiserver/pkg/admission/initializer"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	webhookinitializer "k8s.io/apiserver/pkg/admission/plugin/webhook/initializer"
 	mutatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
 	validatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
@@ -44,7 +46,9 @@ type Config struct {
 	// Enabled are the names of the plugins that run, of those that Names knows.
 	Enabled    []string
 	Authorizer authorizer.Authorizer
-	Version    compatibility.EffectiveVersion
+	// Resolver finds the servers of webhooks that name a Service.
+	Resolver webhook.ServiceResolver
+	Version  compatibility.EffectiveVersion
 	// Stopped is closed when no more requests come.
 	Stopped <-chan struct{}
 }
@@ -118,6 +122,7 @@ var reviews = []schema.GroupResource{
 func (p *Policies) Plugins() []admit.Plugin {
 	later := newSchemas(p.config.Stopped)
 	initialize := initializer.New(client{p.client, later}, p.dynamic, p.informers, p.config.Authorizer, utilfeature.DefaultFeatureGate, p.config.Version, p.config.Stopped, p.mapper)
+	hooks := webhookinitializer.NewPluginInitializer(nil, p.config.Resolver)
 	var enabled []admit.Plugin
 	for _, known := range plugins {
 		if !slices.Contains(p.config.Enabled, known.name) {
@@ -132,6 +137,7 @@ func (p *Policies) Plugins() []admit.Plugin {
 				wants.SetExcludedAdmissionResources(reviews)
 			}
 			initialize.Initialize(made)
+			hooks.Initialize(made)
 			if err := admission.ValidateInitialization(made); err != nil {
 				return nil, err
 			}

@@ -1,6 +1,7 @@
 // Package publish keeps in each namespace what all of them have: the service account default, and
 // the authorities by which programs verify the server. Both are made when the namespace is, and
-// made anew when they are deleted or changed.
+// made anew when they are deleted or changed. So is the ConfigMap in kube-system by which servers
+// behind this one know it and its callers.
 package publish
 
 import (
@@ -92,11 +93,13 @@ func RunRootCA(ctx context.Context, config *rest.Config, roots func() []byte) er
 	})
 }
 
-// object is what every namespace has.
+// object is what every namespace has, or only one.
 type object struct {
 	resource, name string
-	empty          runtime.Object
-	create         func(ctx context.Context, namespace string) error
+	// only is the one namespace that has it; empty is each.
+	only   string
+	empty  runtime.Object
+	create func(ctx context.Context, namespace string) error
 	// repair makes an object that is there as it should be. It must not change obj.
 	repair func(ctx context.Context, obj runtime.Object) error
 }
@@ -112,9 +115,13 @@ func run(ctx context.Context, core *corev1client.CoreV1Client, o object) error {
 	informer := func(resource string, selector fields.Selector, empty runtime.Object) cache.SharedIndexInformer {
 		return cache.NewSharedIndexInformer(cache.NewListWatchFromClient(core.RESTClient(), resource, "", selector), empty, renewed, cache.Indexers{})
 	}
+	namespaces := fields.Everything()
+	if o.only != "" {
+		namespaces = fields.OneTermEqualSelector(metav1.ObjectNameField, o.only)
+	}
 	p := &publisher{
 		object:     o,
-		namespaces: informer("namespaces", fields.Everything(), &corev1.Namespace{}),
+		namespaces: informer("namespaces", namespaces, &corev1.Namespace{}),
 		published:  informer(o.resource, fields.OneTermEqualSelector(metav1.ObjectNameField, o.name), o.empty),
 		queue:      workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry)),
 	}
@@ -147,7 +154,7 @@ func (p *publisher) follow() error {
 		return err
 	}
 	changed := func(obj any) {
-		if key, err := cache.DeletionHandlingObjectToName(obj); err == nil {
+		if key, err := cache.DeletionHandlingObjectToName(obj); err == nil && (p.only == "" || p.only == key.Namespace) {
 			p.queue.Add(key.Namespace)
 		}
 	}

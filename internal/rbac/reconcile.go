@@ -44,6 +44,23 @@ func ReconcileClusterRole(existing, wanted *rbacv1.ClusterRole) (*rbacv1.Cluster
 	return role, Update
 }
 
+// ReconcileRole is ReconcileClusterRole for a role of a namespace.
+func ReconcileRole(existing, wanted *rbacv1.Role) (*rbacv1.Role, Operation) {
+	if existing == nil {
+		return wanted.DeepCopy(), Create
+	}
+	if isProtected(&existing.ObjectMeta) {
+		return nil, Keep
+	}
+	role, want := existing.DeepCopy(), wanted.DeepCopy()
+	complete(&role.ObjectMeta, &want.ObjectMeta)
+	role.Rules = append(role.Rules, missingRules(role.Rules, want.Rules)...)
+	if equality.Semantic.DeepEqual(role, existing) {
+		return nil, Keep
+	}
+	return role, Update
+}
+
 // ReconcileClusterRoleBinding is ReconcileClusterRole for a binding: it gets the subjects that it lacks. One that refers to
 // another role is created anew.
 func ReconcileClusterRoleBinding(existing, wanted *rbacv1.ClusterRoleBinding) (*rbacv1.ClusterRoleBinding, Operation) {

@@ -62,6 +62,9 @@ var bootstrapNames = []string{
 	"system:public-info-viewer", "system:service-account-issuer-discovery",
 }
 
+// authenticationReader is the Role by which servers behind a control plane learn how it authenticates.
+const authenticationReader = "extension-apiserver-authentication-reader"
+
 func bootstrapOfServer() *rbac.BootstrapObjects {
 	all := rbac.Bootstrap()
 	return &rbac.BootstrapObjects{
@@ -69,14 +72,15 @@ func bootstrapOfServer() *rbac.BootstrapObjects {
 		ClusterRoleBindings: slices.DeleteFunc(all.ClusterRoleBindings, func(b rbacv1.ClusterRoleBinding) bool {
 			return !slices.Contains(bootstrapNames, b.Name)
 		}),
+		Roles: slices.DeleteFunc(all.Roles, func(r rbacv1.Role) bool { return r.Name != authenticationReader }),
 	}
 }
 
 // bootstrapObject is one that is to be there at start. reconcile returns what to write, given
 // the one that exists, which may be nil.
 type bootstrapObject struct {
-	resource, name string
-	reconcile      func(existing runtime.Object) (runtime.Object, rbac.Operation)
+	resource, namespace, name string
+	reconcile                 func(existing runtime.Object) (runtime.Object, rbac.Operation)
 }
 
 func (k *Keeper) bootstrapObjects() ([]bootstrapObject, error) {
@@ -99,7 +103,7 @@ func (k *Keeper) bootstrapObjects() ([]bootstrapObject, error) {
 		if aggregates(role) {
 			first.Rules = settled[role.Name]
 		}
-		all = append(all, bootstrapObject{"clusterroles", role.Name, func(existing runtime.Object) (runtime.Object, rbac.Operation) {
+		all = append(all, bootstrapObject{"clusterroles", "", role.Name, func(existing runtime.Object) (runtime.Object, rbac.Operation) {
 			if existing == nil {
 				return first.DeepCopy(), rbac.Create
 			}
@@ -107,7 +111,7 @@ func (k *Keeper) bootstrapObjects() ([]bootstrapObject, error) {
 		}})
 	}
 	for _, role := range own {
-		all = append(all, bootstrapObject{"clusterroles", role.Name, func(existing runtime.Object) (runtime.Object, rbac.Operation) {
+		all = append(all, bootstrapObject{"clusterroles", "", role.Name, func(existing runtime.Object) (runtime.Object, rbac.Operation) {
 			if existing == nil {
 				return role.DeepCopy(), rbac.Create
 			}
@@ -116,11 +120,21 @@ func (k *Keeper) bootstrapObjects() ([]bootstrapObject, error) {
 	}
 	for i := range bootstrap.ClusterRoleBindings {
 		binding := &bootstrap.ClusterRoleBindings[i]
-		all = append(all, bootstrapObject{"clusterrolebindings", binding.Name, func(existing runtime.Object) (runtime.Object, rbac.Operation) {
+		all = append(all, bootstrapObject{"clusterrolebindings", "", binding.Name, func(existing runtime.Object) (runtime.Object, rbac.Operation) {
 			if existing == nil {
 				return binding.DeepCopy(), rbac.Create
 			}
 			return rbac.ReconcileClusterRoleBinding(existing.(*rbacv1.ClusterRoleBinding), binding)
+		}})
+	}
+	for i := range bootstrap.Roles {
+		role := &bootstrap.Roles[i]
+		if k.definition.ControlPlane == nil {
+			break // nothing is behind it, and it need not have the namespace
+		}
+		all = append(all, bootstrapObject{"roles", role.Namespace, role.Name, func(existing runtime.Object) (runtime.Object, rbac.Operation) {
+			found, _ := existing.(*rbacv1.Role)
+			return rbac.ReconcileRole(found, role)
 		}})
 	}
 	return all, nil
@@ -206,7 +220,7 @@ func identity(obj runtime.Object) string {
 }
 
 func (k *Keeper) ensure(ctx context.Context, object bootstrapObject) error {
-	ctx = own(ctx, "")
+	ctx = own(ctx, object.namespace)
 	storage := k.storage[object.resource]
 	existing, err := storage.Get(ctx, object.name, &metav1.GetOptions{})
 	switch {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/component-base/compatibility"
 
 	"github.com/annexapi/annex/internal/admit"
+	"github.com/annexapi/annex/internal/certs"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/resources"
 	"github.com/annexapi/annex/internal/upstream"
@@ -47,14 +48,31 @@ type Plane struct {
 	Admission  []string
 	Authorizer authorizer.Authorizer
 	Version    compatibility.EffectiveVersion
+	// Front is how servers behind this one know it and its callers.
+	Front Front
 	// Stopped is closed when no more requests come.
 	Stopped <-chan struct{}
+}
+
+// Front is what the certificates of a server are to those behind it. Its functions return those of
+// the moment, in PEM.
+type Front struct {
+	// Client is the certificate that the server shows to them, with its key, and ClientCA what they
+	// verify it against.
+	Client   func() (cert, key []byte)
+	ClientCA func() []byte
+	// Name is that of the user in the certificate.
+	Name string
+	// UserCA is what the server verifies the certificates of its callers against.
+	UserCA func() []byte
 }
 
 // OpenedPlane is the control plane of one server.
 type OpenedPlane struct {
 	// Delegation answers what the definition's groups do not.
 	Delegation *upstream.Delegation
+	// Aggregation answers for the groups of servers behind; nil is for none.
+	Aggregation upstream.Aggregation
 	// Admission are plugins that decide after the definition's, and before the hooks of kinds.
 	Admission []admit.Plugin
 	// Run follows what they decide by until the context ends.
@@ -66,6 +84,11 @@ type controlPlane struct {
 	*standalone
 	plane  ControlPlane
 	opened *OpenedPlane
+}
+
+func (m *controlPlane) certificates(options *certs.Options) {
+	m.standalone.certificates(options)
+	options.FrontProxy = true
 }
 
 // open of a control plane lets namespaces take with them what discovery shows: custom resources,
@@ -95,11 +118,15 @@ func (m *controlPlane) configure(c *upstream.Config, own plugins) error {
 			Authorizer: authorize,
 			Version:    upstream.EffectiveVersion(c.Definition),
 			Stopped:    c.Stopping,
+			Front: Front{
+				Client: m.certs.ProxyClient, ClientCA: m.certs.ProxyCA, Name: certs.ProxyUser,
+				UserCA: func() []byte { return m.certs.ClientCA().CurrentCABundleContent() },
+			},
 		})
 		if err != nil {
 			return nil, err
 		}
-		c.Delegation = m.opened.Delegation
+		c.Delegation, c.Aggregation = m.opened.Delegation, m.opened.Aggregation
 		return m.opened.Admission, nil
 	}
 	return m.standalone.configure(c, own)

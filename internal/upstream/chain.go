@@ -38,6 +38,9 @@ func chain(config Config, text noProtobuf) func(http.Handler, *server.Config) ht
 		if len(config.Handlers) > 0 {
 			handler = withHandlers(handler, config.Handlers, checkHandled(config), config.Stopping, c)
 		}
+		if config.Aggregation != nil {
+			handler = config.Aggregation.Wrap(handler)
+		}
 		handler = filters.WithAuthorization(handler, c.Authorization.Authorizer, c.Serializer)
 		if config.Cluster != nil {
 			handler = withClusterUnavailable(handler, config.Cluster, c)
@@ -104,6 +107,9 @@ func longRunning(check request.LongRunningRequestCheck, config Config) request.L
 	return func(r *http.Request, info *request.RequestInfo) bool {
 		if beside.of(info.Path) != nil {
 			return beside.longRunning(r)
+		}
+		if config.Aggregation != nil && config.Aggregation.LongRunning(r, info) {
+			return true
 		}
 		_, ours := config.LongRunning[info.Path]
 		return ours && !info.IsResourceRequest || routes.longRunning(r, info) || check(r, info)

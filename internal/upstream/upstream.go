@@ -97,6 +97,8 @@ type Config struct {
 	Cluster Cluster
 	// Delegation answers what the groups above do not; nil is 404.
 	Delegation *Delegation
+	// Aggregation answers for the groups of other servers; nil is for none.
+	Aggregation Aggregation
 }
 
 // Cluster is what the handler chain needs of the cluster that the server is aggregated into.
@@ -189,6 +191,9 @@ func New(c Config) (*Server, error) {
 	generic.Handler.NonGoRestfulMux.NotFoundHandler(http.HandlerFunc(http.NotFound))
 	if err := delegate.join(generic, v2); err != nil {
 		return nil, err
+	}
+	if c.Aggregation != nil {
+		c.Aggregation.Join(generic.DiscoveryGroupManager, generic.AggregatedDiscoveryGroupManager, generic.Serializer)
 	}
 	return &Server{Handler: generic.Handler, generic: generic}, nil
 }

@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 
@@ -114,9 +115,9 @@ func TestAnAPIServiceOfAnotherClientStays(t *testing.T) {
 	if err != nil || *made.Spec.Service.Port != 443 || len(made.Status.Conditions) != 0 {
 		t.Fatalf("%v, %v", made, err)
 	}
+	condition(t, config, remote.Name, apiregistrationv1.ConditionFalse, "ServiceNotFound", `service/shop in "default" is not present`)
 	// One that is local becomes available.
-	made.Spec.Service = nil
-	if _, err := services.Update(t.Context(), made, metav1.UpdateOptions{}); err != nil {
+	if _, err := services.Patch(t.Context(), remote.Name, types.MergePatchType, []byte(`{"spec":{"service":null}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	listed(t, services, func(all []apiregistrationv1.APIService) error {

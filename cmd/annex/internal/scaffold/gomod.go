@@ -29,7 +29,10 @@ var notOfProjects = []string{
 	"golang.org/x/tools",
 	"gopkg.in/natefinch/lumberjack.v2", // of upstream's flags, which ours are compared with
 	"gopkg.in/yaml.v3",
-	"k8s.io/kube-aggregator", // of control planes
+	"github.com/gorilla/websocket", // of control planes, as those below
+	"github.com/moby/spdystream",
+	"github.com/mxk/go-flowrate",
+	"k8s.io/kube-aggregator",
 }
 
 // moduleFiles are go.mod and go.sum.
@@ -158,12 +161,15 @@ func realPath(path string) string {
 
 // unreached are the modules, of those that are not of projects, that nothing in the graph of
 // a project requires at the version that the library has.
-var unreached = []string{"golang.org/x/tools", "k8s.io/kube-aggregator"}
+var unreached = []string{"github.com/armon/go-socks5", "github.com/moby/spdystream", "github.com/mxk/go-flowrate", "golang.org/x/tools", "k8s.io/kube-aggregator"}
 
 // withoutUnreached returns the library's sums without those that go mod tidy would take
 // out of a project.
 func withoutUnreached(sums []byte, library *modfile.File) []byte {
 	versions := map[string]string{}
+	for _, path := range unreached {
+		versions[path] = "" // any, of what the library requires only by others
+	}
 	for _, r := range library.Require {
 		if slices.Contains(unreached, r.Mod.Path) {
 			versions[r.Mod.Path] = r.Mod.Version
@@ -173,7 +179,7 @@ func withoutUnreached(sums []byte, library *modfile.File) []byte {
 	for line := range bytes.Lines(sums) {
 		path, rest, _ := strings.Cut(string(line), " ")
 		version, _, _ := strings.Cut(rest, " ")
-		if v, ok := versions[path]; !ok || strings.TrimSuffix(version, "/go.mod") != v {
+		if v, ok := versions[path]; !ok || v != "" && strings.TrimSuffix(version, "/go.mod") != v {
 			out = append(out, line...)
 		}
 	}

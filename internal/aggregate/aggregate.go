@@ -1,0 +1,248 @@
+package aggregate
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	apidiscovery "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/discovery"
+	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
+	"k8s.io/kube-aggregator/pkg/apiserver"
+	informers "k8s.io/kube-aggregator/pkg/client/informers/externalversions/apiregistration/v1"
+	remotestatus "k8s.io/kube-aggregator/pkg/controllers/status/remote"
+	"k8s.io/streaming/pkg/httpstream"
+)
+
+const (
+	// checkers is how many servers are asked at the same time whether they are available.
+	checkers = 5
+	// prefix is that of all groups but the core group.
+	prefix = "/apis"
+)
+
+// Config is what the aggregation of other servers needs of the one in front.
+type Config struct {
+	// Services is an informer that the caller starts.
+	Services coreinformers.ServiceInformer
+	// Resolver finds the servers that these name.
+	Resolver apiserver.ServiceResolver
+	// Own are the groups that the server has itself.
+	Own []string
+	// Client returns the certificate, with its key, that the server shows to others.
+	Client func() (cert, key []byte)
+	// Stopped is closed when no more requests come.
+	Stopped <-chan struct{}
+}
+
+// Aggregation sends requests for the groups of other servers to these, as APIServices that name a
+// service say. Upstream's controllers do what is exported of them.
+type Aggregation struct {
+	config    Config
+	services  informers.APIServiceInformer
+	register  *apiserver.APIServiceRegistrationController
+	available *remotestatus.AvailableConditionController
+	// registered is closed when all APIServices of the start are in known.
+	registered chan struct{}
+	known      atomic.Pointer[servers]
+
+	// These are there after Join.
+	groups     discovery.GroupManager
+	serializer runtime.NegotiatedSerializer
+	merged     aggregated.ResourceManager
+	discovery  apiserver.DiscoveryAggregationController
+}
+
+// servers are the other servers of one time. It never changes.
+type servers struct {
+	versions map[schema.GroupVersion]*remote
+	// groups are those that any of the versions is of, with all of their versions.
+	groups map[string]metav1.APIGroup
+}
+
+// Aggregate returns the aggregation of other servers, over the same informer of APIServices. It is called before
+// Run.
+func (l *Local) Aggregate(c Config) (*Aggregation, error) {
+	services := l.informers.Apiregistration().V1().APIServices()
+	a := &Aggregation{config: c, services: services, registered: make(chan struct{})}
+	a.known.Store(&servers{})
+	a.register = apiserver.NewAPIServiceRegistrationController(services, a)
+	var err error
+	a.available, err = remotestatus.New(services, c.Services, newNoSlices(), l.client.ApiregistrationV1(), nil, c.Client, a.config.Resolver, l.metrics)
+	if err != nil {
+		return nil, fmt.Errorf("availability of other servers: %w", err)
+	}
+	return a, nil
+}
+
+// Join implements upstream.Aggregation.
+func (a *Aggregation) Join(groups discovery.GroupManager, merged aggregated.ResourceManager, serializer runtime.NegotiatedSerializer) {
+	a.groups, a.serializer = groups, serializer
+	a.merged = merged.WithSource(aggregated.AggregatorSource)
+	a.discovery = apiserver.NewDiscoveryManager(a.merged)
+}
+
+// Run follows the APIServices until the context ends. It is called once, after Join.
+func (a *Aggregation) Run(ctx context.Context) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	all.Go(func() { a.register.Run(ctx.Done(), a.registered) })
+	all.Go(func() { a.available.Run(checkers, ctx.Done()) })
+	select {
+	case <-a.registered:
+		a.discovery.Run(ctx.Done(), nil)
+	case <-ctx.Done():
+	}
+}
+
+var _ apiserver.APIHandlerManager = (*Aggregation)(nil)
+
+// AddAPIService implements apiserver.APIHandlerManager. Its methods are not called at the same time.
+func (a *Aggregation) AddAPIService(s *apiregistrationv1.APIService) error {
+	v := schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}
+	if s.Spec.Service == nil || a.always(v.Group) {
+		a.RemoveAPIService(s.Name)
+		return nil
+	}
+	cert, key := a.config.Client()
+	r := newRemote(s, a.config.Resolver, cert, key)
+	if a.known.Load().versions[v] == nil {
+		// Until it has told what it has, its group is not to look like one that is gone.
+		a.merged.AddGroupVersion(v.Group, apidiscovery.APIVersionDiscovery{Version: v.Version, Freshness: apidiscovery.DiscoveryFreshnessStale})
+		a.merged.SetGroupVersionPriority(metav1.GroupVersion(v), int(s.Spec.GroupPriorityMinimum), int(s.Spec.VersionPriority))
+	}
+	if err := a.change(v, r); err != nil {
+		return err
+	}
+	a.discovery.AddAPIService(s, r.anyway())
+	return nil
+}
+
+// RemoveAPIService implements apiserver.APIHandlerManager.
+func (a *Aggregation) RemoveAPIService(name string) {
+	v := helper.APIServiceNameToGroupVersion(name)
+	if a.known.Load().versions[v] != nil {
+		a.discovery.RemoveAPIService(name)
+	}
+	if err := a.change(v, nil); err != nil {
+		return // a cache has no errors
+	}
+}
+
+// always says of which groups requests never leave the server: APIServices could not be repaired.
+func (a *Aggregation) always(group string) bool {
+	return group == "" || group == apiregistrationv1.GroupName
+}
+
+// change puts a server in the place of the one of a version, nil for none, and brings the group up to date.
+func (a *Aggregation) change(v schema.GroupVersion, r *remote) error {
+	all, err := a.services.Lister().List(labels.Everything())
+	if err != nil {
+		return err
+	}
+	now := a.known.Load()
+	next := &servers{versions: maps.Clone(now.versions), groups: maps.Clone(now.groups)}
+	if next.versions == nil {
+		next.versions, next.groups = map[schema.GroupVersion]*remote{}, map[string]metav1.APIGroup{}
+	}
+	if r != nil {
+		next.versions[v] = r
+	} else {
+		delete(next.versions, v)
+	}
+	_, was := now.groups[v.Group]
+	group := groupOf(v.Group, all)
+	is := slices.ContainsFunc(slices.Collect(maps.Keys(next.versions)), func(other schema.GroupVersion) bool { return other.Group == v.Group })
+	switch {
+	case len(group.Versions) > 0 && (is || was):
+		a.groups.AddGroup(group)
+	case was:
+		a.groups.RemoveGroup(v.Group)
+	}
+	if is && len(group.Versions) > 0 {
+		next.groups[v.Group] = group
+	} else {
+		delete(next.groups, v.Group)
+	}
+	a.known.Store(next)
+	return nil
+}
+
+// groupOf returns the versions of a group, in the order of their priorities.
+func groupOf(name string, all []*apiregistrationv1.APIService) metav1.APIGroup {
+	group := metav1.APIGroup{Name: name}
+	own := slices.DeleteFunc(slices.Clone(all), func(s *apiregistrationv1.APIService) bool { return s.Spec.Group != name })
+	for _, services := range helper.SortedByGroupAndVersion(own) {
+		for _, s := range services {
+			v := schema.GroupVersion{Group: name, Version: s.Spec.Version}
+			group.Versions = append(group.Versions, metav1.GroupVersionForDiscovery{GroupVersion: v.String(), Version: v.Version})
+		}
+	}
+	if len(group.Versions) > 0 {
+		group.PreferredVersion = group.Versions[0]
+	}
+	return group
+}
+
+// Wrap implements upstream.Aggregation.
+func (a *Aggregation) Wrap(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		v, ok := versionOf(r.URL.Path)
+		if !ok || a.always(v.Group) && v.Group != "" {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if !slices.Contains(a.config.Own, v.Group) || v.Group == "" {
+			// Without the others, the group or the list of all would look as if they were gone.
+			select {
+			case <-a.registered:
+			case <-a.config.Stopped:
+			case <-r.Context().Done():
+			}
+		}
+		known := a.known.Load()
+		if other := known.versions[v]; other != nil {
+			other.ServeHTTP(w, r)
+		} else if group, ok := known.groups[v.Group]; ok && v.Version == "" {
+			discovery.NewAPIGroupHandler(a.serializer, group).ServeHTTP(w, r)
+		} else {
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// versionOf returns the group and the version of a path at or below /apis, as far as it has them.
+func versionOf(path string) (schema.GroupVersion, bool) {
+	rest, ok := strings.CutPrefix(path, prefix)
+	if !ok || rest != "" && rest[0] != '/' {
+		return schema.GroupVersion{}, false
+	}
+	parts := strings.SplitN(strings.TrimPrefix(rest, "/"), "/", 3)
+	v := schema.GroupVersion{Group: parts[0]}
+	if len(parts) > 1 {
+		v.Version = parts[1]
+	}
+	return v, true
+}
+
+// connections are the subresources that kube-apiserver takes for connections.
+var connections = []string{"attach", "exec", "log", "portforward", "proxy"}
+
+// LongRunning implements upstream.Aggregation.
+func (a *Aggregation) LongRunning(r *http.Request, info *request.RequestInfo) bool {
+	return info.IsResourceRequest && a.known.Load().versions[schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}] != nil &&
+		(slices.Contains(connections, info.Subresource) || httpstream.IsUpgradeRequest(r))
+}

@@ -1,0 +1,184 @@
+package builtin
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/facts/core"
+	"github.com/annexapi/annex/internal/objects"
+)
+
+const (
+	none = "<none>"
+	// maxAffinity is a day, in seconds.
+	maxAffinity = 86400
+)
+
+// services name servers outside, for API services and webhooks. There is no network of a cluster
+// that other types could be of.
+func services() *define.Kind {
+	doc := corev1.ServiceSpec{}.SwaggerDoc()
+	k := kind[corev1.Service, corev1.ServiceList]("services", core.API,
+		rules[corev1.Service]{fill: fillService, validate: validateService},
+		column("Type", doc["type"], func(s *corev1.Service) any { return string(s.Spec.Type) }),
+		column("Cluster-IP", doc["clusterIP"], func(*corev1.Service) any { return none }),
+		column("External-IP", doc["externalIPs"], func(s *corev1.Service) any { return s.Spec.ExternalName }),
+		column("Port(s)", doc["ports"], func(s *corev1.Service) any { return portsOf(s) }),
+		age(),
+		wide(column("Selector", doc["selector"], func(s *corev1.Service) any { return labels.FormatLabels(s.Spec.Selector) })),
+	)
+	k.ShortNames, k.Categories, k.Status = []string{"svc"}, []string{"all"}, true
+	k.WithoutGeneration, k.Unconditional, k.CreateOnUpdate, k.Replaceable = true, true, true, true
+	k.ValidateName = func(name string, prefix bool) []string { return apivalidation.NameIsDNSLabel(name, prefix) }
+	return k
+}
+
+func portsOf(s *corev1.Service) string {
+	var all []string
+	for _, p := range s.Spec.Ports {
+		if p.NodePort > 0 {
+			all = append(all, fmt.Sprintf("%d:%d/%s", p.Port, p.NodePort, p.Protocol))
+		} else {
+			all = append(all, fmt.Sprintf("%d/%s", p.Port, p.Protocol))
+		}
+	}
+	if len(all) == 0 {
+		return none
+	}
+	return strings.Join(all, ",")
+}
+
+func fillService(s *corev1.Service) {
+	spec := &s.Spec
+	if spec.Type == "" {
+		spec.Type = corev1.ServiceTypeClusterIP
+	}
+	switch spec.SessionAffinity {
+	case "", corev1.ServiceAffinityNone:
+		spec.SessionAffinity, spec.SessionAffinityConfig = corev1.ServiceAffinityNone, nil
+	case corev1.ServiceAffinityClientIP:
+		if c := spec.SessionAffinityConfig; c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil {
+			spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(corev1.DefaultClientIPServiceAffinitySeconds)}}
+		}
+	}
+	for i := range spec.Ports {
+		p := &spec.Ports[i]
+		if p.Protocol == "" {
+			p.Protocol = corev1.ProtocolTCP
+		}
+		if p.TargetPort == intstr.FromInt32(0) || p.TargetPort == intstr.FromString("") {
+			p.TargetPort = intstr.FromInt32(p.Port)
+		}
+	}
+}
+
+func validateService(s *corev1.Service) field.ErrorList {
+	errs := objects.ValidateFinalizers(s.Finalizers)
+	at, spec := field.NewPath("spec"), &s.Spec
+	switch spec.Type {
+	case corev1.ServiceTypeExternalName:
+		errs = append(errs, validateExternalName(spec, at)...)
+	case corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer:
+		return append(errs, field.Invalid(at.Child("type"), spec.Type, "there is no cluster network here: want ExternalName, with the host of the server in spec.externalName"))
+	default:
+		return append(errs, field.NotSupported(at.Child("type"), spec.Type,
+			[]corev1.ServiceType{corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort}))
+	}
+	errs = append(errs, validatePorts(spec.Ports, at.Child("ports"))...)
+	errs = append(errs, metav1validation.ValidateLabels(spec.Selector, at.Child("selector"))...)
+	affinities := []corev1.ServiceAffinity{corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone}
+	if !slices.Contains(affinities, spec.SessionAffinity) {
+		errs = append(errs, field.NotSupported(at.Child("sessionAffinity"), spec.SessionAffinity, affinities))
+	}
+	if c := spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
+		if seconds := *c.ClientIP.TimeoutSeconds; seconds <= 0 || seconds > maxAffinity {
+			errs = append(errs, field.Invalid(at.Child("sessionAffinityConfig", "clientIP", "timeoutSeconds"), seconds, fmt.Sprintf("must be greater than 0 and less than %d", maxAffinity)))
+		}
+	}
+	return errs
+}
+
+func validateExternalName(spec *corev1.ServiceSpec, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	forbid := func(name string, given bool, why string) {
+		if given {
+			errs = append(errs, field.Forbidden(at.Child(name), why))
+		}
+	}
+	const external, balanced, accessible = "may not be set for ExternalName services", "may only be used when `type` is 'LoadBalancer'", "may only be set for externally-accessible services"
+	forbid("clusterIPs", len(spec.ClusterIPs) > 0 || spec.ClusterIP != "", external)
+	forbid("ipFamilies", len(spec.IPFamilies) > 0, external)
+	forbid("ipFamilyPolicy", spec.IPFamilyPolicy != nil, external)
+	forbid("LoadBalancerSourceRanges", len(spec.LoadBalancerSourceRanges) > 0, balanced)
+	forbid("allocateLoadBalancerNodePorts", spec.AllocateLoadBalancerNodePorts != nil, balanced)
+	forbid("loadBalancerClass", spec.LoadBalancerClass != nil, balanced)
+	if spec.ExternalTrafficPolicy != "" {
+		errs = append(errs, field.Invalid(at.Child("externalTrafficPolicy"), spec.ExternalTrafficPolicy, accessible))
+	}
+	// It may end with a dot, as a name that is whole.
+	name := strings.TrimSuffix(spec.ExternalName, ".")
+	if name == "" {
+		return append(errs, field.Required(at.Child("externalName"), ""))
+	}
+	for _, msg := range content.IsDNS1123Subdomain(name) {
+		errs = append(errs, field.Invalid(at.Child("externalName"), name, msg))
+	}
+	return errs
+}
+
+func validatePorts(ports []corev1.ServicePort, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	invalid := func(at *field.Path, value any, msgs []string) {
+		for _, msg := range msgs {
+			errs = append(errs, field.Invalid(at, value, msg))
+		}
+	}
+	type numbered struct {
+		protocol corev1.Protocol
+		port     int32
+	}
+	names, numbers := map[string]bool{}, map[numbered]bool{}
+	for i, p := range ports {
+		at := at.Index(i)
+		switch {
+		case p.Name == "" && len(ports) > 1:
+			errs = append(errs, field.Required(at.Child("name"), ""))
+		case p.Name != "":
+			invalid(at.Child("name"), p.Name, content.IsDNS1123Label(p.Name))
+			if names[p.Name] {
+				errs = append(errs, field.Duplicate(at.Child("name"), p.Name))
+			}
+			names[p.Name] = true
+		}
+		invalid(at.Child("port"), p.Port, validation.IsValidPortNum(int(p.Port)))
+		protocols := []corev1.Protocol{corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP}
+		if !slices.Contains(protocols, p.Protocol) {
+			errs = append(errs, field.NotSupported(at.Child("protocol"), p.Protocol, protocols))
+		}
+		if p.TargetPort.Type == intstr.Int {
+			invalid(at.Child("targetPort"), p.TargetPort.IntVal, validation.IsValidPortNum(int(p.TargetPort.IntVal)))
+		} else {
+			invalid(at.Child("targetPort"), p.TargetPort.StrVal, validation.IsValidPortName(p.TargetPort.StrVal))
+		}
+		if p.AppProtocol != nil {
+			invalid(at.Child("appProtocol"), *p.AppProtocol, content.IsLabelKey(*p.AppProtocol))
+		}
+		number := numbered{p.Protocol, p.Port}
+		if numbers[number] {
+			errs = append(errs, field.Duplicate(at, corev1.ServicePort{Protocol: p.Protocol, Port: p.Port}))
+		}
+		numbers[number] = true
+	}
+	return errs
+}

@@ -1,0 +1,127 @@
+package publish
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
+)
+
+// AuthenticationName is the name of the ConfigMap in kube-system that tells servers behind this one
+// how to authenticate.
+const AuthenticationName = "extension-apiserver-authentication"
+
+const (
+	userCAKey       = "client-ca-file"
+	proxyCAKey      = "requestheader-client-ca-file"
+	allowedNamesKey = "requestheader-allowed-names"
+)
+
+// Authentication is by what servers behind a server know it and its callers. The functions return
+// bundles in PEM, those of the moment.
+type Authentication struct {
+	// UserCA is what the certificates of users are verified against.
+	UserCA func() []byte
+	// ProxyCA is what the certificate of the server in front is verified against, and ProxyName the
+	// name in it.
+	ProxyCA   func() []byte
+	ProxyName string
+}
+
+// RunAuthentication keeps the ConfigMap AuthenticationName until the context ends. Replicas with
+// authorities of their own add these to what the others have written. The error is about the client; all others
+// are logged and tried again.
+func RunAuthentication(ctx context.Context, config *rest.Config, a Authentication) error {
+	core, err := corev1client.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("client for the ConfigMap %s: %w", AuthenticationName, err)
+	}
+	return run(ctx, core, object{
+		resource: "configmaps", name: AuthenticationName, only: metav1.NamespaceSystem, empty: &corev1.ConfigMap{},
+		create: func(ctx context.Context, namespace string) error {
+			published := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: AuthenticationName, Namespace: namespace}, Data: a.data(nil)}
+			_, err := core.ConfigMaps(namespace).Create(ctx, published, metav1.CreateOptions{})
+			return err
+		},
+		repair: func(ctx context.Context, obj runtime.Object) error {
+			published := obj.(*corev1.ConfigMap)
+			data := a.data(published.Data)
+			if maps.Equal(published.Data, data) {
+				return nil
+			}
+			published = published.DeepCopy()
+			published.Data = data
+			_, err := core.ConfigMaps(published.Namespace).Update(ctx, published, metav1.UpdateOptions{})
+			return err
+		},
+	})
+}
+
+// data is what the ConfigMap is to hold. Authorities and names of others stay in it, until they have
+// expired.
+func (a Authentication) data(found map[string]string) map[string]string {
+	names := listOf(found[allowedNamesKey])
+	if !slices.Contains(names, a.ProxyName) {
+		names = append(names, a.ProxyName)
+	}
+	slices.Sort(names)
+	return map[string]string{
+		userCAKey:                            union(found[userCAKey], a.UserCA()),
+		proxyCAKey:                           union(found[proxyCAKey], a.ProxyCA()),
+		allowedNamesKey:                      text(names),
+		"requestheader-username-headers":     text([]string{"X-Remote-User"}),
+		"requestheader-uid-headers":          text([]string{"X-Remote-Uid"}),
+		"requestheader-group-headers":        text([]string{"X-Remote-Group"}),
+		"requestheader-extra-headers-prefix": text([]string{"X-Remote-Extra-"}),
+	}
+}
+
+// listOf reads a list; what is none is taken for an empty one.
+func listOf(list string) []string {
+	var all []string
+	if json.Unmarshal([]byte(list), &all) != nil {
+		return nil
+	}
+	return all
+}
+
+func text(list []string) string {
+	out, _ := json.Marshal(list) // strings can be written
+	return string(out)
+}
+
+// union adds own certificates to those of a bundle that are valid; a bundle that cannot be read is
+// left out.
+func union(bundle string, own []byte) string {
+	all, err := cert.ParseCertsPEM([]byte(bundle))
+	if err != nil {
+		all = nil
+	}
+	mine, err := cert.ParseCertsPEM(own)
+	if err != nil {
+		mine = nil
+	}
+	all = slices.DeleteFunc(all, func(c *x509.Certificate) bool { return time.Now().After(c.NotAfter) })
+	for _, c := range mine {
+		if !slices.ContainsFunc(all, c.Equal) {
+			all = append(all, c)
+		}
+	}
+	var out bytes.Buffer
+	for _, c := range all {
+		_ = pem.Encode(&out, &pem.Block{Type: cert.CertificateBlockType, Bytes: c.Raw}) // a buffer has no errors
+	}
+	return out.String()
+}
