@@ -1,12 +1,15 @@
 package controlplane
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -35,15 +38,25 @@ func BenchmarkCustomResources(b *testing.B) {
 		return fmt.Sprintf(`{"apiVersion":"%s/v1","kind":"Crate","metadata":{"name":%q,"labels":{"app":"web","tier":"front"}},`+
 			`"spec":{"size":"large","boxes":5,"owner":"jane","label":%q,"code":"abcdef","goods":[{"name":"a","kind":"x"},{"name":"b","kind":"y","count":4}],"tags":["one","two"]}}`, group, name, label)
 	}
-	path := func(group string) string { return "/apis/" + group + "/v1/namespaces/default/crates" }
-	for _, group := range []string{typedGroup, customGroup} {
-		for i := range 100 {
-			send(http.MethodPost, path(group), crate(group, fmt.Sprint("c", i), "label"), http.StatusCreated)
+	in := func(namespace, group string) string {
+		return "/apis/" + group + "/v1/namespaces/" + namespace + "/crates"
+	}
+	path := func(group string) string { return in("default", group) }
+	send(http.MethodPost, "/api/v1/namespaces", `{"metadata":{"name":"many"}}`, http.StatusCreated)
+	for namespace, objects := range map[string]int{"default": 100, "many": 1000} {
+		for _, group := range []string{typedGroup, customGroup} {
+			for i := range objects {
+				send(http.MethodPost, in(namespace, group), crate(group, fmt.Sprint("c", i), "label"), http.StatusCreated)
+			}
 		}
 	}
 	for name, request := range map[string]func(group string, n int){
-		"get":  func(group string, _ int) { send(http.MethodGet, path(group)+"/c7", "", http.StatusOK) },
-		"list": func(group string, _ int) { send(http.MethodGet, path(group), "", http.StatusOK) },
+		"get":          func(group string, _ int) { send(http.MethodGet, path(group)+"/c7", "", http.StatusOK) },
+		"list of 100":  func(group string, _ int) { send(http.MethodGet, path(group), "", http.StatusOK) },
+		"list of 1000": func(group string, _ int) { send(http.MethodGet, in("many", group), "", http.StatusOK) },
+		"initial events of 1000": func(group string, _ int) {
+			send(http.MethodGet, in("many", group)+"?watch=true&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan", "", http.StatusOK)
+		},
 		"create and delete": func(group string, _ int) {
 			send(http.MethodPost, path(group), crate(group, "one-more", "label"), http.StatusCreated)
 			send(http.MethodDelete, path(group)+"/one-more", "", http.StatusOK)
@@ -56,15 +69,18 @@ func BenchmarkCustomResources(b *testing.B) {
 			const round = 200
 			var ratios []float64
 			var used [2]time.Duration
+			var allocated [2]uint64
 			for n := 0; n < b.N; n += round {
 				var took [2]time.Duration
 				for i, group := range []string{typedGroup, customGroup} {
+					before := totalAlloc()
 					began := time.Now()
 					for j := range round {
 						request(group, n+j)
 					}
 					took[i] = time.Since(began)
 					used[i] += took[i]
+					allocated[i] += totalAlloc() - before
 				}
 				ratios = append(ratios, float64(took[1])/float64(took[0]))
 			}
@@ -73,9 +89,34 @@ func BenchmarkCustomResources(b *testing.B) {
 			b.ReportMetric(0, "ns/op")
 			b.ReportMetric(float64(used[0].Microseconds())/rounds, "us/typed")
 			b.ReportMetric(float64(used[1].Microseconds())/rounds, "us/custom")
+			b.ReportMetric(float64(allocated[0])/rounds/1024, "KiB/typed")
+			b.ReportMetric(float64(allocated[1])/rounds/1024, "KiB/custom")
 			b.ReportMetric(ratios[len(ratios)/2], "custom/typed")
 		})
 	}
+}
+
+// watchRecorder ends a watch when its initial events are complete.
+type watchRecorder struct {
+	*httptest.ResponseRecorder
+	end context.CancelFunc
+}
+
+func (w *watchRecorder) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte(metav1.InitialEventsAnnotationKey)) {
+		w.end()
+	}
+	return w.ResponseRecorder.Write(p)
+}
+
+// CloseNotify is what upstream asks of a writer that is flushed.
+func (w *watchRecorder) CloseNotify() <-chan bool { return nil }
+
+// totalAlloc is how many bytes the process has allocated so far.
+func totalAlloc() uint64 {
+	var figures runtime.MemStats
+	runtime.ReadMemStats(&figures)
+	return figures.TotalAlloc
 }
 
 const typedGroup, customGroup = "marked.shop.example.com", "custom.example.com"
@@ -128,9 +169,11 @@ func crates(b *testing.B) func(method, path, body string, code int) {
 		r.Header.Set("Content-Type", contentType)
 		r.Header.Set("Authorization", "Bearer secret")
 		r.Header.Set("User-Agent", "kubectl/v1.37.2 (linux/amd64) kubernetes/abcdef0")
-		w := httptest.NewRecorder()
-		instance.Handler().ServeHTTP(w, r)
-		return w
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		w := &watchRecorder{httptest.NewRecorder(), cancel}
+		instance.Handler().ServeHTTP(w, r.WithContext(ctx))
+		return w.ResponseRecorder
 	}
 	testwait.Until(b, "the definition is served", func() bool {
 		return do(http.MethodGet, "/apis/"+customGroup+"/v1/crates", "").Code == http.StatusOK
