@@ -25,6 +25,8 @@ import (
 	informers "k8s.io/kube-aggregator/pkg/client/informers/externalversions/apiregistration/v1"
 	remotestatus "k8s.io/kube-aggregator/pkg/controllers/status/remote"
 	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/annexapi/annex/internal/await"
 )
 
 const (
@@ -58,6 +60,9 @@ type Aggregation struct {
 	// registered is closed when all APIServices of the start are in known.
 	registered chan struct{}
 	known      atomic.Pointer[servers]
+	documents  atomic.Pointer[documents]
+	// changed is notified when known has changed.
+	changed chan struct{}
 
 	// These are there after Join.
 	groups     discovery.GroupManager
@@ -77,8 +82,9 @@ type servers struct {
 // Run.
 func (l *Local) Aggregate(c Config) (*Aggregation, error) {
 	services := l.informers.Apiregistration().V1().APIServices()
-	a := &Aggregation{config: c, services: services, registered: make(chan struct{})}
+	a := &Aggregation{config: c, services: services, registered: make(chan struct{}), changed: make(chan struct{}, 1)}
 	a.known.Store(&servers{})
+	a.documents.Store(&documents{})
 	a.register = apiserver.NewAPIServiceRegistrationController(services, a)
 	var err error
 	a.available, err = remotestatus.New(services, c.Services, newNoSlices(), l.client.ApiregistrationV1(), nil, c.Client, a.config.Resolver, l.metrics)
@@ -103,6 +109,7 @@ func (a *Aggregation) Run(ctx context.Context) {
 	all.Go(func() { a.available.Run(checkers, ctx.Done()) })
 	select {
 	case <-a.registered:
+		all.Go(func() { a.followDocuments(ctx) })
 		a.discovery.Run(ctx.Done(), nil)
 	case <-ctx.Done():
 	}
@@ -154,6 +161,9 @@ func (a *Aggregation) change(v schema.GroupVersion, r *remote) error {
 		return err
 	}
 	now := a.known.Load()
+	if _, any := now.groups[v.Group]; r == nil && !any {
+		return nil // it is all the server's own
+	}
 	next := &servers{versions: maps.Clone(now.versions), groups: maps.Clone(now.groups)}
 	if next.versions == nil {
 		next.versions, next.groups = map[schema.GroupVersion]*remote{}, map[string]metav1.APIGroup{}
@@ -178,6 +188,7 @@ func (a *Aggregation) change(v schema.GroupVersion, r *remote) error {
 		delete(next.groups, v.Group)
 	}
 	a.known.Store(next)
+	await.Notify(a.changed)
 	return nil
 }
 
@@ -200,7 +211,14 @@ func groupOf(name string, all []*apiregistrationv1.APIService) metav1.APIGroup {
 // Wrap implements upstream.Aggregation.
 func (a *Aggregation) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == documentsPath {
+			a.listDocuments(w, r, next)
+			return
+		}
 		v, ok := versionOf(r.URL.Path)
+		if !ok {
+			v, ok = versionOfDocument(r.URL.Path)
+		}
 		if !ok || a.always(v.Group) && v.Group != "" {
 			next.ServeHTTP(w, r)
 			return

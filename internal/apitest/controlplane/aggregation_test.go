@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"maps"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -163,13 +166,13 @@ func crateNamed(name string) *unstructured.Unstructured {
 func TestServersBehindLearnHowToAuthenticate(t *testing.T) {
 	front := annextest.Start(t, cluster())
 	client := kubernetes.NewForConfigOrDie(front)
-	maps := client.CoreV1().ConfigMaps(metav1.NamespaceSystem)
+	configMaps := client.CoreV1().ConfigMaps(metav1.NamespaceSystem)
 	const name = "extension-apiserver-authentication"
 	published := func() *corev1.ConfigMap {
 		var m *corev1.ConfigMap
 		testwait.NoError(t, name, func(ctx context.Context) error {
 			var err error
-			if m, err = maps.Get(ctx, name, metav1.GetOptions{}); err == nil && !strings.Contains(m.Data["requestheader-client-ca-file"], "CERTIFICATE") {
+			if m, err = configMaps.Get(ctx, name, metav1.GetOptions{}); err == nil && !strings.Contains(m.Data["requestheader-client-ca-file"], "CERTIFICATE") {
 				err = fmt.Errorf("%v", m.Data)
 			}
 			return err
@@ -190,7 +193,7 @@ func TestServersBehindLearnHowToAuthenticate(t *testing.T) {
 	}
 	// What is damaged is repaired; what another replica has added stays.
 	damaged := `{"data":{"requestheader-client-ca-file":"x","requestheader-allowed-names":"[\"other\"]"}}`
-	if _, err := maps.Patch(t.Context(), name, types.MergePatchType, []byte(damaged), metav1.PatchOptions{}); err != nil {
+	if _, err := configMaps.Patch(t.Context(), name, types.MergePatchType, []byte(damaged), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	repaired := published()
@@ -249,4 +252,114 @@ func TestRequestsForTheGroupOfAnotherServerGoThere(t *testing.T) {
 	serveBehind(t, front, crateServer(), b.port)
 	look(t, front, "v1."+typedGroup)
 	condition(t, front, "v1."+typedGroup, apiregistrationv1.ConditionTrue, "Passed", "")
+}
+
+func TestOneServerTellsOfAllGroups(t *testing.T) {
+	front := annextest.Start(t, cluster())
+	b := serveBehind(t, front, crateServer(), 0)
+	register(t, front, b.port, crateVersion)
+	const dead = "v1.dead.example.com"
+	if _, err := aggregator.NewForConfigOrDie(front).ApiregistrationV1().APIServices().Create(t.Context(), remoteService(schema.GroupVersion{Group: "dead.example.com", Version: "v1"}, 1), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	condition(t, front, dead, apiregistrationv1.ConditionFalse, "FailedDiscoveryCheck", "connection refused")
+	client := discovery.NewDiscoveryClientForConfigOrDie(front)
+	testwait.NoError(t, "aggregated discovery", func(context.Context) error {
+		groups, resources, failed, err := client.GroupsAndMaybeResources()
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(groups.Groups, func(g metav1.APIGroup) bool { return g.Name == typedGroup }) || resources[crateVersion] == nil {
+			return fmt.Errorf("%v", groups)
+		}
+		// That of the dead server is there, and known to be of no use now.
+		if failed[schema.GroupVersion{Group: "dead.example.com", Version: "v1"}] == nil || failed[crateVersion] != nil {
+			return fmt.Errorf("failed are %v", failed)
+		}
+		return nil
+	})
+	get := func(path string) string {
+		t.Helper()
+		body, err := client.RESTClient().Get().AbsPath(path).SetHeader("Accept", "application/json").DoRaw(t.Context())
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		return string(body)
+	}
+	if list := get("/apis"); !strings.Contains(list, `"name":"`+typedGroup+`"`) || !strings.Contains(list, `"name":"rbac.authorization.k8s.io"`) {
+		t.Errorf("the list is %s", list)
+	}
+	if group := get("/apis/" + typedGroup); !strings.Contains(group, `"preferredVersion":{"groupVersion":"`+crateVersion.String()) {
+		t.Errorf("the group is %s", group)
+	}
+	testwait.NoError(t, "OpenAPI v3", func(context.Context) error {
+		paths, err := client.OpenAPIV3().Paths()
+		if err != nil {
+			return err
+		}
+		if paths["apis/rbac.authorization.k8s.io/v1"] == nil || paths["apis/"+crateVersion.String()] == nil {
+			return fmt.Errorf("%v", slices.Collect(maps.Keys(paths)))
+		}
+		document, err := paths["apis/"+crateVersion.String()].Schema("application/json")
+		if err != nil || !strings.Contains(string(document), "Crate") {
+			return fmt.Errorf("%s, %w", document, err)
+		}
+		return nil
+	})
+	// What nothing serves is not there; what is another server's is gone with its APIService.
+	services := aggregator.NewForConfigOrDie(front).ApiregistrationV1().APIServices()
+	for _, name := range []string{dead, "v1." + typedGroup} {
+		if err := services.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testwait.NoError(t, "the end of the groups", func(ctx context.Context) error {
+		if _, err := client.RESTClient().Get().AbsPath("/apis/" + crateVersion.String()).DoRaw(ctx); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("%v", err)
+		}
+		groups, _, failed, err := client.GroupsAndMaybeResources()
+		if err != nil || len(failed) > 0 || strings.Contains(fmt.Sprint(groups), typedGroup) || strings.Contains(get("/apis"), typedGroup) {
+			return fmt.Errorf("%v, %v, %v", groups, failed, err)
+		}
+		return nil
+	})
+}
+
+func TestObjectsOfOtherServersGoWithTheirNamespacesAndOwners(t *testing.T) {
+	front := annextest.Start(t, cluster())
+	b := serveBehind(t, front, crateServer(), 0)
+	register(t, front, b.port, crateVersion)
+	condition(t, front, "v1."+typedGroup, apiregistrationv1.ConditionTrue, "Passed", "")
+	client, crates := kubernetes.NewForConfigOrDie(front), dynamic.NewForConfigOrDie(front).Resource(crateResource)
+	if _, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	owner, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	owned := crateNamed("owned")
+	owned.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID}})
+	for namespace, crate := range map[string]*unstructured.Unstructured{"default": owned, "a": crateNamed("inside")} {
+		testwait.NoError(t, "a crate in "+namespace, func(ctx context.Context) error {
+			_, err := crates.Namespace(namespace).Create(ctx, crate, metav1.CreateOptions{})
+			return err
+		})
+	}
+	if err := client.CoreV1().ConfigMaps("default").Delete(t.Context(), owner.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.CoreV1().Namespaces().Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	testwait.NoError(t, "the end of both", func(ctx context.Context) error {
+		if _, err := client.CoreV1().Namespaces().Get(ctx, "a", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the namespace: %v", err)
+		}
+		left, err := crates.List(ctx, metav1.ListOptions{})
+		if err != nil || len(left.Items) > 0 {
+			return fmt.Errorf("%v, %w", left, err)
+		}
+		return nil
+	})
 }
