@@ -92,10 +92,15 @@ func upstreams(accept string) string {
 	return strings.ReplaceAll(accept, ",", ";none=1,") + ";none=1"
 }
 
-// same compares both answers, and returns them.
+// same compares both answers, and returns them. The revision is the whole server's, which writes
+// of itself: upstream is asked before and after, until both answers are the same.
 func (a answers) same(t *testing.T, what, path, accept string, header map[string]string) answer {
 	t.Helper()
-	got, want := a.get(t, path, accept, header), a.get(t, path, upstreams(accept), header)
+	var want, got answer
+	testwait.Until(t, "nothing is written meanwhile", func() bool {
+		want, got = a.get(t, path, upstreams(accept), header), a.get(t, path, accept, header)
+		return cmp.Equal(want, a.get(t, path, upstreams(accept), header))
+	})
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("%s: %s as %q (-upstream +ours):\n%s", what, path, accept, diff)
 	}
