@@ -3,6 +3,7 @@ package coreapi_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -144,6 +145,16 @@ func TestCreatedNamespace(t *testing.T) {
 				t.Errorf("finalizers: %s", diff)
 			}
 		})
+	}
+}
+
+func TestAMistakeIsToldOnce(t *testing.T) {
+	s := start(t)
+	s.create(t, namespace("lab"))
+	_, err := s.namespaces.Patch(t.Context(), "lab", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"!"}}}`), metav1.PatchOptions{})
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || len(status.Status().Details.Causes) != 1 {
+		t.Errorf("%+v", err)
 	}
 }
 

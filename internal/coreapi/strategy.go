@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/operation"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -28,12 +29,13 @@ type strategy struct {
 }
 
 var (
-	_ rest.RESTCreateStrategy  = strategy{}
-	_ rest.RESTUpdateStrategy  = strategy{}
-	_ rest.RESTDeleteStrategy  = strategy{}
-	_ rest.ResetFieldsStrategy = strategy{}
-	_ rest.RESTUpdateStrategy  = statusStrategy{}
-	_ rest.RESTUpdateStrategy  = finalizeStrategy{}
+	_ rest.RESTCreateStrategy            = strategy{}
+	_ rest.RESTUpdateStrategy            = strategy{}
+	_ rest.RESTDeleteStrategy            = strategy{}
+	_ rest.DeclarativeValidationStrategy = strategy{}
+	_ rest.ResetFieldsStrategy           = strategy{}
+	_ rest.RESTUpdateStrategy            = statusStrategy{}
+	_ rest.RESTUpdateStrategy            = finalizeStrategy{}
 )
 
 func (strategy) NamespaceScoped() bool                         { return false }
@@ -68,6 +70,23 @@ func (strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList 
 // kinds alike.
 func (strategy) ValidateUpdate(_ context.Context, obj, _ runtime.Object) field.ErrorList {
 	return objects.ValidateFinalizers(obj.(*corev1.Namespace).Finalizers)
+}
+
+// ValidateDeclaratively tells of each mistake once, as kube-apiserver does of its namespaces: what is validated for all
+// kinds alike looks at labels twice.
+func (strategy) ValidateDeclaratively(_ context.Context, _, _ runtime.Object, errs field.ErrorList, _ operation.Type, _ rest.DeclarativeValidationConfig) field.ErrorList {
+	var once field.ErrorList
+	for _, err := range errs {
+		if !slices.ContainsFunc(once, func(told *field.Error) bool { return told.Error() == err.Error() }) {
+			once = append(once, err)
+		}
+	}
+	return once
+}
+
+// DeclarativeValidationConfig implements rest.DeclarativeValidationStrategy.
+func (strategy) DeclarativeValidationConfig(context.Context, runtime.Object, runtime.Object) rest.DeclarativeValidationConfig {
+	return rest.DeclarativeValidationConfig{}
 }
 
 func (strategy) WarningsOnCreate(context.Context, runtime.Object) []string { return nil }

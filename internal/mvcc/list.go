@@ -40,6 +40,9 @@ func (s *resourceStore) ListShared(ctx context.Context, key string, opts storage
 	if err != nil {
 		return nil, err
 	}
+	if opts.ResourceVersion == "0" && opts.Predicate.Continue == "" {
+		opts.Predicate.Limit = 0 // kube-apiserver ignores it, and there are clients that count on one page
+	}
 	plan, err := s.plan(ctx, opts.Predicate)
 	if err != nil {
 		return nil, err
