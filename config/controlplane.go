@@ -14,4 +14,7 @@ type ControlPlaneOptions struct {
 	// name wins. api/beta and api/alpha are none. Objects that are stored of what is turned off
 	// stay, unseen; what the developer leaves out stays out.
 	RuntimeConfig map[string]bool
+	// CRDs are folders of CustomResourceDefinitions, beside those of the developer: see
+	// controlplane.Options.
+	CRDs []string
 }

@@ -28,15 +28,25 @@ type Options struct {
 	// EventTTL is how long an event is kept after it was last written, in whole seconds; 0 is
 	// an hour, and negative is for ever.
 	EventTTL time.Duration
+	// CRDs are folders whose files, in YAML or JSON and called *.yaml, *.yml or *.json, hold
+	// CustomResourceDefinitions. They are applied by server-side apply, forced, when the server
+	// starts, which is not ready until their objects are served, and again when the files
+	// change. A file that is wrong at the start is an error of annex.New; later, it is logged
+	// and changes nothing. What is in no file any more stays. Paths are relative to the
+	// working directory.
+	CRDs []string
 }
 
 // New returns the control plane for annex.Server. It may be given to any number of servers. A
 // mistake in the options is told by annex.New.
 func New(options Options) annex.ControlPlane {
-	return plane{builtin.Options{Without: options.Without, EventTTL: options.EventTTL}}
+	return plane{builtin.Options{Without: options.Without, EventTTL: options.EventTTL}, options.CRDs}
 }
 
-type plane struct{ kinds builtin.Options }
+type plane struct {
+	kinds builtin.Options
+	crds  []string // folders
+}
 
 var _ serve.ControlPlane = plane{}
 
@@ -78,5 +88,13 @@ func (p plane) Open(server serve.Plane) (*serve.OpenedPlane, error) {
 	}
 	opened.Delegation = crds.Delegation(crds.Config{Storage: server.Storage, Client: server.Client, Shared: server.Shared, Follower: local, Resolver: services.resolver})
 	opened.Admission = append(decided.Plugins(), decided.Params(), admit.Made("CustomResourceDefinitions", crds.Admission(server.Groups)))
+	if len(p.crds) > 0 {
+		manifests, err := crds.NewManifests(p.crds, server.Client)
+		if err != nil {
+			return nil, err
+		}
+		opened.Ready = manifests.Ready
+		alongside(opened, manifests.Run)
+	}
 	return opened, addQuotas(opened, server)
 }

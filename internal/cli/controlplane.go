@@ -16,21 +16,25 @@ import (
 const (
 	eventTTLFlag      = "event-ttl"
 	runtimeConfigFlag = "runtime-config"
+	crdsFlag          = "crds"
 )
 
-// planeFlags say what of a control plane there is. They have upstream's names and meanings.
+// planeFlags say what of a control plane there is. Those that upstream has, too, have its names and meanings.
 type planeFlags struct {
 	eventTTL time.Duration
 	runtime  cliflag.ConfigurationMap
+	crds     []string
 }
 
 func (p *planeFlags) declare(flags *pflag.FlagSet) {
 	p.runtime = cliflag.ConfigurationMap{}
 	flags.DurationVar(&p.eventTTL, eventTTLFlag, time.Hour, "how long a control plane keeps events; 0 is for ever")
 	flags.Var(&p.runtime, runtimeConfigFlag, "which of a control plane's APIs are on: api/all, api/ga, api/v1, GROUP/VERSION, or one of these with /RESOURCE, =true or =false; a longer name wins")
+	flags.StringArrayVar(&p.crds, crdsFlag, nil, "a folder of CustomResourceDefinitions, which are applied at the start and when its files change; may be given again")
 }
 
 func (p *planeFlags) complete(flags *pflag.FlagSet, o *config.ControlPlaneOptions) error {
+	o.CRDs = p.crds
 	if flags.Changed(eventTTLFlag) {
 		o.EventTTL = p.eventTTL
 		if err := zeroIsNone(flags, eventTTLFlag, &o.EventTTL); err != nil {

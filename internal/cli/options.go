@@ -320,6 +320,7 @@ var flagOf = []struct{ field, flag string }{
 	{"Options.Cluster.UnauthorizedCacheTTL", "--authorization-webhook-cache-unauthorized-ttl"},
 	{"Options.Cluster.AlwaysAllowPaths", "--authorization-always-allow-paths"},
 	{"Options.ControlPlane.EventTTL", "--" + eventTTLFlag},
+	{"Options.ControlPlane.CRDs", "--" + crdsFlag},
 	{"Options.ControlPlane.RuntimeConfig", "--" + runtimeConfigFlag},
 	{"Options.Admission.EnablePlugins", "--enable-admission-plugins"},
 	{"Options.Admission.DisablePlugins", "--disable-admission-plugins"},

@@ -250,8 +250,9 @@ func (r *mainREST) terminate(ctx context.Context, name string, preconditions *st
 // orphanDependents=false means foreground is kube-apiserver's way with namespaces alone.
 func finalizersOf(ns *corev1.Namespace, options *metav1.DeleteOptions) []string {
 	var told string
-	//nolint:staticcheck // deprecated, but clients may still send it
-	switch orphan, policy := options.OrphanDependents, options.PropagationPolicy; {
+	//lint:ignore SA1019 clients may still send it
+	orphan := options.OrphanDependents
+	switch policy := options.PropagationPolicy; {
 	case orphan != nil && *orphan, orphan == nil && policy != nil && *policy == metav1.DeletePropagationOrphan:
 		told = metav1.FinalizerOrphanDependents
 	case orphan != nil, policy != nil && *policy == metav1.DeletePropagationForeground:

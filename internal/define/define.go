@@ -49,6 +49,7 @@ type Server struct {
 type PlaneOptions struct {
 	EventTTL      time.Duration
 	RuntimeConfig map[string]bool
+	CRDs          []string
 }
 
 // ControlPlane is what makes a server that stands alone a whole cluster's API. It is linked

@@ -1,4 +1,4 @@
-// Package filewatch reads a file of the operator's again when it changes.
+// Package filewatch reads a file of the operator's, or a folder, again when it changes.
 package filewatch
 
 import (
@@ -25,21 +25,31 @@ const (
 // error is logged, once until it is another. What names the file in the log, as the
 // beginning of a sentence: "Token file".
 func Run(ctx context.Context, what, path string, load func(context.Context) error) {
-	logger := klog.FromContext(ctx).WithValues("file", path)
+	name := filepath.Base(path)
 	// The folder is watched, because editors and mounted secrets replace files.
+	follow(ctx, what, path, filepath.Dir(path), func(event fsnotify.Event) bool { return concerns(event, name) }, load)
+}
+
+// RunDir is Run for all files of a folder, but not of those in it.
+func RunDir(ctx context.Context, what, dir string, load func(context.Context) error) {
+	follow(ctx, what, dir, dir, func(fsnotify.Event) bool { return true }, load)
+}
+
+func follow(ctx context.Context, what, path, dir string, concerns func(fsnotify.Event) bool, load func(context.Context) error) {
+	logger := klog.FromContext(ctx).WithValues("file", path)
 	watcher, err := fsnotify.NewWatcher()
 	var events <-chan fsnotify.Event
 	var failures <-chan error
 	if err == nil {
 		defer watcher.Close()
-		err = watcher.Add(filepath.Dir(path))
+		err = watcher.Add(dir)
 		events, failures = watcher.Events, watcher.Errors
 	}
 	if err != nil {
 		logger.Error(err, what+" is polled, its folder cannot be watched", "interval", pollInterval)
 	}
 	reported := ""
-	run(ctx, filepath.Base(path), events, failures, func() {
+	run(ctx, concerns, events, failures, func() {
 		err := load(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -52,7 +62,7 @@ func Run(ctx context.Context, what, path string, load func(context.Context) erro
 	})
 }
 
-func run(ctx context.Context, name string, events <-chan fsnotify.Event, failures <-chan error, load func()) {
+func run(ctx context.Context, concerns func(fsnotify.Event) bool, events <-chan fsnotify.Event, failures <-chan error, load func()) {
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
 	gathered := time.NewTimer(0)
@@ -66,7 +76,7 @@ func run(ctx context.Context, name string, events <-chan fsnotify.Event, failure
 			pending = false
 			load()
 		case event := <-events:
-			changed = concerns(event, name)
+			changed = concerns(event)
 		case <-failures: // events may have been lost
 			changed = true
 		case <-poll.C:

@@ -25,7 +25,10 @@ func TestChangesThatComeTogetherAreOneRead(t *testing.T) {
 		loads := 0
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
-		go func() { defer close(done); run(ctx, "tokens.csv", events, failures, func() { loads++ }) }()
+		go func() {
+			defer close(done)
+			run(ctx, func(event fsnotify.Event) bool { return concerns(event, "tokens.csv") }, events, failures, func() { loads++ })
+		}()
 		expect := func(what string, want int) {
 			t.Helper()
 			synctest.Wait()

@@ -11,18 +11,20 @@ import (
 
 // withPlane returns the definition with the operator's options of its control plane.
 func withPlane(definition *define.Server, o config.ControlPlaneOptions) (*define.Server, error) {
-	if o.EventTTL == 0 && len(o.RuntimeConfig) == 0 {
+	if o.EventTTL == 0 && len(o.RuntimeConfig) == 0 && len(o.CRDs) == 0 {
 		return definition, nil
 	}
 	switch {
 	case definition.ControlPlane == nil && o.EventTTL != 0:
 		return nil, errors.New("Options.ControlPlane.EventTTL is for a server with a control plane, which this one is not")
+	case definition.ControlPlane == nil && len(o.CRDs) > 0:
+		return nil, errors.New("Options.ControlPlane.CRDs is for a server with a control plane, which this one is not")
 	case definition.ControlPlane == nil:
 		return nil, errors.New("Options.ControlPlane.RuntimeConfig is for a server with a control plane, which this one is not")
 	case o.EventTTL > 0 && o.EventTTL%time.Second != 0:
 		return nil, fmt.Errorf("Options.ControlPlane.EventTTL %s: want whole seconds", o.EventTTL)
 	}
-	plane, err := definition.ControlPlane.With(define.PlaneOptions{EventTTL: o.EventTTL, RuntimeConfig: o.RuntimeConfig})
+	plane, err := definition.ControlPlane.With(define.PlaneOptions{EventTTL: o.EventTTL, RuntimeConfig: o.RuntimeConfig, CRDs: o.CRDs})
 	if err != nil {
 		return nil, fmt.Errorf("Options.ControlPlane.RuntimeConfig: %w", err)
 	}

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"net/http"
 	"slices"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/compatibility"
 
@@ -77,6 +79,9 @@ type OpenedPlane struct {
 	Admission []admit.Plugin
 	// Run follows what they decide by until the context ends.
 	Run func(ctx context.Context) error
+	// Ready returns why the server must not be called ready yet; nil is never. It may be called
+	// concurrently.
+	Ready func() error
 }
 
 // controlPlane stands alone, and is all that a cluster's API is.
@@ -150,6 +155,16 @@ func (m *controlPlane) servesLeases() bool {
 	return slices.ContainsFunc(m.standalone.plan.Definition.Kinds(), func(k *define.Kind) bool {
 		return k.GroupResource() == coordinationv1.Resource("leases")
 	})
+}
+
+// checks wait for what the control plane brings at the start.
+func (m *controlPlane) checks() []healthz.HealthChecker {
+	return append(m.standalone.checks(), healthz.NamedCheck("control-plane", func(*http.Request) error {
+		if m.opened.Ready == nil {
+			return nil
+		}
+		return m.opened.Ready()
+	}))
 }
 
 // collectsGarbage is true wherever the collector runs.

@@ -39,16 +39,16 @@ func TestADeletedNamespaceTellsTheCollectorOfItsDependents(t *testing.T) {
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	for name, c := range map[string]struct {
 		had     []string
-		options metav1.DeleteOptions
+		options string
 		want    []string
 	}{
-		"nothing-said":       {nil, metav1.DeleteOptions{}, nil},
-		"said-before":        {[]string{"orphan"}, metav1.DeleteOptions{}, []string{"orphan"}},
-		"background":         {[]string{"orphan"}, deleteWith(metav1.DeletePropagationBackground), nil},
-		"foreground":         {nil, deleteWith(metav1.DeletePropagationForeground), []string{"foregroundDeletion"}},
-		"orphan":             {[]string{"foregroundDeletion"}, deleteWith(metav1.DeletePropagationOrphan), []string{"orphan"}},
-		"orphans-by-old-way": {nil, metav1.DeleteOptions{OrphanDependents: new(true)}, []string{"orphan"}},
-		"no-orphans":         {nil, metav1.DeleteOptions{OrphanDependents: new(false)}, []string{"foregroundDeletion"}},
+		"nothing-said":       {nil, `{}`, nil},
+		"said-before":        {[]string{"orphan"}, `{}`, []string{"orphan"}},
+		"background":         {[]string{"orphan"}, `{"propagationPolicy":"Background"}`, nil},
+		"foreground":         {nil, `{"propagationPolicy":"Foreground"}`, []string{"foregroundDeletion"}},
+		"orphan":             {[]string{"foregroundDeletion"}, `{"propagationPolicy":"Orphan"}`, []string{"orphan"}},
+		"orphans-by-old-way": {nil, `{"orphanDependents":true}`, []string{"orphan"}},
+		"no-orphans":         {nil, `{"orphanDependents":false}`, []string{"foregroundDeletion"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: c.had}}
@@ -56,7 +56,7 @@ func TestADeletedNamespaceTellsTheCollectorOfItsDependents(t *testing.T) {
 				t.Fatal(err)
 			}
 			var deleted corev1.Namespace
-			if err := client.CoreV1().RESTClient().Delete().Resource("namespaces").Name(name).Body(&c.options).Do(t.Context()).Into(&deleted); err != nil {
+			if err := client.CoreV1().RESTClient().Delete().Resource("namespaces").Name(name).Body([]byte(c.options)).SetHeader("Content-Type", "application/json").Do(t.Context()).Into(&deleted); err != nil {
 				t.Fatal(err)
 			}
 			if !slices.Equal(deleted.Finalizers, c.want) {
@@ -68,8 +68,4 @@ func TestADeletedNamespaceTellsTheCollectorOfItsDependents(t *testing.T) {
 			})
 		})
 	}
-}
-
-func deleteWith(policy metav1.DeletionPropagation) metav1.DeleteOptions {
-	return metav1.DeleteOptions{PropagationPolicy: &policy}
 }
