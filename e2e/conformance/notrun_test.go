@@ -14,7 +14,7 @@ var notRun = []struct{ reason, pattern string }{
 	{"no kind pods", `Table transformation should return pod details|ServerSideApply should (create an applied object|work for subresources)`},
 	{"no kind pods", `ResourceQuota.*(life of a pod|scope)`},
 	{"no kind podtemplates", `API chunking|Table transformation should return chunks`},
-	{"no kind services", `life of a service|services are removed when a namespace`},
+	{"no services but those of type ExternalName", `life of a service|services are removed when a namespace`},
 	{"no kind replicationcontrollers", `life of a replication controller`},
 	{"no kind replicasets.apps", `life of a replica set`},
 	{"no kind resourceclaims.resource.k8s.io", `life of a ResourceClaim`},
@@ -22,6 +22,6 @@ var notRun = []struct{ reason, pattern string }{
 	{"no kind deployments.apps", `ServerSideApply should (remove a field|not remove a field|ignore conflict|give up ownership)`},
 	{"no kind deployments.apps", `FieldValidation should detect unknown (and duplicate fields|metadata fields) of a typed object`},
 	{"no kind deployments.apps", `AdmissionPolicy.*(a Deployment|should type check validation expressions|refer variables)`},
-	{"no kind deployments.apps", `should support aggregated discovery interface( \[|$)|groupVersion and a resource within each APIGroup|determine present and missing resources`},
+	{"no kind deployments.apps", `should support aggregated discovery interface( \[|$)|raw aggregated discovery endpoint Accept headers|groupVersion and a resource within each APIGroup|determine present and missing resources`},
 	{"asks for hooks of kube-apiserver by their names, such as that of service addresses", `health handlers`},
 }
