@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/annexapi/annex/internal/mvcc"
@@ -304,20 +303,6 @@ func TestListOfTheLatestObjectsDoesNotExpire(t *testing.T) {
 	}
 	if list, err := listAt(pods, 0, p); err != nil || len(list.Items) != 2 || list.ResourceVersion != "3" {
 		t.Errorf("got %d objects at %s: %v", len(list.Items), list.ResourceVersion, err)
-	}
-}
-
-// A list of any version, as kube-apiserver has it in its cache, comes as a whole.
-func TestAListOfAnyVersionIsOnePage(t *testing.T) {
-	_, pods := open(t, memory.New(), mvcc.Options{})
-	create(t, pods, "a")
-	create(t, pods, "b")
-	for version, want := range map[string]int{"": 1, "0": 2} {
-		list := &example.PodList{}
-		opts := storage.ListOptions{Recursive: true, ResourceVersion: version, Predicate: storage.SelectionPredicate{Limit: 1, Label: labels.Everything(), Field: fields.Everything()}}
-		if err := pods.GetList(t.Context(), "/pods/", opts, list); err != nil || len(list.Items) != want || (list.Continue == "") != (want == 2) {
-			t.Errorf("version %q: %d objects, continue %q: %v", version, len(list.Items), list.Continue, err)
-		}
 	}
 }
 

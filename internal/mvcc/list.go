@@ -22,15 +22,16 @@ func (s *resourceStore) GetList(ctx context.Context, key string, opts storage.Li
 	if err != nil {
 		return err
 	}
-	objects, err := s.ListShared(ctx, key, opts, listObj)
-	if err != nil {
+	objects, listErr := s.ListShared(ctx, key, opts, listObj)
+	if err := s.assignItems(items, objects); err != nil {
 		return err
 	}
-	return s.assignItems(items, objects)
+	return listErr
 }
 
 // ListShared is GetList for callers that only read: it returns the objects, which are shared and
-// must not be changed, and sets all of the list but its items.
+// must not be changed, and sets all of the list but its items. With an error, they are those that
+// could be read, as the items of GetList are.
 func (s *resourceStore) ListShared(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) ([]runtime.Object, error) {
 	prefix, err := s.key(key, opts.Recursive)
 	if err != nil {
@@ -39,9 +40,6 @@ func (s *resourceStore) ListShared(ctx context.Context, key string, opts storage
 	exact, continueKey, err := storage.ValidateListOptions(prefix, versioner, opts)
 	if err != nil {
 		return nil, err
-	}
-	if opts.ResourceVersion == "0" && opts.Predicate.Continue == "" {
-		opts.Predicate.Limit = 0 // kube-apiserver ignores it, and there are clients that count on one page
 	}
 	plan, err := s.plan(ctx, opts.Predicate)
 	if err != nil {
@@ -86,14 +84,14 @@ func (s *resourceStore) ListShared(ctx context.Context, key string, opts storage
 	}
 	// The history may have moved on while it was read.
 	if exact > 0 && s.core.compacted.Load() > revision || errors.Is(p.unreadable.abort, errCompacted) {
-		return nil, listCompacted(continueKey, prefix)
+		return p.selected, listCompacted(continueKey, prefix)
 	}
 	if err := p.unreadable.err(s.resource.Resource); err != nil {
-		return nil, err
+		return p.selected, err
 	}
 	token, remaining, err := storage.PrepareContinueToken(p.lastKey, prefix, int64(revision), p.count, p.more, opts)
 	if err != nil {
-		return nil, err
+		return p.selected, err
 	}
 	opts.Predicate.SetShardInfoOnList(listObj)
 	return p.selected, versioner.UpdateList(listObj, revision, token, remaining)
