@@ -143,6 +143,11 @@ func TestListInPages(t *testing.T) {
 		t.Errorf("last page: %s", last.raw)
 	}
 
+	// A list of any version is one page, as in kube-apiserver's cache.
+	if any := c.get(widgetsPath + query("limit", "3", "resourceVersion", "0")).want(200); len(any.names()) != 8 || any.str("metadata", "continue") != "" {
+		t.Errorf("a list of any version: %s", any.raw)
+	}
+
 	// A selector makes the rest unknown.
 	selected := c.get(widgetsPath + query("limit", "2", "labelSelector", "odd=1")).want(200)
 	if got := selected.names(); fmt.Sprint(got) != "[w1 w3]" || selected.str("metadata", "remainingItemCount") != "" || selected.str("metadata", "continue") == "" {

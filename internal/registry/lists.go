@@ -15,6 +15,18 @@ import (
 	"github.com/annexapi/annex/internal/convert"
 )
 
+// wholeLists answers lists of any version in one page. kube-apiserver's watch cache ignores their
+// limit, and there are clients that count on it; a storage itself keeps to the limit.
+type wholeLists struct{ storage.Interface }
+
+// GetList implements storage.Interface.
+func (w wholeLists) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
+	if opts.ResourceVersion == "0" && opts.Predicate.Continue == "" {
+		opts.Predicate.Limit = 0
+	}
+	return w.Interface.GetList(ctx, key, opts, listObj)
+}
+
 // EncodedItems are the items of a list that was read from the storage of custom resources.
 type EncodedItems struct {
 	// JSON are the items as upstream's handler would encode them, which must not be changed. Nil

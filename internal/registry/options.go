@@ -226,7 +226,7 @@ func (s *Stores) open(
 		}
 	}
 	// The backend is closed as a whole, after the last request.
-	return opened, func() {}, nil
+	return wholeLists{opened}, func() {}, nil
 }
 
 func (s *Stores) openCustom(
@@ -247,7 +247,7 @@ func (s *Stores) openCustom(
 	if !ok {
 		return nil, nil, fmt.Errorf("open storage of %s: %T cannot be closed alone", config.GroupResource, opened)
 	}
-	return encodedLists(opened, newFunc().GetObjectKind().GroupVersionKind(), s.machinery.Items()), view.Close, nil
+	return wholeLists{encodedLists(opened, newFunc().GetObjectKind().GroupVersionKind(), s.machinery.Items())}, view.Close, nil
 }
 
 func (s *Stores) view(
