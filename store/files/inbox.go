@@ -415,15 +415,17 @@ func (w *watcher) accept(p *proposal, says []byte) {
 	j.mended(p.name)
 	j.mu.Lock()
 	e := j.entries[p.Key]
-	j.mu.Unlock()
 	if e == nil {
+		j.mu.Unlock()
 		return // there is no object, and never was
 	}
+	newest := operation{entry: e, revision: e.newest, deleted: !e.exists()}
+	j.mu.Unlock()
 	now := known{file: p.hash}
 	if !p.Deleted() {
 		now.says = w.saidBy(p, says)
 		// What people cannot read is nothing that may be kept for them.
-		shown, err := j.shown(&operation{entry: e, revision: e.newest, deleted: !e.exists()})
+		shown, err := j.shown(&newest)
 		now.written = err == nil && shown != nil
 	}
 	j.mu.Lock()
