@@ -65,7 +65,7 @@ func (s *server) ask(t *testing.T, method, path string, body any) (int, string, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	request, err := http.NewRequestWithContext(t.Context(), method, s.host+path, bytes.NewReader(raw))
+	request, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), method, s.host+path, bytes.NewReader(raw))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func definitionsIn(t *testing.T, dir string, patterns []string) []*apiextensions
 
 const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
-// establish makes definitions and waits until they are served.
+// establish makes definitions and waits until they are served. They are gone again after the test.
 func (s *server) establish(t *testing.T, all []*apiextensionsv1.CustomResourceDefinition) {
 	t.Helper()
 	for _, d := range all {
@@ -160,6 +160,7 @@ func (s *server) establish(t *testing.T, all []*apiextensionsv1.CustomResourceDe
 			t.Fatalf("%s: %s: %d\n%s", s.name, d.Name, code, answer)
 		}
 	}
+	t.Cleanup(func() { s.remove(t, all) })
 	for _, d := range all {
 		err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, testwait.Patience, true, func(context.Context) (bool, error) {
 			_, _, raw := s.ask(t, http.MethodGet, definitions+"/"+d.Name, nil)
@@ -176,6 +177,20 @@ func (s *server) establish(t *testing.T, all []*apiextensionsv1.CustomResourceDe
 		if err != nil {
 			t.Fatalf("%s: %s is not established: %v", s.name, d.Name, err)
 		}
+	}
+}
+
+// remove deletes definitions, with their objects, and waits until they are gone.
+func (s *server) remove(t *testing.T, all []*apiextensionsv1.CustomResourceDefinition) {
+	t.Helper()
+	for _, d := range all {
+		s.ask(t, http.MethodDelete, definitions+"/"+d.Name, nil)
+	}
+	for _, d := range all {
+		testwait.Until(t, d.Name+" is gone", func() bool {
+			code, _, _ := s.ask(t, http.MethodGet, definitions+"/"+d.Name, nil)
+			return code == http.StatusNotFound
+		})
 	}
 }
 
