@@ -71,11 +71,14 @@ func (d *Delegate) target() server.DelegationTarget {
 }
 
 // join prepares both servers. Nothing is installed in them afterwards.
-func (d *Delegate) join(front *server.GenericAPIServer, v2 *common.Config) error {
-	if d == nil {
+func (d *Delegate) join(front *server.GenericAPIServer, v2 *common.Config, v3 *common.OpenAPIV3Config) error {
+	prepare := func() error {
 		front.PrepareRun()
 		installOpenAPIv2(front, v2)
-		return nil
+		return installOpenAPIv3(front, v3)
+	}
+	if d == nil {
+		return prepare()
 	}
 	d.Server.Handler.NonGoRestfulMux.NotFoundHandler(http.HandlerFunc(http.NotFound))
 	front.Handler.NonGoRestfulMux.NotFoundHandler(d.Server.UnprotectedHandler())
@@ -87,7 +90,8 @@ func (d *Delegate) join(front *server.GenericAPIServer, v2 *common.Config) error
 			}
 		}
 	}
-	front.PrepareRun()
-	installOpenAPIv2(front, v2)
+	if err := prepare(); err != nil {
+		return err
+	}
 	return d.Join(front)
 }

@@ -161,8 +161,7 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	completed := config.Complete(nil)
-	v2 := completed.OpenAPIConfig
-	completed.OpenAPIConfig = nil // installOpenAPIv2 does it
+	completed.SkipOpenAPIInstallation = true // join installs the documents
 	generic, err := completed.New(c.Definition.Name, delegate.target())
 	if err != nil {
 		return nil, fmt.Errorf("build API server: %w", err)
@@ -189,7 +188,7 @@ func New(c Config) (*Server, error) {
 	// Upstream answers with a list of all paths, also to callers it does not know
 	// if the path begins as an open one.
 	generic.Handler.NonGoRestfulMux.NotFoundHandler(http.HandlerFunc(http.NotFound))
-	if err := delegate.join(generic, v2); err != nil {
+	if err := delegate.join(generic, completed.OpenAPIConfig, completed.OpenAPIV3Config); err != nil {
 		return nil, err
 	}
 	if c.Aggregation != nil {
