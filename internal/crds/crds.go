@@ -4,6 +4,7 @@
 package crds
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -87,6 +88,10 @@ func (c Config) build(config server.Config) (*upstream.Delegate, error) {
 	}
 	return &upstream.Delegate{
 		Server: behind.GenericAPIServer,
+		ReadFirst: func(ctx context.Context) {
+			behind.Informers.Start(ctx.Done())
+			cache.WaitFor(ctx, "", definitions.Informer().HasSyncedChecker())
+		},
 		Join: func(front *server.GenericAPIServer) error {
 			// Upstream's controllers bring these up to date.
 			behind.GenericAPIServer.StaticOpenAPISpec = front.StaticOpenAPISpec

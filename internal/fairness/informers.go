@@ -76,11 +76,11 @@ func (f *factory) run(ctx context.Context) {
 
 // waitForSync says whether the caches have been filled before the context ended.
 func (f *factory) waitForSync(ctx context.Context) bool {
-	var all []cache.InformerSynced
+	var all []cache.DoneChecker
 	for _, i := range f.made {
-		all = append(all, i.HasSynced)
+		all = append(all, i.HasSyncedChecker())
 	}
-	return cache.WaitForCacheSync(ctx.Done(), all...)
+	return cache.WaitFor(ctx, "", all...)
 }
 
 func (f *factory) flowSchemas() ([]*flowcontrolv1.FlowSchema, error) {

@@ -67,7 +67,7 @@ func (s *Set) Run(ctx context.Context) error {
 		}
 		all.Go(func() { i.shared.RunWithContext(ctx) })
 		all.Go(func() {
-			if cache.WaitForCacheSync(ctx.Done(), synced...) {
+			if cache.WaitFor(ctx, "", synced...) {
 				close(i.synced)
 			}
 		})
@@ -119,20 +119,20 @@ func (i *Informer) OnChange(set, remove func(obj runtime.Object)) {
 
 // connect makes the informer, and returns what tells whether it and its handlers have seen
 // the objects that there are.
-func (i *Informer) connect() ([]cache.InformerSynced, error) {
+func (i *Informer) connect() ([]cache.DoneChecker, error) {
 	restClient, err := i.client()
 	if err != nil {
 		return nil, err
 	}
 	source := cache.NewListWatchFromClient(restClient, i.resource.Resource, "", fields.Everything())
 	i.shared = cache.NewSharedIndexInformer(source, i.version.New(), 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
-	synced := []cache.InformerSynced{i.shared.HasSynced}
+	synced := []cache.DoneChecker{i.shared.HasSyncedChecker()}
 	for _, handler := range i.handlers {
 		registration, err := i.shared.AddEventHandler(handler)
 		if err != nil {
 			return nil, err
 		}
-		synced = append(synced, registration.HasSynced)
+		synced = append(synced, registration.HasSyncedChecker())
 	}
 	return synced, i.shared.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 		// Watches fail while the server ends; that is no news.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -63,7 +64,7 @@ type Policies struct {
 }
 
 // plugins are in kube-apiserver's order: policies come before webhooks. Each follows resources,
-// without which it would wait for ever.
+// without which it would wait for ever, and decides nothing while there is no object of the first.
 var plugins = []struct {
 	name    string
 	follows []string
@@ -141,15 +142,21 @@ func (p *Policies) Plugins() []admit.Plugin {
 			if err := admission.ValidateInitialization(made); err != nil {
 				return nil, err
 			}
-			mutates, ok := made.(*mutating.Plugin)
-			if !ok {
-				return made, nil
+			if mutates, ok := made.(*mutating.Plugin); ok {
+				if _, err := p.informers.Admissionregistration().V1().MutatingAdmissionPolicies().Informer().AddEventHandler(later); err != nil {
+					return nil, err
+				}
+				made = plugin{mutates, later}
 			}
 			if configuration != nil {
-				later.need() // it may name policies that are files
+				later.need() // it may name policies and webhooks that are files
+				return made, nil
 			}
-			_, err = p.informers.Admissionregistration().V1().MutatingAdmissionPolicies().Informer().AddEventHandler(later)
-			return plugin{mutates, later}, err
+			first, err := p.informers.ForResource(admissionregistrationv1.SchemeGroupVersion.WithResource(known.follows[0]))
+			if err != nil {
+				return nil, err
+			}
+			return dormancy{first.Informer(), p.config.Stopped}.dormant(made), nil
 		}})
 	}
 	return enabled

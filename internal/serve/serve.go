@@ -415,7 +415,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 		})
 	}
 	s.loopback.Serve(s.upstream.Handler)
-	s.upstream.Start(background)
+	running.Go(func() { s.upstream.Start(background) })
 	stop, err := s.serve()
 	if err == nil {
 		err = s.becomeReady(ctx, background)

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -26,6 +27,9 @@ type Delegation struct {
 // Delegate is a server behind another one.
 type Delegate struct {
 	Server *server.GenericAPIServer
+	// ReadFirst returns when the caches are filled that the server's hooks wait for, which look
+	// at them only every 100 ms, or when the context ends. The caches are kept current until then.
+	ReadFirst func(ctx context.Context)
 	// Join is called once with the server in front, when its documents are there and before
 	// the background work of either begins.
 	Join func(front *server.GenericAPIServer) error
@@ -68,6 +72,12 @@ func (d *Delegate) target() server.DelegationTarget {
 		return server.NewEmptyDelegate()
 	}
 	return d.Server
+}
+
+func (d *Delegate) readFirst(ctx context.Context) {
+	if d != nil {
+		d.ReadFirst(ctx)
+	}
 }
 
 // join prepares both servers. Nothing is installed in them afterwards.

@@ -117,7 +117,8 @@ type Server struct {
 	// Handler is the whole chain: authentication, authorization, API.
 	Handler http.Handler
 
-	generic *server.GenericAPIServer
+	generic  *server.GenericAPIServer
+	delegate *Delegate
 }
 
 // New builds the server. All API groups are installed when it returns.
@@ -194,7 +195,7 @@ func New(c Config) (*Server, error) {
 	if c.Aggregation != nil {
 		c.Aggregation.Join(generic.DiscoveryGroupManager, generic.AggregatedDiscoveryGroupManager, generic.Serializer)
 	}
-	return &Server{Handler: generic.Handler, generic: generic}, nil
+	return &Server{Handler: generic.Handler, generic: generic, delegate: delegate}, nil
 }
 
 // bearerTokens say how requests are authenticated, in the words of kube-apiserver. They have
@@ -279,9 +280,10 @@ func add(to map[string]map[string]rest.Storage, gv schema.GroupVersion, storage 
 	}
 }
 
-// Start runs the server's own background work until the context ends. It does
-// not block.
+// Start starts the server's own background work, which goes on until the context ends. It
+// returns when the work has begun, which may take until requests are answered.
 func (s *Server) Start(ctx context.Context) {
+	s.delegate.readFirst(ctx)
 	s.generic.RunPostStartHooks(ctx)
 }
 

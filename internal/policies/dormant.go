@@ -1,0 +1,79 @@
+package policies
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/client-go/tools/cache"
+)
+
+// dormancy says whether a plugin has anything to decide by: policies, or configurations of webhooks.
+// Upstream's plugins prepare every write for them before they find none. And the first write would
+// find them not ready, and look again every 100 ms.
+type dormancy struct {
+	objects cache.SharedIndexInformer
+	stopped <-chan struct{}
+}
+
+// patience is how long a write waits until objects have been read, as upstream's plugins do.
+const patience = 10 * time.Second
+
+// ends returns whether there are objects. It waits until they have been read.
+func (d dormancy) ends(ctx context.Context, a admission.Attributes) (bool, error) {
+	read := d.objects.HasSyncedChecker().Done()
+	select {
+	case <-read:
+	default:
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		select {
+		case <-read:
+		case <-ctx.Done():
+			return false, admission.NewForbidden(a, context.Cause(ctx))
+		case <-d.stopped:
+			return false, admission.NewForbidden(a, errors.New("the server is stopping"))
+		case <-timer.C:
+			return false, admission.NewForbidden(a, errors.New("not yet ready to handle request"))
+		}
+	}
+	return len(d.objects.GetStore().ListKeys()) > 0, nil
+}
+
+// dormant returns a plugin that is asked only while there are objects.
+func (d dormancy) dormant(made admission.Interface) admission.Interface {
+	switch p := made.(type) {
+	case admission.MutationInterface:
+		return dormantMutation{p, d}
+	case admission.ValidationInterface:
+		return dormantValidation{p, d}
+	}
+	return made
+}
+
+type dormantMutation struct {
+	admission.MutationInterface
+	dormancy dormancy
+}
+
+// Admit implements admission.MutationInterface.
+func (p dormantMutation) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	if ends, err := p.dormancy.ends(ctx, a); err != nil || !ends {
+		return err
+	}
+	return p.MutationInterface.Admit(ctx, a, o)
+}
+
+type dormantValidation struct {
+	admission.ValidationInterface
+	dormancy dormancy
+}
+
+// Validate implements admission.ValidationInterface.
+func (p dormantValidation) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	if ends, err := p.dormancy.ends(ctx, a); err != nil || !ends {
+		return err
+	}
+	return p.ValidationInterface.Validate(ctx, a, o)
+}
