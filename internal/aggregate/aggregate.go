@@ -124,8 +124,7 @@ func (a *Aggregation) AddAPIService(s *apiregistrationv1.APIService) error {
 		a.RemoveAPIService(s.Name)
 		return nil
 	}
-	cert, key := a.config.Client()
-	r := newRemote(s, a.config.Resolver, cert, key)
+	r := newRemote(s, &a.config)
 	if a.known.Load().versions[v] == nil {
 		// Until it has told what it has, its group is not to look like one that is gone.
 		a.merged.AddGroupVersion(v.Group, apidiscovery.APIVersionDiscovery{Version: v.Version, Freshness: apidiscovery.DiscoveryFreshnessStale})

@@ -1,9 +1,15 @@
 package aggregate
 
 import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
 	"net/http"
 	"net/url"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/proxy"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
@@ -26,12 +32,14 @@ type remote struct {
 	service   *apiregistrationv1.APIService
 	available bool
 	resolver  apiserver.ServiceResolver
+	stopped   <-chan struct{}
 	transport http.RoundTripper
 	err       error // of transport
 }
 
-func newRemote(s *apiregistrationv1.APIService, resolver apiserver.ServiceResolver, cert, key []byte) *remote {
-	r := &remote{service: s, available: helper.IsAPIServiceConditionTrue(s, apiregistrationv1.Available), resolver: resolver}
+func newRemote(s *apiregistrationv1.APIService, c *Config) *remote {
+	r := &remote{service: s, available: helper.IsAPIServiceConditionTrue(s, apiregistrationv1.Available), resolver: c.Resolver, stopped: c.Stopped}
+	cert, key := c.Client()
 	r.transport, r.err = transport.New(remotestatus.BuildTransportConfig(nil, cert, key, s))
 	return r
 }
@@ -66,6 +74,13 @@ func (r *remote) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		fail(w, req, "service unavailable", http.StatusServiceUnavailable)
 		return
 	}
+	asked := req.Context()
+	if _, bounded := asked.Deadline(); !bounded {
+		ctx, end := endingWith(asked, r.stopped)
+		defer end()
+		req = req.WithContext(ctx)
+		w = untilStopped{w, ctx}
+	}
 	location := &url.URL{Scheme: "https", Host: host.Host, Path: req.URL.Path, RawQuery: req.URL.Query().Encode()}
 	sent, cancel := apiserverproxy.NewRequestForProxy(location, req)
 	defer cancel()
@@ -74,7 +89,10 @@ func (r *remote) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		transport.SetAuthProxyHeaders(sent, caller.GetName(), caller.GetUID(), caller.GetGroups(), caller.GetExtra())
 	}
 	through := transport.NewAuthProxyRoundTripper(caller.GetName(), caller.GetUID(), caller.GetGroups(), caller.GetExtra(), r.transport)
-	handler := proxy.NewUpgradeAwareHandler(location, through, true, upgrade, answers{w})
+	if !upgrade {
+		through = watches{through, r.stopped}
+	}
+	handler := proxy.NewUpgradeAwareHandler(location, through, true, upgrade, answers{w, asked})
 	handler.RejectForwardingRedirects = true
 	utilflowcontrol.RequestDelegated(req.Context())
 	handler.ServeHTTP(w, sent)
@@ -88,12 +106,85 @@ func fail(w http.ResponseWriter, req *http.Request, text string, code int) {
 }
 
 // answers says what has gone wrong on the way to another server.
-type answers struct{ w http.ResponseWriter }
+type answers struct {
+	w     http.ResponseWriter
+	asked context.Context // of the request, before it was sent on
+}
 
 var _ proxy.ErrorResponder = answers{}
 
 func (a answers) Object(code int, obj runtime.Object) { responsewriters.WriteRawJSON(code, obj, a.w) }
 
+// Error says of a request that took too long what kube-apiserver says of any.
 func (a answers) Error(_ http.ResponseWriter, _ *http.Request, err error) {
+	if errors.Is(a.asked.Err(), context.DeadlineExceeded) {
+		late := apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
+		responsewriters.WriteRawJSON(http.StatusGatewayTimeout, responsewriters.ErrorToAPIStatus(late), a.w)
+		return
+	}
 	http.Error(a.w, err.Error(), http.StatusServiceUnavailable)
+}
+
+// endingWith returns a context that ends when the server stops, too.
+func endingWith(ctx context.Context, stopped <-chan struct{}) (context.Context, context.CancelFunc) {
+	ctx, end := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-stopped:
+			end()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, end
+}
+
+// untilStopped closes a connection that is taken over when the context ends: the proxy looks at no
+// context then.
+type untilStopped struct {
+	http.ResponseWriter
+	ctx context.Context
+}
+
+var _ http.Hijacker = untilStopped{}
+
+func (u untilStopped) Unwrap() http.ResponseWriter { return u.ResponseWriter }
+
+func (u untilStopped) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := http.NewResponseController(u.ResponseWriter).Hijack()
+	if err == nil {
+		context.AfterFunc(u.ctx, func() { conn.Close() })
+	}
+	return conn, buffered, err
+}
+
+// watches lets a watch that the server ends, since it stops, end in order: clients take a connection
+// that breaks for a fault.
+type watches struct {
+	http.RoundTripper
+	stopped <-chan struct{}
+}
+
+func (t watches) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := t.RoundTripper.RoundTrip(req)
+	if info, ok := request.RequestInfoFrom(req.Context()); err == nil && ok && info.Verb == "watch" {
+		resp.Body = endedBody{resp.Body, t.stopped}
+	}
+	return resp, err
+}
+
+type endedBody struct {
+	io.ReadCloser
+	stopped <-chan struct{}
+}
+
+func (b endedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		select {
+		case <-b.stopped:
+			err = io.EOF
+		default:
+		}
+	}
+	return n, err
 }

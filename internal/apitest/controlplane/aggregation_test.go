@@ -94,18 +94,28 @@ func kubeconfigOf(c *rest.Config) clientcmdapi.Config {
 // register makes a Service and APIServices that lead to a port of this machine.
 func register(t *testing.T, front *rest.Config, port int, versions ...schema.GroupVersion) {
 	t.Helper()
+	named(t, front, "behind")
+	for _, v := range versions {
+		registerAt(t, front, port, v)
+	}
+}
+
+// named makes a Service of this machine.
+func named(t *testing.T, front *rest.Config, name string) {
+	t.Helper()
 	service := &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "behind"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "127.0.0.1"},
 	}
 	if _, err := kubernetes.NewForConfigOrDie(front).CoreV1().Services("default").Create(t.Context(), service, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, v := range versions {
-		s := remoteService(v, port)
-		if _, err := aggregator.NewForConfigOrDie(front).ApiregistrationV1().APIServices().Create(t.Context(), s, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+}
+
+func registerAt(t *testing.T, front *rest.Config, port int, v schema.GroupVersion) {
+	t.Helper()
+	if _, err := aggregator.NewForConfigOrDie(front).ApiregistrationV1().APIServices().Create(t.Context(), remoteService(v, port), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -148,16 +148,7 @@ func TestAPolicyChangesWhatIsWritten(t *testing.T) {
 // webhook answers reviews over TLS, and says how clients find it.
 func webhook(t *testing.T, review func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse) admissionregistrationv1.WebhookClientConfig {
 	t.Helper()
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var asked admissionv1.AdmissionReview
-		if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		response := review(asked.Request)
-		response.UID = asked.Request.UID
-		_ = json.NewEncoder(w).Encode(admissionv1.AdmissionReview{TypeMeta: asked.TypeMeta, Response: response})
-	}))
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { reviewed(w, r, review) }))
 	server.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	server.StartTLS()
 	t.Cleanup(server.Close)
@@ -165,6 +156,17 @@ func webhook(t *testing.T, review func(*admissionv1.AdmissionRequest) *admission
 		URL:      &server.URL,
 		CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
 	}
+}
+
+func reviewed(w http.ResponseWriter, r *http.Request, review func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse) {
+	var asked admissionv1.AdmissionReview
+	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	response := review(asked.Request)
+	response.UID = asked.Request.UID
+	_ = json.NewEncoder(w).Encode(admissionv1.AdmissionReview{TypeMeta: asked.TypeMeta, Response: response})
 }
 
 func TestWebhooksDecideAndChange(t *testing.T) {
