@@ -209,9 +209,14 @@ func groupOf(name string, all []*apiregistrationv1.APIService) metav1.APIGroup {
 
 // Wrap implements upstream.Aggregation.
 func (a *Aggregation) Wrap(next http.Handler) http.Handler {
+	v2 := newSwagger(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == documentsPath {
+		switch r.URL.Path {
+		case documentsPath:
 			a.listDocuments(w, r, next)
+			return
+		case swaggerPath:
+			v2.serve(w, r, a.known.Load())
 			return
 		}
 		v, ok := versionOf(r.URL.Path)

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -527,6 +528,84 @@ func TestAServerBehindThatIsSlowHasADeadline(t *testing.T) {
 		err := client.Get().AbsPath("/apis", v.Group, v.Version, "things").MaxRetries(0).Do(ctx).Error()
 		if !apierrors.IsTimeout(err) || !strings.Contains(err.Error(), "request did not complete within the allotted timeout") {
 			return fmt.Errorf("%v", err)
+		}
+		return nil
+	})
+}
+
+func TestOpenAPIV2IsThatOfAllServersAndAskedForWhenItIsWanted(t *testing.T) {
+	front := annextest.Start(t, cluster())
+	register(t, front, serveBehind(t, front, crateServer(), 0).port, crateVersion)
+	const document = `{"swagger":"2.0","info":{"title":"counted","version":"1"},
+		"paths":{"/apis/counted.example.com/v1/things":{"get":{"responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/com.example.counted.v1.Thing"}}}}},
+			"/healthz":{"get":{"responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/com.example.counted.Health"}}}}}},
+		"definitions":{"com.example.counted.v1.Thing":{"type":"object","x-kubernetes-group-version-kind":[{"group":"counted.example.com","version":"v1","kind":"Thing"}]},
+			"com.example.counted.Health":{"type":"object"}}}`
+	v := schema.GroupVersion{Group: "counted.example.com", Version: "v1"}
+	var asked atomic.Int64
+	port, bundle := tlsServer(t, "behind", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch r.URL.Path {
+		case "/openapi/v2":
+			asked.Add(1)
+			_, _ = io.WriteString(w, document)
+		case "/apis/" + v.String():
+			_, _ = io.WriteString(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"counted.example.com/v1","resources":[]}`)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	s := remoteService(v, port)
+	s.Spec.InsecureSkipTLSVerify, s.Spec.CABundle = false, bundle
+	services := aggregator.NewForConfigOrDie(front).ApiregistrationV1().APIServices()
+	if _, err := services.Create(t.Context(), s, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	available(t, front)
+	condition(t, front, s.Name, apiregistrationv1.ConditionTrue, "Passed", "")
+	if n := asked.Load(); n != 0 {
+		t.Errorf("its document was asked for %d times before it was wanted", n)
+	}
+	client := kubernetes.NewForConfigOrDie(front).Discovery()
+	has := func(names ...string) []string {
+		t.Helper()
+		document, err := client.OpenAPISchema() // as protobuf
+		if err != nil {
+			t.Fatal(err)
+		}
+		var found []string
+		for _, definition := range document.Definitions.AdditionalProperties {
+			for _, name := range names {
+				if strings.HasSuffix(definition.Name, name) {
+					found = append(found, name)
+				}
+			}
+		}
+		slices.Sort(found)
+		return found
+	}
+	const crate, thing, health, own = ".marked.v1.Crate", "counted.v1.Thing", "counted.Health", "api.core.v1.ConfigMap"
+	testwait.NoError(t, "both are in the document", func(context.Context) error {
+		if found := has(crate, thing, health, own); !slices.Equal(found, []string{crate, own, thing}) {
+			return fmt.Errorf("found %v", found)
+		}
+		return nil
+	})
+	n := asked.Load()
+	has()
+	if again := asked.Load(); n < 1 || again != n {
+		t.Errorf("it was asked %d times, and then %d", n, again)
+	}
+	text, err := client.RESTClient().Get().AbsPath("/openapi/v2").SetHeader("Accept", "application/json").DoRaw(t.Context())
+	if err != nil || !strings.Contains(string(text), `"/apis/`+crateVersion.String()+`/namespaces/{namespace}/crates"`) || !strings.Contains(string(text), `"/api/v1/namespaces/{namespace}/configmaps"`) {
+		t.Errorf("the document in JSON, %d bytes: %v", len(text), err)
+	}
+	if err := services.Delete(t.Context(), s.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	testwait.NoError(t, "the end of its part", func(context.Context) error {
+		if found := has(crate, thing, own); !slices.Equal(found, []string{crate, own}) {
+			return fmt.Errorf("found %v", found)
 		}
 		return nil
 	})
