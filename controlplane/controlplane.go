@@ -72,7 +72,8 @@ func (p plane) Open(server serve.Plane) (*serve.OpenedPlane, error) {
 		return nil, err
 	}
 	decided, err := policies.New(policies.Config{
-		Client: server.Client, Enabled: server.Admission, Authorizer: server.Authorizer, Version: server.Version, Stopped: server.Stopped, Resolver: services.resolver,
+		Server: server.Name, Client: server.Client, Enabled: server.Admission, Authorizer: server.Authorizer, Version: server.Version, Stopped: server.Stopped, Resolver: services.resolver,
+		Complete: builtin.Complete,
 	})
 	if err != nil {
 		return nil, err

@@ -105,9 +105,7 @@ func all(eventTTL time.Duration) []define.Group {
 		{Name: "", Kinds: []*define.Kind{configMaps(), secrets(), event, resourceQuotas(), limitRanges(), services()}},
 		{Name: "events.k8s.io", Kinds: []*define.Kind{alias}},
 		{Name: "coordination.k8s.io", Kinds: []*define.Kind{leases()}},
-		{Name: "admissionregistration.k8s.io", Kinds: []*define.Kind{
-			validatingWebhooks(), mutatingWebhooks(), validatingPolicies(), validatingPolicyBindings(), mutatingPolicies(), mutatingPolicyBindings(),
-		}},
+		{Name: "admissionregistration.k8s.io", Kinds: admissionKinds()},
 		{Name: "storagemigration.k8s.io", Kinds: []*define.Kind{storageMigrations()}},
 		{Name: "apiregistration.k8s.io", Kinds: []*define.Kind{apiServices()}},
 	}

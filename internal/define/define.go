@@ -246,10 +246,12 @@ type Kind struct {
 
 	PrepareForCreate func(ctx context.Context, obj runtime.Object)
 	PrepareForUpdate func(ctx context.Context, obj, old runtime.Object)
-	Validate         func(ctx context.Context, obj runtime.Object) field.ErrorList
-	ValidateUpdate   func(ctx context.Context, obj, old runtime.Object) field.ErrorList
-	ValidateStatus   func(ctx context.Context, obj, old runtime.Object) field.ErrorList
-	Warn             func(ctx context.Context, obj runtime.Object) []string
+	// Validate sees what is created and what is updated.
+	Validate       func(ctx context.Context, obj runtime.Object) field.ErrorList
+	ValidateCreate func(ctx context.Context, obj runtime.Object) field.ErrorList
+	ValidateUpdate func(ctx context.Context, obj, old runtime.Object) field.ErrorList
+	ValidateStatus func(ctx context.Context, obj, old runtime.Object) field.ErrorList
+	Warn           func(ctx context.Context, obj runtime.Object) []string
 
 	// ValidationOptions are those that tags of declarative validation may ask for.
 	ValidationOptions map[string]bool
@@ -529,6 +531,7 @@ func (k *Kind) Hooks() []string {
 		{"prepare for create", k.PrepareForCreate != nil},
 		{"prepare for update", k.PrepareForUpdate != nil},
 		{"validate", k.Validate != nil},
+		{"validate create", k.ValidateCreate != nil},
 		{"validate update", k.ValidateUpdate != nil},
 		{"validate status", k.ValidateStatus != nil},
 		{"warn", k.Warn != nil},

@@ -13,6 +13,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/admission"
@@ -42,6 +43,8 @@ const mapperAge = 30 * time.Second
 
 // Config is what the plugins need of their server.
 type Config struct {
+	// Server names the server in metrics.
+	Server string
 	// Client has all rights. Its requests may wait until the server runs.
 	Client *rest.Config
 	// Enabled are the names of the plugins that run, of those that Names knows.
@@ -50,6 +53,8 @@ type Config struct {
 	// Resolver finds the servers of webhooks that name a Service.
 	Resolver webhook.ServiceResolver
 	Version  compatibility.EffectiveVersion
+	// Complete fills in the defaults of an object that is in a file, and validates it.
+	Complete func(runtime.Object) error
 	// Stopped is closed when no more requests come.
 	Stopped <-chan struct{}
 }
@@ -137,6 +142,7 @@ func (p *Policies) Plugins() []admit.Plugin {
 			if wants, ok := made.(initializer.WantsExcludedAdmissionResources); ok {
 				wants.SetExcludedAdmissionResources(reviews)
 			}
+			p.followFiles(made)
 			initialize.Initialize(made)
 			hooks.Initialize(made)
 			if err := admission.ValidateInitialization(made); err != nil {

@@ -124,7 +124,11 @@ func (s strategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorL
 	if len(errs) == 0 {
 		errs = validation.ValidateObjectMetaAccessor(objects.Meta(obj), s.NamespaceScoped(), s.validateName(), field.NewPath("metadata"))
 	}
-	return append(errs, s.validate(ctx, obj)...)
+	errs = append(errs, s.validate(ctx, obj)...)
+	if s.kind.ValidateCreate != nil {
+		errs = append(errs, s.kind.ValidateCreate(ctx, obj)...)
+	}
+	return errs
 }
 
 func (s strategy) validateName() validation.ValidateNameFunc {

@@ -35,6 +35,8 @@ type ControlPlane interface {
 
 // Plane is a server as its control plane knows it.
 type Plane struct {
+	// Name is that of the definition.
+	Name string
 	// Storage opens the storage of resources that the definition does not have, in the form
 	// that a codec writes. Objects are created only in namespaces that are there.
 	Storage func(codec runtime.Codec) generic.RESTOptionsGetter
@@ -114,6 +116,7 @@ func (m *controlPlane) configure(c *upstream.Config, own plugins) error {
 	own.plane = func(authorize authorizer.Authorizer) ([]admit.Plugin, error) {
 		var err error
 		m.opened, err = m.plane.Open(Plane{
+			Name:       c.Definition.Name,
 			Storage:    func(codec runtime.Codec) generic.RESTOptionsGetter { return m.guard(c.Stores.Custom(codec)) },
 			Client:     m.loopback.Config(),
 			Groups:     groupsOf(c),

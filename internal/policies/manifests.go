@@ -1,0 +1,124 @@
+package policies
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/initializer"
+	policyloader "k8s.io/apiserver/pkg/admission/plugin/policy/manifest/loader"
+	webhookloader "k8s.io/apiserver/pkg/admission/plugin/webhook/manifest/loader"
+	"sigs.k8s.io/yaml"
+)
+
+// followFiles lets a plugin read the folder of policies or webhooks that its configuration may name, and read it again when
+// files change: upstream's sources do that, which know neither the defaults nor the rules of kinds.
+func (p *Policies) followFiles(plugin admission.Interface) {
+	initializer.NewAPIServerIDInitializer(p.config.Server).Initialize(plugin)
+	wants, ok := plugin.(initializer.WantsManifestLoaders)
+	if !ok {
+		return
+	}
+	complete := p.config.Complete
+	wants.SetManifestLoaders(&initializer.ManifestLoaders{
+		LoadValidatingPolicyManifests: policiesOf(complete, func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) string { return b.Spec.PolicyName },
+			&admissionregistrationv1.ValidatingAdmissionPolicy{}),
+		LoadMutatingPolicyManifests: policiesOf(complete, func(b *admissionregistrationv1.MutatingAdmissionPolicyBinding) string { return b.Spec.PolicyName },
+			&admissionregistrationv1.MutatingAdmissionPolicy{}),
+		LoadValidatingWebhookManifests: webhooksOf(complete, &admissionregistrationv1.ValidatingWebhookConfiguration{}),
+		LoadMutatingWebhookManifests:   webhooksOf(complete, &admissionregistrationv1.MutatingWebhookConfiguration{}),
+	})
+}
+
+// object is what a folder may hold.
+type object interface {
+	metav1.Object
+	runtime.Object
+}
+
+func policiesOf[P, B object](complete func(runtime.Object) error, policyOf func(B) string, _ P) func(dir string) ([]P, []B, string, error) {
+	return func(dir string) ([]P, []B, string, error) {
+		policies, bindings, hash, err := policyloader.LoadPolicyManifests(dir, newManifests(kindOf[P](), kindOf[B]()), accept[P](complete), accept[B](complete), policyOf)
+		return policies, bindings, hash, oneLine(err)
+	}
+}
+
+func webhooksOf[T object](complete func(runtime.Object) error, _ T) func(dir string) ([]T, string, error) {
+	return func(dir string) ([]T, string, error) {
+		configurations, hash, err := webhookloader.LoadManifests(dir, newManifests(kindOf[T]()), accept[T](complete))
+		return configurations, hash, oneLine(err)
+	}
+}
+
+// accept returns the objects of a kind that a document has, with their defaults, or an error if one is not valid.
+func accept[T object](complete func(runtime.Object) error) func(runtime.Object) ([]T, error) {
+	return func(document runtime.Object) ([]T, error) {
+		found := []runtime.Object{document}
+		if meta.IsListType(document) {
+			var err error
+			if found, err = meta.ExtractList(document); err != nil {
+				return nil, err
+			}
+		}
+		accepted := make([]T, 0, len(found))
+		for _, one := range found {
+			obj, ok := one.(T)
+			if !ok {
+				return nil, policyloader.ErrUnrecognizedType // or one of the other kind
+			}
+			if err := complete(obj); err != nil {
+				return nil, fmt.Errorf("%s %q: %w", kindOf[T](), obj.GetName(), err)
+			}
+			accepted = append(accepted, obj)
+		}
+		return accepted, nil
+	}
+}
+
+func kindOf[T object]() string { return reflect.TypeFor[T]().Elem().Name() }
+
+// manifests decodes documents, strictly.
+type manifests struct {
+	runtime.Decoder
+	kinds []string
+}
+
+func newManifests(kinds ...string) manifests {
+	scheme := runtime.NewScheme()
+	_ = admissionregistrationv1.AddToScheme(scheme) // has no error
+	scheme.AddUnversionedTypes(schema.GroupVersion{Version: "v1"}, &metav1.List{})
+	return manifests{serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer(), kinds}
+}
+
+// Decode implements runtime.Decoder. It refuses other kinds by the names that are in the file, where upstream would name Go
+// types.
+func (m manifests) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	var is metav1.TypeMeta
+	if err := yaml.Unmarshal(data, &is); err != nil {
+		return nil, nil, err
+	}
+	switch {
+	case is.APIVersion == "" || is.Kind == "":
+		return nil, nil, errors.New("a document has no apiVersion or no kind")
+	case is.Kind != "List" && (is.APIVersion != admissionregistrationv1.SchemeGroupVersion.String() || !slices.Contains(m.kinds, strings.TrimSuffix(is.Kind, "List"))):
+		return nil, nil, fmt.Errorf("apiVersion %q, kind %q: want %s of %s", is.APIVersion, is.Kind, strings.Join(m.kinds, " or "), admissionregistrationv1.SchemeGroupVersion)
+	}
+	return m.Decoder.Decode(data, defaults, into)
+}
+
+// oneLine keeps the errors of expressions, which draw where they are wrong, on the line of the file's name.
+func oneLine(err error) error {
+	if err == nil || !strings.Contains(err.Error(), "\n") {
+		return err
+	}
+	return errors.New(strings.Join(strings.Fields(err.Error()), " "))
+}
