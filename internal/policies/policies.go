@@ -152,11 +152,13 @@ func (p *Policies) Plugins() []admit.Plugin {
 				if _, err := p.informers.Admissionregistration().V1().MutatingAdmissionPolicies().Informer().AddEventHandler(later); err != nil {
 					return nil, err
 				}
+				if configuration != nil {
+					later.need() // it may name policies that are files
+				}
 				made = plugin{mutates, later}
 			}
 			if configuration != nil {
-				later.need() // it may name policies and webhooks that are files
-				return made, nil
+				return made, nil // it may have policies or webhooks that are in files
 			}
 			first, err := p.informers.ForResource(admissionregistrationv1.SchemeGroupVersion.WithResource(known.follows[0]))
 			if err != nil {
