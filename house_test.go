@@ -56,7 +56,8 @@ var rooms = map[string][]string{
 	"internal/cluster":                     {"config", "internal/admit", "internal/clientcert", "internal/requirements"},
 	"internal/auth":                        {"config", "internal/clientcert", "internal/configfile"},
 	"internal/auth/authtest":               {}, // for tests
-	"internal/builtin":                     {"api", "internal/define", "internal/facts/admissionregistration", "internal/facts/apiregistration", "internal/facts/coordination", "internal/facts/core", "internal/facts/events", "internal/facts/storagemigration"},
+	"internal/builtin":                     {"api", "internal/define", "internal/facts/admissionregistration", "internal/facts/apiregistration", "internal/facts/coordination", "internal/facts/core", "internal/facts/events", "internal/facts/storagemigration", "internal/podspec"},
+	"internal/podspec":                     {},
 	"internal/configfile":                  {},
 	"internal/clientcert":                  {"config"},
 	"internal/cluster/clustertest":         {}, // for tests

@@ -102,7 +102,7 @@ func name(g define.Group, k *define.Kind) string {
 func all(eventTTL time.Duration) []define.Group {
 	event, alias := events(eventTTL)
 	return []define.Group{
-		{Name: "", Kinds: []*define.Kind{configMaps(), secrets(), event, resourceQuotas(), limitRanges(), services()}},
+		{Name: "", Kinds: []*define.Kind{configMaps(), secrets(), event, resourceQuotas(), limitRanges(), podTemplates(), services()}},
 		{Name: "events.k8s.io", Kinds: []*define.Kind{alias}},
 		{Name: "coordination.k8s.io", Kinds: []*define.Kind{leases()}},
 		{Name: "admissionregistration.k8s.io", Kinds: admissionKinds()},

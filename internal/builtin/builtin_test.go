@@ -92,6 +92,11 @@ func TestNewObjectsAreRefused(t *testing.T) {
 		"a bare finalizer of a secret": {"secrets", `{metadata: {finalizers: [short]}}`, []string{
 			`metadata.finalizers[0]: Invalid value: "short": name is neither a standard finalizer name nor is it fully qualified`,
 		}},
+		"a pod template": {"podtemplates", `{template: {spec: {containers: [{name: a, image: a}]}}}`, nil},
+		"an empty pod template": {"podtemplates", `{metadata: {finalizers: [short]}, template: {}}`, []string{
+			`metadata.finalizers[0]: Invalid value: "short": name is neither a standard finalizer name nor is it fully qualified`,
+			`template.spec.containers: Required value`,
+		}},
 		"a remote API service": {"apiservices.apiregistration.k8s.io", `{metadata: {name: v1.a.b}, spec: {group: a.b, version: v1, groupPriorityMinimum: 20000, versionPriority: 1000, service: {namespace: a, name: b}, caBundle: YWJj}}`, nil},
 		"an API service to nowhere": {"apiservices.apiregistration.k8s.io", `{metadata: {name: shop}, spec: {group: a.b, version: v1, groupPriorityMinimum: 1, versionPriority: 1, service: {port: 0}, caBundle: YWJj, insecureSkipTLSVerify: true}}`, []string{
 			"metadata.name: Invalid value: \"shop\": must be `spec.version+\".\"+spec.group`: \"v1.a.b\"",
@@ -222,6 +227,9 @@ func TestWritersAreWarned(t *testing.T) {
 		"requests above limits": {"resourcequotas", `{spec: {hard: {cpu: 3, limits.cpu: 2, memory: 3, requests.memory: 1, limits.memory: 2, requests.ephemeral-storage: 2, limits.ephemeral-storage: 1}}}`, []string{
 			"ResourceQuota cpu (3) should be less than limits.cpu (2)", "ResourceQuota requests.ephemeral-storage (2) should be less than limits.ephemeral-storage (1)",
 		}},
+		"a pod template": {"podtemplates", `{template: {spec: {containers: [{name: a, image: a}], hostAliases: [{ip: 10.0.0.1}, {ip: 10.0.0.1}]}}}`, []string{
+			`template.spec.hostAliases[1].ip: duplicate ip "10.0.0.1"`,
+		}},
 		"requests within limits":      {"resourcequotas", `{spec: {hard: {cpu: 2, limits.cpu: 2}}}`, nil},
 		"a certificate that is none":  {"secrets", `{type: kubernetes.io/tls, stringData: {tls.crt: x, tls.key: x}}`, []string{"tls: failed to find any PEM data in certificate input"}},
 		"a secret that is of no type": {"secrets", `{}`, nil},
@@ -251,7 +259,7 @@ func TestKindsAreLeftOutByName(t *testing.T) {
 			left = append(left, name(g, k))
 		}
 	}
-	if got := strings.Join(left, " "); got != "configmaps secrets resourcequotas limitranges services storageversionmigrations.storagemigration.k8s.io apiservices.apiregistration.k8s.io" {
+	if got := strings.Join(left, " "); got != "configmaps secrets resourcequotas limitranges podtemplates services storageversionmigrations.storagemigration.k8s.io apiservices.apiregistration.k8s.io" {
 		t.Errorf("left are %s", got)
 	}
 	if _, err := (&define.Server{Name: "test"}).With(groups...); err != nil {

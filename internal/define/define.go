@@ -252,6 +252,8 @@ type Kind struct {
 	ValidateUpdate func(ctx context.Context, obj, old runtime.Object) field.ErrorList
 	ValidateStatus func(ctx context.Context, obj, old runtime.Object) field.ErrorList
 	Warn           func(ctx context.Context, obj runtime.Object) []string
+	// WarnsOfChanges kinds warn of an update only if it raises the generation.
+	WarnsOfChanges bool
 
 	// ValidationOptions are those that tags of declarative validation may ask for.
 	ValidationOptions map[string]bool

@@ -188,22 +188,30 @@ func (s strategy) requested(ctx context.Context) *define.Version {
 }
 
 func (s strategy) WarningsOnCreate(ctx context.Context, obj runtime.Object) []string {
-	return s.warnings(ctx, obj, nil)
+	return append(s.finalizerWarnings(obj, nil), s.warn(ctx, obj)...)
 }
 
 func (s strategy) WarningsOnUpdate(ctx context.Context, obj, old runtime.Object) []string {
-	return s.warnings(ctx, obj, objects.Meta(old).GetFinalizers())
+	warnings := s.finalizerWarnings(obj, objects.Meta(old).GetFinalizers())
+	if s.kind.WarnsOfChanges && objects.Meta(obj).GetGeneration() == objects.Meta(old).GetGeneration() {
+		return warnings
+	}
+	return append(warnings, s.warn(ctx, obj)...)
 }
 
-func (s strategy) warnings(ctx context.Context, obj runtime.Object, known []string) []string {
+func (s strategy) warn(ctx context.Context, obj runtime.Object) []string {
+	if s.kind.Warn == nil {
+		return nil
+	}
+	return s.kind.Warn(ctx, obj)
+}
+
+func (s strategy) finalizerWarnings(obj runtime.Object, known []string) []string {
 	var warnings []string
 	for _, finalizer := range objects.Meta(obj).GetFinalizers() {
 		if !slices.Contains(known, finalizer) && !strings.Contains(finalizer, "/") && !standardFinalizer(finalizer) {
 			warnings = append(warnings, fmt.Sprintf("metadata.finalizers: %q: prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other finalizer writers", finalizer))
 		}
-	}
-	if s.kind.Warn != nil {
-		warnings = append(warnings, s.kind.Warn(ctx, obj)...)
 	}
 	return warnings
 }
