@@ -26,6 +26,7 @@ var resources = map[string]string{
 	"newevents":                         "/apis/events.k8s.io/v1/namespaces/default/events",
 	"resourcequotas":                    "/api/v1/namespaces/default/resourcequotas",
 	"limitranges":                       "/api/v1/namespaces/default/limitranges",
+	"podtemplates":                      "/api/v1/namespaces/default/podtemplates",
 	"leases":                            "/apis/coordination.k8s.io/v1/namespaces/default/leases",
 	"storageversionmigrations":          "/apis/storagemigration.k8s.io/v1/storageversionmigrations",
 	"validatingwebhookconfigurations":   "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",

@@ -25,6 +25,8 @@ func TestMain(m *testing.M) {
 	os.Exit(kube.Main(m, kube.Options{Controllers: []string{}, APIServerArgs: []string{
 		// They are about other objects than those that are compared, in the same namespace.
 		"--disable-admission-plugins", "LimitRanger,ResourceQuota",
+		// Every cluster that is installed has it, and so has a control plane.
+		"--allow-privileged",
 	}}, func(c *kube.Cluster) error {
 		host = c
 		return nil

@@ -1,0 +1,42 @@
+package builtin
+
+import (
+	"net/http"
+	"os"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// What internal/podspec says of the templates of its tests, and what is filled in, is what a kube-apiserver does.
+func TestTemplatesOfPodsAreTakenAlike(t *testing.T) {
+	text, err := os.ReadFile("../../../internal/podspec/testdata/templates.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []struct {
+		Name            string
+		Template        map[string]any
+		Refused, Warned []string
+	}
+	if err := yaml.Unmarshal(text, &all); err != nil {
+		t.Fatal(err)
+	}
+	b := &both{t: t, theirs: connect(t, host.Admin()), ours: connect(t, start(t))}
+	codes, differ := map[int]int{}, 0
+	for _, s := range all {
+		want := http.StatusCreated
+		if len(s.Refused) > 0 {
+			want = http.StatusUnprocessableEntity
+		}
+		object := map[string]any{"apiVersion": "v1", "kind": "PodTemplate", "metadata": map[string]any{"name": "new"}, "template": s.Template}
+		code, same := b.same(s.Name, http.MethodPost, resources["podtemplates"]+"?dryRun=All&fieldManager=test", asJSON, object)
+		if codes[code]++; code != want {
+			t.Errorf("%s: %d", s.Name, code)
+		}
+		if !same {
+			differ++
+		}
+	}
+	t.Logf("%d templates, by code %v, %d differ", len(all), codes, differ)
+}
