@@ -23,14 +23,23 @@ import (
 
 // lists lets upstream's handler answer lists of custom resources without their items, which cost
 // it two copies and an encoding each, and puts these in its answer as the storage remembers them.
-// What a client gets is the same, byte for byte. Answers in another form than plain JSON, and
-// those that the audit records, are upstream's alone.
+// The initial events of watches are remembered as a whole. What a client gets is the same, byte for
+// byte. Answers in another form than plain JSON, and those that the audit records, are upstream's
+// alone.
 type lists struct{ next http.Handler }
 
 // ServeHTTP implements http.Handler.
 func (l lists) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	info, ok := request.RequestInfoFrom(req.Context())
-	if !ok || !info.IsResourceRequest || info.Verb != "list" || info.Subresource != "" || !wantsPlainJSON(req) || recordsAnswers(req) {
+	if !ok || !info.IsResourceRequest || info.Subresource != "" || info.Verb != "list" && info.Verb != "watch" || !wantsPlainJSON(req) {
+		l.next.ServeHTTP(w, req)
+		return
+	}
+	if info.Verb == "watch" {
+		l.next.ServeHTTP(w, req.WithContext(registry.WithRememberedEvents(req.Context())))
+		return
+	}
+	if recordsAnswers(req) {
 		l.next.ServeHTTP(w, req)
 		return
 	}

@@ -47,12 +47,14 @@ type watcher struct {
 	forget func() bool
 	result chan watch.Event
 
-	initial    *snapshot // its objects come first; nil for none
-	plan       *plan     // to find them by
-	endInitial bool      // a bookmark tells their end
-	start      uint64    // events up to this revision are not delivered
-	position   uint64    // of the next event in the log
-	done       uint64    // no event up to this revision is still to come
+	initial *snapshot // its objects come first; nil for none
+	// wrap returns what an initial event has of a shared object.
+	wrap       func(runtime.Object) runtime.Object
+	plan       *plan  // to find them by
+	endInitial bool   // a bookmark tells their end
+	start      uint64 // events up to this revision are not delivered
+	position   uint64 // of the next event in the log
+	done       uint64 // no event up to this revision is still to come
 
 	progress  chan struct{} // asks for a bookmark now; nil if it gets none on request
 	bookmarks clock.Timer   // nil if it gets none
@@ -60,6 +62,12 @@ type watcher struct {
 }
 
 var _ watch.Interface = (*watcher)(nil)
+
+// WatchShared is Watch for callers that only read: an initial event has what wrap returns of its
+// object, which is shared and must not be changed. wrap must not block.
+func (s *resourceStore) WatchShared(ctx context.Context, key string, opts storage.ListOptions, wrap func(runtime.Object) runtime.Object) (watch.Interface, error) {
+	return s.watch(ctx, key, opts, wrap)
+}
 
 // Watch implements storage.Interface. What is delivered first is settled when it
 // returns: a write that is acknowledged afterwards is seen as an event.
@@ -69,6 +77,10 @@ var _ watch.Interface = (*watcher)(nil)
 // one with initial events is told to try again, as lists are.
 // Errors that depend on the revision arrive as an ERROR event.
 func (s *resourceStore) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	return s.watch(ctx, key, opts, s.copy)
+}
+
+func (s *resourceStore) watch(ctx context.Context, key string, opts storage.ListOptions, wrap func(runtime.Object) runtime.Object) (watch.Interface, error) {
 	key, err := s.key(key, opts.Recursive)
 	if err != nil {
 		return nil, err
@@ -83,6 +95,7 @@ func (s *resourceStore) Watch(ctx context.Context, key string, opts storage.List
 		recursive: opts.Recursive,
 		predicate: opts.Predicate,
 		selectAll: opts.Predicate.Empty(),
+		wrap:      wrap,
 		result:    make(chan watch.Event, watchBuffer),
 	}
 	if s.indexes != nil && !w.selectAll {
@@ -295,7 +308,7 @@ func (w *watcher) sendInitial() error {
 		if !w.selects(object) {
 			continue
 		}
-		if err := w.send(watch.Event{Type: watch.Added, Object: w.store.copy(object)}); err != nil {
+		if err := w.send(watch.Event{Type: watch.Added, Object: w.wrap(object)}); err != nil {
 			return err
 		}
 	}

@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"slices"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/annexapi/annex/internal/convert"
@@ -42,9 +45,22 @@ func WithEncodedItems(ctx context.Context, items *EncodedItems) context.Context 
 	return context.WithValue(ctx, encodedItemsKey{}, items)
 }
 
+type rememberedEventsKey struct{}
+
+// WithRememberedEvents returns a context in which the initial events of a watch on custom resources are
+// encoded once for all watches of the same form. That may be none that tells the time, as tables do.
+func WithRememberedEvents(ctx context.Context) context.Context {
+	return context.WithValue(ctx, rememberedEventsKey{}, true)
+}
+
 // sharedLister is a storage that lists objects which it does not copy for the caller.
 type sharedLister interface {
 	ListShared(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) ([]runtime.Object, error)
+}
+
+// sharedWatcher is a storage whose initial events have objects that it does not copy for the caller.
+type sharedWatcher interface {
+	WatchShared(ctx context.Context, key string, opts storage.ListOptions, wrap func(runtime.Object) runtime.Object) (watch.Interface, error)
 }
 
 // customLists is the storage of one version of a definition. What it remembers is of no other,
@@ -54,11 +70,70 @@ type customLists struct {
 	apiVersion, kind string
 	items            *convert.Items
 	number           int
+	events           *sync.Map // by identifiers of encoders, the numbers of their forms of events
 }
 
 func encodedLists(opened storage.Interface, kind schema.GroupVersionKind, items *convert.Items) storage.Interface {
-	return customLists{opened, kind.GroupVersion().String(), kind.Kind, items, items.Number()}
+	return customLists{opened, kind.GroupVersion().String(), kind.Kind, items, items.Number(), &sync.Map{}}
 }
+
+// Watch implements storage.Interface.
+func (c customLists) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	shared, ok := c.Interface.(sharedWatcher)
+	if ctx.Value(rememberedEventsKey{}) == nil || !ok {
+		return c.Interface.Watch(ctx, key, opts)
+	}
+	return shared.WatchShared(ctx, key, opts, func(o runtime.Object) runtime.Object {
+		if object, ok := o.(*unstructured.Unstructured); ok && c.asIs(object) {
+			return rememberedObject{object, c}
+		}
+		return o.DeepCopyObject()
+	})
+}
+
+// rememberedObject is the object of an initial event. It is shared and never changed.
+type rememberedObject struct {
+	object *unstructured.Unstructured
+	of     customLists
+}
+
+var _ runtime.CacheableObject = rememberedObject{}
+
+// CacheEncode implements runtime.CacheableObject.
+func (o rememberedObject) CacheEncode(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
+	number, known := o.of.events.Load(id)
+	if !known {
+		number, _ = o.of.events.LoadOrStore(id, o.of.items.Number())
+	}
+	encoded, err := o.of.items.Encode(number.(int), []metav1.Object{o.object}, func(int) ([]byte, error) {
+		var event bytes.Buffer
+		err := encode(o.object, &event)
+		return bytes.Clone(event.Bytes()), err
+	})
+	if err != nil {
+		return err
+	}
+	if splice, ok := w.(runtime.Splice); ok {
+		splice.Splice(encoded[0])
+		return nil
+	}
+	_, err = w.Write(encoded[0])
+	return err
+}
+
+// GetObject implements runtime.CacheableObject.
+func (o rememberedObject) GetObject() runtime.Object { return o.object.DeepCopy() }
+
+// DeepCopyObject implements runtime.Object.
+func (o rememberedObject) DeepCopyObject() runtime.Object { return o.GetObject() }
+
+// GetObjectKind implements runtime.Object. It is a copy.
+func (o rememberedObject) GetObjectKind() schema.ObjectKind {
+	return &metav1.TypeMeta{APIVersion: o.of.apiVersion, Kind: o.of.kind}
+}
+
+// GetObjectMeta implements metav1.ObjectMetaAccessor. It is a copy.
+func (o rememberedObject) GetObjectMeta() metav1.Object { return o.object.DeepCopy() }
 
 // GetList implements storage.Interface.
 func (c customLists) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {

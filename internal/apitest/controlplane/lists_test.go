@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"fmt"
@@ -73,7 +74,7 @@ func (a answers) get(t *testing.T, path, accept string, header map[string]string
 		}
 		resp.Header.Del("Content-Length")
 	}
-	data, err := io.ReadAll(body)
+	data, err := readAnswer(body)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,6 +82,21 @@ func (a answers) get(t *testing.T, path, accept string, header map[string]string
 		resp.Header.Del(k)
 	}
 	return answer{resp.StatusCode, resp.Header, string(data)}
+}
+
+// readAnswer reads an answer, of a watch only until its initial events are complete.
+func readAnswer(from io.Reader) ([]byte, error) {
+	var data []byte
+	for lines := bufio.NewReader(from); ; {
+		line, err := lines.ReadBytes('\n')
+		data = append(data, line...)
+		if err == io.EOF || bytes.Contains(line, []byte(metav1.InitialEventsAnnotationKey)) {
+			return data, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 }
 
 // upstreams is an Accept header that means the same, with a parameter that nothing knows: lists
@@ -121,8 +137,8 @@ var listAccepts = []string{
 	"application/json;as=Nothing;v=v1;g=meta.k8s.io", "application/json;sv=v1", "application/json;export=1", "application/json;profile=x", "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json",
 }
 
-// What a client gets of a list is what upstream's handler answers, byte for byte, while the
-// definition changes.
+// What a client gets of a list, or of the initial events of a watch, is what upstream's handler
+// answers, byte for byte, while the definition changes.
 func TestListsOfCustomResourcesAreAnsweredAsUpstreamDoes(t *testing.T) {
 	config := annextest.Start(t, cluster())
 	c, a := clientsOf(config), answersOf(t, config)
@@ -148,6 +164,11 @@ func TestListsOfCustomResourcesAreAnsweredAsUpstreamDoes(t *testing.T) {
 					a.same(t, what, path, accept, nil)
 				}
 				a.same(t, what, path, "application/json", map[string]string{"User-Agent": "curl/8"})
+				const initial = "?watch=true&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan"
+				for _, accept := range []string{"application/json", "application/json", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json"} {
+					a.same(t, what, path+initial, accept, nil)
+				}
+				a.same(t, what, path+initial+"&labelSelector=tier=front", "application/json", nil)
 			}
 		}
 		a.same(t, what, "/apis/stable.example.com/v3/widgets", "application/json", nil)
