@@ -56,7 +56,8 @@ type toleration struct {
 func (c *check) annotatedTolerations(at *field.Path, text string) {
 	var tolerations []toleration
 	if err := json.Unmarshal([]byte(text), &tolerations); err != nil {
-		c.invalid(at, corev1.TolerationsAnnotationKey, strings.NewReplacer("podspec.toleration", "core.Toleration", "field toleration.", "field Toleration.").Replace(err.Error()))
+		names := strings.NewReplacer("podspec.toleration", "core.Toleration", "field toleration.", "field Toleration.")
+		c.invalid(at, corev1.TolerationsAnnotationKey, names.Replace(err.Error()))
 		return
 	}
 	for i := range tolerations {
@@ -116,7 +117,7 @@ func (c *check) seccompAnnotations(at *field.Path, annotations map[string]string
 			c.forbidden(at.Child("type"), "seccomp type in annotation and field must match")
 		}
 	}
-	match(at.Child("securityContext", "seccompProfile"), c.spec.SecurityContext.SeccompProfile, corev1.SeccompPodAnnotationKey)
+	match(at.Child("securityContext", "seccompProfile"), c.podContext.SeccompProfile, corev1.SeccompPodAnnotationKey)
 	for at, container := range containers(c.spec, at) {
 		if container.SecurityContext != nil {
 			match(at.Child("securityContext", "seccompProfile"), container.SecurityContext.SeccompProfile, ofContainerSeccomp+container.Name)
@@ -138,7 +139,7 @@ func (c *check) appArmorAnnotations(at *field.Path, annotations map[string]strin
 		return
 	}
 	for at, container := range containers(c.spec, at) {
-		p := c.spec.SecurityContext.AppArmorProfile
+		p := c.podContext.AppArmorProfile
 		if container.SecurityContext != nil && container.SecurityContext.AppArmorProfile != nil {
 			p = container.SecurityContext.AppArmorProfile
 		}

@@ -20,6 +20,8 @@ import (
 // check collects what is wrong with one template. Its methods have the names of the mistakes, or of what they look at.
 type check struct {
 	spec *corev1.PodSpec
+	// podContext is what is said of the pod's security, empty if nothing is.
+	podContext *corev1.PodSecurityContext
 	// volumes are the valid ones, which containers may name.
 	volumes map[string]*corev1.VolumeSource
 	// claims are the names of the pod's claims of devices, sorted.
@@ -67,6 +69,13 @@ func (c *check) selector(at *field.Path, selector *metav1.LabelSelector) {
 func oneOf[T ~string](c *check, at *field.Path, value T, values ...T) {
 	if !slices.Contains(values, value) {
 		c.add(field.NotSupported(at, value, values))
+	}
+}
+
+// chosen requires one of the values, and says that one is missing if there is none.
+func chosen[T ~string](c *check, at *field.Path, value T, values ...T) {
+	if c.filled(at, string(value)) {
+		oneOf(c, at, value, values...)
 	}
 }
 

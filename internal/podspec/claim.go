@@ -48,7 +48,9 @@ func (c *check) claim(at *field.Path, s *corev1.PersistentVolumeClaimSpec) {
 			c.each(at.Child(class.field), *class.name, subdomain(*class.name))
 		}
 	}
-	oneOf(c, at.Child("volumeMode"), *s.VolumeMode, corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)
+	if s.VolumeMode != nil {
+		oneOf(c, at.Child("volumeMode"), *s.VolumeMode, corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)
+	}
 	source, ref := s.DataSource, s.DataSourceRef
 	if source != nil {
 		c.dataSource(at.Child("dataSource"), source.APIGroup, source.Kind, source.Name)

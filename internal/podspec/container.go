@@ -179,7 +179,8 @@ func (c *check) ephemeralContainers(at *field.Path) {
 func (c *check) container(at *field.Path, container *corev1.Container) {
 	c.label(at.Child("name"), container.Name)
 	c.filled(at.Child("image"), container.Image)
-	oneOf(c, at.Child("terminationMessagePolicy"), container.TerminationMessagePolicy, corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)
+	chosen(c, at.Child("terminationMessagePolicy"), container.TerminationMessagePolicy,
+		corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)
 	c.ports(at.Child("ports"), container.Ports)
 	c.env(at.Child("env"), container.Env)
 	c.envFrom(at.Child("envFrom"), container.EnvFrom)
@@ -192,7 +193,7 @@ func (c *check) container(at *field.Path, container *corev1.Container) {
 }
 
 func (c *check) pullPolicy(at *field.Path, policy corev1.PullPolicy) {
-	oneOf(c, at, policy, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
+	chosen(c, at, policy, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
 }
 
 func (c *check) ports(at *field.Path, ports []corev1.ContainerPort) {
@@ -217,7 +218,7 @@ func (c *check) ports(at *field.Path, ports []corev1.ContainerPort) {
 		if port.HostPort != 0 {
 			c.each(at.Child("hostPort"), port.HostPort, validation.IsValidPortNum(int(port.HostPort)))
 		}
-		oneOf(c, at.Child("protocol"), port.Protocol, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
+		chosen(c, at.Child("protocol"), port.Protocol, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
 	}
 }
 
@@ -302,6 +303,7 @@ func (c *check) handler(at *field.Path, h handler) {
 }
 
 func (c *check) httpGet(at *field.Path, get *corev1.HTTPGetAction) {
+	c.filled(at.Child("path"), get.Path)
 	c.port(at.Child("port"), get.Port)
 	oneOf(c, at.Child("scheme"), get.Scheme, corev1.URISchemeHTTP, corev1.URISchemeHTTPS)
 	for _, header := range get.HTTPHeaders {
@@ -318,8 +320,8 @@ func (c *check) port(at *field.Path, port intstr.IntOrString) {
 }
 
 func (c *check) sleep(at *field.Path, seconds int64) {
-	if grace := *c.spec.TerminationGracePeriodSeconds; seconds < 0 || seconds > grace {
-		c.invalid(at, seconds, fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", grace))
+	if grace := c.spec.TerminationGracePeriodSeconds; grace != nil && (seconds < 0 || seconds > *grace) {
+		c.invalid(at, seconds, fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", *grace))
 	}
 }
 
@@ -330,16 +332,8 @@ func (c *check) resizePolicy(at *field.Path, policies []corev1.ContainerResizePo
 			c.add(field.Duplicate(at.Index(i), p.ResourceName))
 		}
 		seen = append(seen, p.ResourceName)
-		if p.ResourceName == "" {
-			c.required(at, "")
-		} else {
-			oneOf(c, at, p.ResourceName, corev1.ResourceCPU, corev1.ResourceMemory)
-		}
-		if p.RestartPolicy == "" {
-			c.required(at, "")
-		} else {
-			oneOf(c, at, p.RestartPolicy, corev1.NotRequired, corev1.RestartContainer)
-		}
+		chosen(c, at, p.ResourceName, corev1.ResourceCPU, corev1.ResourceMemory)
+		chosen(c, at, p.RestartPolicy, corev1.NotRequired, corev1.RestartContainer)
 		if c.spec.RestartPolicy == corev1.RestartPolicyNever && p.RestartPolicy != corev1.NotRequired {
 			c.invalid(at, p.RestartPolicy, "must be 'NotRequired' when pod `restartPolicy` is 'Never'")
 		}

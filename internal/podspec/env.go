@@ -81,7 +81,7 @@ var (
 )
 
 func (c *check) fieldRef(at *field.Path, ref *corev1.ObjectFieldSelector, allowed []string) {
-	if !c.filled(at.Child("fieldPath"), ref.FieldPath) {
+	if !c.filled(at.Child("apiVersion"), ref.APIVersion) || !c.filled(at.Child("fieldPath"), ref.FieldPath) {
 		return
 	}
 	wrong := func(format string, args ...any) {

@@ -119,6 +119,33 @@ func text(t *testing.T, of any) string {
 	return string(raw)
 }
 
+// A hook may take out what was filled in.
+func TestWhatIsNotFilledInIsAMistake(t *testing.T) {
+	t.Parallel()
+	template := read(t, `{spec: {serviceAccount: robot, containers: [{name: a, image: a, ports: [{containerPort: 1}], env: [{name: A, valueFrom: {fieldRef: {fieldPath: metadata.name}}}], livenessProbe: {httpGet: {port: 1}}}],
+		volumes: [{name: a}, {name: b, hostPath: {path: /}}, {name: c, projected: {sources: [{serviceAccountToken: {path: x}}]}}, {name: d, azureDisk: {diskName: d, diskURI: d}},
+			{name: e, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1}}}}}}]}}`)
+	var refused []string
+	for _, err := range Validate(template, at) {
+		refused = append(refused, err.Error())
+	}
+	said(t, "refused with", refused, []string{
+		`template.spec.containers[0].env[0].valueFrom.fieldRef.apiVersion: Required value`,
+		`template.spec.containers[0].imagePullPolicy: Required value`,
+		`template.spec.containers[0].livenessProbe.httpGet.path: Required value`,
+		`template.spec.containers[0].livenessProbe.httpGet.scheme: Unsupported value: "": supported values: "HTTP", "HTTPS"`,
+		`template.spec.containers[0].livenessProbe.successThreshold: Invalid value: 0: must be 1`,
+		`template.spec.containers[0].ports[0].protocol: Required value`,
+		`template.spec.containers[0].terminationMessagePolicy: Required value`,
+		`template.spec.deprecatedServiceAccount: Invalid value: "robot": must be the same as serviceAccountName: ""`,
+		`template.spec.dnsPolicy: Required value`,
+		`template.spec.restartPolicy: Required value`,
+		`template.spec.terminationGracePeriodSeconds: Required value`,
+		`template.spec.volumes[0]: Required value: must specify a volume type`,
+		`template.spec.volumes[2].projected.sources[0].serviceAccountToken.expirationSeconds: Required value`,
+	})
+}
+
 func TestFieldsOfFeaturesThatAreOffAreTakenOut(t *testing.T) {
 	t.Parallel()
 	got := read(t, `{metadata: {annotations: {pod.beta.kubernetes.io/init-containers: "[]", note: x}}, spec: {

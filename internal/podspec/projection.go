@@ -84,11 +84,13 @@ func (p *projection) keysOf(at *field.Path, name string, items []corev1.KeyToPat
 }
 
 func (p *projection) token(at *field.Path, t *corev1.ServiceAccountTokenProjection) {
-	switch seconds := *t.ExpirationSeconds; {
-	case seconds < 10*60:
-		p.invalid(at.Child("expirationSeconds"), seconds, "may not specify a duration less than 10 minutes")
-	case seconds > 1<<32:
-		p.invalid(at.Child("expirationSeconds"), seconds, "may not specify a duration larger than 2^32 seconds")
+	switch seconds := t.ExpirationSeconds; {
+	case seconds == nil:
+		p.required(at.Child("expirationSeconds"), "")
+	case *seconds < 10*60:
+		p.invalid(at.Child("expirationSeconds"), *seconds, "may not specify a duration less than 10 minutes")
+	case *seconds > 1<<32:
+		p.invalid(at.Child("expirationSeconds"), *seconds, "may not specify a duration larger than 2^32 seconds")
 	}
 	if path := p.at.Child("path"); p.filled(path, t.Path) { // of the volume, not of the source
 		p.file(path, t.Path)

@@ -211,14 +211,16 @@ func (c *check) podResources(at *field.Path) {
 	for _, name := range sorted(requested) {
 		total := requested[name]
 		if most, ok := r.Requests[name]; ok && total.Cmp(most) > 0 {
-			c.invalid(at.Child("requests").Key(string(name)), most.String(), fmt.Sprintf("must be greater than or equal to aggregate container requests of %s", total.String()))
+			c.invalid(at.Child("requests").Key(string(name)), most.String(),
+				fmt.Sprintf("must be greater than or equal to aggregate container requests of %s", total.String()))
 		}
 	}
 	limited := aggregate(c.spec, func(c *corev1.Container) corev1.ResourceList { return c.Resources.Limits })
 	for _, name := range sorted(limited) {
 		total := limited[name]
 		if most, ok := r.Limits[name]; ok && hugePages(name) && total.Cmp(most) > 0 {
-			c.invalid(at.Child("limits").Key(string(name)), most.String(), fmt.Sprintf("must be greater than or equal to aggregate container limits of %s", total.String()))
+			c.invalid(at.Child("limits").Key(string(name)), most.String(),
+				fmt.Sprintf("must be greater than or equal to aggregate container limits of %s", total.String()))
 		}
 	}
 	for i := range c.spec.Containers {
@@ -226,7 +228,8 @@ func (c *check) podResources(at *field.Path) {
 		for _, name := range sorted(limits) {
 			limit := limits[name]
 			if most, ok := r.Limits[name]; ok && limit.Cmp(most) > 0 {
-				c.invalid(at.Child("containers").Index(i).Key(string(name)).Child("limits"), limit.String(), fmt.Sprintf("must be less than or equal to pod limits of %s", most.String()))
+				c.invalid(at.Child("containers").Index(i).Key(string(name)).Child("limits"), limit.String(),
+					fmt.Sprintf("must be less than or equal to pod limits of %s", most.String()))
 			}
 		}
 	}

@@ -201,7 +201,8 @@ func (c *check) topologySpread(at *field.Path) {
 				c.invalid(at.Child("minDomains"), int64(*s.MinDomains), positive)
 			}
 			if s.WhenUnsatisfiable != corev1.DoNotSchedule {
-				c.invalid(at.Child("minDomains"), *s.MinDomains, fmt.Sprintf("can only use minDomains if whenUnsatisfiable=%s, not %s", corev1.DoNotSchedule, s.WhenUnsatisfiable))
+				c.invalid(at.Child("minDomains"), *s.MinDomains,
+					fmt.Sprintf("can only use minDomains if whenUnsatisfiable=%s, not %s", corev1.DoNotSchedule, s.WhenUnsatisfiable))
 			}
 		}
 		c.inclusion(at.Child("nodeAffinityPolicy"), s.NodeAffinityPolicy)

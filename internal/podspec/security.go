@@ -11,7 +11,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-func (c *check) podSecurity(at *field.Path, s *corev1.PodSecurityContext) {
+// securityOf is what a template says of the pod's security, empty if it says nothing.
+func securityOf(spec *corev1.PodSpec) *corev1.PodSecurityContext {
+	if spec.SecurityContext == nil {
+		return &corev1.PodSecurityContext{}
+	}
+	return spec.SecurityContext
+}
+
+func (c *check) podSecurity(at *field.Path) {
+	s := c.podContext
 	c.group(at.Child("fsGroup"), s.FSGroup)
 	c.user(at.Child("runAsUser"), s.RunAsUser)
 	c.group(at.Child("runAsGroup"), s.RunAsGroup)
@@ -238,7 +247,7 @@ func (c *check) windowsUser(at *field.Path, name *string) {
 // hostProcesses are containers of Windows that run as processes of their host, which all of a pod do, or none.
 func (c *check) hostProcesses(at *field.Path) {
 	var ofPod *bool
-	if o := c.spec.SecurityContext.WindowsOptions; o != nil {
+	if o := c.podContext.WindowsOptions; o != nil {
 		ofPod = o.HostProcess
 	}
 	all, n := 0, 0
@@ -270,7 +279,7 @@ func (c *check) hostProcesses(at *field.Path) {
 // forLinux forbids what only Windows has.
 func (c *check) forLinux(at *field.Path) {
 	const detail = "windows options cannot be set for a linux pod"
-	if c.spec.SecurityContext.WindowsOptions != nil {
+	if c.podContext.WindowsOptions != nil {
 		c.forbidden(at.Child("securityContext", "windowsOptions"), detail)
 	}
 	for at, container := range containers(c.spec, at) {
@@ -293,14 +302,15 @@ func (c *check) forWindows(at *field.Path) {
 			}
 		}
 	}
-	s, pod := c.spec.SecurityContext, c.spec
+	s, pod := c.podContext, c.spec
 	forbid(at.Child("securityContext"),
 		use{"appArmorProfile", s.AppArmorProfile != nil}, use{"seLinuxOptions", s.SELinuxOptions != nil}, use{"seccompProfile", s.SeccompProfile != nil},
 		use{"fsGroup", s.FSGroup != nil}, use{"fsGroupChangePolicy", s.FSGroupChangePolicy != nil}, use{"sysctls", len(s.Sysctls) > 0},
 		use{"runAsUser", s.RunAsUser != nil}, use{"runAsGroup", s.RunAsGroup != nil}, use{"supplementalGroups", s.SupplementalGroups != nil},
 		use{"supplementalGroupsPolicy", s.SupplementalGroupsPolicy != nil}, use{"seLinuxChangePolicy", s.SELinuxChangePolicy != nil},
 	)
-	forbid(at, use{"hostUsers", pod.HostUsers != nil}, use{"hostPID", pod.HostPID}, use{"hostIPC", pod.HostIPC}, use{"shareProcessNamespace", pod.ShareProcessNamespace != nil})
+	forbid(at, use{"hostUsers", pod.HostUsers != nil}, use{"hostPID", pod.HostPID}, use{"hostIPC", pod.HostIPC},
+		use{"shareProcessNamespace", pod.ShareProcessNamespace != nil})
 	for at, container := range containers(pod, at) {
 		if s := container.SecurityContext; s != nil {
 			forbid(at.Child("securityContext"),

@@ -15,7 +15,7 @@ import (
 
 // Validate says what is wrong with the template that is at that path.
 func Validate(t *corev1.PodTemplateSpec, at *field.Path) field.ErrorList {
-	c := &check{spec: &t.Spec}
+	c := &check{spec: &t.Spec, podContext: securityOf(&t.Spec)}
 	c.add(metav1validation.ValidateLabels(t.Labels, at.Child("labels"))...)
 	c.add(apivalidation.ValidateAnnotations(t.Annotations, at.Child("annotations"))...)
 	c.annotations(at.Child("annotations"), t.Annotations)
@@ -30,6 +30,9 @@ func Validate(t *corev1.PodTemplateSpec, at *field.Path) field.ErrorList {
 
 func (c *check) podSpec(at *field.Path) {
 	s := c.spec
+	if s.TerminationGracePeriodSeconds == nil {
+		c.required(at.Child("terminationGracePeriodSeconds"), "")
+	}
 	c.validateVolumes(at.Child("volumes"))
 	c.resourceClaims(at.Child("resourceClaims"))
 	c.regularContainers(at.Child("containers"))
@@ -37,10 +40,10 @@ func (c *check) podSpec(at *field.Path) {
 	c.ephemeralContainers(at.Child("ephemeralContainers"))
 	c.podResources(at.Child("resources"))
 	c.hostNetworkPorts(at.Child("containers"))
-	oneOf(c, at.Child("restartPolicy"), s.RestartPolicy, corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
-	oneOf(c, at.Child("dnsPolicy"), s.DNSPolicy, corev1.DNSClusterFirstWithHostNet, corev1.DNSClusterFirst, corev1.DNSDefault, corev1.DNSNone)
+	chosen(c, at.Child("restartPolicy"), s.RestartPolicy, corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
+	chosen(c, at.Child("dnsPolicy"), s.DNSPolicy, corev1.DNSClusterFirstWithHostNet, corev1.DNSClusterFirst, corev1.DNSDefault, corev1.DNSNone)
 	c.add(metav1validation.ValidateLabels(s.NodeSelector, at.Child("nodeSelector"))...)
-	c.podSecurity(at.Child("securityContext"), s.SecurityContext)
+	c.podSecurity(at.Child("securityContext"))
 	if is(s.ShareProcessNamespace, true) && s.HostPID {
 		c.invalid(at.Child("shareProcessNamespace"), true, "ShareProcessNamespace and HostPID cannot both be enabled")
 	}
@@ -61,7 +64,7 @@ func (c *check) podSpec(at *field.Path) {
 	c.tolerations(at.Child("tolerations"), s.Tolerations)
 	c.hostAliases(at.Child("hostAliases"))
 	if s.PreemptionPolicy != nil {
-		c.preemptionPolicy(at.Child("preemptionPolicy"), *s.PreemptionPolicy)
+		chosen(c, at.Child("preemptionPolicy"), *s.PreemptionPolicy, corev1.PreemptLowerPriority, corev1.PreemptNever)
 	}
 	if s.Overhead != nil {
 		c.resources(at.Child("overhead"), &corev1.ResourceRequirements{Limits: s.Overhead}, c.containerResource)
@@ -87,6 +90,9 @@ func (c *check) names(at *field.Path) {
 			c.each(at.Child(n.field), n.name, n.wrong(n.name))
 		}
 	}
+	if s.DeprecatedServiceAccount != s.ServiceAccountName {
+		c.invalid(at.Child("deprecatedServiceAccount"), s.DeprecatedServiceAccount, fmt.Sprintf("must be the same as serviceAccountName: %q", s.ServiceAccountName))
+	}
 	if s.RuntimeClassName != nil {
 		c.each(at.Child("runtimeClassName"), *s.RuntimeClassName, subdomain(*s.RuntimeClassName))
 	}
@@ -99,14 +105,6 @@ func prefixOfSubdomain(name string) []string { return apivalidation.NameIsDNSSub
 
 func (c *check) qualified(at *field.Path, name string) {
 	c.each(at, name, validation.IsQualifiedName(name))
-}
-
-func (c *check) preemptionPolicy(at *field.Path, policy corev1.PreemptionPolicy) {
-	if policy == "" {
-		c.required(at, "")
-		return
-	}
-	oneOf(c, at, policy, corev1.PreemptLowerPriority, corev1.PreemptNever)
 }
 
 // hostNetworkPorts are those of containers, if they are named at all.

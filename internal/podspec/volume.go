@@ -54,10 +54,11 @@ func misnamed(at, second string, t volumeType) volumeType {
 var volumeTypes = []volumeType{
 	typeOf("emptyDir", func(v *corev1.VolumeSource) *corev1.EmptyDirVolumeSource { return v.EmptyDir }, (*check).emptyDir),
 	typeOf("hostPath", func(v *corev1.VolumeSource) *corev1.HostPathVolumeSource { return v.HostPath }, (*check).hostPath),
-	typeOf("gitRepo", func(v *corev1.VolumeSource) *corev1.GitRepoVolumeSource { return v.GitRepo }, func(c *check, at *field.Path, v *corev1.GitRepoVolumeSource) {
-		c.filled(at.Child("repository"), v.Repository)
-		c.descending(at.Child("directory"), v.Directory)
-	}),
+	typeOf("gitRepo", func(v *corev1.VolumeSource) *corev1.GitRepoVolumeSource { return v.GitRepo },
+		func(c *check, at *field.Path, v *corev1.GitRepoVolumeSource) {
+			c.filled(at.Child("repository"), v.Repository)
+			c.descending(at.Child("directory"), v.Directory)
+		}),
 	misnamed("persistentDisk", "gcePersistentDisk", typeOf("", func(v *corev1.VolumeSource) *corev1.GCEPersistentDiskVolumeSource { return v.GCEPersistentDisk },
 		func(c *check, at *field.Path, v *corev1.GCEPersistentDiskVolumeSource) {
 			c.filled(at.Child("pdName"), v.PDName)
@@ -82,10 +83,11 @@ var volumeTypes = []volumeType{
 		}
 	}),
 	typeOf("iscsi", func(v *corev1.VolumeSource) *corev1.ISCSIVolumeSource { return v.ISCSI }, (*check).iscsi),
-	typeOf("glusterfs", func(v *corev1.VolumeSource) *corev1.GlusterfsVolumeSource { return v.Glusterfs }, func(c *check, at *field.Path, v *corev1.GlusterfsVolumeSource) {
-		c.filled(at.Child("endpoints"), v.EndpointsName)
-		c.filled(at.Child("path"), v.Path)
-	}),
+	typeOf("glusterfs", func(v *corev1.VolumeSource) *corev1.GlusterfsVolumeSource { return v.Glusterfs },
+		func(c *check, at *field.Path, v *corev1.GlusterfsVolumeSource) {
+			c.filled(at.Child("endpoints"), v.EndpointsName)
+			c.filled(at.Child("path"), v.Path)
+		}),
 	typeOf("flocker", func(v *corev1.VolumeSource) *corev1.FlockerVolumeSource { return v.Flocker }, (*check).flocker),
 	typeOf("persistentVolumeClaim", func(v *corev1.VolumeSource) *corev1.PersistentVolumeClaimVolumeSource { return v.PersistentVolumeClaim },
 		func(c *check, at *field.Path, v *corev1.PersistentVolumeClaimVolumeSource) {
@@ -112,16 +114,18 @@ var volumeTypes = []volumeType{
 		})),
 	typeOf("fc", func(v *corev1.VolumeSource) *corev1.FCVolumeSource { return v.FC }, (*check).fibreChannel),
 	typeOf("flexVolume", func(v *corev1.VolumeSource) *corev1.FlexVolumeSource { return v.FlexVolume }, (*check).flexVolume),
-	typeOf("configMap", func(v *corev1.VolumeSource) *corev1.ConfigMapVolumeSource { return v.ConfigMap }, func(c *check, at *field.Path, v *corev1.ConfigMapVolumeSource) {
-		c.filled(at.Child("name"), v.Name)
-		c.mode(at.Child("defaultMode"), v.DefaultMode)
-		c.user(at.Child("defaultUser"), v.DefaultUser)
-		c.keys(at.Child("items"), v.Items)
-	}),
-	typeOf("azureFile", func(v *corev1.VolumeSource) *corev1.AzureFileVolumeSource { return v.AzureFile }, func(c *check, at *field.Path, v *corev1.AzureFileVolumeSource) {
-		c.filled(at.Child("secretName"), v.SecretName)
-		c.filled(at.Child("shareName"), v.ShareName)
-	}),
+	typeOf("configMap", func(v *corev1.VolumeSource) *corev1.ConfigMapVolumeSource { return v.ConfigMap },
+		func(c *check, at *field.Path, v *corev1.ConfigMapVolumeSource) {
+			c.filled(at.Child("name"), v.Name)
+			c.mode(at.Child("defaultMode"), v.DefaultMode)
+			c.user(at.Child("defaultUser"), v.DefaultUser)
+			c.keys(at.Child("items"), v.Items)
+		}),
+	typeOf("azureFile", func(v *corev1.VolumeSource) *corev1.AzureFileVolumeSource { return v.AzureFile },
+		func(c *check, at *field.Path, v *corev1.AzureFileVolumeSource) {
+			c.filled(at.Child("secretName"), v.SecretName)
+			c.filled(at.Child("shareName"), v.ShareName)
+		}),
 	typeOf("vsphereVolume", func(v *corev1.VolumeSource) *corev1.VsphereVirtualDiskVolumeSource { return v.VsphereVolume },
 		func(c *check, at *field.Path, v *corev1.VsphereVirtualDiskVolumeSource) {
 			c.filled(at.Child("volumePath"), v.VolumePath)
@@ -135,23 +139,26 @@ var volumeTypes = []volumeType{
 			c.filled(at.Child("volumeID"), v.VolumeID)
 		}),
 	typeOf("azureDisk", func(v *corev1.VolumeSource) *corev1.AzureDiskVolumeSource { return v.AzureDisk }, (*check).azureDisk),
-	typeOf("storageos", func(v *corev1.VolumeSource) *corev1.StorageOSVolumeSource { return v.StorageOS }, func(c *check, at *field.Path, v *corev1.StorageOSVolumeSource) {
-		c.label(at.Child("volumeName"), v.VolumeName)
-		if v.VolumeNamespace != "" {
-			c.label(at.Child("volumeNamespace"), v.VolumeNamespace)
-		}
-		c.secretRef(at.Child("secretRef"), v.SecretRef)
-	}),
+	typeOf("storageos", func(v *corev1.VolumeSource) *corev1.StorageOSVolumeSource { return v.StorageOS },
+		func(c *check, at *field.Path, v *corev1.StorageOSVolumeSource) {
+			c.label(at.Child("volumeName"), v.VolumeName)
+			if v.VolumeNamespace != "" {
+				c.label(at.Child("volumeNamespace"), v.VolumeNamespace)
+			}
+			c.secretRef(at.Child("secretRef"), v.SecretRef)
+		}),
 	typeOf("projected", func(v *corev1.VolumeSource) *corev1.ProjectedVolumeSource { return v.Projected }, (*check).projected),
-	typeOf("scaleIO", func(v *corev1.VolumeSource) *corev1.ScaleIOVolumeSource { return v.ScaleIO }, func(c *check, at *field.Path, v *corev1.ScaleIOVolumeSource) {
-		c.filled(at.Child("gateway"), v.Gateway)
-		c.filled(at.Child("system"), v.System)
-		c.filled(at.Child("volumeName"), v.VolumeName)
-	}),
+	typeOf("scaleIO", func(v *corev1.VolumeSource) *corev1.ScaleIOVolumeSource { return v.ScaleIO },
+		func(c *check, at *field.Path, v *corev1.ScaleIOVolumeSource) {
+			c.filled(at.Child("gateway"), v.Gateway)
+			c.filled(at.Child("system"), v.System)
+			c.filled(at.Child("volumeName"), v.VolumeName)
+		}),
 	typeOf("csi", func(v *corev1.VolumeSource) *corev1.CSIVolumeSource { return v.CSI }, (*check).csi),
-	typeOf("ephemeral", func(v *corev1.VolumeSource) *corev1.EphemeralVolumeSource { return v.Ephemeral }, func(c *check, at *field.Path, v *corev1.EphemeralVolumeSource) {
-		c.claimTemplate(at.Child("volumeClaimTemplate"), v.VolumeClaimTemplate)
-	}),
+	typeOf("ephemeral", func(v *corev1.VolumeSource) *corev1.EphemeralVolumeSource { return v.Ephemeral },
+		func(c *check, at *field.Path, v *corev1.EphemeralVolumeSource) {
+			c.claimTemplate(at.Child("volumeClaimTemplate"), v.VolumeClaimTemplate)
+		}),
 	typeOf("image", func(v *corev1.VolumeSource) *corev1.ImageVolumeSource { return v.Image }, func(c *check, at *field.Path, v *corev1.ImageVolumeSource) {
 		c.filled(at.Child("reference"), v.Reference)
 		c.pullPolicy(at.Child("pullPolicy"), v.PullPolicy)
@@ -170,6 +177,9 @@ func (c *check) volumeSource(at *field.Path, v *corev1.Volume) {
 			t.validate(c, at.Child(t.at), &v.VolumeSource)
 		}
 		n++
+	}
+	if n == 0 {
+		c.required(at, "must specify a volume type")
 	}
 	if v.ISCSI != nil && v.ISCSI.InitiatorName != nil && len(v.Name+":"+v.ISCSI.TargetPortal) > 64 {
 		c.invalid(at.Child("name"), v.Name, "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.")
@@ -206,8 +216,10 @@ func (c *check) hostPath(at *field.Path, v *corev1.HostPathVolumeSource) {
 		return
 	}
 	c.noBacksteps(at.Child("path"), v.Path)
-	oneOf(c, at.Child("type"), *v.Type, corev1.HostPathUnset, corev1.HostPathBlockDev, corev1.HostPathCharDev, corev1.HostPathDirectory,
-		corev1.HostPathDirectoryOrCreate, corev1.HostPathFile, corev1.HostPathFileOrCreate, corev1.HostPathSocket)
+	if v.Type != nil {
+		oneOf(c, at.Child("type"), *v.Type, corev1.HostPathUnset, corev1.HostPathBlockDev, corev1.HostPathCharDev, corev1.HostPathDirectory,
+			corev1.HostPathDirectoryOrCreate, corev1.HostPathFile, corev1.HostPathFileOrCreate, corev1.HostPathSocket)
+	}
 }
 
 func (c *check) iscsi(at *field.Path, v *corev1.ISCSIVolumeSource) {
@@ -296,7 +308,12 @@ func (c *check) flexVolume(at *field.Path, v *corev1.FlexVolumeSource) {
 func (c *check) azureDisk(at *field.Path, v *corev1.AzureDiskVolumeSource) {
 	c.filled(at.Child("diskName"), v.DiskName)
 	c.filled(at.Child("diskURI"), v.DataDiskURI)
-	oneOf(c, at.Child("cachingMode"), *v.CachingMode, corev1.AzureDataDiskCachingNone, corev1.AzureDataDiskCachingReadOnly, corev1.AzureDataDiskCachingReadWrite)
+	if v.CachingMode != nil {
+		oneOf(c, at.Child("cachingMode"), *v.CachingMode, corev1.AzureDataDiskCachingNone, corev1.AzureDataDiskCachingReadOnly, corev1.AzureDataDiskCachingReadWrite)
+	}
+	if v.Kind == nil {
+		return
+	}
 	oneOf(c, at.Child("kind"), *v.Kind, corev1.AzureDedicatedBlobDisk, corev1.AzureManagedDisk, corev1.AzureSharedBlobDisk)
 	prefix, like := "https://", "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"
 	if *v.Kind == corev1.AzureManagedDisk {

@@ -23,14 +23,14 @@ func Warnings(t *corev1.PodTemplateSpec, at *field.Path) []string {
 	w.volumes(at.Child("volumes"))
 	w.duplicates(at)
 	w.fractions(at.Child("overhead"), t.Spec.Overhead)
-	if t.Spec.SecurityContext.SeccompProfile == nil {
+	if securityOf(w.spec).SeccompProfile == nil {
 		w.annotation(corev1.SeccompPodAnnotationKey, useSeccomp)
 	}
 	for at, container := range containers(w.spec, at) {
 		w.container(at, container)
 	}
 	w.ports(at)
-	if *t.Spec.TerminationGracePeriodSeconds < 0 {
+	if grace := t.Spec.TerminationGracePeriodSeconds; grace != nil && *grace < 0 {
 		w.at(at.Child("terminationGracePeriodSeconds"), "must be >= 0; negative values are invalid and will be treated as 1")
 	}
 	w.podAffinity(at.Child("affinity"))
@@ -299,7 +299,7 @@ func (w *warner) container(at *field.Path, container *corev1.Container) {
 		w.annotation(ofContainerSeccomp+container.Name, useSeccomp)
 	}
 	if s == nil || s.AppArmorProfile == nil {
-		key, profile := ofContainerAppArmor+container.Name, w.spec.SecurityContext.AppArmorProfile
+		key, profile := ofContainerAppArmor+container.Name, securityOf(w.spec).AppArmorProfile
 		if profile == nil || !apiequality.Semantic.DeepEqual(profile, appArmorOf(w.annotations[key])) {
 			w.annotation(key, `deprecated since v1.30; use the "appArmorProfile" field instead`)
 		}
