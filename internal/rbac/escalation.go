@@ -262,6 +262,8 @@ func OnlyOwnersChange(obj, old runtime.Object) bool {
 		return false
 	}
 	obj = obj.DeepCopyObject()
+	// Whether an object names its kind depends on the way that it came here.
+	obj.GetObjectKind().SetGroupVersionKind(old.GetObjectKind().GroupVersionKind())
 	changed, err := meta.Accessor(obj)
 	if err != nil {
 		return false
