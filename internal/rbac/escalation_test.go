@@ -208,7 +208,9 @@ func TestOnlyOwnersChange(t *testing.T) {
 		want   bool
 	}{
 		{"nothing", func(*rbacv1.Role) {}, true},
-		{"the kind is named", func(r *rbacv1.Role) { r.TypeMeta = metav1.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "Role"} }, true},
+		{"the kind is named", func(r *rbacv1.Role) {
+			r.TypeMeta = metav1.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "Role"}
+		}, true},
 		{"finalizers", func(r *rbacv1.Role) { r.Finalizers = nil }, true},
 		{"owners", func(r *rbacv1.Role) { r.OwnerReferences = []metav1.OwnerReference{{Name: "x"}} }, true},
 		{"managed fields", func(r *rbacv1.Role) { r.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "x"}} }, true},
