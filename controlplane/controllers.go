@@ -8,10 +8,13 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/rest"
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/garbage"
+	"github.com/annexapi/annex/internal/loopback"
 	"github.com/annexapi/annex/internal/migration"
 	"github.com/annexapi/annex/internal/policies"
 	"github.com/annexapi/annex/internal/publish"
@@ -19,43 +22,49 @@ import (
 	"github.com/annexapi/annex/internal/serve"
 )
 
-// controllers have the names of kube-controller-manager. Each is there if its kind is; one without
+// controllers have the names of kube-controller-manager, and work as its accounts. Each is there if its kind is; one without
 // a kind always is.
 var controllers = []struct {
-	name string
-	kind schema.GroupResource
-	run  func(context.Context, *annex.Env) error
+	name, account string
+	// shares says that there the role lets the account write only: what it reads is in informers, which
+	// kube-controller-manager shares among all.
+	shares bool
+	kind   schema.GroupResource
+	run    func(context.Context, *rest.Config, *annex.Env) error
 }{
-	{"garbage-collector-controller", schema.GroupResource{}, func(ctx context.Context, env *annex.Env) error {
-		collector, err := garbage.New(env.ClientConfig(), garbage.Options{})
+	{"garbage-collector-controller", "generic-garbage-collector", false, schema.GroupResource{}, func(ctx context.Context, config *rest.Config, _ *annex.Env) error {
+		collector, err := garbage.New(config, garbage.Options{})
 		if err != nil {
 			return err
 		}
 		return collector.Run(ctx)
 	}},
-	{"serviceaccount-controller", schema.GroupResource{}, func(ctx context.Context, env *annex.Env) error {
-		return publish.RunServiceAccounts(ctx, env.ClientConfig())
+	{"serviceaccount-controller", "service-account-controller", true, schema.GroupResource{}, func(ctx context.Context, config *rest.Config, _ *annex.Env) error {
+		return publish.RunServiceAccounts(ctx, config)
 	}},
-	{"root-ca-certificate-publisher-controller", corev1.Resource("configmaps"), func(ctx context.Context, env *annex.Env) error {
-		return publish.RunRootCA(ctx, env.ClientConfig(), env.RootCA)
+	{"root-ca-certificate-publisher-controller", "root-ca-cert-publisher", true, corev1.Resource("configmaps"), func(ctx context.Context, config *rest.Config, env *annex.Env) error {
+		return publish.RunRootCA(ctx, config, env.RootCA)
 	}},
-	{"resourcequota-controller", quota.Resource, func(ctx context.Context, env *annex.Env) error {
-		controller, err := quota.NewController(env.ClientConfig())
+	{"resourcequota-controller", "resourcequota-controller", false, quota.Resource, func(ctx context.Context, config *rest.Config, _ *annex.Env) error {
+		controller, err := quota.NewController(config)
 		if err != nil {
 			return err
 		}
 		return controller.Run(ctx)
 	}},
-	{"storage-version-migrator-controller", migration.Resource, func(ctx context.Context, env *annex.Env) error {
-		controller, err := migration.NewController(env.ClientConfig())
+	{"storage-version-migrator-controller", "storage-version-migrator-controller", true, migration.Resource, func(ctx context.Context, config *rest.Config, _ *annex.Env) error {
+		controller, err := migration.NewController(config)
 		if err != nil {
 			return err
 		}
 		return controller.Run(ctx)
 	}},
-	{"validatingadmissionpolicy-status-controller", admissionregistrationv1.Resource(policies.PoliciesResource), func(ctx context.Context, env *annex.Env) error {
-		return policies.RunTypeChecks(ctx, env.ClientConfig())
-	}},
+	{
+		"validatingadmissionpolicy-status-controller", "validatingadmissionpolicy-status-controller", false, admissionregistrationv1.Resource(policies.PoliciesResource),
+		func(ctx context.Context, config *rest.Config, _ *annex.Env) error {
+			return policies.RunTypeChecks(ctx, config)
+		},
+	},
 }
 
 // Controllers implements define.ControlPlane.
@@ -63,9 +72,17 @@ func (p plane) Controllers() []define.Controller {
 	var all []define.Controller
 	serves := p.served()
 	for _, c := range controllers {
-		if c.kind.Empty() || serves(c.kind) {
-			all = append(all, define.Controller{Name: c.name, Run: func(ctx context.Context, env any) error { return c.run(ctx, env.(*annex.Env)) }})
+		if !c.kind.Empty() && !serves(c.kind) {
+			continue
 		}
+		all = append(all, define.Controller{Name: c.name, Account: c.account, Run: func(ctx context.Context, env any) error {
+			server := env.(*annex.Env)
+			config := loopback.As(server.ClientConfig(), c.account)
+			if c.shares {
+				config = loopback.SharingReads(server.ClientConfig(), user.KubeControllerManager, c.account)
+			}
+			return c.run(ctx, config, server)
+		}})
 	}
 	return all
 }

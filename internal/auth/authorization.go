@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -87,6 +88,14 @@ func OpenAuthorization(ctx context.Context, o AuthorizationOptions) (*Authorizat
 	}
 	metrics.RecordAuthorizationConfigLastConfigInfo(o.Server, data)
 	return a, nil
+}
+
+// ByRoles says whether RBAC is one of those that decide. It stays what it was at the start.
+func (a *Authorization) ByRoles() bool {
+	if a.file != nil {
+		return a.types.Has(string(config.AuthorizationRBAC))
+	}
+	return slices.Contains(a.options.Modes, config.AuthorizationRBAC)
 }
 
 // Run reads the file again when it changes, until ctx is done.

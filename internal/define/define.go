@@ -74,7 +74,10 @@ type ControlPlane interface {
 // it; define does not look inside.
 type Controller struct {
 	Name string
-	Run  func(ctx context.Context, env any) error
+	// Account is the service account in kube-system that the controller works as; empty is all rights. Only
+	// those of a control plane have one.
+	Account string
+	Run     func(ctx context.Context, env any) error
 }
 
 // AdmissionPlugin is an admission plugin for all kinds. The environment is the façade's

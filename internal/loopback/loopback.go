@@ -62,7 +62,7 @@ func (l *Loopback) Token() string { return l.token }
 // Their requests wait until Serve is called, as long as their context allows.
 func (l *Loopback) Config() *rest.Config {
 	return &rest.Config{
-		Host:        "http://loopback",
+		Host:        host,
 		BearerToken: l.token,
 		Transport:   l.transport,
 		QPS:         -1,

@@ -13,11 +13,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/annexapi/annex/internal/await"
+	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/rbac"
 )
 
@@ -52,9 +54,9 @@ func (k *Keeper) Bootstrap(ctx context.Context) error {
 }
 
 // bootstrapNames are the ClusterRoles, and the ClusterRoleBindings of the same names, that a
-// server begins with. Those that a kube-apiserver has besides are for nodes, schedulers and
-// controllers of a cluster, which are not here, and would only be in the way of people who
-// look at roles, or at the files that they are kept in.
+// server begins with, and those of the controllers that it has. Those that a kube-apiserver has besides
+// are for nodes, schedulers and other controllers of a cluster, which are not here, and would only be in the
+// way of people who look at roles, or at the files that they are kept in.
 var bootstrapNames = []string{
 	"admin", "cluster-admin", "edit", "view",
 	"system:aggregate-to-admin", "system:aggregate-to-edit", "system:aggregate-to-view",
@@ -65,8 +67,15 @@ var bootstrapNames = []string{
 // authenticationReader is the Role by which servers behind a control plane learn how it authenticates.
 const authenticationReader = "extension-apiserver-authentication-reader"
 
-func bootstrapOfServer() *rbac.BootstrapObjects {
+func bootstrapOfServer(definition *define.Server) *rbac.BootstrapObjects {
 	all := rbac.Bootstrap()
+	bootstrapNames := slices.Clone(bootstrapNames)
+	if definition.ControlPlane != nil {
+		bootstrapNames = append(bootstrapNames, user.KubeControllerManager)
+		for _, c := range definition.ControlPlane.Controllers() {
+			bootstrapNames = append(bootstrapNames, "system:controller:"+c.Account)
+		}
+	}
 	return &rbac.BootstrapObjects{
 		ClusterRoles: slices.DeleteFunc(all.ClusterRoles, func(r rbacv1.ClusterRole) bool { return !slices.Contains(bootstrapNames, r.Name) }),
 		ClusterRoleBindings: slices.DeleteFunc(all.ClusterRoleBindings, func(b rbacv1.ClusterRoleBinding) bool {
@@ -84,7 +93,7 @@ type bootstrapObject struct {
 }
 
 func (k *Keeper) bootstrapObjects() ([]bootstrapObject, error) {
-	bootstrap := bootstrapOfServer()
+	bootstrap := bootstrapOfServer(k.definition)
 	own := granted(k.definition)
 	// They are aggregated from the start, so that a new server does not become ready with
 	// roles that allow nothing yet.

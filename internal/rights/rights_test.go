@@ -19,7 +19,7 @@ func TestBootstrapNamesAreThoseOfKubeAPIServer(t *testing.T) {
 			t.Errorf("kube-apiserver has no ClusterRole %s", name)
 		}
 	}
-	own := bootstrapOfServer()
+	own := bootstrapOfServer(&define.Server{})
 	for _, b := range own.ClusterRoleBindings {
 		if !slices.ContainsFunc(own.ClusterRoles, func(r rbacv1.ClusterRole) bool { return r.Name == b.RoleRef.Name }) {
 			t.Errorf("the binding %s has no role", b.Name)
@@ -27,6 +27,27 @@ func TestBootstrapNamesAreThoseOfKubeAPIServer(t *testing.T) {
 	}
 	if len(own.ClusterRoles) != 13 || len(own.ClusterRoleBindings) != 6 {
 		t.Errorf("%d ClusterRoles and %d bindings", len(own.ClusterRoles), len(own.ClusterRoleBindings))
+	}
+}
+
+// plane has one controller.
+type plane struct{ define.ControlPlane }
+
+func (plane) Controllers() []define.Controller {
+	return []define.Controller{{Name: "a", Account: "root-ca-cert-publisher"}, {Name: "b"}}
+}
+
+func TestAControlPlaneHasTheRolesOfItsControllers(t *testing.T) {
+	t.Parallel()
+	own := bootstrapOfServer(&define.Server{ControlPlane: plane{}})
+	for _, name := range []string{"system:controller:root-ca-cert-publisher", "system:kube-controller-manager"} {
+		if !slices.ContainsFunc(own.ClusterRoles, func(r rbacv1.ClusterRole) bool { return r.Name == name }) ||
+			!slices.ContainsFunc(own.ClusterRoleBindings, func(b rbacv1.ClusterRoleBinding) bool { return b.Name == name }) {
+			t.Errorf("there is no %s", name)
+		}
+	}
+	if len(own.ClusterRoles) != 15 {
+		t.Errorf("%d ClusterRoles", len(own.ClusterRoles))
 	}
 }
 

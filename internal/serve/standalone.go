@@ -119,7 +119,7 @@ func (m *standalone) configure(c *upstream.Config, own plugins) error {
 	credentials := auth.Credentials{
 		ClientCA: m.certs.ClientCA(),
 		Revoked:  m.certs.Revoked,
-		Tokens:   []authenticator.Token{auth.LoopbackTokens(m.loopback.Token())},
+		Tokens:   []authenticator.Token{auth.LoopbackTokens(m.loopback.Token()), auth.NewTokens(m.identities())},
 	}
 	if m.tokens != nil {
 		credentials.Tokens = append(credentials.Tokens, m.tokens)
