@@ -42,6 +42,7 @@ func addAPIServices(opened *serve.OpenedPlane, p serve.Plane, services *services
 	if err != nil {
 		return nil, err
 	}
+	opened.Metrics = append(opened.Metrics, local.Metrics())
 	alongside(opened, local.Run)
 	if services.informer == nil {
 		return local, nil

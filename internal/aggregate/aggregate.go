@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/discovery"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
+	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -210,6 +212,8 @@ func groupOf(name string, all []*apiregistrationv1.APIService) metav1.APIGroup {
 // Wrap implements upstream.Aggregation.
 func (a *Aggregation) Wrap(next http.Handler) http.Handler {
 	v2 := newSwagger(next)
+	// A client that wants the merged document is answered by next; the list has no place in it.
+	list := aggregated.WrapAggregatedDiscoveryToHandler(http.HandlerFunc(a.listGroups), next, next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case documentsPath:
@@ -236,7 +240,9 @@ func (a *Aggregation) Wrap(next http.Handler) http.Handler {
 			}
 		}
 		known := a.known.Load()
-		if other := known.versions[v]; other != nil {
+		if v.Group == "" {
+			list.ServeHTTP(w, r)
+		} else if other := known.versions[v]; other != nil {
 			other.ServeHTTP(w, r)
 		} else if group, ok := known.groups[v.Group]; ok && v.Version == "" {
 			discovery.NewAPIGroupHandler(a.serializer, group).ServeHTTP(w, r)
@@ -244,6 +250,36 @@ func (a *Aggregation) Wrap(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 		}
 	})
+}
+
+// listGroups answers with the groups in the order of their priorities, as clients look for kinds in them.
+// Those without an APIService come last.
+func (a *Aggregation) listGroups(w http.ResponseWriter, r *http.Request) {
+	groups, err := a.groups.Groups(r.Context(), r)
+	if err != nil {
+		fail(w, r, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	all, err := a.services.Lister().List(labels.Everything())
+	if err != nil {
+		fail(w, r, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	places := map[string]int{apiregistrationv1.GroupName: -1} // it has no APIService, and is the first, as in a cluster
+	for i, services := range helper.SortedByGroupAndVersion(all) {
+		places[services[0].Spec.Group] = i
+	}
+	place := func(g metav1.APIGroup) int {
+		if i, ok := places[g.Name]; ok {
+			return i
+		}
+		return len(places)
+	}
+	slices.SortStableFunc(groups, func(a, b metav1.APIGroup) int { return place(a) - place(b) })
+	for i := range groups {
+		groups[i].ServerAddressByClientCIDRs = nil // kube-apiserver's list has none
+	}
+	responsewriters.WriteObjectNegotiated(a.serializer, negotiation.DefaultEndpointRestrictions, schema.GroupVersion{}, w, r, http.StatusOK, &metav1.APIGroupList{Groups: groups}, false)
 }
 
 // versionOf returns the group and the version of a path at or below /apis, as far as it has them.

@@ -10,10 +10,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	basemetrics "k8s.io/component-base/metrics"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	informers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
@@ -35,6 +37,7 @@ type Local struct {
 	client    clientset.Interface
 	informers informers.SharedInformerFactory
 	metrics   *metrics.Metrics
+	measured  prometheus.Gatherer
 	register  registration
 	available interface {
 		Run(workers int, stop <-chan struct{})
@@ -60,7 +63,10 @@ func NewLocal(config *rest.Config, own []schema.GroupVersion) (*Local, error) {
 	}
 	factory := informers.NewSharedInformerFactory(client, refresh)
 	services := factory.Apiregistration().V1().APIServices()
-	measured := metrics.New()
+	measured, registry := metrics.New(), basemetrics.NewKubeRegistry()
+	if err := measured.Register(registry.Register, registry.CustomRegister); err != nil {
+		return nil, fmt.Errorf("metrics of APIServices: %w", err)
+	}
 	available, err := localstatus.New(services, client.ApiregistrationV1(), measured)
 	if err != nil {
 		return nil, fmt.Errorf("availability of APIServices: %w", err)
@@ -69,6 +75,7 @@ func NewLocal(config *rest.Config, own []schema.GroupVersion) (*Local, error) {
 		client:    client,
 		informers: factory,
 		metrics:   measured,
+		measured:  registry.Gatherer(),
 		register:  autoregister.NewAutoRegisterController(services, client.ApiregistrationV1()),
 		available: available,
 		versions:  map[string][]string{},
@@ -78,6 +85,9 @@ func NewLocal(config *rest.Config, own []schema.GroupVersion) (*Local, error) {
 	}
 	return l, nil
 }
+
+// Metrics are kube-apiserver's figures of APIServices, those of this server alone.
+func (l *Local) Metrics() prometheus.Gatherer { return l.measured }
 
 // Follow says when Serve has been told of all that is there at the start: until then, no APIService is
 // taken for one of a group that is gone.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/prometheus/client_golang/prometheus"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -79,6 +80,8 @@ type OpenedPlane struct {
 	Aggregation upstream.Aggregation
 	// Admission are plugins that decide after the definition's, and before the hooks of kinds.
 	Admission []admit.Plugin
+	// Metrics are those that the control plane adds to the server's.
+	Metrics []prometheus.Gatherer
 	// Run follows what they decide by until the context ends.
 	Run func(ctx context.Context) error
 	// Ready returns why the server must not be called ready yet; nil is never. It may be called
@@ -134,7 +137,7 @@ func (m *controlPlane) configure(c *upstream.Config, own plugins) error {
 		if err != nil {
 			return nil, err
 		}
-		c.Delegation, c.Aggregation = m.opened.Delegation, m.opened.Aggregation
+		c.Delegation, c.Aggregation, c.Gathered = m.opened.Delegation, m.opened.Aggregation, m.opened.Metrics
 		return m.opened.Admission, nil
 	}
 	return m.standalone.configure(c, own)

@@ -15,9 +15,9 @@ import (
 	"k8s.io/component-base/metrics/prometheus/slis"
 )
 
-// installMetrics serves upstream's metrics, which are the process's, and the
-// server's own at /metrics, and those of health checks at /metrics/slis.
-func installMetrics(paths *mux.PathRecorderMux, own []prometheus.Collector) error {
+// installMetrics serves upstream's metrics, which are the process's, the
+// server's own and those that others gather of it at /metrics, and those of health checks at /metrics/slis.
+func installMetrics(paths *mux.PathRecorderMux, own []prometheus.Collector, gathered []prometheus.Gatherer) error {
 	apiservermetrics.Register()
 	handlersmetrics.Register()
 	storagemetrics.Register()
@@ -28,7 +28,8 @@ func installMetrics(paths *mux.PathRecorderMux, own []prometheus.Collector) erro
 			return fmt.Errorf("register metrics: %w", err)
 		}
 	}
-	handler := promhttp.HandlerFor(prometheus.Gatherers{legacyregistry.DefaultGatherer, registry}, promhttp.HandlerOpts{})
+	all := append(prometheus.Gatherers{legacyregistry.DefaultGatherer, registry}, gathered...)
+	handler := promhttp.HandlerFor(all, promhttp.HandlerOpts{})
 	paths.Handle("/metrics", http.HandlerFunc(handler.ServeHTTP))
 	slis.SLIMetrics{}.Install(paths)
 	return nil

@@ -70,6 +70,8 @@ type Config struct {
 	Ready []healthz.HealthChecker
 	// Metrics are the server's own.
 	Metrics []prometheus.Collector
+	// Gathered are metrics of the server that are in registries of their own.
+	Gathered []prometheus.Gatherer
 	// LongRunning are handlers beside the API, by path. Like watches, they have no
 	// deadline and do not count as requests in flight, but a shutdown does not wait
 	// for them. They are authorized as all others.
@@ -170,7 +172,7 @@ func New(c Config) (*Server, error) {
 	if err := install(generic, completed, c); err != nil {
 		return nil, err
 	}
-	if err := installMetrics(generic.Handler.NonGoRestfulMux, c.Metrics); err != nil {
+	if err := installMetrics(generic.Handler.NonGoRestfulMux, c.Metrics, c.Gathered); err != nil {
 		return nil, err
 	}
 	for _, handlers := range []map[string]http.Handler{c.LongRunning, c.Discovery} {

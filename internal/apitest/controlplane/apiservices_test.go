@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,7 +10,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 
@@ -131,6 +134,41 @@ func TestAnAPIServiceOfAnotherClientStays(t *testing.T) {
 	if _, err := services.Create(t.Context(), remote, metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "must be `spec.version+\".\"+spec.group`: \"v1.shop.example.com\"") {
 		t.Errorf("of another name: %v", err)
 	}
+}
+
+func TestGroupsAreListedByTheirPriorities(t *testing.T) {
+	config := annextest.Start(t, cluster())
+	services := v1.NewForConfigOrDie(config).APIServices()
+	clientsOf(config).define(t, widgets(sizeAndColor))
+	listed(t, services, has("v1.events.k8s.io", "v1.storagemigration.k8s.io", "v1.stable.example.com"))
+	remote := remoteService(schema.GroupVersion{Group: "first.example.com", Version: "v1"}, 1)
+	remote.Spec.GroupPriorityMinimum = 20000
+	if _, err := services.Create(t.Context(), remote, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"apiregistration.k8s.io", "first.example.com", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "rbac.authorization.k8s.io",
+		"admissionregistration.k8s.io", "apiextensions.k8s.io", "coordination.k8s.io", "flowcontrol.apiserver.k8s.io", "storagemigration.k8s.io", "stable.example.com",
+	}
+	client := kubernetes.NewForConfigOrDie(config).Discovery().RESTClient()
+	testwait.NoError(t, "the list", func(ctx context.Context) error {
+		body, err := client.Get().AbsPath("/apis").SetHeader("Accept", "application/json").DoRaw(ctx)
+		if err != nil {
+			return err
+		}
+		var list metav1.APIGroupList
+		if err := json.Unmarshal(body, &list); err != nil {
+			return err
+		}
+		var got []string
+		for _, g := range list.Groups {
+			got = append(got, g.Name)
+		}
+		if list.Kind != "APIGroupList" || strings.Contains(string(body), "CIDR") || !slices.Equal(got, want) {
+			return fmt.Errorf("got %v in %s", got, body)
+		}
+		return nil
+	})
 }
 
 func TestWithoutAPIServicesThereAreNone(t *testing.T) {

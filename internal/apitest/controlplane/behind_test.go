@@ -52,7 +52,12 @@ import (
 // startFront runs a control plane, and returns how to end it before the test does.
 func startFront(t *testing.T, options annex.Options) (config *rest.Config, stop func()) {
 	t.Helper()
-	options.Storage, options.Listen = memory.Storage(), "127.0.0.1:0"
+	if options.Storage == nil {
+		options.Storage = memory.Storage()
+	}
+	if options.Listen == "" {
+		options.Listen = "127.0.0.1:0"
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	instance, err := annex.New(ctx, cluster(), options)
 	if err != nil {
@@ -478,6 +483,36 @@ func TestDeadServersBehindSlowNothing(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+func TestMetricsTellWhichServersBehindAreAway(t *testing.T) {
+	front := annextest.Start(t, cluster())
+	b := serveBehind(t, front, crateServer(), 0)
+	register(t, front, b.port, crateVersion)
+	available(t, front)
+	name := "v1." + typedGroup
+	tell := func(want, not string) {
+		t.Helper()
+		client := kubernetes.NewForConfigOrDie(front).Discovery().RESTClient()
+		testwait.NoError(t, "metrics with "+want, func(ctx context.Context) error {
+			body, err := client.Get().AbsPath("/metrics").DoRaw(ctx)
+			if err == nil && (!strings.Contains(string(body), want+"\n") || not != "" && strings.Contains(string(body), not)) {
+				err = fmt.Errorf("%d bytes without it, or with %s", len(body), not)
+			}
+			return err
+		})
+	}
+	const gauge, total = `aggregator_unavailable_apiservice{name="`, `aggregator_unavailable_apiservice_total{name="`
+	tell(gauge+name+`"} 0`, total+name)
+	tell(gauge+`v1.coordination.k8s.io"} 0`, "")
+	b.stop()
+	look(t, front, name)
+	tell(gauge+name+`"} 1`, "")
+	tell(total+name+`",reason="FailedDiscoveryCheck"} 1`, "")
+	if err := aggregator.NewForConfigOrDie(front).ApiregistrationV1().APIServices().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	tell(gauge+`v1.coordination.k8s.io"} 0`, gauge+name)
 }
 
 // tlsServer answers over TLS for the names of a Service in the namespace default, and returns its port and
