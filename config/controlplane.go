@@ -17,4 +17,10 @@ type ControlPlaneOptions struct {
 	// CRDs are folders of CustomResourceDefinitions, beside those of the developer: see
 	// controlplane.Options.
 	CRDs []string
+	// ProxyClientCertFile and ProxyClientKeyFile are the certificate that the server shows to those
+	// behind it, in place of one that it makes, both in PEM and read again when they change. They need
+	// Options.RequestHeader.ClientCAFile, the authorities that have issued it: servers behind believe
+	// the names of callers of these, in certificates of Options.RequestHeader.AllowedNames, or of the name
+	// in this one if there are none.
+	ProxyClientCertFile, ProxyClientKeyFile string
 }

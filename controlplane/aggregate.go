@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/informers"
 	coreinformers "k8s.io/client-go/informers/core/v1"
@@ -47,10 +48,11 @@ func addAPIServices(opened *serve.OpenedPlane, p serve.Plane, services *services
 	if services.informer == nil {
 		return local, nil
 	}
-	others, err := local.Aggregate(aggregate.Config{Services: services.informer, Resolver: services.resolver, Own: p.Groups, Client: p.Front.Client, Stopped: p.Stopped})
+	others, err := local.Aggregate(aggregate.Config{Services: services.informer, Resolver: services.resolver, Own: p.Groups, Client: p.Front.Proxy.Client, Stopped: p.Stopped})
 	if err != nil {
 		return nil, err
 	}
+	p.Front.Proxy.AddListener(others)
 	opened.Aggregation = others
 	alongside(opened, others.Run)
 	return local, nil
@@ -83,10 +85,26 @@ func followServices(config *rest.Config, serves func(schema.GroupResource) bool)
 // addAuthentication tells servers behind this one how to know it and its callers, once for each
 // replica: they have certificates of their own.
 func addAuthentication(opened *serve.OpenedPlane, p serve.Plane) {
-	told := publish.Authentication{UserCA: p.Front.UserCA, ProxyCA: p.Front.ClientCA, ProxyName: p.Front.Name}
+	changed := make(notified, 1)
+	p.Front.Proxy.AddListener(changed)
+	p.Front.UserCA.AddListener(changed)
+	told := publish.Authentication{UserCA: p.Front.UserCA.CurrentCABundleContent, ProxyCA: p.Front.Proxy.CA, ProxyNames: p.Front.Proxy.Names, Changed: changed}
 	alongside(opened, func(ctx context.Context) {
 		if err := publish.RunAuthentication(ctx, p.Client, told); err != nil {
 			klog.FromContext(ctx).Error(err, "Servers behind this one are not told how to authenticate")
 		}
 	})
+}
+
+// notified is woken when certificates change.
+type notified chan struct{}
+
+var _ dynamiccertificates.Listener = notified(nil)
+
+// Enqueue implements dynamiccertificates.Listener.
+func (n notified) Enqueue() {
+	select {
+	case n <- struct{}{}:
+	default:
+	}
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
@@ -116,6 +117,12 @@ func (a *Aggregation) Run(ctx context.Context) {
 	case <-ctx.Done():
 	}
 }
+
+var _ dynamiccertificates.Listener = (*Aggregation)(nil)
+
+// Enqueue implements dynamiccertificates.Listener: the certificate of Config.Client is another one, with
+// which connections to other servers are made anew.
+func (a *Aggregation) Enqueue() { a.register.Enqueue() }
 
 var _ apiserver.APIHandlerManager = (*Aggregation)(nil)
 

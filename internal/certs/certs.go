@@ -93,6 +93,8 @@ type Options struct {
 	// FrontProxy makes an authority and a client certificate of its own for the requests that the
 	// server sends on to others behind it.
 	FrontProxy bool
+	// FrontProxyFiles are the user's in their place, if there is a CertFile.
+	FrontProxyFiles FrontProxyFiles
 
 	// Clock is used for validity and renewal; nil is the real one.
 	Clock clock.Clock
@@ -108,6 +110,7 @@ type Certs struct {
 	proxies bool
 	serving *servingContent
 	clients *clientCAs
+	front   *FrontProxy // nil without Options.FrontProxy
 	runners []dynamiccertificates.ControllerRunner
 	changed chan struct{}
 
@@ -119,7 +122,7 @@ type Certs struct {
 	authority *pair
 	server    *pair
 	admin     *pair
-	// proxyAuthority and proxy are nil without FrontProxy.
+	// proxyAuthority and proxy are nil without FrontProxy, and with files of the user's.
 	proxyAuthority, proxy *pair
 	kubeconfig            []kubeconfigTarget
 }
@@ -132,7 +135,7 @@ func Open(ctx context.Context, options Options) (*Certs, error) {
 		files:   memory{},
 		own:     options.CertFile == "" && options.KeyFile == "",
 		alone:   !options.ServingOnly,
-		proxies: options.FrontProxy,
+		proxies: options.FrontProxy && options.FrontProxyFiles.CertFile == "",
 		changed: make(chan struct{}, 1),
 
 		tokenLifetime: options.TokenLifetime,
@@ -157,6 +160,10 @@ func Open(ctx context.Context, options Options) (*Certs, error) {
 		return nil, err
 	}
 	if err := c.openServing(ctx, options.CertFile, options.KeyFile); err != nil {
+		return nil, err
+	}
+	if err := c.openFrontProxy(ctx, &options); err != nil {
+		c.Close()
 		return nil, err
 	}
 	if !c.alone {
@@ -187,27 +194,6 @@ func (c *Certs) Serving() dynamiccertificates.CertKeyContentProvider { return c.
 // ClientCA is what client certificates are verified against. It stays current
 // while Run runs.
 func (c *Certs) ClientCA() dynamiccertificates.CAContentProvider { return c.clients }
-
-// ProxyClient is the certificate of the moment, with its key, that servers behind this one know it
-// by; nil without FrontProxy.
-func (c *Certs) ProxyClient() (certPEM, keyPEM []byte) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.proxy == nil {
-		return nil, nil
-	}
-	return c.proxy.certPEM, c.proxy.keyPEM
-}
-
-// ProxyCA is what they verify it against; nil without FrontProxy.
-func (c *Certs) ProxyCA() []byte {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.proxyAuthority == nil {
-		return nil
-	}
-	return c.proxyAuthority.certPEM
-}
 
 // ClientConfig returns a configuration with which the administrator reaches the
 // server at url, which is an https URL with host and port. It holds the
@@ -259,6 +245,9 @@ func (c *Certs) Run(ctx context.Context) {
 			c.serving.Enqueue()
 			if c.alone {
 				c.clients.Enqueue()
+			}
+			if c.proxies {
+				c.front.Enqueue()
 			}
 		}
 		if err := c.rewriteKubeconfigs(); err != nil {

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"io"
 	"io/fs"
 	"net"
@@ -75,7 +76,7 @@ func TestFirstStartMakesPrivateFiles(t *testing.T) {
 func TestTheFrontProxyHasAnAuthorityOfItsOwn(t *testing.T) {
 	options := Options{Dir: filepath.Join(t.TempDir(), "cert"), FrontProxy: true}
 	c := open(t, options)
-	certPEM, keyPEM := c.ProxyClient()
+	certPEM, keyPEM := c.FrontProxy().Client()
 	loaded, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +91,7 @@ func TestTheFrontProxyHasAnAuthorityOfItsOwn(t *testing.T) {
 		_, err := client.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 		return err
 	}
-	if err := verify(c.ProxyCA()); err != nil || client.Subject.CommonName != ProxyUser {
+	if err := verify(c.FrontProxy().CA()); err != nil || client.Subject.CommonName != ProxyUser {
 		t.Errorf("%s: %v", client.Subject, err)
 	}
 	if verify(c.ClientCA().CurrentCABundleContent()) == nil {
@@ -101,10 +102,10 @@ func TestTheFrontProxyHasAnAuthorityOfItsOwn(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, info, err)
 		}
 	}
-	if again, _ := open(t, options).ProxyClient(); !bytes.Equal(again, certPEM) {
+	if again, _ := open(t, options).FrontProxy().Client(); !bytes.Equal(again, certPEM) {
 		t.Error("a restart makes another one")
 	}
-	if none, _ := open(t, Options{}).ProxyClient(); none != nil {
+	if open(t, Options{}).FrontProxy() != nil {
 		t.Error("a server with none behind has it, too")
 	}
 }
@@ -308,8 +309,10 @@ func TestUnusableOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	good := filepath.Join(dir, "good")
-	open(t, Options{Dir: good})
+	open(t, Options{Dir: good, FrontProxy: true})
 	missing := filepath.Join(dir, "missing")
+	proxy, proxyCA := good+"/front-proxy-client", good+"/front-proxy-ca.crt"
+	front := func(files FrontProxyFiles) Options { return Options{FrontProxy: true, FrontProxyFiles: files} }
 	tests := []struct {
 		name    string
 		options Options
@@ -324,6 +327,13 @@ func TestUnusableOptions(t *testing.T) {
 		{"key of another certificate", Options{CertFile: good + "/server.crt", KeyFile: good + "/admin.key"}, good + "/admin.key"},
 		{"client authorities missing", Options{ClientCAFile: missing}, missing},
 		{"client authorities garbage", Options{ClientCAFile: file}, file},
+		{"front proxy missing", front(FrontProxyFiles{CertFile: missing, KeyFile: missing, CAFile: proxyCA}), missing},
+		{"front proxy's key of another certificate", front(FrontProxyFiles{CertFile: proxy + ".crt", KeyFile: good + "/admin.key", CAFile: proxyCA}), good + "/admin.key"},
+		{"front proxy's authority missing", front(FrontProxyFiles{CertFile: proxy + ".crt", KeyFile: proxy + ".key", CAFile: missing}), missing},
+		{"front proxy's authority garbage", front(FrontProxyFiles{CertFile: proxy + ".crt", KeyFile: proxy + ".key", CAFile: file}), "want certificates in PEM"},
+		{"front proxy of another authority", front(FrontProxyFiles{CertFile: proxy + ".crt", KeyFile: proxy + ".key", CAFile: good + "/ca.crt"}), "that an authority in Options.RequestHeader.ClientCAFile " + good + "/ca.crt has issued"},
+		{"front proxy that is a server", front(FrontProxyFiles{CertFile: good + "/server.crt", KeyFile: good + "/server.key", CAFile: good + "/ca.crt"}), "give a client certificate"},
+		{"front proxy of another name", front(FrontProxyFiles{CertFile: proxy + ".crt", KeyFile: proxy + ".key", CAFile: proxyCA, Names: []string{"a", "b"}}), `is of "front-proxy-client", which servers behind would refuse: give one of a, b, or add`},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -534,6 +544,77 @@ func TestFilesOfTheUserAreReadAgain(t *testing.T) {
 	if _, err := second.admin.cert.Verify(options); err != nil {
 		t.Errorf("certificate of the new authority: %v", err)
 	}
+}
+
+// verifiedBy says whether a certificate for servers behind is by one of a bundle's authorities.
+func verifiedBy(certPEM, bundle []byte, now time.Time) error {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(bundle)
+	block, _ := pem.Decode(certPEM)
+	client, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return err
+	}
+	_, err = client.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	return err
+}
+
+// Servers behind may have the old authority, or the new one, at any time of a renewal.
+func TestTheFrontProxyIsRenewedAndBelievedThroughout(t *testing.T) {
+	start := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	fake := clocktesting.NewFakeClock(start)
+	c := open(t, Options{Dir: t.TempDir(), Clock: fake, FrontProxy: true})
+	woken := make(listener, 1)
+	c.FrontProxy().AddListener(woken)
+	run(t, c)
+	clients, authorities := map[string]bool{}, map[string]bool{}
+	for year := range 12 {
+		client, _ := c.FrontProxy().Client()
+		authority := c.FrontProxy().CA()
+		clients[string(client)], authorities[string(authority)] = true, true
+		if year == 11 {
+			break
+		}
+		fake.Step(365 * 24 * time.Hour)
+		<-woken
+		next, _ := c.FrontProxy().Client()
+		for _, pair := range [][2][]byte{{next, c.FrontProxy().CA()}, {next, authority}} {
+			if err := verifiedBy(pair[0], pair[1], fake.Now()); err != nil {
+				t.Errorf("in year %d: %v", year, err)
+			}
+		}
+	}
+	if len(clients) != 12 || len(authorities) != 2 {
+		t.Errorf("%d certificates and %d authorities in 12 years", len(clients), len(authorities))
+	}
+}
+
+func TestTheFrontProxyOfTheUserIsReadAgain(t *testing.T) {
+	one, two := t.TempDir(), t.TempDir()
+	open(t, Options{Dir: one, FrontProxy: true})
+	second := open(t, Options{Dir: two, FrontProxy: true})
+	own := t.TempDir()
+	c := open(t, Options{Dir: own, FrontProxy: true, FrontProxyFiles: FrontProxyFiles{
+		CertFile: one + "/front-proxy-client.crt", KeyFile: one + "/front-proxy-client.key", CAFile: one + "/front-proxy-ca.crt",
+	}})
+	if _, err := os.Stat(own + "/front-proxy-client.key"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("an own one beside it: %v", err)
+	}
+	if names := c.FrontProxy().Names(); len(names) != 1 || names[0] != ProxyUser {
+		t.Errorf("names %v", names)
+	}
+	woken := make(listener, 1)
+	c.FrontProxy().AddListener(woken)
+	run(t, c)
+	client, key := second.FrontProxy().Client()
+	write(t, one+"/front-proxy-ca.crt", second.FrontProxy().CA())
+	write(t, one+"/front-proxy-client.key", key)
+	write(t, one+"/front-proxy-client.crt", client)
+	testwait.Until(t, "the new certificate", func() bool {
+		now, _ := c.FrontProxy().Client()
+		return string(now) == string(client) && strings.TrimSpace(string(c.FrontProxy().CA())) == strings.TrimSpace(string(second.FrontProxy().CA()))
+	})
+	<-woken
 }
 
 func TestKubeconfig(t *testing.T) {

@@ -39,7 +39,7 @@ func (c *callerFlags) declare(flags *pflag.FlagSet, o *config.Options) {
 
 // requestHeaderFlags say whose word about callers is taken.
 func requestHeaderFlags(flags *pflag.FlagSet, o *config.RequestHeaderOptions) {
-	flags.StringVar(&o.ClientCAFile, "requestheader-client-ca-file", "", "authorities of the certificate with which a proxy names callers in headers (PEM; default: none, in a cluster its own)")
+	flags.StringVar(&o.ClientCAFile, "requestheader-client-ca-file", "", "authorities of the certificate with which a proxy names callers in headers, and of --proxy-client-cert-file (PEM; default: none, in a cluster its own)")
 	flags.StringSliceVar(&o.AllowedNames, "requestheader-allowed-names", nil, "common names that this certificate may have (default: any)")
 	flags.StringSliceVar(&o.UsernameHeaders, "requestheader-username-headers", nil, "headers that hold the caller's name (default: X-Remote-User)")
 	flags.StringSliceVar(&o.UIDHeaders, "requestheader-uid-headers", nil, "headers that hold the caller's UID, such as X-Remote-Uid (default: none)")

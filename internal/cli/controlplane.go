@@ -17,6 +17,8 @@ const (
 	eventTTLFlag      = "event-ttl"
 	runtimeConfigFlag = "runtime-config"
 	crdsFlag          = "crds"
+	proxyCertFlag     = "proxy-client-cert-file"
+	proxyKeyFlag      = "proxy-client-key-file"
 )
 
 // planeFlags say what of a control plane there is. Those that upstream has, too, have its names and meanings.
@@ -24,17 +26,22 @@ type planeFlags struct {
 	eventTTL time.Duration
 	runtime  cliflag.ConfigurationMap
 	crds     []string
+	// Those of the certificate for servers behind.
+	proxyCert, proxyKey string
 }
 
 func (p *planeFlags) declare(flags *pflag.FlagSet) {
 	p.runtime = cliflag.ConfigurationMap{}
 	flags.DurationVar(&p.eventTTL, eventTTLFlag, time.Hour, "how long a control plane keeps events; 0 is for ever")
 	flags.Var(&p.runtime, runtimeConfigFlag, "which of a control plane's APIs are on: api/all, api/ga, api/v1, GROUP/VERSION, or one of these with /RESOURCE, =true or =false; a longer name wins")
+	flags.StringVar(&p.proxyCert, proxyCertFlag, "", "certificate that a control plane shows to servers behind it, issued by --requestheader-client-ca-file (PEM; default: one that it makes)")
+	flags.StringVar(&p.proxyKey, proxyKeyFlag, "", "key of --proxy-client-cert-file (PEM)")
 	flags.StringArrayVar(&p.crds, crdsFlag, nil, "a folder of CustomResourceDefinitions, which are applied at the start and when its files change; may be given again")
 }
 
 func (p *planeFlags) complete(flags *pflag.FlagSet, o *config.ControlPlaneOptions) error {
 	o.CRDs = p.crds
+	o.ProxyClientCertFile, o.ProxyClientKeyFile = p.proxyCert, p.proxyKey
 	if flags.Changed(eventTTLFlag) {
 		o.EventTTL = p.eventTTL
 		if err := zeroIsNone(flags, eventTTLFlag, &o.EventTTL); err != nil {

@@ -309,6 +309,8 @@ var flagOf = []struct{ field, flag string }{
 	{"Options.Cluster.AuthorizationKubeconfig", "--authorization-kubeconfig"},
 	{"Options.Cluster.SkipLookup", "--authentication-skip-lookup"},
 	{"Options.Cluster.TolerateLookupFailure", "--authentication-tolerate-lookup-failure"},
+	{"Options.ControlPlane.ProxyClientCertFile", "--proxy-client-cert-file"},
+	{"Options.ControlPlane.ProxyClientKeyFile", "--proxy-client-key-file"},
 	{"Options.RequestHeader.ClientCAFile", "--requestheader-client-ca-file"},
 	{"Options.RequestHeader.AllowedNames", "--requestheader-allowed-names"},
 	{"Options.RequestHeader.UsernameHeaders", "--requestheader-username-headers"},

@@ -9,6 +9,24 @@ import (
 	"github.com/annexapi/annex/internal/define"
 )
 
+// checkFrontProxy returns the first mistake in what servers behind are to know this one by.
+func checkFrontProxy(definition *define.Server, o *config.Options) error {
+	cert, key := o.ControlPlane.ProxyClientCertFile, o.ControlPlane.ProxyClientKeyFile
+	switch {
+	case cert == "" && key == "":
+		return nil
+	case cert == "":
+		return errors.New("Options.ControlPlane.ProxyClientKeyFile is given without Options.ControlPlane.ProxyClientCertFile, whose key it is")
+	case key == "":
+		return errors.New("Options.ControlPlane.ProxyClientCertFile is given without Options.ControlPlane.ProxyClientKeyFile, its key")
+	case definition.ControlPlane == nil:
+		return errors.New("Options.ControlPlane.ProxyClientCertFile is for a server with a control plane, which this one is not")
+	case o.RequestHeader.ClientCAFile == "":
+		return errors.New("Options.ControlPlane.ProxyClientCertFile is given without Options.RequestHeader.ClientCAFile, the authorities that have issued it, by which servers behind know it")
+	}
+	return nil
+}
+
 // withPlane returns the definition with the operator's options of its control plane.
 func withPlane(definition *define.Server, o config.ControlPlaneOptions) (*define.Server, error) {
 	if o.EventTTL == 0 && len(o.RuntimeConfig) == 0 && len(o.CRDs) == 0 {

@@ -109,6 +109,9 @@ func Resolve(definition *define.Server, options config.Options) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkFrontProxy(definition, &options); err != nil {
+		return nil, err
+	}
 	p := &Plan{Options: options, mode: modeOf(definition, &options)}
 	if err := p.define(definition); err != nil {
 		return nil, err

@@ -34,10 +34,12 @@ const (
 type Authentication struct {
 	// UserCA is what the certificates of users are verified against.
 	UserCA func() []byte
-	// ProxyCA is what the certificate of the server in front is verified against, and ProxyName the
-	// name in it.
-	ProxyCA   func() []byte
-	ProxyName string
+	// ProxyCA is what the certificate of the server in front is verified against, and ProxyNames are
+	// the names that may be in it.
+	ProxyCA    func() []byte
+	ProxyNames func() []string
+	// Changed is notified when any of these has changed.
+	Changed <-chan struct{}
 }
 
 // RunAuthentication keeps the ConfigMap AuthenticationName until the context ends. Replicas with
@@ -49,7 +51,7 @@ func RunAuthentication(ctx context.Context, config *rest.Config, a Authenticatio
 		return fmt.Errorf("client for the ConfigMap %s: %w", AuthenticationName, err)
 	}
 	return run(ctx, core, object{
-		resource: "configmaps", name: AuthenticationName, only: metav1.NamespaceSystem, empty: &corev1.ConfigMap{},
+		resource: "configmaps", name: AuthenticationName, only: metav1.NamespaceSystem, empty: &corev1.ConfigMap{}, changed: a.Changed,
 		create: func(ctx context.Context, namespace string) error {
 			published := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: AuthenticationName, Namespace: namespace}, Data: a.data(nil)}
 			_, err := core.ConfigMaps(namespace).Create(ctx, published, metav1.CreateOptions{})
@@ -72,11 +74,9 @@ func RunAuthentication(ctx context.Context, config *rest.Config, a Authenticatio
 // data is what the ConfigMap is to hold. Authorities and names of others stay in it, until they have
 // expired.
 func (a Authentication) data(found map[string]string) map[string]string {
-	names := listOf(found[allowedNamesKey])
-	if !slices.Contains(names, a.ProxyName) {
-		names = append(names, a.ProxyName)
-	}
+	names := slices.Concat(listOf(found[allowedNamesKey]), a.ProxyNames())
 	slices.Sort(names)
+	names = slices.Compact(names)
 	return map[string]string{
 		userCAKey:                            union(found[userCAKey], a.UserCA()),
 		proxyCAKey:                           union(found[proxyCAKey], a.ProxyCA()),

@@ -97,9 +97,11 @@ func RunRootCA(ctx context.Context, config *rest.Config, roots func() []byte) er
 type object struct {
 	resource, name string
 	// only is the one namespace that has it; empty is each.
-	only   string
-	empty  runtime.Object
-	create func(ctx context.Context, namespace string) error
+	only string
+	// changed says that what is published in it is another now; nil is never.
+	changed <-chan struct{}
+	empty   runtime.Object
+	create  func(ctx context.Context, namespace string) error
 	// repair makes an object that is there as it should be. It must not change obj.
 	repair func(ctx context.Context, obj runtime.Object) error
 }
@@ -142,8 +144,14 @@ func run(ctx context.Context, core *corev1client.CoreV1Client, o object) error {
 			}
 		})
 	}
-	<-ctx.Done()
-	return nil
+	for {
+		select {
+		case <-o.changed:
+			p.queue.Add(o.only)
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }
 
 func (p *publisher) follow() error {

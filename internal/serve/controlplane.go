@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/compatibility"
@@ -59,17 +60,12 @@ type Plane struct {
 	Stopped <-chan struct{}
 }
 
-// Front is what the certificates of a server are to those behind it. Its functions return those of
-// the moment, in PEM.
+// Front is what the certificates of a server are to those behind it.
 type Front struct {
-	// Client is the certificate that the server shows to them, with its key, and ClientCA what they
-	// verify it against.
-	Client   func() (cert, key []byte)
-	ClientCA func() []byte
-	// Name is that of the user in the certificate.
-	Name string
+	// Proxy is the certificate that the server shows to them, and what they verify it against.
+	Proxy *certs.FrontProxy
 	// UserCA is what the server verifies the certificates of its callers against.
-	UserCA func() []byte
+	UserCA dynamiccertificates.CAContentProvider
 }
 
 // OpenedPlane is the control plane of one server.
@@ -99,6 +95,11 @@ type controlPlane struct {
 func (m *controlPlane) certificates(options *certs.Options) {
 	m.standalone.certificates(options)
 	options.FrontProxy = true
+	o := &m.standalone.plan.Options
+	options.FrontProxyFiles = certs.FrontProxyFiles{
+		CertFile: o.ControlPlane.ProxyClientCertFile, KeyFile: o.ControlPlane.ProxyClientKeyFile,
+		CAFile: o.RequestHeader.ClientCAFile, Names: o.RequestHeader.AllowedNames,
+	}
 }
 
 // open of a control plane lets namespaces take with them what discovery shows: custom resources,
@@ -129,10 +130,7 @@ func (m *controlPlane) configure(c *upstream.Config, own plugins) error {
 			Authorizer: authorize,
 			Version:    upstream.EffectiveVersion(c.Definition),
 			Stopped:    c.Stopping,
-			Front: Front{
-				Client: m.certs.ProxyClient, ClientCA: m.certs.ProxyCA, Name: certs.ProxyUser,
-				UserCA: func() []byte { return m.certs.ClientCA().CurrentCABundleContent() },
-			},
+			Front:      Front{Proxy: m.certs.FrontProxy(), UserCA: m.certs.ClientCA()},
 		})
 		if err != nil {
 			return nil, err

@@ -1,0 +1,154 @@
+package certs
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/klog/v2"
+)
+
+// FrontProxyFiles are the user's in place of an own authority and certificate for the requests that
+// the server sends on. All are read again when they change.
+type FrontProxyFiles struct {
+	// CertFile and KeyFile are the client certificate, and CAFile is what servers behind verify it
+	// against.
+	CertFile, KeyFile, CAFile string
+	// Names are those of certificates that servers behind believe; if there are none, it is that of
+	// CertFile.
+	Names []string
+}
+
+// FrontProxy is what servers behind this one know it by. Its methods may be called concurrently.
+type FrontProxy struct {
+	listeners
+	client func() (certPEM, keyPEM []byte)
+	ca     func() []byte
+	names  func() []string
+}
+
+// Client is the certificate of the moment, with its key.
+func (p *FrontProxy) Client() (certPEM, keyPEM []byte) { return p.client() }
+
+// CA is what it is verified against.
+func (p *FrontProxy) CA() []byte { return p.ca() }
+
+// Names are those that servers behind are to believe.
+func (p *FrontProxy) Names() []string { return p.names() }
+
+// FrontProxy returns what servers behind know this one by; nil without Options.FrontProxy. It stays
+// current while Run runs, and notifies its listeners of changes.
+func (c *Certs) FrontProxy() *FrontProxy { return c.front }
+
+func (c *Certs) openFrontProxy(ctx context.Context, options *Options) error {
+	switch {
+	case !options.FrontProxy:
+		return nil
+	case options.FrontProxyFiles.CertFile != "":
+		return c.openFrontProxyFiles(ctx, &options.FrontProxyFiles)
+	}
+	c.front = &FrontProxy{
+		client: func() (certPEM, keyPEM []byte) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.proxy.certPEM, c.proxy.keyPEM
+		},
+		ca: func() []byte {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.proxyAuthority.certPEM
+		},
+		names: func() []string { return []string{ProxyUser} },
+	}
+	return nil
+}
+
+func (c *Certs) openFrontProxyFiles(ctx context.Context, files *FrontProxyFiles) error {
+	loaded, err := loadPair(files.CertFile, files.KeyFile)
+	if err != nil {
+		return fmt.Errorf("Options.ControlPlane.ProxyClientCertFile: %w", err)
+	}
+	bundle, err := os.ReadFile(files.CAFile)
+	if err != nil {
+		return fmt.Errorf("Options.RequestHeader.ClientCAFile: %w", err)
+	}
+	if err := c.checkFrontProxy(ctx, files, loaded, bundle); err != nil {
+		return err
+	}
+	client, err := dynamiccertificates.NewDynamicServingContentFromFiles("proxy-client", files.CertFile, files.KeyFile)
+	if err != nil {
+		return fmt.Errorf("Options.ControlPlane.ProxyClientCertFile %s with key %s: %w", files.CertFile, files.KeyFile, err)
+	}
+	c.front = &FrontProxy{client: client.CurrentCertKeyContent}
+	c.follow(client, &c.front.listeners)
+	ca, err := dynamiccertificates.NewDynamicCAContentFromFile("proxy-client-ca", files.CAFile)
+	if err != nil {
+		return fmt.Errorf("Options.RequestHeader.ClientCAFile %s: %w", files.CAFile, err)
+	}
+	c.front.ca = ca.CurrentCABundleContent
+	c.follow(ca, &c.front.listeners)
+	c.front.names = func() []string {
+		if len(files.Names) > 0 {
+			return files.Names
+		}
+		certPEM, _ := c.front.Client()
+		return []string{nameIn(certPEM, loaded.cert.Subject.CommonName)}
+	}
+	return nil
+}
+
+// nameIn is the common name of the first certificate, or else the name before.
+func nameIn(certPEM []byte, before string) string {
+	if all, err := cert.ParseCertsPEM(certPEM); err == nil && all[0].Subject.CommonName != "" {
+		return all[0].Subject.CommonName
+	}
+	return before
+}
+
+// checkFrontProxy returns why servers behind would not believe the certificate.
+func (c *Certs) checkFrontProxy(ctx context.Context, files *FrontProxyFiles, loaded *pair, bundle []byte) error {
+	const field = "Options.ControlPlane.ProxyClientCertFile"
+	name := loaded.cert.Subject.CommonName
+	switch {
+	case name == "":
+		return fmt.Errorf("%s %s has no common name, by which servers behind know this one: issue it for one, such as %s", field, files.CertFile, ProxyUser)
+	case len(files.Names) > 0 && !slices.Contains(files.Names, name):
+		return fmt.Errorf("%s %s is of %q, which servers behind would refuse: give one of %s, or add the name to Options.RequestHeader.AllowedNames", field, files.CertFile, name, strings.Join(files.Names, ", "))
+	}
+	authorities, err := cert.ParseCertsPEM(bundle)
+	if err != nil {
+		return fmt.Errorf("Options.RequestHeader.ClientCAFile %s: %w: want certificates in PEM", files.CAFile, err)
+	}
+	roots, between := x509.NewCertPool(), x509.NewCertPool()
+	for _, authority := range authorities {
+		roots.AddCert(authority)
+	}
+	chain, err := tls.X509KeyPair(loaded.certPEM, loaded.keyPEM)
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", field, files.CertFile, err)
+	}
+	for _, der := range chain.Certificate[1:] {
+		if issuer, err := x509.ParseCertificate(der); err == nil {
+			between.AddCert(issuer)
+		}
+	}
+	// One that has expired is renewed while the server runs, and is no reason not to serve.
+	now := c.clock.Now()
+	if now.After(loaded.cert.NotAfter) || now.Before(loaded.cert.NotBefore) {
+		klog.FromContext(ctx).Error(nil, "The certificate for servers behind is outside its validity: they refuse it",
+			"file", files.CertFile, "notBefore", loaded.cert.NotBefore, "notAfter", loaded.cert.NotAfter)
+		now = loaded.cert.NotBefore
+	}
+	if _, err := loaded.cert.Verify(x509.VerifyOptions{
+		Roots: roots, Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}); err != nil {
+		return fmt.Errorf("%s %s would be refused by servers behind (%w): give a client certificate that an authority in Options.RequestHeader.ClientCAFile %s has issued", field, files.CertFile, err, files.CAFile)
+	}
+	return nil
+}
