@@ -2,8 +2,10 @@ package controllers
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/url"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -28,14 +30,17 @@ import (
 	"github.com/annexapi/annex/annextest"
 	"github.com/annexapi/annex/controlplane"
 	"github.com/annexapi/annex/e2e/cluster/kube"
+	"github.com/annexapi/annex/store/memory"
 )
 
-// fronts returns the real server and one with a control plane, by name.
+// fronts returns the real server and one with a control plane, by name. Ours collects no garbage: the collector would watch
+// what servers behind have, at once, and the stock one does not end while it is watched.
 func fronts(t *testing.T) map[string]*rest.Config {
 	t.Helper()
+	options := annex.Options{Storage: memory.Storage(), Controllers: []string{"*", "-garbage-collector-controller"}}
 	return map[string]*rest.Config{
 		"kube":  host.Admin(),
-		"annex": annextest.Start(t, annex.Server{Name: "plane", ControlPlane: controlplane.New(controlplane.Options{})}),
+		"annex": annextest.StartWith(t, annex.Server{Name: "plane", ControlPlane: controlplane.New(controlplane.Options{})}, options),
 	}
 }
 
@@ -130,9 +135,37 @@ func TestAPIServicesThatLeadNowhereSayTheSame(t *testing.T) {
 	}
 }
 
+// kube-apiserver has groups that a control plane has not.
+func TestGroupsAreListedInTheSameOrder(t *testing.T) {
+	listed := map[string][]string{}
+	for at, front := range fronts(t) {
+		remote := apiregistrationv1.APIServiceSpec{Group: "order.example.com", Version: "v1", Service: &apiregistrationv1.ServiceReference{Namespace: "missing", Name: "missing"}}
+		registered(t, front, remote, apiregistrationv1.ConditionFalse)
+		body, err := kubernetes.NewForConfigOrDie(front).Discovery().RESTClient().Get().AbsPath("/apis").SetHeader("Accept", "application/json").DoRaw(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list map[string]any
+		if err := json.Unmarshal(body, &list); err != nil {
+			t.Fatal(err)
+		}
+		groups, _ := list["groups"].([]any)
+		delete(list, "groups")
+		listed[at] = []string{fmt.Sprint(list)}
+		for _, g := range groups {
+			listed[at] = append(listed[at], fmt.Sprint(g))
+		}
+	}
+	listed["kube"] = slices.DeleteFunc(listed["kube"], func(g string) bool { return !slices.Contains(listed["annex"], g) })
+	if !slices.Equal(listed["annex"], listed["kube"]) {
+		t.Errorf("it lists\n%s\nand of these kube-apiserver\n%s", strings.Join(listed["annex"], "\n"), strings.Join(listed["kube"], "\n"))
+	}
+}
+
 func TestTheStockSampleServerStandsBehindBoth(t *testing.T) {
 	const namespace = "stock"
 	version := schema.GroupVersion{Group: "wardle.example.com", Version: "v1alpha1"}
+	explained := map[string]map[string]string{}
 	for at, front := range fronts(t) {
 		t.Run(at, func(t *testing.T) {
 			dir := t.TempDir()
@@ -180,6 +213,7 @@ func TestTheStockSampleServerStandsBehindBoth(t *testing.T) {
 			if e := <-watching.ResultChan(); e.Type != "ADDED" {
 				t.Errorf("the watch tells of %v", e)
 			}
+			explained[at] = explain(t, kubeconfig, "flunders.spec.reference", "--recursive", "flunders")
 			jane := rest.CopyConfig(front)
 			jane.Impersonate = rest.ImpersonationConfig{UserName: "jane"}
 			_, err = dynamic.NewForConfigOrDie(jane).Resource(version.WithResource("flunders")).Namespace(namespace).List(t.Context(), metav1.ListOptions{})
@@ -189,4 +223,29 @@ func TestTheStockSampleServerStandsBehindBoth(t *testing.T) {
 			}
 		})
 	}
+	for what, theirs := range explained["kube"] {
+		if ours := explained["annex"][what]; ours != theirs {
+			t.Errorf("%s prints\n%s\nand of kube-apiserver\n%s", what, ours, theirs)
+		}
+	}
+}
+
+// explain returns what kubectl prints of a kind by each version of OpenAPI, once it knows it.
+func explain(t *testing.T, kubeconfig string, field string, arguments ...string) map[string]string {
+	t.Helper()
+	printed := map[string]string{}
+	for _, output := range []string{"plaintext", "plaintext-openapiv2"} {
+		for _, asked := range [][]string{{field}, arguments} {
+			command := append([]string{"--kubeconfig", kubeconfig, "explain", "--output", output, "--api-version", "wardle.example.com/v1alpha1"}, asked...)
+			err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
+				out, err := exec.CommandContext(ctx, filepath.Join("../../../bin", "kubectl"), command...).CombinedOutput()
+				printed[output+" "+strings.Join(asked, " ")] = string(out)
+				return err == nil && strings.Contains(string(out), "wardle.example.com"), nil
+			})
+			if err != nil {
+				t.Fatalf("%v: %v, %s", command, err, printed[output+" "+strings.Join(asked, " ")])
+			}
+		}
+	}
+	return printed
 }
