@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -59,6 +60,12 @@ func installOpenAPIv3(generic *server.GenericAPIServer, config *common.OpenAPIV3
 			document, err := builder3.BuildOpenAPISpecFromRoutes(routes, config)
 			if err != nil {
 				return nil, "", fmt.Errorf("OpenAPI v3 of %s: %w", path, err)
+			}
+			// Others are made of the same definitions while this one is read.
+			if document.Components != nil {
+				for _, s := range document.Components.Schemas {
+					s.Extensions = maps.Clone(s.Extensions)
+				}
 			}
 			if version, ok := versionOf(path); ok {
 				onlyOf(document, version)
