@@ -248,7 +248,8 @@ func echoing(context.Context, *annex.ConnectRequest[markedv1.Crate, annex.NoOpti
 }
 
 func TestConnectionsAreTakenOverThroughTheServerInFront(t *testing.T) {
-	front, stop := startFront(t, annex.Options{})
+	// Nothing ends by being cut off at the end of this time.
+	front, stop := startFront(t, annex.Options{ShutdownTimeout: time.Hour})
 	server := crateServer()
 	server.Groups[0].Kinds[0] = annex.KindOf[markedv1.Crate, markedv1.CrateList]("crates", markedv1.API).
 		Subresources(annex.Connect("exec", echoing).Methods(http.MethodGet, http.MethodPost))
