@@ -70,6 +70,7 @@ generate: ## write all generated files anew, and the tables of flags in docs/ref
 	go -C cmd/annex run . generate ../../internal/shop/... ../../samples/wardle/apis/... ../../samples/sqltable/apis/... ../../samples/ownjournal/apis/... ../../samples/cicd/apis/... ../../e2e/apis/...
 	cd cmd/annex && for group in admissionregistration authentication authorization coordination core events flowcontrol rbac storagemigration; do \
 		go run . generate --for k8s.io/api/$$group/v1 ../../internal/facts/$$group || exit; done
+	go -C cmd/annex run . generate --for k8s.io/api/coordination/v1beta1 ../../internal/facts/coordinationv1beta1
 	go -C cmd/annex run . generate --for k8s.io/kube-aggregator/pkg/apis/apiregistration/v1 ../../internal/facts/apiregistration
 	UPDATE=1 go -C cmd/annex test -count=1 -run 'SampleAnimal|Reference' ./internal/cli
 	UPDATE=1 go test -count=1 -run Reference ./internal/cli

@@ -56,7 +56,7 @@ var rooms = map[string][]string{
 	"internal/cluster":                     {"config", "internal/admit", "internal/clientcert", "internal/requirements"},
 	"internal/auth":                        {"config", "internal/clientcert", "internal/configfile"},
 	"internal/auth/authtest":               {}, // for tests
-	"internal/builtin":                     {"api", "internal/define", "internal/facts/admissionregistration", "internal/facts/apiregistration", "internal/facts/coordination", "internal/facts/core", "internal/facts/events", "internal/facts/storagemigration", "internal/podspec"},
+	"internal/builtin":                     {"api", "internal/define", "internal/facts/admissionregistration", "internal/facts/apiregistration", "internal/facts/coordination", "internal/facts/coordinationv1beta1", "internal/facts/core", "internal/facts/events", "internal/facts/storagemigration", "internal/podspec"},
 	"internal/podspec":                     {},
 	"internal/configfile":                  {},
 	"internal/clientcert":                  {"config"},
@@ -74,6 +74,7 @@ var rooms = map[string][]string{
 	"internal/facts/events":                {"api"}, // generated
 	"internal/facts/core":                  {"api"}, // generated
 	"internal/facts/coordination":          {"api"}, // generated
+	"internal/facts/coordinationv1beta1":   {"api"}, // generated
 	"internal/facts/admissionregistration": {"api"}, // generated
 	"internal/facts/apiregistration":       {"api"}, // generated
 	"internal/servingcert":                 {"internal/certs"},

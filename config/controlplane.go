@@ -8,10 +8,11 @@ type ControlPlaneOptions struct {
 	// EventTTL is how long an event is kept after it was last written, in whole seconds; 0 is
 	// what the developer says, and negative is for ever.
 	EventTTL time.Duration
-	// RuntimeConfig turns kinds of the control plane off, or on again what a wider name turns
-	// off: api/all and api/ga are all of them, api/v1 those of the core group, GROUP/VERSION
-	// those of a group, and api/v1/RESOURCE and GROUP/VERSION/RESOURCE one kind. A longer
-	// name wins. api/beta and api/alpha are none. Objects that are stored of what is turned off
+	// RuntimeConfig turns kinds of the control plane off and on: api/all are all of them, api/ga,
+	// api/beta and api/alpha those of such versions, api/v1 those of the core group,
+	// GROUP/VERSION those of a group, and api/v1/RESOURCE and GROUP/VERSION/RESOURCE one kind. A
+	// longer name wins. On are those of generally available versions; leasecandidates, of
+	// coordination.k8s.io/v1beta1, are off, and there is none of an alpha version. Objects that are stored of what is turned off
 	// stay, unseen; what the developer leaves out stays out.
 	RuntimeConfig map[string]bool
 	// CRDs are folders of CustomResourceDefinitions, beside those of the developer: see

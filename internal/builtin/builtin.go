@@ -33,7 +33,7 @@ type Options struct {
 	// configmaps and leases.coordination.k8s.io, and those of groups, such as
 	// admissionregistration.k8s.io. Without events, events.k8s.io has none either.
 	Without []string
-	// RuntimeConfig turns off kinds of those that are left, by the names of upstream's option.
+	// RuntimeConfig turns kinds of those that are left on and off, by the names of upstream's option.
 	RuntimeConfig map[string]bool
 }
 
@@ -72,7 +72,7 @@ func (o Options) Groups() ([]define.Group, error) {
 			return nil, fmt.Errorf("there is no kind %q to be without; there are %s", without, strings.Join(Names(), ", "))
 		}
 	}
-	if err := turnOff(groups, o.RuntimeConfig); err != nil {
+	if err := turnOnAndOff(groups, o.RuntimeConfig); err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(groups, func(g define.Group) bool { return len(g.Kinds) == 0 }), nil
@@ -104,7 +104,7 @@ func all(eventTTL time.Duration) []define.Group {
 	return []define.Group{
 		{Name: "", Kinds: []*define.Kind{configMaps(), secrets(), event, resourceQuotas(), limitRanges(), podTemplates(), services()}},
 		{Name: "events.k8s.io", Kinds: []*define.Kind{alias}},
-		{Name: "coordination.k8s.io", Kinds: []*define.Kind{leases()}},
+		{Name: "coordination.k8s.io", Kinds: []*define.Kind{leases(), leaseCandidates()}},
 		{Name: "admissionregistration.k8s.io", Kinds: admissionKinds()},
 		{Name: "storagemigration.k8s.io", Kinds: []*define.Kind{storageMigrations()}},
 		{Name: "apiregistration.k8s.io", Kinds: []*define.Kind{apiServices()}},

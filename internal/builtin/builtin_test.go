@@ -158,6 +158,16 @@ func TestNewObjectsAreRefused(t *testing.T) {
 			`spec.limits[2].limits: Required value: either minimum or maximum storage value is required, but neither was provided`,
 			`spec.limits[3].type: Invalid value: "Odd": must be a standard limit type or fully qualified`,
 		}},
+		"a candidate for nothing": {"leasecandidates.coordination.k8s.io", `{}`, []string{
+			`spec.leaseName: Required value`, `spec.binaryVersion: Required value`, `spec.strategy: Required value`}},
+		"a candidate of an unknown version": {"leasecandidates.coordination.k8s.io", `{spec: {leaseName: l, binaryVersion: v1.2.3, emulationVersion: "1.2", strategy: OldestEmulationVersion}}`, []string{
+			`spec.emulationVersion: Invalid value: "1.2": must be a valid semantic version`, `spec.binaryVersion: Invalid value: "v1.2.3": must be a valid semantic version`,
+			"spec.emulationVersion: Required value: must be specified when `strategy` is 'OldestEmulationVersion'"}},
+		"a candidate that emulates the future": {"leasecandidates.coordination.k8s.io", `{spec: {leaseName: l, binaryVersion: 1.2.3, emulationVersion: 1.3.0, strategy: Newest}}`, []string{
+			"spec.binaryVersion: Invalid value: \"1.2.3\": must be greater than or equal to `emulationVersion`", `spec.strategy.strategy: Unsupported value: "Newest": supported values: "OldestEmulationVersion"`}},
+		"a candidate with an odd strategy": {"leasecandidates.coordination.k8s.io", `{spec: {leaseName: l, binaryVersion: 1.2.3, strategy: example.com/}}`, []string{
+			`spec.strategy.strategy: Invalid value: "example.com/": name part must be non-empty`,
+			`spec.strategy.strategy: Invalid value: "example.com/": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')`}},
 		"a lease that never ends": {"leases.coordination.k8s.io", `{spec: {leaseDurationSeconds: 0, leaseTransitions: -1}}`, []string{
 			`spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0`, `spec.leaseTransitions: Invalid value: -1: must be greater than or equal to 0`,
 		}},
@@ -286,7 +296,7 @@ func TestEventsEnd(t *testing.T) {
 	}
 }
 
-func TestRuntimeConfigTurnsKindsOff(t *testing.T) {
+func TestRuntimeConfigTurnsKindsOnAndOff(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		config  map[string]bool
@@ -302,6 +312,10 @@ func TestRuntimeConfigTurnsKindsOff(t *testing.T) {
 		{map[string]bool{"api/v1/events": false}, nil, []string{"configmaps", "leases.coordination.k8s.io"}},
 		{map[string]bool{"events.k8s.io/v1": false}, nil, []string{"configmaps", "events", "leases.coordination.k8s.io"}},
 		{map[string]bool{"coordination.k8s.io/v1/leases": false}, []string{"configmaps"}, []string{"events", "events.events.k8s.io"}},
+		{map[string]bool{"api/ga": false, "api/beta": true}, nil, []string{"leasecandidates.coordination.k8s.io"}},
+		{map[string]bool{"coordination.k8s.io/v1": false, "coordination.k8s.io/v1beta1": true}, nil, []string{"configmaps", "events", "events.events.k8s.io", "leasecandidates.coordination.k8s.io"}},
+		{map[string]bool{"api/all": true, "api/beta": false, "coordination.k8s.io/v1beta1/leasecandidates": true}, nil, []string{"configmaps", "events", "leases.coordination.k8s.io", "events.events.k8s.io", "leasecandidates.coordination.k8s.io"}},
+		{map[string]bool{"api/beta": true}, []string{"coordination.k8s.io"}, []string{"configmaps", "events", "events.events.k8s.io"}},
 	} {
 		groups, err := Options{RuntimeConfig: c.config, Without: c.without}.Groups()
 		if err != nil {
@@ -313,7 +327,7 @@ func TestRuntimeConfigTurnsKindsOff(t *testing.T) {
 				left[name(g, k)] = true
 			}
 		}
-		for _, kind := range []string{"configmaps", "events", "leases.coordination.k8s.io", "events.events.k8s.io"} {
+		for _, kind := range []string{"configmaps", "events", "leases.coordination.k8s.io", "events.events.k8s.io", "leasecandidates.coordination.k8s.io"} {
 			if left[kind] != slices.Contains(c.want, kind) {
 				t.Errorf("%v without %v: %s is there: %t", c.config, c.without, kind, left[kind])
 			}
@@ -326,7 +340,7 @@ func TestRuntimeConfigRefusesWhatThereIsNot(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		without []string
-	}{{"api/v2", nil}, {"apps/v1", nil}, {"coordination.k8s.io/v1beta1", nil}, {"coordination.k8s.io/v1/pods", nil}, {"configmaps", nil}, {"api/v1/configmaps", []string{"configmaps"}}, {"rbac.authorization.k8s.io/v1", nil}} {
+	}{{"api/v2", nil}, {"apps/v1", nil}, {"coordination.k8s.io/v1alpha2", nil}, {"coordination.k8s.io/v1/pods", nil}, {"configmaps", nil}, {"api/v1/configmaps", []string{"configmaps"}}, {"rbac.authorization.k8s.io/v1", nil}} {
 		_, err := Options{RuntimeConfig: map[string]bool{c.name: false}, Without: c.without}.Groups()
 		if want := c.name + ": the control plane has no such API to turn on or off; there are api/all, api/ga, admissionregistration.k8s.io/v1, api/v1, "; err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s without %v: %v", c.name, c.without, err)

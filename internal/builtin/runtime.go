@@ -9,21 +9,21 @@ import (
 	"github.com/annexapi/annex/internal/define"
 )
 
-// wideNames are the names of many kinds, all of which are of generally available versions.
+// wideNames are the names of many kinds.
 var wideNames = []string{"api/all", "api/ga", "api/beta", "api/alpha"}
 
-// turnOff takes the kinds out of the groups that a runtime configuration turns off.
-func turnOff(groups []define.Group, config map[string]bool) error {
-	if len(config) == 0 {
-		return nil
-	}
+// turnOnAndOff takes the kinds out of the groups that a runtime configuration turns off, and those that
+// it does not turn on: kinds of versions that are not generally available.
+func turnOnAndOff(groups []define.Group, config map[string]bool) error {
 	known, versions := map[string]bool{}, map[string]bool{}
 	off := map[*define.Kind]bool{}
 	for _, g := range groups {
 		for _, k := range g.Kinds {
-			on, names := true, configNames(g, k)
+			names := configNames(g, k)
 			versions[names[len(names)-2]] = true
-			for _, name := range append(wideNames[:2:2], names...) {
+			stability := stabilityOf(k)
+			on := stability == "api/ga"
+			for _, name := range append([]string{"api/all", stability}, names...) {
 				known[name] = true
 				if value, said := config[name]; said {
 					on = value
@@ -41,6 +41,17 @@ func turnOff(groups []define.Group, config map[string]bool) error {
 		groups[i].Kinds = slices.DeleteFunc(groups[i].Kinds, func(k *define.Kind) bool { return off[k] || k.AliasOf != nil && off[k.AliasOf] })
 	}
 	return nil
+}
+
+// stabilityOf is the wide name of the version of a kind.
+func stabilityOf(k *define.Kind) string {
+	switch version := k.Versions[0].Facts().GroupVersion.Version; {
+	case strings.Contains(version, "beta"):
+		return "api/beta"
+	case strings.Contains(version, "alpha"):
+		return "api/alpha"
+	}
+	return "api/ga"
 }
 
 // configNames are what a kind is called in a runtime configuration, the longest last.

@@ -28,6 +28,7 @@ var resources = map[string]string{
 	"limitranges":                       "/api/v1/namespaces/default/limitranges",
 	"podtemplates":                      "/api/v1/namespaces/default/podtemplates",
 	"leases":                            "/apis/coordination.k8s.io/v1/namespaces/default/leases",
+	"leasecandidates":                   "/apis/coordination.k8s.io/v1beta1/namespaces/default/leasecandidates",
 	"storageversionmigrations":          "/apis/storagemigration.k8s.io/v1/storageversionmigrations",
 	"validatingwebhookconfigurations":   "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
 	"mutatingwebhookconfigurations":     "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",

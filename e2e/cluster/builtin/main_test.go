@@ -27,6 +27,7 @@ func TestMain(m *testing.M) {
 		"--disable-admission-plugins", "LimitRanger,ResourceQuota",
 		// Every cluster that is installed has it, and so has a control plane.
 		"--allow-privileged",
+		"--runtime-config", "coordination.k8s.io/v1beta1=true",
 	}}, func(c *kube.Cluster) error {
 		host = c
 		return nil
