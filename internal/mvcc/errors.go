@@ -25,7 +25,7 @@ type corruptError struct {
 }
 
 func (e *corruptError) Error() string {
-	return fmt.Sprintf("%s at revision %d: %v", e.what, e.revision, e.err)
+	return fmt.Sprintf("%s revision=%d: %v", e.what, e.revision, e.err)
 }
 
 func (e *corruptError) Unwrap() error { return e.err }
@@ -41,14 +41,14 @@ func (s *resourceStore) untransformable(revision uint64, err error) error {
 	if !s.tellsCorrupt || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return &transformError{err}
 	}
-	return &transformError{&corruptError{"data cannot be transformed from storage", revision, err}}
+	return &transformError{&corruptError{"data from the storage is not transformable", revision, err}}
 }
 
 func (s *resourceStore) undecodable(revision uint64, err error) error {
 	if !s.tellsCorrupt {
 		return err
 	}
-	return &corruptError{"object cannot be decoded", revision, err}
+	return &corruptError{"object not decodable", revision, err}
 }
 
 // transformError marks an error of the transformer, for the readers who report

@@ -23,6 +23,7 @@ var volatile = []struct {
 	{regexp.MustCompile(`(continue(\\?"|)[:=]\\?"?)[\w-]{16,}`), "$1<continue>"},
 	{regexp.MustCompile(`(milliseconds=|Content-Length: )\d+`), "$1<n>"},
 	{regexp.MustCompile(`(ResourceVersion in record \()\d+`), "$1<rv>"},
+	{regexp.MustCompile(`( revision=)\d+`), "$1<rv>"},
 	// An age is the last column, or a column before labels.
 	{regexp.MustCompile(`(?m)(\s)\d+m?s +`), "$1<age>   "},
 	{regexp.MustCompile(`(?m)(\s)\d+m?s$`), "$1<age>"},
