@@ -3,10 +3,12 @@ package controlplane
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/apiserver/pkg/util/webhook"
@@ -80,6 +82,18 @@ func followServices(config *rest.Config, serves func(schema.GroupResource) bool)
 		factory.StartWithContext(ctx)
 		factory.Shutdown()
 	}}, nil
+}
+
+// webhooks finds the servers of webhooks. That of the Service kubernetes is this one, whose address does not matter: see
+// loopback.AsService.
+type webhooks struct{ webhook.ServiceResolver }
+
+// ResolveEndpoint implements webhook.ServiceResolver.
+func (w webhooks) ResolveEndpoint(namespace, name string, port int32) (*url.URL, error) {
+	if namespace == metav1.NamespaceDefault && name == "kubernetes" && port == 443 {
+		return &url.URL{Scheme: "https", Host: "kubernetes.default.svc:443"}, nil
+	}
+	return w.ServiceResolver.ResolveEndpoint(namespace, name, port)
 }
 
 // addAuthentication tells servers behind this one how to know it and its callers, once for each

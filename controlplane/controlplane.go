@@ -15,6 +15,7 @@ import (
 	"github.com/annexapi/annex/internal/builtin"
 	"github.com/annexapi/annex/internal/crds"
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/loopback"
 	"github.com/annexapi/annex/internal/policies"
 	"github.com/annexapi/annex/internal/serve"
 )
@@ -72,7 +73,7 @@ func (p plane) Open(server serve.Plane) (*serve.OpenedPlane, error) {
 		return nil, err
 	}
 	decided, err := policies.New(policies.Config{
-		Server: server.Name, Client: server.Client, Enabled: server.Admission, Authorizer: server.Authorizer, Version: server.Version, Stopped: server.Stopped, Resolver: services.resolver,
+		Server: server.Name, Client: server.Client, Self: loopback.AsService(server.Client), Enabled: server.Admission, Authorizer: server.Authorizer, Version: server.Version, Stopped: server.Stopped, Resolver: webhooks{services.resolver},
 		Complete: builtin.Complete,
 	})
 	if err != nil {
@@ -87,7 +88,7 @@ func (p plane) Open(server serve.Plane) (*serve.OpenedPlane, error) {
 	if err != nil {
 		return nil, err
 	}
-	opened.Delegation = crds.Delegation(crds.Config{Storage: server.Storage, Client: server.Client, Shared: server.Shared, Follower: local, Resolver: services.resolver})
+	opened.Delegation = crds.Delegation(crds.Config{Storage: server.Storage, Client: server.Client, Self: loopback.AsService(server.Client), Shared: server.Shared, Follower: local, Resolver: webhooks{services.resolver}})
 	opened.Admission = append(decided.Plugins(), decided.Params(), admit.Made("CustomResourceDefinitions", crds.Admission(server.Groups)))
 	if len(p.crds) > 0 {
 		manifests, err := crds.NewManifests(p.crds, server.Client)

@@ -33,6 +33,9 @@ type Config struct {
 	Storage func(codec runtime.Codec) generic.RESTOptionsGetter
 	// Client has all rights.
 	Client *rest.Config
+	// Self is how a conversion webhook that names the Service kubernetes of the namespace default is
+	// asked: it is a handler of this server.
+	Self *rest.Config
 	// Shared says that other servers may serve the same custom resources.
 	Shared bool
 	// Follower is told which custom resources there are; nil for none.
@@ -71,7 +74,7 @@ func (c Config) build(config server.Config) (*upstream.Delegate, error) {
 			CRDRESTOptionsGetter: c.Storage(unstructured.UnstructuredJSONScheme),
 			MasterCount:          1,
 			ServiceResolver:      c.Resolver,
-			AuthResolverWrapper:  webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, c.Client, config.TracerProvider),
+			AuthResolverWrapper:  webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, c.Self, config.TracerProvider),
 		},
 	}
 	behind, err := extensions.Complete().New(server.NewEmptyDelegate())

@@ -2,6 +2,7 @@ package loopback
 
 import (
 	"net/http"
+	"strings"
 
 	"k8s.io/client-go/rest"
 )
@@ -51,4 +52,24 @@ func (r reading) RoundTrip(request *http.Request) (*http.Response, error) {
 		request.Header.Set("Authorization", "Bearer "+r.token)
 	}
 	return r.next.RoundTrip(request)
+}
+
+// AsService returns a configuration for clients that take this server for a Service, with an address, a name and
+// authorities of its own: whatever they say of these, their requests come here. One that is not of a loopback is returned as
+// it is.
+func AsService(config *rest.Config) *rest.Config {
+	if config.Host != host {
+		return config
+	}
+	return &rest.Config{BearerToken: config.BearerToken, QPS: -1, WrapTransport: func(http.RoundTripper) http.RoundTripper { return service{config.Transport} }}
+}
+
+type service struct{ loopback http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (s service) RoundTrip(request *http.Request) (*http.Response, error) {
+	here := request.Clone(request.Context())
+	here.URL.Scheme, here.URL.Host, _ = strings.Cut(host, "://")
+	here.Host = here.URL.Host
+	return s.loopback.RoundTrip(here)
 }

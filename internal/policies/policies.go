@@ -33,6 +33,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 	"k8s.io/component-base/compatibility"
+	"k8s.io/component-base/tracing"
 
 	"github.com/annexapi/annex/internal/admit"
 )
@@ -47,6 +48,9 @@ type Config struct {
 	Server string
 	// Client has all rights. Its requests may wait until the server runs.
 	Client *rest.Config
+	// Self is how a webhook that names the Service kubernetes of the namespace default is asked: it is a
+	// handler of this server.
+	Self *rest.Config
 	// Enabled are the names of the plugins that run, of those that Names knows.
 	Enabled    []string
 	Authorizer authorizer.Authorizer
@@ -128,7 +132,7 @@ var reviews = []schema.GroupResource{
 func (p *Policies) Plugins() []admit.Plugin {
 	later := newSchemas(p.config.Stopped)
 	initialize := initializer.New(client{p.client, later}, p.dynamic, p.informers, p.config.Authorizer, utilfeature.DefaultFeatureGate, p.config.Version, p.config.Stopped, p.mapper)
-	hooks := webhookinitializer.NewPluginInitializer(nil, p.config.Resolver)
+	hooks := webhookinitializer.NewPluginInitializer(webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, p.config.Self, tracing.NewNoopTracerProvider()), p.config.Resolver)
 	var enabled []admit.Plugin
 	for _, known := range plugins {
 		if !slices.Contains(p.config.Enabled, known.name) {

@@ -7,6 +7,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -15,8 +16,15 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/annexapi/annex"
@@ -219,6 +227,104 @@ func TestWebhooksDecideAndChange(t *testing.T) {
 	if _, err := create(t.Context(), "b"); err != nil {
 		t.Errorf("b, of which the webhook is not asked: %v", err)
 	}
+}
+
+// A webhook and a conversion that name the Service kubernetes, as in a cluster, are asked of handlers of the server itself, by the
+// server: no roles, no address and no authorities are needed.
+func TestWebhooksMayBeHandlersOfTheServer(t *testing.T) {
+	server := cluster()
+	callers := make(chan string, 100)
+	review := func(answer func(body []byte) any) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			caller, _ := request.UserFrom(r.Context())
+			callers <- caller.GetName()
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusBadRequest)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(answer(body))
+		})
+	}
+	server.Handlers = []annex.Handler{
+		{Path: "/hooks/refuse", Handler: review(func(body []byte) any {
+			var asked admissionv1.AdmissionReview
+			_ = json.Unmarshal(body, &asked)
+			asked.Response = &admissionv1.AdmissionResponse{UID: asked.Request.UID, Result: &metav1.Status{Message: "not here"}}
+			return asked
+		})},
+		{Path: "/hooks/convert", Handler: review(func(body []byte) any {
+			var asked apiextensionsv1.ConversionReview
+			_ = json.Unmarshal(body, &asked)
+			asked.Response = &apiextensionsv1.ConversionResponse{UID: asked.Request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}}
+			for _, object := range asked.Request.Objects {
+				var o unstructured.Unstructured
+				_ = json.Unmarshal(object.Raw, &o.Object)
+				o.SetAPIVersion(asked.Request.DesiredAPIVersion)
+				o.SetLabels(map[string]string{"converted": "yes"})
+				asked.Response.ConvertedObjects = append(asked.Response.ConvertedObjects, runtime.RawExtension{Object: &o})
+			}
+			return asked
+		})},
+	}
+	config := annextest.Start(t, server)
+	client, c := kubernetes.NewForConfigOrDie(config), clientsOf(config)
+
+	definition := widgets(sizeAndColor)
+	second := definition.Spec.Versions[0].DeepCopy()
+	second.Name, second.Storage = "v2", false
+	definition.Spec.Versions = append(definition.Spec.Versions, *second)
+	definition.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter, Webhook: &apiextensionsv1.WebhookConversion{
+		ConversionReviewVersions: []string{"v1"},
+		ClientConfig: &apiextensionsv1.WebhookClientConfig{
+			CABundle: unknownAuthority(t),
+			Service:  &apiextensionsv1.ServiceReference{Namespace: "default", Name: "kubernetes", Path: new("/hooks/convert")},
+		},
+	}}
+	c.define(t, definition)
+	if _, err := c.widgets.Create(t.Context(), widget("w", nil), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	converted, err := dynamic.NewForConfigOrDie(config).Resource(schema.GroupVersionResource{Group: "stable.example.com", Version: "v2", Resource: "widgets"}).Namespace("default").Get(t.Context(), "w", metav1.GetOptions{})
+	if err != nil || converted.GetLabels()["converted"] != "yes" {
+		t.Errorf("converted to %v, %v", converted, err)
+	}
+
+	none := admissionregistrationv1.SideEffectClassNone
+	if _, err := client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "own"},
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+			Name: "own.example.com", SideEffects: &none, AdmissionReviewVersions: []string{"v1"}, Rules: []admissionregistrationv1.RuleWithOperations{configMaps},
+			ClientConfig: admissionregistrationv1.WebhookClientConfig{
+				CABundle: unknownAuthority(t),
+				Service:  &admissionregistrationv1.ServiceReference{Namespace: "default", Name: "kubernetes", Path: new("/hooks/refuse")},
+			},
+		}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	testwait.NoError(t, "the webhook is in force", func(ctx context.Context) error {
+		_, err := client.CoreV1().ConfigMaps("default").Create(ctx, configMap("a"), metav1.CreateOptions{DryRun: []string{"All"}})
+		if err == nil || !strings.Contains(err.Error(), `admission webhook "own.example.com" denied the request: not here`) {
+			return fmt.Errorf("not refused: %w", errors.Join(err, errors.New("the webhook's words are missing")))
+		}
+		return nil
+	})
+	close(callers)
+	for caller := range callers {
+		if caller != user.APIServerUser {
+			t.Errorf("asked by %q, not by the server", caller)
+		}
+	}
+}
+
+// unknownAuthority is one that has nothing to do with the server.
+func unknownAuthority(t *testing.T) []byte {
+	t.Helper()
+	other := httptest.NewTLSServer(http.NotFoundHandler())
+	defer other.Close()
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: other.Certificate().Raw})
 }
 
 func TestAdmissionPluginsOfAControlPlaneAreDisabledByName(t *testing.T) {
