@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/annextest"
@@ -90,6 +91,23 @@ func (c clients) define(t *testing.T, d *apiextensionsv1.CustomResourceDefinitio
 		_, err := c.widgets.List(ctx, metav1.ListOptions{})
 		return err
 	})
+}
+
+// redefine changes a definition, whose status the server may be writing.
+func (c clients) redefine(t *testing.T, name string, change func(*apiextensionsv1.CustomResourceDefinition)) {
+	t.Helper()
+	definitions := c.definitions.ApiextensionsV1().CustomResourceDefinitions()
+	if err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		d, err := definitions.Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		change(d)
+		_, err = definitions.Update(t.Context(), d, metav1.UpdateOptions{})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestACustomResourceIsServedWhenItIsDefined(t *testing.T) {
@@ -174,14 +192,9 @@ func TestAWatchEndsWhenItsDefinitionChanges(t *testing.T) {
 	if event := <-w.ResultChan(); event.Type != watch.Added {
 		t.Fatalf("%v", event)
 	}
-	current, err := c.definitions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), definition.Name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	current.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties["color"] = schemaOf{Type: "string", Default: &apiextensionsv1.JSON{Raw: []byte(`"green"`)}}
-	if _, err := c.definitions.ApiextensionsV1().CustomResourceDefinitions().Update(t.Context(), current, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	c.redefine(t, definition.Name, func(d *apiextensionsv1.CustomResourceDefinition) {
+		d.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties["color"] = schemaOf{Type: "string", Default: &apiextensionsv1.JSON{Raw: []byte(`"green"`)}}
+	})
 	select {
 	case event, more := <-w.ResultChan():
 		if more {

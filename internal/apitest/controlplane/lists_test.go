@@ -206,15 +206,7 @@ func TestListsOfCustomResourcesAreAnsweredAsUpstreamDoes(t *testing.T) {
 
 	change := func(what, wanted string, how func(d *apiextensionsv1.CustomResourceDefinition)) {
 		t.Helper()
-		definitions := c.definitions.ApiextensionsV1().CustomResourceDefinitions()
-		d, err := definitions.Get(t.Context(), definition.Name, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		how(d)
-		if _, err := definitions.Update(t.Context(), d, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		c.redefine(t, definition.Name, how)
 		testwait.Until(t, what, func() bool {
 			return strings.Contains(a.get(t, "/apis/stable.example.com/v1/widgets", "application/json", nil).Body, wanted)
 		})
