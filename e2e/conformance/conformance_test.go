@@ -15,6 +15,12 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
 	"github.com/annexapi/annex/e2e/cluster/kube"
 )
 
@@ -125,7 +131,52 @@ func TestAnnex(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	heartbeats(t, kubeconfig)
 	conform(t, dir, kubeconfig)
+}
+
+// heartbeats renews a Lease, as nodes and controllers of a cluster do: tests wait until a revision is compacted, and where
+// nothing is written, the last ones never are.
+func heartbeats(t *testing.T, kubeconfig string) {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.QPS = -1
+	leases := kubernetes.NewForConfigOrDie(config).CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	lease, err := leases.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "heartbeats"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		ticker := time.NewTicker(100 * time.Millisecond)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+			}
+			lease.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
+			renewed, err := leases.Update(ctx, lease, metav1.UpdateOptions{})
+			switch {
+			case ctx.Err() != nil:
+				return
+			case err != nil:
+				t.Errorf("renew the lease: %v", err)
+				return
+			}
+			lease = renewed
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
 }
 
 func programs(t *testing.T) string {

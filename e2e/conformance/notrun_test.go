@@ -13,7 +13,6 @@ var notRun = []struct{ reason, pattern string }{
 	{"no kind persistentvolumeclaims", `life of a persistent volume claim|volume attributes class`},
 	{"no kind pods", `Table transformation should return pod details|ServerSideApply should (create an applied object|work for subresources)`},
 	{"no kind pods", `ResourceQuota.*(life of a pod|scope)`},
-	{"waits for a revision to be compacted while nothing is written, when the last ones are kept", `API chunking should support continue listing`},
 	{"no services but those of type ExternalName", `life of a service|services are removed when a namespace`},
 	{"no kind replicationcontrollers", `life of a replication controller`},
 	{"no kind replicasets.apps", `life of a replica set`},
