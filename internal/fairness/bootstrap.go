@@ -74,11 +74,12 @@ func priorityLevels(write client[*flowcontrolv1.PriorityLevelConfiguration], lis
 }
 
 // ensure writes what is missing or not as it is to be, and deletes what was suggested by another
-// release and is not any more.
-func (s kept[P]) ensure(ctx context.Context) error {
+// release and is not any more. It says whether others, who were quicker, wrote or deleted one: what
+// came of it is seen when ensure is called again.
+func (s kept[P]) ensure(ctx context.Context) (overtaken bool, err error) {
 	all, err := s.list()
 	if err != nil {
-		return fmt.Errorf("list each %s: %w", s.resource, err)
+		return false, fmt.Errorf("list each %s: %w", s.resource, err)
 	}
 	there := map[string]P{}
 	for _, obj := range all {
@@ -90,12 +91,15 @@ func (s kept[P]) ensure(ctx context.Context) error {
 	do := func(verb, name string, write func() error) {
 		running.Go(func() {
 			err := write()
-			// Another server or a user was quicker; the next round sees what came of it.
-			if err == nil || apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+			if err == nil {
 				return
 			}
 			mu.Lock()
 			defer mu.Unlock()
+			if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+				overtaken = true
+				return
+			}
 			errs = append(errs, fmt.Errorf("%s the %s %s: %w", verb, s.resource, name, err))
 		})
 	}
@@ -126,7 +130,7 @@ func (s kept[P]) ensure(ctx context.Context) error {
 		})
 	}
 	running.Wait()
-	return errors.Join(errs...)
+	return overtaken, errors.Join(errs...)
 }
 
 // reconcile returns what takes the place of an object, false if it may stay as it is.

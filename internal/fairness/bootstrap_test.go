@@ -61,7 +61,7 @@ func (f *stored[P]) list() ([]P, error) { return slices.Collect(maps.Values(f.th
 func settle[P object](t *testing.T, s kept[P], f *stored[P]) string {
 	t.Helper()
 	f.written = nil
-	if err := s.ensure(t.Context()); err != nil {
+	if _, err := s.ensure(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	slices.Sort(f.written)
@@ -195,19 +195,21 @@ func TestALostRaceIsNoErrorAndARefusalIs(t *testing.T) {
 	t.Parallel()
 	resource := schema.GroupResource{Resource: "flowschemas"}
 	for _, test := range []struct {
-		err  error
-		want string
+		err       error
+		want      string
+		overtaken bool
 	}{
-		{apierrors.NewAlreadyExists(resource, "probes"), ""},
-		{apierrors.NewConflict(resource, "probes", errors.New("x")), ""},
-		{apierrors.NewNotFound(resource, "probes"), ""},
-		{apierrors.NewForbidden(resource, "probes", errors.New("x")), `create the flow schema probes: flowschemas "probes" is forbidden: x`},
+		{apierrors.NewAlreadyExists(resource, "probes"), "", true},
+		{apierrors.NewConflict(resource, "probes", errors.New("x")), "", true},
+		{apierrors.NewNotFound(resource, "probes"), "", true},
+		{apierrors.NewForbidden(resource, "probes", errors.New("x")), `create the flow schema probes: flowschemas "probes" is forbidden: x`, false},
 	} {
 		s, f := storedFlowSchemas(t)
 		delete(f.there, "probes")
 		f.refuse = test.err
-		if got := fmt.Sprint(s.ensure(t.Context())); got != cmp.Or(test.want, "<nil>") {
-			t.Errorf("%v: %s", test.err, got)
+		overtaken, err := s.ensure(t.Context())
+		if got := fmt.Sprint(err); got != cmp.Or(test.want, "<nil>") || overtaken != test.overtaken {
+			t.Errorf("%v: %s, overtaken: %t", test.err, got, overtaken)
 		}
 	}
 }

@@ -8,8 +8,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
+	fcrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 	flowclient "k8s.io/client-go/kubernetes/typed/flowcontrol/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -54,21 +58,44 @@ func NewKeeper(client *rest.Config, inFlight int) (*Keeper, error) {
 
 // FlowControl queues requests by the flow schemas and priority levels that there are. The server
 // runs it.
-func (k *Keeper) FlowControl() utilflowcontrol.Interface { return k.control }
+func (k *Keeper) FlowControl() utilflowcontrol.Interface { return prompt{k.control, k.informers} }
 
-// Bootstrapped is closed when all objects exist that every server has.
+// prompt begins its work as soon as its objects have been read, which upstream looks for only every
+// 100 ms.
+type prompt struct {
+	utilflowcontrol.Interface
+	informers *factory
+}
+
+// Run implements utilflowcontrol.Interface.
+func (p prompt) Run(stopped <-chan struct{}) error {
+	p.informers.waitForSync(wait.ContextForChannel(stopped))
+	return p.Interface.Run(stopped)
+}
+
+// Bootstrapped is closed when all objects exist that every server has, and requests are queued by them.
 func (k *Keeper) Bootstrapped() <-chan struct{} { return k.bootstrapped }
 
 // Bootstrap returns nil when the flow schemas and priority levels are there that every
-// kube-apiserver has. What fails is logged and tried again until ctx is done; the error is then
-// the last one. It must be called once, while Run runs.
+// kube-apiserver has, and requests are queued by them. What fails is logged and tried again until ctx
+// is done; the error is then the last one. It must be called once, while Run and the flow control run.
 func (k *Keeper) Bootstrap(ctx context.Context) error {
 	if !k.informers.waitForSync(ctx) {
 		return fmt.Errorf("read flow schemas: %w", context.Cause(ctx))
 	}
 	backoff := wait.Backoff{Duration: 10 * time.Millisecond, Factor: 2, Steps: 12, Cap: 10 * time.Second}.DelayFunc()
 	for {
-		err := k.ensure(ctx)
+		overtaken, err := k.ensure(ctx)
+		if overtaken && err == nil {
+			// By the flow control, which writes their status, or by another replica.
+			if !await.Sleep(ctx, k.clock, 10*time.Millisecond) {
+				return context.Cause(ctx)
+			}
+			continue
+		}
+		if err == nil {
+			err = k.inForce(ctx)
+		}
 		if err == nil {
 			close(k.bootstrapped)
 			return nil
@@ -80,12 +107,40 @@ func (k *Keeper) Bootstrap(ctx context.Context) error {
 	}
 }
 
-// ensure has the priority levels there before the flow schemas that refer to them.
-func (k *Keeper) ensure(ctx context.Context) error {
-	if err := priorityLevels(k.client.PriorityLevelConfigurations(), k.informers.priorityLevels).ensure(ctx); err != nil {
-		return err
+// inForce waits until requests are queued by the objects that exist. Until the flow control has read
+// them it has two of its own, without UIDs.
+func (k *Keeper) inForce(ctx context.Context) error {
+	for _, group := range []string{user.SystemPrivilegedGroup, user.AllAuthenticated} {
+		for pause := time.Millisecond; !k.queues(ctx, group); pause = min(2*pause, 16*time.Millisecond) {
+			if !await.Sleep(ctx, k.clock, pause) {
+				return fmt.Errorf("wait for flow schemas: %w", context.Cause(ctx))
+			}
+		}
 	}
-	return flowSchemas(k.client.FlowSchemas(), k.informers.flowSchemas).ensure(ctx)
+	return nil
+}
+
+// queues says whether a request of a group's member would be queued by a flow schema that exists. Nothing
+// is asked of the server.
+func (k *Keeper) queues(ctx context.Context, group string) (exists bool) {
+	member := utilflowcontrol.RequestDigest{
+		RequestInfo: &request.RequestInfo{Path: "/", Verb: "get"},
+		User:        &user.DefaultInfo{Name: "annex:fairness", Groups: []string{group}},
+	}
+	k.control.Handle(ctx, member, func(schema *flowcontrolv1.FlowSchema, _ *flowcontrolv1.PriorityLevelConfiguration, _ string) {
+		exists = schema.UID != ""
+	}, func() fcrequest.WorkEstimate { return fcrequest.WorkEstimate{InitialSeats: 1} }, func(bool) {}, func() {})
+	return exists
+}
+
+// ensure has the priority levels there before the flow schemas that refer to them.
+func (k *Keeper) ensure(ctx context.Context) (overtaken bool, err error) {
+	levels, err := priorityLevels(k.client.PriorityLevelConfigurations(), k.informers.priorityLevels).ensure(ctx)
+	if err != nil {
+		return false, err
+	}
+	schemas, err := flowSchemas(k.client.FlowSchemas(), k.informers.flowSchemas).ensure(ctx)
+	return levels || schemas, err
 }
 
 // Run reads the objects, and after Bootstrap puts right once a minute what has become of those
@@ -101,7 +156,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	case <-k.bootstrapped:
 	}
 	for await.Sleep(ctx, k.clock, interval) {
-		if err := k.ensure(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		if _, err := k.ensure(ctx); err != nil && !errors.Is(err, context.Canceled) {
 			klog.FromContext(ctx).Error(err, "Flow schemas or priority levels are not as every server has them, trying again", "after", interval)
 		}
 	}
