@@ -117,6 +117,11 @@ var explained = []struct {
 	{"a warning of a lease's finalizer", func(s step, theirs, ours string) bool {
 		return strings.Contains(s.path, "/leases") && theirs == bareFinalizer.ReplaceAllString(ours, "")
 	}},
+	{"a dependent that was collected before its turn", func(s step, theirs, ours string) bool {
+		_, resource, namespaced := strings.Cut(s.path, "/{ns}/")
+		return s.method == "DELETE" && namespaced && !strings.Contains(resource, "/") && strings.Contains(s.body, `"preconditions"`) &&
+			strings.HasPrefix(theirs, "409\n") && strings.Contains(theirs, "in the precondition") && strings.HasPrefix(ours, "200\n")
+	}},
 	{"the Go package of a type that another cannot be converted to", func(_ step, theirs, ours string) bool {
 		return convertedTo.ReplaceAllString(theirs, "to ($1)") == convertedTo.ReplaceAllString(ours, "to ($1)")
 	}},
