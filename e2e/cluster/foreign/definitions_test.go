@@ -152,7 +152,14 @@ func definitionsIn(t *testing.T, dir string, patterns []string) []*apiextensions
 
 const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
-// establish makes definitions and waits until they are served. They are gone again after the test.
+// establishForTest is establish, and takes the definitions away again after the test.
+func (s *server) establishForTest(t *testing.T, all []*apiextensionsv1.CustomResourceDefinition) {
+	t.Helper()
+	t.Cleanup(func() { s.remove(t, all) })
+	s.establish(t, all)
+}
+
+// establish makes definitions and waits until they are served.
 func (s *server) establish(t *testing.T, all []*apiextensionsv1.CustomResourceDefinition) {
 	t.Helper()
 	for _, d := range all {
@@ -160,7 +167,6 @@ func (s *server) establish(t *testing.T, all []*apiextensionsv1.CustomResourceDe
 			t.Fatalf("%s: %s: %d\n%s", s.name, d.Name, code, answer)
 		}
 	}
-	t.Cleanup(func() { s.remove(t, all) })
 	for _, d := range all {
 		err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, testwait.Patience, true, func(context.Context) (bool, error) {
 			_, _, raw := s.ask(t, http.MethodGet, definitions+"/"+d.Name, nil)
@@ -271,8 +277,8 @@ func TestDefinitionsOfOthersAreServedAlike(t *testing.T) {
 		t.Run(project.module, func(t *testing.T) {
 			dir := gomod.Dir(t, project.module)
 			all := definitionsIn(t, dir, project.definitions)
-			theirs.establish(t, all)
-			ours.establish(t, all)
+			theirs.establishForTest(t, all)
+			ours.establishForTest(t, all)
 			samples := samplesIn(t, gomod.Dir(t, project.samples), all)
 			if len(samples) < project.least {
 				t.Errorf("%d samples, at least %d are there", len(samples), project.least)
