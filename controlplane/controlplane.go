@@ -72,8 +72,9 @@ func (p plane) Open(server serve.Plane) (*serve.OpenedPlane, error) {
 	if err != nil {
 		return nil, err
 	}
+	self, resolver := loopback.AsService(server.Client), webhooks{services.resolver}
 	decided, err := policies.New(policies.Config{
-		Server: server.Name, Client: server.Client, Self: loopback.AsService(server.Client), Enabled: server.Admission, Authorizer: server.Authorizer, Version: server.Version, Stopped: server.Stopped, Resolver: webhooks{services.resolver},
+		Server: server.Name, Client: server.Client, Self: self, Enabled: server.Admission, Authorizer: server.Authorizer, Version: server.Version, Stopped: server.Stopped, Resolver: resolver,
 		Complete: builtin.Complete,
 	})
 	if err != nil {
@@ -88,7 +89,7 @@ func (p plane) Open(server serve.Plane) (*serve.OpenedPlane, error) {
 	if err != nil {
 		return nil, err
 	}
-	opened.Delegation = crds.Delegation(crds.Config{Storage: server.Storage, Client: server.Client, Self: loopback.AsService(server.Client), Shared: server.Shared, Follower: local, Resolver: webhooks{services.resolver}})
+	opened.Delegation = crds.Delegation(crds.Config{Storage: server.Storage, Client: server.Client, Self: self, Shared: server.Shared, Follower: local, Resolver: resolver})
 	opened.Admission = append(decided.Plugins(), decided.Params(), admit.Made("CustomResourceDefinitions", crds.Admission(server.Groups)))
 	if len(p.crds) > 0 {
 		manifests, err := crds.NewManifests(p.crds, server.Client)

@@ -31,18 +31,20 @@ type lists struct{ next http.Handler }
 // ServeHTTP implements http.Handler.
 func (l lists) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	info, ok := request.RequestInfoFrom(req.Context())
-	if !ok || !info.IsResourceRequest || info.Subresource != "" || info.Verb != "list" && info.Verb != "watch" || !wantsPlainJSON(req) {
-		l.next.ServeHTTP(w, req)
-		return
+	plain := func(verb string) bool {
+		return ok && info.IsResourceRequest && info.Subresource == "" && info.Verb == verb && wantsPlainJSON(req)
 	}
-	if info.Verb == "watch" {
+	switch {
+	case plain("watch"):
 		l.next.ServeHTTP(w, req.WithContext(registry.WithRememberedEvents(req.Context())))
-		return
-	}
-	if recordsAnswers(req) {
+	case plain("list") && !recordsAnswers(req):
+		l.list(w, req)
+	default:
 		l.next.ServeHTTP(w, req)
-		return
 	}
+}
+
+func (l lists) list(w http.ResponseWriter, req *http.Request) {
 	items := &registry.EncodedItems{}
 	writer := &listWriter{ResponseWriter: w, req: req, items: items}
 	l.next.ServeHTTP(responsewriter.WrapForHTTP1Or2(writer), req.WithContext(registry.WithEncodedItems(req.Context(), items)))
