@@ -64,6 +64,72 @@ func (k *KindBuilder[T]) AdmitWith(make func(env *Env) (AdmitFunc[T], error)) *K
 	return k.admission("AdmitWith", false, make)
 }
 
+// Connection is a request to be connected with a T that asks for admission.
+type Connection[T any] struct {
+	// Resource is what the client speaks of.
+	Resource        schema.GroupVersionResource
+	Namespace, Name string
+	// Subresource is the name of what connects, such as exec.
+	Subresource string
+	// Object is the object as it was when the request came. It is the hook's own.
+	Object *T
+	// Options are a pointer to the Go type of the subresource's options, such as
+	// *stream.ExecOptions, with defaults filled in; nil if it has none. They must not be changed.
+	Options runtime.Object
+	// User is who asks.
+	User user.Info
+}
+
+// AdmitConnectFunc decides on a connection: an error refuses it, as that of an AdmitFunc does.
+type AdmitConnectFunc[T any] func(ctx context.Context, connection Connection[T]) error
+
+// AdmitConnect adds a hook that decides whether clients may be connected with an object by the
+// subresources that connect: all of Connect, and those of package stream. It comes after
+// authorization and the plugins of admission, which see a connection as well but not the
+// object, and before anything is written to the client: a refusal is an ordinary answer, also
+// of what asks for an upgrade. A storage of one's own has no such hooks.
+func (k *KindBuilder[T]) AdmitConnect(admit AdmitConnectFunc[T]) *KindBuilder[T] {
+	if admit == nil {
+		k.kind().ConnectAdmissions = append(k.kind().ConnectAdmissions, nil)
+		return k
+	}
+	return k.AdmitConnectWith(func(*Env) (AdmitConnectFunc[T], error) { return admit, nil })
+}
+
+// AdmitConnectWith is AdmitConnect for a hook that uses the server it runs in. make is called
+// once for every server, by New.
+func (k *KindBuilder[T]) AdmitConnectWith(make func(env *Env) (AdmitConnectFunc[T], error)) *KindBuilder[T] {
+	if make == nil {
+		k.kind().ConnectAdmissions = append(k.kind().ConnectAdmissions, nil)
+		return k
+	}
+	k.kind().ConnectAdmissions = append(k.kind().ConnectAdmissions, func(env any) (define.Admission, error) {
+		admit, err := make(env.(*Env))
+		if err != nil {
+			return define.Admission{}, err
+		}
+		if admit == nil {
+			return define.Admission{}, errors.New("AdmitConnectWith made no hook")
+		}
+		return define.Admission{Review: func(ctx context.Context, a admission.Attributes) error {
+			return admit(ctx, connectionOf[T](a))
+		}}, nil
+	})
+	return k
+}
+
+func connectionOf[T any](a admission.Attributes) Connection[T] {
+	return Connection[T]{
+		Resource:    a.GetResource(),
+		Namespace:   a.GetNamespace(),
+		Name:        a.GetName(),
+		Subresource: a.GetSubresource(),
+		Object:      typed[T](a.GetOldObject()),
+		Options:     a.GetObject(),
+		User:        a.GetUserInfo(),
+	}
+}
+
 // AdmitCreateFunc decides on a create beside the objects that exist: see
 // KindBuilder.AdmitCreate.
 type AdmitCreateFunc[T any] func(ctx context.Context, request Request[T], existing []*T) error

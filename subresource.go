@@ -195,20 +195,21 @@ type ConnectBuilder[T, O any] struct {
 // Connect describes a custom subresource that connects clients with a handler, as log
 // and exec of a pod do: connect looks at a request to NAME/name and returns what
 // serves it, which may stream, or take the connection over, until the context ends. T
-// is the kind's hub. O embeds metav1.TypeMeta and is registered by the package of one
-// of the kind's versions, or it is NoOptions; its fields are read from the query by
+// is the kind's hub. O embeds metav1.TypeMeta, or it is NoOptions. No package needs to register
+// it, but only registered types get generated defaults; every version of the kind has it as a
+// kind by its Go name, after which discovery names the subresource. Its fields are read from the query by
 // their JSON names, with the generated defaults. They are strings, booleans, numbers,
 // metav1.Time, pointers to these, and []string. A parameter that no field is named
 // after is ignored, one that cannot be read is answered with 400.
 //
 // Methods are GET alone unless Methods says otherwise. Callers need the verb that
 // belongs to the method, such as get, on the resource with the subresource, such as
-// pods/log. A WebSocket, which begins with a GET, needs create as well if POST is one
-// of the methods.
+// pods/log. What begins with a GET and asks for an upgrade, to a WebSocket or SPDY, needs
+// create as well if POST is one of the methods.
 //
 // A connection has no deadline, unless LongRunning says otherwise, and its context ends
-// with the client, or when the server stops. Admission sees it as CONNECT; hooks of
-// Admit and Mutate do not, and there is no dry run of it. An error of connect is
+// with the client, or when the server stops. Plugins of admission see it as CONNECT, and so do
+// hooks of AdmitConnect; those of Admit and Mutate do not, and there is no dry run of it. An error of connect is
 // answered as an error of Subresource's function is.
 func Connect[T, O any, PT object[T], PO message[O]](name string, connect func(ctx context.Context, request *ConnectRequest[T, O]) (http.Handler, error)) *ConnectBuilder[T, O] {
 	b := &ConnectBuilder[T, O]{define.Subresource{Name: name, Methods: []string{http.MethodGet}}}
@@ -244,6 +245,15 @@ func (b *ConnectBuilder[T, O]) subresourceOf(*T) *define.Subresource { return &b
 // Methods are the HTTP methods that connect, instead of GET alone, such as GET and POST.
 func (b *ConnectBuilder[T, O]) Methods(methods ...string) *ConnectBuilder[T, O] {
 	b.subresource.Methods = methods
+	return b
+}
+
+// Subpaths has connect answer what is below NAME/name as well, as the proxy of a pod does, with the
+// same permission. O then has a string with the JSON name path, which is what follows NAME/name
+// in the path of the request: empty, or something that begins with a slash. It may hold
+// dotted and empty elements, as the client wrote them.
+func (b *ConnectBuilder[T, O]) Subpaths() *ConnectBuilder[T, O] {
+	b.subresource.Subpaths = true
 	return b
 }
 

@@ -24,6 +24,7 @@ type Hooks struct {
 type hooked struct {
 	kind                 schema.GroupKind
 	mutating, validating []define.Admission
+	connecting           []define.Admission
 	creates, updates     []define.BesideAdmission
 }
 
@@ -53,6 +54,14 @@ func NewHooks(server *define.Server, env any) (*Hooks, error) {
 				all.validating = append(all.validating, hook)
 			}
 		}
+		for i, construct := range k.ConnectAdmissions {
+			hook, err := construct(env)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("admission of connections, hook %d of kind %s: %w", i+1, k.GroupKind(), err))
+				continue
+			}
+			all.connecting = append(all.connecting, hook)
+		}
 		for _, beside := range []struct {
 			of    string
 			makes []func(env any) (define.BesideAdmission, error)
@@ -69,7 +78,7 @@ func NewHooks(server *define.Server, env any) (*Hooks, error) {
 		}
 		h.kinds[k.GroupResource()] = all
 		for _, also := range k.Aliases {
-			h.kinds[also.GroupResource()] = hooked{also.GroupKind(), all.mutating, all.validating, all.creates, all.updates}
+			h.kinds[also.GroupResource()] = hooked{also.GroupKind(), all.mutating, all.validating, all.connecting, all.creates, all.updates}
 		}
 	}
 	return h, errors.Join(errs...)
@@ -82,7 +91,7 @@ func (h *Hooks) Beside(resource schema.GroupResource) (creates, updates []define
 	return k.creates, k.updates
 }
 
-// Handles is true for all writes; a connection is not one.
+// Handles is true for all writes; a connection is not one, see Connect.
 func (h *Hooks) Handles(operation admission.Operation) bool {
 	return operation != admission.Connect
 }
@@ -108,6 +117,11 @@ func (h *Hooks) Validate(ctx context.Context, a admission.Attributes, _ admissio
 		return nil
 	}
 	return review(ctx, a, k.validating)
+}
+
+// Connect runs the hooks that decide about connections.
+func (h *Hooks) Connect(ctx context.Context, a admission.Attributes) error {
+	return review(ctx, a, h.kinds[a.GetResource().GroupResource()].connecting)
 }
 
 func review(ctx context.Context, a admission.Attributes, hooks []define.Admission) error {

@@ -26,6 +26,26 @@ type badOptions struct {
 
 func (o *badOptions) DeepCopyObject() runtime.Object { return &badOptions{small: o.small} }
 
+// TailOptions are registered by no package.
+type TailOptions struct {
+	metav1.TypeMeta `json:",inline"`
+	Lines           int64 `json:"lines,omitempty"`
+}
+
+func (o *TailOptions) DeepCopyObject() runtime.Object { copied := *o; return &copied }
+
+// pathOptions have what follows the subresource.
+type pathOptions struct {
+	metav1.TypeMeta `json:",inline"`
+	Path            string `json:"path,omitempty"`
+}
+
+func (o *pathOptions) DeepCopyObject() runtime.Object { copied := *o; return &copied }
+
+func connectedNowhere[O any](context.Context, *annex.ConnectRequest[v1.Widget, O]) (http.Handler, error) {
+	return http.NotFoundHandler(), nil
+}
+
 func TestNewNamesEveryMistakeOfASubresource(t *testing.T) {
 	taking := func(name string) *annex.SubresourceBuilder[v1.Widget, v1.Inspection] {
 		return annex.Subresource(name, inspect)
@@ -75,11 +95,23 @@ func TestNewNamesEveryMistakeOfASubresource(t *testing.T) {
 			},
 			[]string{`subresource "check": version v1 has a Widget of its own, Go type v1.Widget`},
 		},
+		"options of one name": {
+			func() []annex.SubresourceOf[v1.Widget] {
+				first := annex.Connect("tail", connectedNowhere[TailOptions])
+				type TailOptions struct{ pathOptions }
+				return []annex.SubresourceOf[v1.Widget]{first, annex.Connect("other", connectedNowhere[TailOptions])}
+			}(),
+			[]string{`subresource "other": Go type github.com/annexapi/annex/internal/apitest_test.TailOptions and Go type github.com/annexapi/annex/internal/apitest_test.TailOptions of another subresource have one name in version v1`},
+		},
+		"paths without an option": {
+			[]annex.SubresourceOf[v1.Widget]{connecting("log").Subpaths(), annex.Connect("none", connectedNowhere[annex.NoOptions]).Subpaths()},
+			[]string{`subresource "log": Subpaths: the options have no field for the path`, `subresource "none": Subpaths: the options have no field for the path`},
+		},
 		"options that no query can say": {
 			[]annex.SubresourceOf[v1.Widget]{annex.Connect("log", func(context.Context, *annex.ConnectRequest[v1.Widget, badOptions]) (http.Handler, error) {
 				return nil, nil
 			})},
-			[]string{"option Unnamed of Go type apitest_test.badOptions has no name: give it a json tag", "option Nested of Go type apitest_test.badOptions cannot be written in a query", "Go type apitest_test.badOptions is registered by no version's package"},
+			[]string{"option Unnamed of Go type apitest_test.badOptions has no name: give it a json tag", "option Nested of Go type apitest_test.badOptions cannot be written in a query"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -110,5 +142,21 @@ func TestAStorageOfOnesOwnHasItsOwnSubresources(t *testing.T) {
 	_, err := annex.New(t.Context(), annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{kind}}}}, annex.Options{Storage: memory.Storage()})
 	if err == nil || !strings.Contains(err.Error(), `subresource "inspection": has no effect: the custom storage has its own subresources, see Subresourcer`) {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestNewNamesEveryMistakeOfAHookOfConnections(t *testing.T) {
+	t.Parallel()
+	allowed := func(context.Context, annex.Connection[v1.Widget]) error { return nil }
+	for want, kind := range map[string]*annex.KindBuilder[v1.Widget]{
+		"AdmitConnect: the function is nil":                       annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).Subresources(annex.Connect("log", widgetLog)).AdmitConnect(nil),
+		"AdmitConnect: the kind has no subresource that connects": annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).Subresources(annex.Subresource("inspection", inspect)).AdmitConnect(allowed),
+		"AdmitConnectWith made no hook": annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).Subresources(annex.Connect("log", widgetLog)).
+			AdmitConnectWith(func(*annex.Env) (annex.AdmitConnectFunc[v1.Widget], error) { return nil, nil }),
+	} {
+		_, err := annex.New(t.Context(), annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{kind}}}}, annex.Options{Storage: memory.Storage()})
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("got %v, want %q", err, want)
+		}
 	}
 }

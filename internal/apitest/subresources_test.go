@@ -426,7 +426,7 @@ func TestSubresourcesAreDiscovered(t *testing.T) {
 			"widgets/inspection": "Inspection [create] true",
 			"widgets/resizing":   "Resizing [create update] true",
 			"widgets/ping":       "Inspection [create] true",
-			"widgets/log":        "Widget [get] true",
+			"widgets/log":        "LogOptions [get] true",
 			"widgets/attach":     "Widget [create get] true",
 			"widgets/status":     "Widget [get patch update] true",
 		} {
@@ -574,4 +574,88 @@ func TestAConnectionCanBeTakenOver(t *testing.T) {
 	if rest, err := io.ReadAll(lines); len(rest) > 0 {
 		t.Errorf("%q after the end, %v", rest, err)
 	}
+}
+
+func TestHooksOfConnectionsDecideAboutTheObjectBeforeAnythingIsUpgraded(t *testing.T) {
+	t.Parallel()
+	s := shop()
+	s.Groups[0].Kinds[0] = widgets().
+		Subresources(annex.Connect("log", widgetLog), annex.Connect("exec", echo), annex.Connect("tail", tail)).
+		AdmitConnect(func(_ context.Context, c annex.Connection[v1.Widget]) error {
+			switch o := c.Options.(type) {
+			case nil:
+			case *TailOptions:
+				if o.Lines > 3 {
+					return apierrors.NewTooManyRequests("at most three lines", 7)
+				}
+			case *v1.LogOptions:
+				if o.Follow {
+					return fmt.Errorf("%s of %s is not followed", c.Subresource, c.Resource.Version)
+				}
+			}
+			if c.Subresource == "exec" && c.Object.Spec.Size == "large" {
+				return fmt.Errorf("%s/%s is not for %s", c.Namespace, c.Name, c.User.GetName())
+			}
+			return nil
+		})
+	c := start(t, s)
+	c.create("open")
+	c.post(widgetsPath, `{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":"shut"},"spec":{"size":"large"}}`).want(201)
+	config := rest.CopyConfig(c.config)
+	config.NextProtos = []string{"http/1.1"}
+	upgrading := connect(t, config)
+	for name, want := range map[string]int{"open": http.StatusSwitchingProtocols, "shut": http.StatusForbidden} {
+		response := upgrading.send(t.Context(), http.MethodGet, widgetsPath+"/"+name+"/exec", nil, "Connection", "Upgrade", "Upgrade", "echo")
+		if response.StatusCode != want {
+			t.Errorf("%s: %s", name, response.Status)
+		}
+		response.Body.Close()
+	}
+	c.get(widgetsPath+"/shut/exec").refused(403, metav1.StatusReasonForbidden, `widgets.shop.example.com "shut" is forbidden: default/shut is not for `)
+	c.get(widgetsPath+"/shut/log?follow=true").refused(403, metav1.StatusReasonForbidden, "log of v1 is not followed")
+	c.get(widgetsPath + "/shut/log").want(200)
+	c.get(widgetsPath+"/shut/tail?lines=4").refused(429, metav1.StatusReasonTooManyRequests, "at most three lines")
+	c.get(widgetsPath+"/none/exec").refused(404, metav1.StatusReasonNotFound, `widgets.shop.example.com "none" not found`)
+}
+
+// tail has options that no package registers.
+func tail(_ context.Context, r *annex.ConnectRequest[v1.Widget, TailOptions]) (http.Handler, error) {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, "%d lines", r.Options.Lines) }), nil
+}
+
+func TestOptionsNeedNotBeRegistered(t *testing.T) {
+	t.Parallel()
+	s := shop()
+	s.Groups[0].Kinds[0] = widgets().Subresources(annex.Connect("tail", tail))
+	c := start(t, s)
+	c.create("w")
+	for _, version := range []string{"v1", "v1beta1"} {
+		path := strings.Replace(widgetsPath, "/v1/", "/"+version+"/", 1) + "/w/tail"
+		if a := c.get(path + "?lines=7&unknown=1").want(200); string(a.raw) != "7 lines" {
+			t.Errorf("%s: %s", version, a.raw)
+		}
+		c.get(path+"?lines=many").refused(400, metav1.StatusReasonBadRequest, `parameter lines: "many" is no integer of 64 bits`)
+		if a := c.get("/openapi/v3/apis/shop.example.com/" + version).want(200); !strings.Contains(string(a.raw), `{"name":"lines","in":"query"`) {
+			t.Errorf("%s: the option is not in OpenAPI", version)
+		}
+	}
+}
+
+func TestASubresourceHasWhatIsBelowItsPath(t *testing.T) {
+	t.Parallel()
+	s := shop()
+	s.Groups[0].Kinds[0] = widgets().Subresources(annex.Connect("site", func(_ context.Context, r *annex.ConnectRequest[v1.Widget, pathOptions]) (http.Handler, error) {
+		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { fmt.Fprintf(w, "%s %q", req.Method, r.Options.Path) }), nil
+	}).Methods("GET", "POST").Subpaths())
+	c := start(t, s)
+	c.create("w")
+	for path, want := range map[string]string{"": "", "/": "/", "/a/b": "/a/b", "/a/": "/a/", "?path=/evil": ""} {
+		if a := c.get(widgetsPath + "/w/site" + path).want(200); string(a.raw) != fmt.Sprintf("GET %q", want) {
+			t.Errorf("%q: %s", path, a.raw)
+		}
+	}
+	if a := c.post(widgetsPath+"/w/site/a", "").want(200); string(a.raw) != `POST "/a"` {
+		t.Errorf("%s", a.raw)
+	}
+	c.do(http.MethodDelete, widgetsPath+"/w/site/a", "").want(405)
 }

@@ -26,7 +26,7 @@ import (
 // Check completes the definition, which it may be called on again, and returns
 // every mistake in it, joined into one error.
 func Check(s *Server) error {
-	c := checker{resources: map[string]string{}, kinds: map[string]string{}, places: map[schema.GroupResource]string{}}
+	c := checker{resources: map[string]string{}, kinds: map[string]string{}, places: map[schema.GroupResource]string{}, options: map[schema.GroupVersionKind]reflect.Type{}}
 	if msgs := validation.IsDNS1123Label(s.Name); len(msgs) > 0 {
 		c.errorf("server", "Name %q: %s", s.Name, strings.Join(msgs, "; "))
 	}
@@ -149,6 +149,7 @@ type checker struct {
 	resources map[string]string
 	kinds     map[string]string
 	places    map[schema.GroupResource]string
+	options   map[schema.GroupVersionKind]reflect.Type // those that no package registers
 }
 
 func (c *checker) errorf(where, format string, args ...any) {
@@ -236,6 +237,12 @@ func (c *checker) kind(k *Kind) {
 	c.grants(where, k)
 	if slices.ContainsFunc(k.Admissions, func(make AdmissionConstructor) bool { return make == nil }) {
 		c.errorf(where, "Admit or Mutate: the function is nil")
+	}
+	if slices.ContainsFunc(k.ConnectAdmissions, func(make AdmissionConstructor) bool { return make == nil }) {
+		c.errorf(where, "AdmitConnect: the function is nil")
+	}
+	if len(k.ConnectAdmissions) > 0 && !slices.ContainsFunc(k.CustomSubresources, func(s *Subresource) bool { return s != nil && s.Connects() }) {
+		c.errorf(where, "AdmitConnect: the kind has no subresource that connects")
 	}
 	for _, hooks := range []struct {
 		name, meanwhile string

@@ -264,6 +264,8 @@ type Kind struct {
 	// Admissions run in order on every write; each constructor is called once
 	// for a server.
 	Admissions []AdmissionConstructor
+	// ConnectAdmissions run in order on every connection, and are not Mutating.
+	ConnectAdmissions []AdmissionConstructor
 	// CreateAdmissions decide, when an object is created, whether it may be there beside
 	// those that exist.
 	CreateAdmissions []func(env any) (BesideAdmission, error)
@@ -541,6 +543,7 @@ func (k *Kind) Hooks() []string {
 		{"validate status", k.ValidateStatus != nil},
 		{"warn", k.Warn != nil},
 		{"admission", len(k.Admissions) > 0},
+		{"admission of connections", len(k.ConnectAdmissions) > 0},
 		{"admission of creates", len(k.CreateAdmissions) > 0},
 		{"admission of updates", len(k.UpdateAdmissions) > 0},
 	} {

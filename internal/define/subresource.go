@@ -3,6 +3,7 @@ package define
 import (
 	"context"
 	"fmt"
+	"iter"
 	"net/http"
 	"reflect"
 	"slices"
@@ -40,6 +41,9 @@ type Subresource struct {
 	LongRunning func(options runtime.Object) bool
 	// Responds is the Go type that connections answer with; nil if it is not known.
 	Responds reflect.Type
+	// Subpaths says that requests below the subresource's path connect as well. Then the
+	// options have the rest of the path as PathOption.
+	Subpaths bool
 
 	// Default fills in the generated defaults of Object. Check sets it.
 	Default func(obj runtime.Object)
@@ -68,6 +72,19 @@ type Connection struct {
 	Options   runtime.Object
 	User      user.Info
 	Responder rest.Responder
+}
+
+// PathOption is the option of a connection that holds what follows the subresource in the
+// path of a request, with its slash.
+const PathOption = "path"
+
+// Kind is what discovery names the subresource after, as those of pods are named: its
+// options or requests; empty if it has none, and then it is named after the parent.
+func (s *Subresource) Kind() string {
+	if s.Object == nil {
+		return ""
+	}
+	return s.Object.Name()
 }
 
 // Connects says whether the subresource connects, and takes no requests.
@@ -181,17 +198,35 @@ func (c *checker) connection(where string, s *Subresource) {
 			c.errorf(where, "Methods: %s is named twice", method)
 		}
 	}
-	if s.Object == nil || s.Object.Kind() != reflect.Struct {
+	if s.Object != nil && s.Object.Kind() != reflect.Struct {
 		return
 	}
-	for f := range s.Object.Fields() {
-		if !f.IsExported() || f.Type == reflect.TypeFor[metav1.TypeMeta]() {
-			continue
-		}
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name == "" || name == "-" {
+	path := false
+	for f := range optionFields(s.Object) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case name == "" || name == "-":
 			c.errorf(where, "option %s of Go type %s has no name: give it a json tag", f.Name, s.Object)
-		} else if !isParameter(f.Type) {
+		case !isParameter(f.Type):
 			c.errorf(where, "option %s of Go type %s cannot be written in a query: use a string, boolean, number, metav1.Time, a pointer to one, or []string", f.Name, s.Object)
+		}
+		path = path || name == PathOption && f.Type.Kind() == reflect.String
+	}
+	if s.Subpaths && !path {
+		c.errorf(where, "Subpaths: the options have no field for the path: give them a string with the json tag %q", PathOption)
+	}
+}
+
+// optionFields are the fields of options that a query may set; none of no options.
+func optionFields(t reflect.Type) iter.Seq[reflect.StructField] {
+	return func(yield func(reflect.StructField) bool) {
+		if t == nil {
+			return
+		}
+		for f := range t.Fields() {
+			if f.IsExported() && f.Type != reflect.TypeFor[metav1.TypeMeta]() && !yield(f) {
+				return
+			}
 		}
 	}
 }
@@ -212,8 +247,8 @@ func isParameter(t reflect.Type) bool {
 	return t == reflect.TypeFor[metav1.Time]()
 }
 
-// subresourceTypes checks that a package of the kind's versions registers the types,
-// and no version has another type by the same name.
+// subresourceTypes checks that a package of the kind's versions registers the types, but for
+// options, which any package may declare, and that no version has another type by the same name.
 func (c *checker) subresourceTypes(where string, k *Kind, s *Subresource) {
 	for _, t := range s.Types(k) {
 		if _, ok := structField(t, "TypeMeta"); !ok {
@@ -231,6 +266,10 @@ func (c *checker) subresourceTypes(where string, k *Kind, s *Subresource) {
 				c.errorf(where, "version %s has a %s of its own, Go type %s: a subresource has one Go type in all versions; give them different names", v.GroupVersion.Version, t.Name(), other)
 			}
 		}
+		if home == nil && t == s.Object && s.Connects() {
+			c.unregistered(where, k, t)
+			continue
+		}
 		if home == nil {
 			c.errorf(where, "Go type %s is registered by no version's package: declare it in one, with the comment +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object, and run annex generate", t)
 			continue
@@ -240,6 +279,22 @@ func (c *checker) subresourceTypes(where string, k *Kind, s *Subresource) {
 		}
 	}
 }
+
+// unregistered checks that no other subresource has options by the name of these, which every
+// version of the kind has as a kind.
+func (c *checker) unregistered(where string, k *Kind, t reflect.Type) {
+	for _, v := range k.AllVersions() {
+		kind := v.GroupVersion.WithKind(t.Name())
+		if other := c.options[kind]; other != nil && other != t {
+			c.errorf(where, "Go type %s and Go type %s of another subresource have one name in version %s: give them different names", typeName(t), typeName(other), v.GroupVersion.Version)
+			return
+		}
+		c.options[kind] = t
+	}
+}
+
+// typeName is the name of a Go type with the whole path of its package.
+func typeName(t reflect.Type) string { return t.PkgPath() + "." + t.Name() }
 
 // known returns the types that a version's package registers, by kind.
 func (c *checker) known(v *Version) (map[string]reflect.Type, bool) {

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -300,9 +301,14 @@ var (
 	_ rest.StorageMetadata = (*connectREST)(nil)
 )
 
-// New returns what discovery and errors name the subresource after, as with the log
-// of a pod: the kind itself.
-func (r *connectREST) New() runtime.Object { return r.kind.Definition.Hub().New() }
+// New returns what discovery and admission name the subresource after: its options, as with
+// the exec of a pod, or the kind itself, as with its log.
+func (r *connectREST) New() runtime.Object {
+	if r.sub.Object != nil {
+		return r.sub.New()
+	}
+	return r.kind.Definition.Hub().New()
+}
 
 // Destroy leaves the storage to the main endpoint.
 func (r *connectREST) Destroy() {}
@@ -323,7 +329,7 @@ func (r *connectREST) NewConnectOptions() (runtime.Object, bool, string) {
 	if r.sub.Object == nil {
 		return nil, false, ""
 	}
-	return r.sub.New(), false, ""
+	return r.sub.New(), r.sub.Subpaths, define.PathOption
 }
 
 // Connect returns the handler of one request.
@@ -335,7 +341,7 @@ func (r *connectREST) Connect(ctx context.Context, name string, options runtime.
 	if options != nil && r.sub.Default != nil {
 		r.sub.Default(options) // upstream does not if the query is empty
 	}
-	handler, err := r.sub.Connect(ctx, &define.Connection{
+	c := &define.Connection{
 		Resource:  r.version.GroupVersion.WithResource(r.kind.Definition.Resource),
 		Namespace: objects.Meta(parent).GetNamespace(),
 		Name:      name,
@@ -343,7 +349,12 @@ func (r *connectREST) Connect(ctx context.Context, name string, options runtime.
 		Options:   options,
 		User:      caller(ctx),
 		Responder: responder,
-	})
+	}
+	// Here and not with the plugins, which do not know the object.
+	if err := r.kind.hooks.Connect(ctx, r.attributes(c)); err != nil {
+		return nil, err
+	}
+	handler, err := r.sub.Connect(ctx, c)
 	if err != nil {
 		return nil, statusOf(err)
 	}
@@ -351,4 +362,11 @@ func (r *connectREST) Connect(ctx context.Context, name string, options runtime.
 		return nil, apierrors.NewInternalError(fmt.Errorf("subresource %s of %s has no handler for this request", r.sub.Name, r.kind.Definition.GroupResource()))
 	}
 	return handler, nil
+}
+
+// attributes show hooks that decide about connections the options as the object, as plugins see
+// them, and the object that is connected with as the old one.
+func (r *connectREST) attributes(c *define.Connection) admission.Attributes {
+	kind := r.version.GroupVersion.WithKind(cmp.Or(r.sub.Kind(), r.kind.Definition.Name))
+	return admission.NewAttributesRecord(c.Options, c.Parent, kind, c.Namespace, c.Name, c.Resource, r.sub.Name, admission.Connect, nil, false, c.User)
 }

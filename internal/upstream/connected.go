@@ -8,6 +8,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/server"
+	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"github.com/annexapi/annex/internal/convert"
@@ -69,14 +70,14 @@ func withConnectionsEnding(handler http.Handler, routes connectRoutes, stopping 
 	})
 }
 
-// withUpgradePermission wants of WebSockets the permission that a POST needs, if the
-// subresource can be connected by one. A WebSocket begins with a GET, and else who
+// withUpgradePermission wants of upgrades the permission that a POST needs, if the
+// subresource can be connected by one. A WebSocket begins with a GET, SPDY may, and else who
 // may get could do by it what only those may who may create. Kubernetes wants the
-// same for exec, attach and portforward.
+// same of WebSockets for exec, attach and portforward.
 func withUpgradePermission(handler http.Handler, routes connectRoutes, c *server.Config) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
-		if !ok || r.Method != http.MethodGet || !wsstream.IsWebSocketRequest(r) {
+		if !ok || r.Method != http.MethodGet || !httpstream.IsUpgradeRequest(r) && !wsstream.IsWebSocketRequest(r) {
 			handler.ServeHTTP(w, r)
 			return
 		}
