@@ -53,15 +53,15 @@ func ExampleVersion() {
 }
 
 // Who may inspect a widget needs no permission to change it.
-func ExampleSubresource() {
-	inspect := func(ctx context.Context, r *annex.SubresourceRequest[v1.Widget, v1.Inspection]) (*v1.Widget, error) {
+func ExampleAction() {
+	inspect := func(ctx context.Context, r *annex.ActionRequest[v1.Widget, v1.Inspection]) (*v1.Widget, error) {
 		return r.UpdateStatus(ctx, func(w *v1.Widget) error {
 			w.Status.Phase = r.Object.Phase
 			return nil
 		})
 	}
 	widgets := annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).
-		Subresources(annex.Subresource("inspection", inspect))
+		Subresources(annex.Action("inspection", inspect))
 
 	ask(widgets,
 		`POST /apis/shop.example.com/v1/namespaces/default/widgets {"metadata": {"name": "a"}}`,
@@ -70,6 +70,23 @@ func ExampleSubresource() {
 	// Output:
 	// 201
 	// 201 Passed
+}
+
+// The summary is computed for each request; it is neither stored nor written.
+func ExampleView() {
+	summarize := func(_ context.Context, r *annex.ViewRequest[v1.Widget, v1.LogOptions]) (*v1.Inspection, error) {
+		return &v1.Inspection{Verdict: fmt.Sprintf("%s %s is %s", r.Options.Prefix, r.Name, r.Parent.Spec.Size)}, nil
+	}
+	widgets := annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).
+		Subresources(annex.View("summary", summarize))
+
+	ask(widgets,
+		`POST /apis/shop.example.com/v1/namespaces/default/widgets {"metadata": {"name": "a"}, "spec": {"size": "large"}}`,
+		`GET /apis/shop.example.com/v1/namespaces/default/widgets/a/summary?prefix=widget`,
+	)
+	// Output:
+	// 201
+	// 200 widget a is large
 }
 
 // Each request of the subresource log gets a handler of its own.

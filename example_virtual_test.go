@@ -117,7 +117,8 @@ func ask(kind annex.Kind, requests ...string) {
 	must(<-done)
 }
 
-// ofInterest is the message of an error, what is on a shelf, the phase of a widget, or a text.
+// ofInterest is the message of an error, what is on a shelf, the verdict of an inspection, the
+// phase of a widget, or a text.
 func ofInterest(answer []byte) string {
 	object := unstructured.Unstructured{}
 	if json.Unmarshal(answer, &object.Object) != nil {
@@ -128,6 +129,9 @@ func ofInterest(answer []byte) string {
 	}
 	if widgets, ok, _ := unstructured.NestedStringSlice(object.Object, "widgets"); ok {
 		return fmt.Sprint(widgets)
+	}
+	if verdict, ok, _ := unstructured.NestedString(object.Object, "verdict"); ok {
+		return verdict
 	}
 	phase, _, _ := unstructured.NestedString(object.Object, "status", "phase")
 	return phase

@@ -17,7 +17,7 @@ import (
 )
 
 // SubresourceOf is a custom subresource of a kind whose hub is T. It is made by
-// Subresource or by Connect.
+// Action, View or Connect.
 type SubresourceOf[T any] interface {
 	subresourceOf(parent *T) *define.Subresource
 }
@@ -42,8 +42,8 @@ func (k *KindBuilder[T]) Subresources(subresources ...SubresourceOf[T]) *KindBui
 	return k
 }
 
-// SubresourceRequest is a request R to a custom subresource of a T.
-type SubresourceRequest[T, R any] struct {
+// ActionRequest is a request R to an action on a T.
+type ActionRequest[T, R any] struct {
 	// Operation is Create for a POST and Update for a PUT.
 	Operation Operation
 	// Resource is the resource that the client speaks of, in its version.
@@ -75,13 +75,13 @@ type SubresourceRequest[T, R any] struct {
 // changed. The error is an API status; Conflict says that the parent is another object
 // than Parent, or has not the resource version that the client named. ctx must be
 // the function's own or come from it.
-func (r *SubresourceRequest[T, R]) Update(ctx context.Context, change func(obj *T) error) (*T, error) {
+func (r *ActionRequest[T, R]) Update(ctx context.Context, change func(obj *T) error) (*T, error) {
 	return changed[T](r.call.Update(ctx, untyped(change)))
 }
 
 // UpdateStatus is Update of the parent's status, as /status does it: all else stays.
 // For a kind without /status it is an internal error.
-func (r *SubresourceRequest[T, R]) UpdateStatus(ctx context.Context, change func(obj *T) error) (*T, error) {
+func (r *ActionRequest[T, R]) UpdateStatus(ctx context.Context, change func(obj *T) error) (*T, error) {
 	return changed[T](r.call.UpdateStatus(ctx, untyped(change)))
 }
 
@@ -96,12 +96,12 @@ func changed[T any](obj runtime.Object, err error) (*T, error) {
 	return any(obj).(*T), nil
 }
 
-// SubresourceBuilder describes a custom subresource of a T that takes requests R.
-type SubresourceBuilder[T, R any] struct {
+// ActionBuilder describes an action on a T that takes requests R.
+type ActionBuilder[T, R any] struct {
 	subresource define.Subresource
 }
 
-// Subresource describes a custom subresource that takes requests, as eviction and
+// Action describes a custom subresource that takes requests, as eviction and
 // binding of a pod do: clients create an R at NAME/name, and get the A that handle
 // returns. T is the kind's hub. R embeds metav1.TypeMeta and is registered by the
 // package of one of the kind's versions, and so is A, unless it is R, T or
@@ -113,8 +113,8 @@ type SubresourceBuilder[T, R any] struct {
 // needed nor enough. An error of handle is answered as it is if it is or wraps an API
 // status, and as an internal error if not. handle runs concurrently for different
 // requests, and as long as requests may take.
-func Subresource[T, R, A any, PT object[T], PR message[R], PA message[A]](name string, handle func(ctx context.Context, request *SubresourceRequest[T, R]) (*A, error)) *SubresourceBuilder[T, R] {
-	b := &SubresourceBuilder[T, R]{define.Subresource{
+func Action[T, R, A any, PT object[T], PR message[R], PA message[A]](name string, handle func(ctx context.Context, request *ActionRequest[T, R]) (*A, error)) *ActionBuilder[T, R] {
+	b := &ActionBuilder[T, R]{define.Subresource{
 		Name:       name,
 		Object:     reflect.TypeFor[R](),
 		Answer:     reflect.TypeFor[A](),
@@ -124,7 +124,7 @@ func Subresource[T, R, A any, PT object[T], PR message[R], PA message[A]](name s
 		return b
 	}
 	b.subresource.Handle = func(ctx context.Context, call *define.Call) (runtime.Object, error) {
-		answer, err := handle(ctx, &SubresourceRequest[T, R]{
+		answer, err := handle(ctx, &ActionRequest[T, R]{
 			Operation: Operation(call.Operation),
 			Resource:  call.Resource,
 			Namespace: call.Namespace,
@@ -140,12 +140,12 @@ func Subresource[T, R, A any, PT object[T], PR message[R], PA message[A]](name s
 	return b
 }
 
-func (b *SubresourceBuilder[T, R]) subresourceOf(*T) *define.Subresource { return &b.subresource }
+func (b *ActionBuilder[T, R]) subresourceOf(*T) *define.Subresource { return &b.subresource }
 
 // On says which operations there are, instead of Create alone: Create, Update or both.
 // With Update, clients PUT an R, which then needs metav1.ObjectMeta; its uid and
 // resource version, if it says them, are preconditions on the parent.
-func (b *SubresourceBuilder[T, R]) On(operations ...Operation) *SubresourceBuilder[T, R] {
+func (b *ActionBuilder[T, R]) On(operations ...Operation) *ActionBuilder[T, R] {
 	b.subresource.Operations = nil
 	for _, o := range operations {
 		b.subresource.Operations = append(b.subresource.Operations, admission.Operation(o))
@@ -155,12 +155,66 @@ func (b *SubresourceBuilder[T, R]) On(operations ...Operation) *SubresourceBuild
 
 // Validate checks requests before they are handled. An empty list accepts one; others
 // are answered with 422.
-func (b *SubresourceBuilder[T, R]) Validate(validate func(ctx context.Context, request *R) field.ErrorList) *SubresourceBuilder[T, R] {
+func (b *ActionBuilder[T, R]) Validate(validate func(ctx context.Context, request *R) field.ErrorList) *ActionBuilder[T, R] {
 	b.subresource.Validate = func(ctx context.Context, obj runtime.Object) field.ErrorList {
 		return validate(ctx, any(obj).(*R))
 	}
 	return b
 }
+
+// ViewRequest is a request for a view of a T, with the options O.
+type ViewRequest[T, O any] struct {
+	// Resource is the resource that the client speaks of, in its version.
+	Resource        schema.GroupVersionResource
+	Namespace, Name string
+	// Parent is the object that the view is of, as it was when the request came. It is
+	// the function's own.
+	Parent *T
+	// Options are what the query says, with defaults filled in.
+	Options *O
+	// User is who asks.
+	User user.Info
+}
+
+// ViewBuilder describes a view of a T with options O.
+type ViewBuilder[T, O any] struct {
+	subresource define.Subresource
+}
+
+// View describes a custom subresource that is read, such as a summary: clients GET
+// NAME/name, and get the A that look returns, in the media type that they want, as a table too.
+// T is the kind's hub. O is what Connect's O may be, and its fields are read from the query
+// likewise: a parameter that no field is named after is ignored, as kube-apiserver does, and
+// one that cannot be read is answered with 400. A embeds metav1.TypeMeta and is registered by
+// the package of one of the kind's versions, unless it is T.
+//
+// Callers need the verb get on the resource with the subresource, such as pods/summary.
+// Admission does not see a read. An error of look is answered as an error of Action's
+// function is. look runs concurrently for different requests, as long as requests may take,
+// and must change nothing.
+func View[T, O, A any, PT object[T], PO message[O], PA message[A]](name string, look func(ctx context.Context, request *ViewRequest[T, O]) (*A, error)) *ViewBuilder[T, O] {
+	b := &ViewBuilder[T, O]{define.Subresource{Name: name, IsView: true, Answer: reflect.TypeFor[A]()}}
+	if t := reflect.TypeFor[O](); t != reflect.TypeFor[NoOptions]() {
+		b.subresource.Object = t
+	}
+	if look == nil {
+		return b
+	}
+	b.subresource.Look = func(ctx context.Context, v *define.View) (runtime.Object, error) {
+		answer, err := look(ctx, &ViewRequest[T, O]{
+			Resource:  v.Resource,
+			Namespace: v.Namespace,
+			Name:      v.Name,
+			Parent:    any(v.Parent).(*T),
+			Options:   options[O](v.Options),
+			User:      v.User,
+		})
+		return PA(answer), err
+	}
+	return b
+}
+
+func (b *ViewBuilder[T, O]) subresourceOf(*T) *define.Subresource { return &b.subresource }
 
 // ConnectRequest is a request to be connected with a T, with the options O.
 type ConnectRequest[T, O any] struct {
@@ -179,7 +233,7 @@ type ConnectRequest[T, O any] struct {
 	Responder rest.Responder
 }
 
-// NoOptions are the options of a connection that has none.
+// NoOptions are the options of a view or a connection that has none.
 type NoOptions struct {
 	metav1.TypeMeta
 }
@@ -210,7 +264,7 @@ type ConnectBuilder[T, O any] struct {
 // A connection has no deadline, unless LongRunning says otherwise, and its context ends
 // with the client, or when the server stops. Plugins of admission see it as CONNECT, and so do
 // hooks of AdmitConnect; those of Admit and Mutate do not, and there is no dry run of it. An error of connect is
-// answered as an error of Subresource's function is.
+// answered as an error of Action's function is.
 func Connect[T, O any, PT object[T], PO message[O]](name string, connect func(ctx context.Context, request *ConnectRequest[T, O]) (http.Handler, error)) *ConnectBuilder[T, O] {
 	b := &ConnectBuilder[T, O]{define.Subresource{Name: name, Methods: []string{http.MethodGet}}}
 	if t := reflect.TypeFor[O](); t != reflect.TypeFor[NoOptions]() {
@@ -260,7 +314,7 @@ func (b *ConnectBuilder[T, O]) Subpaths() *ConnectBuilder[T, O] {
 // Answers says that what connections answer with is such an object, sent by the Responder.
 // OpenAPI tells clients. Without Answers, or with nil, it says a string, which stands for
 // whatever the handler writes, as kube-apiserver does of the exec of a pod. The object is a
-// pointer to a Go type that Subresource's A may be.
+// pointer to a Go type that Action's A may be.
 func (b *ConnectBuilder[T, O]) Answers(with runtime.Object) *ConnectBuilder[T, O] {
 	if t := reflect.TypeOf(with); t != nil {
 		b.subresource.Responds = t.Elem()

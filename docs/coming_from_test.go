@@ -77,7 +77,7 @@ func Example_withSubResource() {
 	annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).
 		Scale(".spec.replicas", ".status.replicas", ".status.selector").
 		Subresources(
-			annex.Subresource("inspection", inspectWidget),
+			annex.Action("inspection", inspectWidget),
 			annex.Connect("log", logOfWidget).LongRunning(func(o *v1.LogOptions) bool { return o.Follow }),
 		)
 }
@@ -200,7 +200,7 @@ func (r *widgetREST) Get(context.Context, string, *metav1.GetOptions) (runtime.O
 	return r.New(), nil
 }
 
-func inspectWidget(ctx context.Context, r *annex.SubresourceRequest[v1.Widget, v1.Inspection]) (*v1.Widget, error) {
+func inspectWidget(ctx context.Context, r *annex.ActionRequest[v1.Widget, v1.Inspection]) (*v1.Widget, error) {
 	return r.UpdateStatus(ctx, func(w *v1.Widget) error {
 		w.Status.Phase = r.Object.Phase
 		return nil

@@ -47,8 +47,8 @@ func connectedNowhere[O any](context.Context, *annex.ConnectRequest[v1.Widget, O
 }
 
 func TestNewNamesEveryMistakeOfASubresource(t *testing.T) {
-	taking := func(name string) *annex.SubresourceBuilder[v1.Widget, v1.Inspection] {
-		return annex.Subresource(name, inspect)
+	taking := func(name string) *annex.ActionBuilder[v1.Widget, v1.Inspection] {
+		return annex.Action(name, inspect)
 	}
 	connecting := func(name string) *annex.ConnectBuilder[v1.Widget, v1.LogOptions] {
 		return annex.Connect(name, widgetLog)
@@ -65,8 +65,22 @@ func TestNewNamesEveryMistakeOfASubresource(t *testing.T) {
 		"status and scale": {[]annex.SubresourceOf[v1.Widget]{taking("status"), connecting("scale")}, []string{`subresource "status": the name is taken`, `subresource "scale": the name is taken`}},
 		"bad names":        {[]annex.SubresourceOf[v1.Widget]{taking(""), taking("Check"), taking("a/b")}, []string{`subresource "": a DNS-1035 label`, `subresource "Check": a DNS-1035 label`, `subresource "a/b": a DNS-1035 label`}},
 		"no functions": {
-			[]annex.SubresourceOf[v1.Widget]{annex.Subresource[v1.Widget, v1.Inspection, v1.Inspection]("check", nil), none("log")},
+			[]annex.SubresourceOf[v1.Widget]{annex.Action[v1.Widget, v1.Inspection, v1.Inspection]("check", nil), none("log")},
 			[]string{`subresource "check": no function given`, `subresource "log": no function given`},
+		},
+		"bad views": {
+			[]annex.SubresourceOf[v1.Widget]{
+				annex.View[v1.Widget, annex.NoOptions, v1.Inspection]("none", nil), annex.View("summary", summarize), annex.View("summary", twin),
+				annex.View("verdict", func(context.Context, *annex.ViewRequest[v1.Widget, badOptions]) (*metav1.Status, error) {
+					return nil, nil
+				}),
+			},
+			[]string{
+				`subresource "none": no function given`, `subresource "summary": declared twice`,
+				`subresource "verdict": a view shows something of the object, and no metav1.Status: return an error instead, or declare an Action`,
+				`subresource "verdict": option Unnamed of Go type apitest_test.badOptions has no name: give it a json tag`,
+				`subresource "verdict": option Nested of Go type apitest_test.badOptions cannot be written in a query`,
+			},
 		},
 		"bad operations": {
 			[]annex.SubresourceOf[v1.Widget]{taking("a").On(), taking("b").On(annex.Delete), taking("c").On(annex.Create, annex.Create), taking("d").On(annex.Update)},
@@ -81,7 +95,7 @@ func TestNewNamesEveryMistakeOfASubresource(t *testing.T) {
 		},
 		"types that no version has": {
 			[]annex.SubresourceOf[v1.Widget]{
-				annex.Subresource("check", func(context.Context, *annex.SubresourceRequest[v1.Widget, metav1.PartialObjectMetadata]) (*metav1.PartialObjectMetadata, error) {
+				annex.Action("check", func(context.Context, *annex.ActionRequest[v1.Widget, metav1.PartialObjectMetadata]) (*metav1.PartialObjectMetadata, error) {
 					return nil, nil
 				}),
 			},
@@ -89,7 +103,7 @@ func TestNewNamesEveryMistakeOfASubresource(t *testing.T) {
 		},
 		"a type with another's name": {
 			[]annex.SubresourceOf[v1.Widget]{
-				annex.Subresource("check", func(context.Context, *annex.SubresourceRequest[v1.Widget, v1beta1.Widget]) (*v1.Widget, error) {
+				annex.Action("check", func(context.Context, *annex.ActionRequest[v1.Widget, v1beta1.Widget]) (*v1.Widget, error) {
 					return nil, nil
 				}),
 			},
@@ -138,7 +152,7 @@ func TestAStorageOfOnesOwnHasItsOwnSubresources(t *testing.T) {
 	t.Parallel()
 	kind := annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).
 		CustomStorage(func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) { return base, nil }).
-		Subresources(annex.Subresource("inspection", inspect))
+		Subresources(annex.Action("inspection", inspect))
 	_, err := annex.New(t.Context(), annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{kind}}}}, annex.Options{Storage: memory.Storage()})
 	if err == nil || !strings.Contains(err.Error(), `subresource "inspection": has no effect: the custom storage has its own subresources, see Subresourcer`) {
 		t.Errorf("got %v", err)
@@ -150,7 +164,7 @@ func TestNewNamesEveryMistakeOfAHookOfConnections(t *testing.T) {
 	allowed := func(context.Context, annex.Connection[v1.Widget]) error { return nil }
 	for want, kind := range map[string]*annex.KindBuilder[v1.Widget]{
 		"AdmitConnect: the function is nil":                       annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).Subresources(annex.Connect("log", widgetLog)).AdmitConnect(nil),
-		"AdmitConnect: the kind has no subresource that connects": annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).Subresources(annex.Subresource("inspection", inspect)).AdmitConnect(allowed),
+		"AdmitConnect: the kind has no subresource that connects": annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).Subresources(annex.Action("inspection", inspect)).AdmitConnect(allowed),
 		"AdmitConnectWith made no hook": annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).Subresources(annex.Connect("log", widgetLog)).
 			AdmitConnectWith(func(*annex.Env) (annex.AdmitConnectFunc[v1.Widget], error) { return nil, nil }),
 	} {

@@ -36,14 +36,16 @@ func workshop() annex.Server {
 			return nil
 		}).
 		Subresources(
-			annex.Subresource("inspection", inspect).Validate(func(_ context.Context, i *v1.Inspection) field.ErrorList {
+			annex.Action("inspection", inspect).Validate(func(_ context.Context, i *v1.Inspection) field.ErrorList {
 				if i.Phase == "" {
 					return field.ErrorList{field.Required(field.NewPath("phase"), "say what shall become of it")}
 				}
 				return nil
 			}),
-			annex.Subresource("resizing", resize).On(annex.Create, annex.Update),
-			annex.Subresource("ping", ping).On(annex.Create),
+			annex.Action("resizing", resize).On(annex.Create, annex.Update),
+			annex.Action("ping", ping).On(annex.Create),
+			annex.View("summary", summarize),
+			annex.View("twin", twin),
 			annex.Connect("log", widgetLog).LongRunning(func(o *v1.LogOptions) bool { return o.Follow }),
 			annex.Connect("attach", attach).Methods("GET", "POST").Answers(&v1.Inspection{}),
 		)
@@ -51,7 +53,7 @@ func workshop() annex.Server {
 }
 
 // inspect writes the phase into the status and a label into the metadata.
-func inspect(ctx context.Context, r *annex.SubresourceRequest[v1.Widget, v1.Inspection]) (*v1.Inspection, error) {
+func inspect(ctx context.Context, r *annex.ActionRequest[v1.Widget, v1.Inspection]) (*v1.Inspection, error) {
 	switch r.Object.Phase {
 	case "Broken":
 		return nil, errors.New("the inspector is ill")
@@ -78,7 +80,7 @@ func inspect(ctx context.Context, r *annex.SubresourceRequest[v1.Widget, v1.Insp
 	return answer, nil
 }
 
-func resize(ctx context.Context, r *annex.SubresourceRequest[v1.Widget, v1.Resizing]) (*v1.Widget, error) {
+func resize(ctx context.Context, r *annex.ActionRequest[v1.Widget, v1.Resizing]) (*v1.Widget, error) {
 	return r.Update(ctx, func(w *v1.Widget) error {
 		w.Spec.Size = r.Object.Size
 		if r.Object.Size == "forbidden" {
@@ -89,8 +91,27 @@ func resize(ctx context.Context, r *annex.SubresourceRequest[v1.Widget, v1.Resiz
 	})
 }
 
-func ping(_ context.Context, r *annex.SubresourceRequest[v1.Widget, v1.Inspection]) (*metav1.Status, error) {
+func ping(_ context.Context, r *annex.ActionRequest[v1.Widget, v1.Inspection]) (*metav1.Status, error) {
 	return &metav1.Status{Status: metav1.StatusSuccess, Message: string(r.Operation) + " " + r.Resource.Version}, nil
+}
+
+func summarize(ctx context.Context, r *annex.ViewRequest[v1.Widget, v1.LogOptions]) (*v1.Inspection, error) {
+	switch r.Options.Prefix {
+	case "refused":
+		return nil, fmt.Errorf("no summary: %w", apierrors.NewResourceExpired("it has been thrown away"))
+	case "failed":
+		return nil, errors.New("the summary is ill")
+	case "none":
+		return nil, nil
+	}
+	_, deadline := ctx.Deadline()
+	options, _ := json.Marshal(r.Options)
+	return &v1.Inspection{Verdict: fmt.Sprintf("%s/%s in %s for %s, deadline %v: %s", r.Namespace, r.Parent.Name, r.Resource.Version, r.User.GetName(), deadline, options)}, nil
+}
+
+func twin(_ context.Context, r *annex.ViewRequest[v1.Widget, annex.NoOptions]) (*v1.Widget, error) {
+	r.Parent.Name += "-twin"
+	return r.Parent, nil
 }
 
 func widgetLog(_ context.Context, r *annex.ConnectRequest[v1.Widget, v1.LogOptions]) (http.Handler, error) {
@@ -254,7 +275,7 @@ func TestASubresourceHasDryRuns(t *testing.T) {
 func TestASubresourceChangesItsParentOptimistically(t *testing.T) {
 	t.Parallel()
 	c := start(t, annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
-		widgets().Subresources(annex.Subresource("inspection", func(ctx context.Context, r *annex.SubresourceRequest[v1.Widget, v1.Inspection]) (*v1.Widget, error) {
+		widgets().Subresources(annex.Action("inspection", func(ctx context.Context, r *annex.ActionRequest[v1.Widget, v1.Inspection]) (*v1.Widget, error) {
 			return r.UpdateStatus(ctx, func(w *v1.Widget) error { w.Status.Replicas++; return nil })
 		})),
 	}}}})
@@ -312,7 +333,7 @@ func TestASubresourceDoesNotTakeAnotherObjectForItsParent(t *testing.T) {
 	t.Parallel()
 	var c *client
 	c = start(t, annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
-		widgets().Subresources(annex.Subresource("inspection", func(ctx context.Context, r *annex.SubresourceRequest[v1.Widget, v1.Inspection]) (*v1.Widget, error) {
+		widgets().Subresources(annex.Action("inspection", func(ctx context.Context, r *annex.ActionRequest[v1.Widget, v1.Inspection]) (*v1.Widget, error) {
 			// Another client replaces the widget meanwhile.
 			c.delete(widgetsPath+"/w", nil).want(200)
 			c.create("w")
@@ -367,6 +388,45 @@ func TestAConnectionHasTypedOptions(t *testing.T) {
 	}
 }
 
+func TestAViewIsReadWithOptionsInAllVersions(t *testing.T) {
+	t.Parallel()
+	c := start(t, workshop())
+	c.create("w")
+	path := widgetsPath + "/w/summary"
+	for query, want := range map[string]string{
+		"":                               `deadline true: {"prefix":"log","since":null}`,
+		"?tailLines=3":                   `deadline true: {"tailLines":3,"prefix":"log","since":null}`,
+		"?prefix=p&levels=a&levels=b":    `deadline true: {"prefix":"p","levels":["a","b"],"since":null}`,
+		"?other=text&pretty=0&follow=no": `deadline true: {"follow":true,"prefix":"log","since":null}`,
+	} {
+		a := c.get(path + query).want(200)
+		if got := a.str("verdict"); !strings.HasPrefix(got, "default/w in v1 for ") || !strings.HasSuffix(got, want) || a.str("kind") != "Inspection" || a.str("apiVersion") != "shop.example.com/v1" {
+			t.Errorf("%s: %s, want %s", query, a.raw, want)
+		}
+	}
+	if a := c.get(widgetsBetaPath + "/w/summary").want(200); !strings.HasPrefix(a.str("verdict"), "default/w in v1beta1 ") || a.str("apiVersion") != "shop.example.com/v1beta1" {
+		t.Errorf("%s", a.raw)
+	}
+	if a := c.get(path, "Accept", "application/yaml").want(200); !strings.Contains(string(a.raw), "\nverdict: ") {
+		t.Errorf("%s", a.raw)
+	}
+	if a := c.get(widgetsBetaPath + "/w/twin").want(200); a.str("metadata", "name") != "w-twin" || a.str("apiVersion") != "shop.example.com/v1beta1" {
+		t.Errorf("%s", a.raw)
+	}
+	if a := c.get(widgetsPath+"/w/twin?anything=ignored", "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").want(200); a.str("kind") != "Table" || !strings.Contains(string(a.raw), "w-twin") {
+		t.Errorf("%s", a.raw)
+	}
+	c.get(path+"?tailLines=many").refused(400, metav1.StatusReasonBadRequest, `parameter tailLines: "many" is no integer of 64 bits`)
+	c.get(path+"?prefix=refused").refused(410, metav1.StatusReasonExpired, "no summary: it has been thrown away")
+	c.get(path+"?prefix=failed").refused(500, metav1.StatusReasonInternalError, "the summary is ill")
+	c.get(path+"?prefix=none").refused(500, metav1.StatusReasonInternalError, "view summary of widgets.shop.example.com answered with nothing")
+	c.get(widgetsPath+"/missing/summary").refused(404, metav1.StatusReasonNotFound, `widgets.shop.example.com "missing" not found`)
+	c.get(path, "Accept", "image/png").refused(406, metav1.StatusReasonNotAcceptable, "application/json")
+	c.get(path, "Accept", "application/vnd.kubernetes.protobuf").want(406)
+	c.post(path, `{}`).want(405)
+	c.put(path, `{}`).want(405)
+}
+
 func TestAConnectionThatFollowsHasNoDeadlineAndEndsWithTheServer(t *testing.T) {
 	t.Parallel()
 	instance, stop := run(t, workshop(), annex.Options{Storage: memory.Storage()})
@@ -403,6 +463,8 @@ func TestSubresourcesNeedPermissionsOfTheirOwn(t *testing.T) {
 	for _, test := range []struct{ method, sub, verb string }{
 		{http.MethodPost, "inspection", "create"},
 		{http.MethodPut, "resizing", "update"},
+		{http.MethodGet, "summary", "get"},
+		{http.MethodGet, "twin", "get"},
 		{http.MethodGet, "log", "get"},
 		{http.MethodPost, "attach", "create"},
 	} {
@@ -426,6 +488,8 @@ func TestSubresourcesAreDiscovered(t *testing.T) {
 			"widgets/inspection": "Inspection [create] true",
 			"widgets/resizing":   "Resizing [create update] true",
 			"widgets/ping":       "Inspection [create] true",
+			"widgets/summary":    "Inspection [get] true",
+			"widgets/twin":       "Widget [get] true",
 			"widgets/log":        "LogOptions [get] true",
 			"widgets/attach":     "Widget [create get] true",
 			"widgets/status":     "Widget [get patch update] true",
@@ -451,6 +515,8 @@ func TestSubresourcesAreInOpenAPI(t *testing.T) {
 			"inspection post": {"createShopExampleCom" + title + "NamespacedWidgetInspection", "com.example.shop.v1.Inspection", `"dryRun"`},
 			"resizing put":    {"replaceShopExampleCom" + title + "NamespacedWidgetResizing", "com.example.shop.v1.Resizing", "com.example.shop." + version + ".Widget"},
 			"ping post":       {"createShopExampleCom" + title + "NamespacedWidgetPing", "meta.v1.Status"},
+			"summary get":     {"readShopExampleCom" + title + "NamespacedWidgetSummary", `"tailLines"`, `"follow"`, "com.example.shop.v1.Inspection"},
+			"twin get":        {"readShopExampleCom" + title + "NamespacedWidgetTwin", "com.example.shop." + version + ".Widget"},
 			"log get":         {"connectShopExampleCom" + title + "GetNamespacedWidgetLog", `"tailLines"`, `"follow"`, `"content":{"*/*":{"schema":{"type":"string"}}}`},
 			"attach post":     {"connectShopExampleCom" + title + "PostNamespacedWidgetAttach", `"content":{"*/*":{"schema":{"$ref":"#/components/schemas/com.example.shop.v1.Inspection"}}}`},
 		} {
@@ -475,7 +541,7 @@ func TestAllGroupsOfAKindHaveItsSubresources(t *testing.T) {
 	t.Parallel()
 	s := moved()
 	kind := s.Groups[0].Kinds[0].(*annex.KindBuilder[v1.Widget])
-	kind.Subresources(annex.Subresource("inspection", inspect), annex.Connect("log", widgetLog))
+	kind.Subresources(annex.Action("inspection", inspect), annex.Connect("log", widgetLog))
 	c := start(t, s)
 	c.create("w")
 	const gizmos = "/apis/legacy.example.com/v1/namespaces/default/gizmos"
@@ -506,14 +572,14 @@ func TestClusterScopedAndVirtualKindsHaveSubresources(t *testing.T) {
 			List: func(context.Context) ([]v1.Shelf, error) { return []v1.Shelf{shelf}, nil },
 		}).
 		Subresources(
-			annex.Subresource("inspection", func(_ context.Context, r *annex.SubresourceRequest[v1.Shelf, v1.Inspection]) (*v1.Inspection, error) {
+			annex.Action("inspection", func(_ context.Context, r *annex.ActionRequest[v1.Shelf, v1.Inspection]) (*v1.Inspection, error) {
 				r.Object.Verdict = "shelf " + r.Parent.Name
 				return r.Object, nil
 			}),
-			annex.Subresource("resizing", func(ctx context.Context, r *annex.SubresourceRequest[v1.Shelf, v1.Inspection]) (*v1.Shelf, error) {
+			annex.Action("resizing", func(ctx context.Context, r *annex.ActionRequest[v1.Shelf, v1.Inspection]) (*v1.Shelf, error) {
 				return r.Update(ctx, func(s *v1.Shelf) error { s.Widgets = []string{"w"}; return nil })
 			}),
-			annex.Subresource("repainting", func(ctx context.Context, r *annex.SubresourceRequest[v1.Shelf, v1.Inspection]) (*v1.Shelf, error) {
+			annex.Action("repainting", func(ctx context.Context, r *annex.ActionRequest[v1.Shelf, v1.Inspection]) (*v1.Shelf, error) {
 				return r.UpdateStatus(ctx, func(*v1.Shelf) error { return nil })
 			}),
 		))

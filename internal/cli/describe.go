@@ -101,8 +101,8 @@ type wholeDescription struct {
 type custom struct {
 	Name  string   `json:"name"`
 	Verbs []string `json:"verbs"`
-	// Request and Answer are kinds, of one that takes requests; Methods and Options, a
-	// kind, are of one that connects.
+	// Request is a kind, of an action, Answer one of an action or a view. Methods are of what
+	// connects, Options, a kind, of that or of a view.
 	Request string   `json:"request,omitempty"`
 	Answer  string   `json:"answer,omitempty"`
 	Methods []string `json:"methods,omitempty"`
@@ -112,10 +112,13 @@ type custom struct {
 func describeCustom(s *define.Subresource) custom {
 	c := custom{Name: s.Name, Verbs: s.Verbs(), Methods: s.Methods}
 	switch {
-	case !s.Connects():
-		c.Request, c.Answer = s.Object.Name(), s.Answer.Name()
-	case s.Object != nil:
+	case s.ReadsQuery():
 		c.Options = s.Object.Name()
+	case s.Object != nil:
+		c.Request = s.Object.Name()
+	}
+	if s.Answer != nil {
+		c.Answer = s.Answer.Name()
 	}
 	return c
 }
@@ -123,12 +126,20 @@ func describeCustom(s *define.Subresource) custom {
 func (c custom) String() string {
 	text := c.Name + ": "
 	switch {
+	case len(c.Methods) > 0:
+		text += "connects " + strings.Join(c.Methods, ", ")
 	case c.Request != "":
-		return text + strings.Join(c.Verbs, " or ") + " " + c.Request + ", answers " + c.Answer
-	case c.Options != "":
-		return text + "connects " + strings.Join(c.Methods, ", ") + ", options " + c.Options
+		text += strings.Join(c.Verbs, " or ") + " " + c.Request
+	default:
+		text += strings.Join(c.Verbs, " or ")
 	}
-	return text + "connects " + strings.Join(c.Methods, ", ")
+	if c.Options != "" {
+		text += ", options " + c.Options
+	}
+	if c.Answer != "" {
+		text += ", answers " + c.Answer
+	}
+	return text
 }
 
 func describeCommand(program Program) *cobra.Command {

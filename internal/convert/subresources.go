@@ -39,7 +39,7 @@ func (m *Machinery) addRequests(k *define.Kind) error {
 		if s.Default != nil {
 			m.Scheme.AddTypeDefaultingFunc(s.New(), func(obj any) { s.Default(obj.(runtime.Object)) })
 		}
-		if !s.Connects() || s.Object == nil {
+		if !s.ReadsQuery() {
 			continue
 		}
 		err := m.Scheme.AddConversionFunc((*url.Values)(nil), s.New(), func(in, out any, _ conversion.Scope) error {

@@ -19,20 +19,24 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// Subresource is a custom subresource: one that takes requests, which are objects,
-// or one that connects clients with a handler.
+// Subresource is a custom subresource: an action, which takes requests that are objects, a
+// view, which is read, or one that connects clients with a handler.
 type Subresource struct {
 	Name string
-	// Object is the Go type of the requests, or of a connection's options; nil for a
-	// connection without options.
+	// Object is the Go type of an action's requests, or of the options of the others; nil
+	// for none.
 	Object reflect.Type
 
-	// Operations are what can be done with requests, Handle does it, and Answer is the
-	// Go type of what it returns.
+	// Operations are what can be done with requests, and Handle does it. Answer is the Go
+	// type of what actions and views return.
 	Operations []admission.Operation
 	Answer     reflect.Type
 	Validate   func(ctx context.Context, obj runtime.Object) field.ErrorList
 	Handle     func(ctx context.Context, call *Call) (runtime.Object, error)
+
+	// IsView says that it is a view. Look returns what is seen.
+	IsView bool
+	Look   func(ctx context.Context, view *View) (runtime.Object, error)
 
 	// Methods are the HTTP methods of connections, and Connect makes the handler of
 	// each. One is long-running unless LongRunning says otherwise.
@@ -49,7 +53,7 @@ type Subresource struct {
 	Default func(obj runtime.Object)
 }
 
-// Call is a request to a subresource.
+// Call is a request to an action.
 type Call struct {
 	Operation       admission.Operation
 	Resource        schema.GroupVersionResource
@@ -61,6 +65,16 @@ type Call struct {
 	DryRun bool
 	// Update and UpdateStatus change the parent as its main endpoint and /status do.
 	Update, UpdateStatus func(ctx context.Context, change func(obj runtime.Object) error) (runtime.Object, error)
+}
+
+// View is a request for a view.
+type View struct {
+	Resource        schema.GroupVersionResource
+	Namespace, Name string
+	Parent          runtime.Object
+	// Options are nil if the view has none.
+	Options runtime.Object
+	User    user.Info
 }
 
 // Connection is a request to be connected.
@@ -78,21 +92,31 @@ type Connection struct {
 // path of a request, with its slash.
 const PathOption = "path"
 
-// Kind is what discovery names the subresource after, as those of pods are named: its
-// options or requests; empty if it has none, and then it is named after the parent.
+// Kind is what discovery names the subresource after, as those of pods are named: a view's
+// answer, or the options or requests; empty if it has none, and then it is named after the
+// parent.
 func (s *Subresource) Kind() string {
+	if s.IsView {
+		return s.Answer.Name()
+	}
 	if s.Object == nil {
 		return ""
 	}
 	return s.Object.Name()
 }
 
-// Connects says whether the subresource connects, and takes no requests.
+// Connects says whether the subresource connects clients with a handler.
 func (s *Subresource) Connects() bool { return s.Answer == nil }
+
+// ReadsQuery says whether Object is read from the query of a request.
+func (s *Subresource) ReadsQuery() bool { return s.Object != nil && (s.IsView || s.Connects()) }
 
 // Verbs returns the verbs that callers need, as authorization and discovery name them.
 func (s *Subresource) Verbs() []string {
 	var verbs []string
+	if s.IsView {
+		verbs = append(verbs, "get")
+	}
 	for _, operation := range s.Operations {
 		verbs = append(verbs, strings.ToLower(string(operation)))
 	}
@@ -155,9 +179,12 @@ func (c *checker) subresources(where string, k *Kind) {
 			c.errorf(at, "has no effect: the custom storage has its own subresources, see Subresourcer")
 			continue
 		}
-		if s.Connects() {
+		switch {
+		case s.IsView:
+			c.view(at, s)
+		case s.Connects():
 			c.connection(at, s)
-		} else {
+		default:
 			c.requests(at, s)
 		}
 		c.subresourceTypes(at, k, s)
@@ -184,6 +211,16 @@ func (c *checker) requests(where string, s *Subresource) {
 	}
 }
 
+func (c *checker) view(where string, s *Subresource) {
+	if s.Look == nil {
+		c.errorf(where, "no function given")
+	}
+	if s.Answer == reflect.TypeFor[metav1.Status]() {
+		c.errorf(where, "a view shows something of the object, and no metav1.Status: return an error instead, or declare an Action")
+	}
+	c.parameters(where, s)
+}
+
 func (c *checker) connection(where string, s *Subresource) {
 	if s.Connect == nil {
 		c.errorf(where, "no function given")
@@ -198,6 +235,11 @@ func (c *checker) connection(where string, s *Subresource) {
 			c.errorf(where, "Methods: %s is named twice", method)
 		}
 	}
+	c.parameters(where, s)
+}
+
+// parameters checks that a query can say the options.
+func (c *checker) parameters(where string, s *Subresource) {
 	if s.Object != nil && s.Object.Kind() != reflect.Struct {
 		return
 	}
@@ -266,7 +308,7 @@ func (c *checker) subresourceTypes(where string, k *Kind, s *Subresource) {
 				c.errorf(where, "version %s has a %s of its own, Go type %s: a subresource has one Go type in all versions; give them different names", v.GroupVersion.Version, t.Name(), other)
 			}
 		}
-		if home == nil && t == s.Object && s.Connects() {
+		if home == nil && t == s.Object && s.ReadsQuery() {
 			c.unregistered(where, k, t)
 			continue
 		}

@@ -29,7 +29,7 @@ type fieldManagers struct {
 func (k *Kind) ManageFields(models managedfields.TypeConverter, scheme *runtime.Scheme) error {
 	requested := false
 	for _, s := range k.Definition.CustomSubresources {
-		requested = requested || !s.Connects()
+		requested = requested || s.Handle != nil
 	}
 	if !requested || k.own != nil {
 		return nil

@@ -31,7 +31,10 @@ import (
 
 // subresource returns the endpoint of a custom subresource in a version of the kind.
 func (k *Kind) subresource(s *define.Subresource, v *define.Version) rest.Storage {
-	if s.Connects() {
+	switch {
+	case s.IsView:
+		return newView(k, s, v)
+	case s.Connects():
 		return &connectREST{kind: k, sub: s, version: v}
 	}
 	r := &requestREST{kind: k, sub: s, version: v}

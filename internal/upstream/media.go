@@ -83,7 +83,10 @@ func speaksProtobuf(k *define.Kind, v *define.Version, path string, storage rest
 	types := []reflect.Type{reflect.TypeOf(storage.New()).Elem()}
 	for _, s := range k.CustomSubresources {
 		if s.Name == path {
-			types = []reflect.Type{s.Object, s.Answer}
+			types = []reflect.Type{s.Answer}
+			if !s.ReadsQuery() {
+				types = append(types, s.Object)
+			}
 		}
 	}
 	return !slices.ContainsFunc(types, func(t reflect.Type) bool {

@@ -31,7 +31,7 @@ func server() annex.Server {
 						Columns(jenkinsServiceColumns...).
 						PrepareForCreate(prepareJenkinsServiceForCreate).
 						PrepareForUpdate(prepareJenkinsServiceForUpdate).
-						Subresources(annex.Subresource("approval", approvalJenkinsService)).
+						Subresources(annex.Action("approval", approvalJenkinsService)).
 						Admit(admitJenkinsService).
 						AdmitCreate(admitJenkinsServiceCreate),
 				},

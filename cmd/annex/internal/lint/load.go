@@ -516,8 +516,8 @@ func (s *source) chain(imports map[string]string, call *ast.CallExpr, inner map[
 	s.served[hubPath+"."+hub] = kind
 }
 
-// subresourceName is the name in annex.Subresource("NAME", ...) or annex.Connect("NAME", ...),
-// with the methods of either behind it.
+// subresourceName is the name in annex.Action("NAME", ...), or in View or Connect, with the
+// methods of any of them behind it.
 func subresourceName(imports map[string]string, e ast.Expr) (string, bool) {
 	call, ok := e.(*ast.CallExpr)
 	if !ok {
@@ -530,7 +530,7 @@ func subresourceName(imports map[string]string, e ast.Expr) (string, bool) {
 	case *ast.IndexListExpr:
 		function = f.X
 	}
-	if _, name, ok := qualified(imports, function); ok && (name == "Subresource" || name == "Connect") && len(call.Args) > 0 {
+	if _, name, ok := qualified(imports, function); ok && (name == "Action" || name == "View" || name == "Connect") && len(call.Args) > 0 {
 		literal, ok := call.Args[0].(*ast.BasicLit)
 		if !ok {
 			return "", false

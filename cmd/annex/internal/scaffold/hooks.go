@@ -155,7 +155,7 @@ type SubresourceOptions struct {
 
 var subresourcePattern = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
 
-// Subresource adds a subresource that takes requests to a kind.
+// Subresource adds an action to a kind: a subresource that takes requests.
 func Subresource(o SubresourceOptions) (*Result, error) {
 	switch {
 	case o.Name == "":
@@ -198,7 +198,7 @@ func Subresource(o SubresourceOptions) (*Result, error) {
 		}
 	}
 	annex := p.server.importName(library)
-	subresource := fmt.Sprintf("%s.Subresource(%q, %s)", annex, o.Name, d.Handler)
+	subresource := fmt.Sprintf("%s.Action(%q, %s)", annex, o.Name, d.Handler)
 	if call := k.call("Subresources"); call != nil {
 		if n := len(call.Args); n > 0 && !p.server.comma(call.Args[n-1].End(), call.Rparen) {
 			subresource = ", " + subresource
