@@ -55,7 +55,7 @@ func (c *Core) purge(ctx context.Context) error {
 func (c *Core) compact(ctx context.Context, revision uint64) error {
 	if c.compacted.Load() < revision {
 		for _, x := range c.indexes() {
-			x.keepUp(ctx)
+			x.keepUp(ctx, revision)
 		}
 	}
 	for c.compacted.Load() < revision {
@@ -155,6 +155,9 @@ func (c *Core) compactPeriodically(ctx context.Context) {
 // so by itself every now and then.
 func (c *Core) CompactHistory(ctx context.Context) error {
 	c.dropPins()
+	for _, x := range c.indexes() {
+		x.letGo()
+	}
 	c.compacting.Lock()
 	defer c.compacting.Unlock()
 	byAge, byBytes := c.horizon()

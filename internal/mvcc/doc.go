@@ -43,7 +43,12 @@
 // asks for a value of one looks at the objects with that value instead of all. The
 // first such list builds all indexes of the resource; from then on each brings them
 // up to date from the log of events that watches read, and so does compaction before
-// it trims that log. Writers have nothing to do with them.
+// it trims what they have not seen of that log. Writers have nothing to do with them.
+// What no list has used for ten minutes is let go, and built anew when it is asked for.
+//
+// Unstructured objects may be decoded by a webhook, so compaction never decodes them: it
+// lets go indexes that it would have to bring up to date. And a list waits five seconds
+// for indexes at most; then it looks at all objects, as it does while there are none.
 //
 // They are kept at one revision only, copy-on-write like the tree. For another one,
 // be it older because a list is continued or newer because a writer is just adding to

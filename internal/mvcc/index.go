@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/tidwall/btree"
 	"k8s.io/apimachinery/pkg/labels"
@@ -17,10 +18,22 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
+const (
+	// updateTime bounds how long a list waits for indexes to be built or brought up to
+	// date: values may take long to decode, by a conversion webhook say.
+	updateTime = 5 * time.Second
+	// buildPause is how long lists look at all objects when it took longer to build the
+	// indexes, before one tries again.
+	buildPause = time.Minute
+	// unusedTime is after how long without a list indexes are let go.
+	unusedTime = 10 * time.Minute
+)
+
 // indexes are what the Indexers of a resource declare. They are built by the first
 // list that can use one, and brought up to date from the resource's log of events
-// by each list that follows, and before the log is trimmed: writers never wait for
-// them, and no value that cannot be decoded stands in a write's way.
+// by each list that follows: writers never wait for them, and no value that cannot be
+// decoded stands in a write's way. keepUp says what becomes of them when the log is
+// trimmed.
 //
 // What they say about a revision is a superset of the objects that have a value
 // then: the objects that had it at the indexes' own revision, and all that have an
@@ -29,11 +42,12 @@ import (
 type indexes struct {
 	store  *resourceStore
 	byName map[string]*index
-	used   atomic.Bool
+	used   atomic.Int64 // when a list last asked, in nanoseconds of the core's clock
 
 	// token is held by the one who brings the indexes up to date.
 	token      chan struct{}
 	unreadable map[string]struct{} // keys whose values cannot be told
+	paused     time.Time           // until when they are not built
 
 	current atomic.Pointer[indexState] // nil until they are built
 }
@@ -74,49 +88,97 @@ func newIndexes(s *resourceStore) *indexes {
 	return x
 }
 
-// state returns the indexes as they were at most recently. It only waits if they
-// have never been built.
+// state returns the indexes as they were at most recently, or nil if it takes too long
+// to build them. It only waits if there are none.
 func (x *indexes) state(ctx context.Context) (*indexState, error) {
-	x.used.Store(true)
+	x.used.Store(x.store.core.clock.Now().UnixNano())
 	current := x.current.Load()
 	if current == nil {
-		select {
-		case x.token <- struct{}{}:
-		case <-ctx.Done():
-			return nil, tooSlow(x.store.keyspace.prefix)
-		}
-	} else {
-		if x.store.keyspace.log.snapshot.Load().last() <= current.revision {
-			return current, nil
-		}
-		select {
-		case x.token <- struct{}{}:
-		default:
-			return current, nil // what is missing is found among the events
-		}
+		return x.built(ctx)
+	}
+	if x.isUpToDate(current) {
+		return current, nil
+	}
+	select {
+	case x.token <- struct{}{}:
+	default:
+		return current, nil // what is missing is found among the events
 	}
 	defer func() { <-x.token }()
 	return x.update(ctx)
 }
 
-// keepUp brings indexes that are in use up to date before events are trimmed, lest
-// they be built anew.
-func (x *indexes) keepUp(ctx context.Context) {
-	if !x.used.Load() {
+// isUpToDate tells whether an update would change nothing. Values that could not be told
+// may be told now.
+func (x *indexes) isUpToDate(current *indexState) bool {
+	return x.store.keyspace.log.snapshot.Load().last() <= current.revision &&
+		x.store.core.compacted.Load() <= current.revision && len(current.unreadable) == 0
+}
+
+// built is state of indexes that are to be built.
+func (x *indexes) built(ctx context.Context) (*indexState, error) {
+	clock := x.store.core.clock
+	patience := clock.NewTimer(updateTime)
+	defer patience.Stop()
+	select {
+	case x.token <- struct{}{}:
+	case <-patience.C():
+		return nil, nil
+	case <-ctx.Done():
+		return nil, tooSlow(x.store.keyspace.prefix)
+	}
+	defer func() { <-x.token }()
+	if x.current.Load() == nil && clock.Now().Before(x.paused) {
+		return nil, nil
+	}
+	return x.update(ctx)
+}
+
+// letGo frees indexes that no list has used for long.
+func (x *indexes) letGo() {
+	if x.current.Load() == nil || x.store.core.clock.Now().UnixNano()-x.used.Load() < int64(unusedTime) {
 		return
 	}
 	select {
 	case x.token <- struct{}{}:
-	case <-ctx.Done():
+		defer func() { <-x.token }()
+		x.free()
+	default: // a list uses them
+	}
+}
+
+// keepUp prepares the indexes for the log being trimmed up to a revision. Those that
+// lists have brought further need nothing; others are brought up to date, lest they be
+// built anew. But if that takes decoding unstructured objects, which a webhook may
+// convert, they are let go: compaction waits for none.
+func (x *indexes) keepUp(ctx context.Context, revision uint64) {
+	if current := x.current.Load(); current == nil || current.revision >= revision {
 		return
 	}
+	select {
+	case x.token <- struct{}{}:
+	default:
+		if x.store.resource.Unstructured {
+			return // who has it will see what was trimmed
+		}
+		select {
+		case x.token <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+	}
 	defer func() { <-x.token }()
-	if x.current.Load() != nil {
+	switch current := x.current.Load(); {
+	case current == nil:
+	case x.store.resource.Unstructured && x.store.keyspace.log.snapshot.Load().last() > current.revision:
+		x.free()
+	default:
 		_, _ = x.update(ctx) // what fails now is done by the next list
 	}
 }
 
-// update applies what has happened since the last time. It needs token.
+// update applies what has happened since the last time. If that takes too long, it
+// returns the indexes as they were, which may be nil. It needs token.
 func (x *indexes) update(ctx context.Context) (*indexState, error) {
 	core, current := x.store.core, x.current.Load()
 	// Every event up to what is published now is in the log that is read next.
@@ -125,33 +187,78 @@ func (x *indexes) update(ctx context.Context) (*indexState, error) {
 	if current == nil || core.compacted.Load() > current.revision {
 		return x.build(ctx)
 	}
+	revision := max(published, log.last())
 	events := log.events[log.after(current.revision):]
 	seen := make(map[string]struct{}, len(events))
+	var changed []*version
 	for _, v := range slices.Backward(events) {
 		if _, again := seen[v.key]; !again {
 			seen[v.key] = struct{}{}
-			x.apply(v.key, x.valuesOf(v, x.object))
+			changed = append(changed, v)
 		}
 	}
-	return x.publish(max(published, log.last())), nil
+	before := slices.Collect(maps.Keys(x.unreadable))
+	if inTime, err := x.applyAll(ctx, slices.Values(changed)); err != nil || !inTime {
+		return current, err
+	}
+	for _, key := range before {
+		// What is newer than the revision is among the events of the next time.
+		if v, _ := core.get(key); v != nil && v.revision <= revision {
+			values := x.valuesOf(v, x.object)
+			if values == nil {
+				break // what hinders it hinders the others, and lists look at them all
+			}
+			x.apply(key, values)
+		}
+	}
+	return x.publish(revision), nil
 }
 
-// build makes the indexes from all objects. It needs token.
+// build makes the indexes from all objects. It returns nil if that takes too long. It
+// needs token.
 func (x *indexes) build(ctx context.Context) (*indexState, error) {
-	x.current.Store(nil)
-	x.reset()
+	x.free()
 	snapshot, prefix := x.store.core.snapshot(), x.store.keyspace.prefix
-	values := make([]map[string][]string, decodeBatch)
-	for batch := range inBatches(snapshot.under(prefix, prefix, snapshot.revision), decodeBatch) {
-		if ctx.Err() != nil {
-			return nil, tooSlow(prefix)
+	inTime, err := x.applyAll(ctx, snapshot.under(prefix, prefix, snapshot.revision))
+	if err != nil || !inTime {
+		if x.free(); err == nil {
+			x.paused = x.store.core.clock.Now().Add(buildPause)
 		}
-		inParallel(len(batch), func(i int) { values[i] = x.valuesOf(batch[i], x.object) })
+		return nil, err
+	}
+	return x.publish(snapshot.revision), nil
+}
+
+// applyAll gives the keys of versions their values, if that is done in time. It needs
+// token.
+func (x *indexes) applyAll(ctx context.Context, versions iter.Seq[*version]) (inTime bool, err error) {
+	clock := x.store.core.clock
+	deadline := clock.Now().Add(updateTime)
+	tooLate := func() bool { return ctx.Err() != nil || clock.Now().After(deadline) }
+	values := make([]map[string][]string, decodeBatch)
+	for batch := range inBatches(versions, decodeBatch) {
+		inParallel(len(batch), func(i int) {
+			if !tooLate() {
+				values[i] = x.valuesOf(batch[i], x.object)
+			}
+		})
+		if ctx.Err() != nil {
+			return false, tooSlow(x.store.keyspace.prefix)
+		}
+		if tooLate() {
+			return false, nil
+		}
 		for i, v := range batch {
 			x.apply(v.key, values[i])
 		}
 	}
-	return x.publish(snapshot.revision), nil
+	return true, nil
+}
+
+// free forgets what the indexes hold. It needs token.
+func (x *indexes) free() {
+	x.current.Store(nil)
+	x.reset()
 }
 
 func (x *indexes) reset() {
@@ -353,7 +460,10 @@ func (s *resourceStore) plan(ctx context.Context, predicate storage.SelectionPre
 		return nil, nil
 	}
 	state, err := s.indexes.state(ctx)
-	return &plan{lookups, state}, err
+	if state == nil || err != nil {
+		return nil, err
+	}
+	return &plan{lookups, state}, nil
 }
 
 // candidates yields the objects with a prefix at a revision, from a key on, by key:

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/tools/cache"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/annexapi/annex/internal/mvcc"
 	"github.com/annexapi/annex/store"
@@ -69,7 +70,7 @@ func TestIndexedListsAreWhatAScanFinds(t *testing.T) {
 			c.open()
 			defer func() { _ = c.core.Close() }()
 			for range 250 {
-				switch n := c.random.IntN(20); {
+				switch n := c.random.IntN(21); {
 				case n < 11:
 					c.write()
 				case n < 13:
@@ -84,8 +85,10 @@ func TestIndexedListsAreWhatAScanFinds(t *testing.T) {
 					if err := c.core.Compact(t.Context(), c.someRevision()); err != nil {
 						t.Fatal(err)
 					}
-				default:
+				case n < 20:
 					c.restart()
+				default:
+					c.rest()
 				}
 				if t.Failed() {
 					return
@@ -104,6 +107,7 @@ type comparison struct {
 	random  *rand.Rand
 	ledger  *ledger
 	core    *mvcc.Core
+	clock   *clocktesting.FakeClock
 	indexed storage.Interface
 	plain   storage.Interface
 
@@ -111,13 +115,24 @@ type comparison struct {
 }
 
 func (c *comparison) open() {
+	c.clock = newClock()
 	core, err := mvcc.Open(c.t.Context(), c.ledger, mvcc.Options{
-		Clock: newClock(), HotBytes: []int64{-1, 1, 0}[c.random.IntN(3)], ValueBytes: []int64{-1, 3000, 0}[c.random.IntN(3)], ObjectCacheBytes: []int64{-1, 3000, 0}[c.random.IntN(3)],
+		Clock: c.clock, HotBytes: []int64{-1, 1, 0}[c.random.IntN(3)], ValueBytes: []int64{-1, 3000, 0}[c.random.IntN(3)], ObjectCacheBytes: []int64{-1, 3000, 0}[c.random.IntN(3)],
 	})
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.core, c.indexed, c.plain = core, openAs(c.t, core, indexedPods()), openPods(c.t, core)
+	indexed := indexedPods()
+	indexed.Unstructured = c.random.IntN(2) == 0
+	c.core, c.indexed, c.plain = core, openAs(c.t, core, indexed), openPods(c.t, core)
+}
+
+// rest lets the indexes go.
+func (c *comparison) rest() {
+	c.clock.Step(11 * time.Minute)
+	if err := c.core.CompactHistory(c.t.Context()); err != nil {
+		c.t.Fatal(err)
+	}
 }
 
 func (c *comparison) restart() {
@@ -319,38 +334,192 @@ func TestAnIndexedListLooksAtWhatItSelectsOnly(t *testing.T) {
 	}
 }
 
-// TestIndexesOutliveCompaction counts how often values are asked for.
-func TestIndexesOutliveCompaction(t *testing.T) {
-	core, _ := open(t, newLedger(), mvcc.Options{})
-	asked := 0
+// counted are pods indexed by color, and how often that was asked for.
+type counted struct {
+	t     *testing.T
+	core  *mvcc.Core
+	clock *clocktesting.FakeClock
+	pods  storage.Interface
+	asked int
+}
+
+// startCounted has 15 pods, few enough for one goroutine, of 5 colors.
+func startCounted(t *testing.T, unstructured bool) *counted {
+	c := &counted{t: t, clock: newClock()}
+	c.core, _ = open(t, newLedger(), mvcc.Options{Clock: c.clock, Idle: true, History: mvcc.History{MinRevisions: -1}})
 	resource := indexedPods()
+	resource.Unstructured = unstructured
 	resource.Indexers = &cache.Indexers{storage.LabelIndex("color"): func(object any) ([]string, error) {
-		asked++
+		c.asked++
 		return labelValues(object, "color"), nil
 	}}
+	c.pods = openAs(t, c.core, resource)
+	colored(t, c.pods, 15, 5)
+	return c
+}
+
+// list finds three pods, and asks for so many values.
+func (c *counted) list(what string, values int) {
+	c.t.Helper()
+	c.asked = 0
+	if list, err := listAt(c.pods, 0, selecting(c.t, "color=color-1")); err != nil || len(list.Items) != 3 {
+		c.t.Fatalf("%s: %d objects: %v", what, len(list.Items), err)
+	}
+	if c.asked != values {
+		c.t.Errorf("%s: %d values were asked for, want %d", what, c.asked, values)
+	}
+}
+
+// compact forgets the whole history, and asks for so many values.
+func (c *counted) compact(what string, values int) {
+	c.t.Helper()
+	c.asked = 0
+	if err := c.core.Compact(c.t.Context(), c.core.Revision()); err != nil {
+		c.t.Fatal(err)
+	}
+	if c.asked != values {
+		c.t.Errorf("%s: %d values were asked for, want %d", what, c.asked, values)
+	}
+}
+
+func TestIndexesOutliveCompaction(t *testing.T) {
+	c := startCounted(t, false)
+	c.compact("a compaction before any list", 0)
+	c.list("the first list", 15)
+	annotate(t, c.pods, "pod-0003", "changed")
+	c.compact("a compaction beyond the indexes", 1)
+	c.list("a list after it", 0)
+	annotate(t, c.pods, "pod-0003", "changed again")
+	c.list("a list that sees a change", 1)
+	annotate(t, c.pods, "pod-0003", "changed once more")
+	if c.asked = 0; c.core.Compact(t.Context(), c.core.Revision()-1) != nil || c.asked != 0 {
+		t.Errorf("a compaction of what the indexes know asks for %d values", c.asked)
+	}
+	c.list("a list that sees the last change", 1)
+	c.compact("a compaction up to the indexes", 0)
+	c.list("a list after that", 0)
+}
+
+// What unstructured objects are decoded by may be a webhook.
+func TestCompactionDecodesNoUnstructuredObjects(t *testing.T) {
+	c := startCounted(t, true)
+	c.list("the first list", 15)
+	c.compact("a compaction of what the indexes know", 0)
+	c.list("a list after it", 0)
+	annotate(t, c.pods, "pod-0003", "changed")
+	c.compact("a compaction beyond the indexes", 0)
+	c.list("a list after that", 15)
+}
+
+// hangingCodec waits for leave while it hangs.
+type hangingCodec struct {
+	runtime.Codec
+	hangs          *atomic.Bool
+	entered, leave chan struct{}
+}
+
+func (c hangingCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	if c.hangs.Load() {
+		c.entered <- struct{}{}
+		<-c.leave
+	}
+	return c.Codec.Decode(data, defaults, into)
+}
+
+func TestCompactionDoesNotWaitForIndexesOfUnstructuredObjects(t *testing.T) {
+	core, _ := open(t, newLedger(), mvcc.Options{ObjectCacheBytes: -1})
+	resource := indexedPods()
+	resource.Unstructured = true
+	codec := hangingCodec{resource.Codec, &atomic.Bool{}, make(chan struct{}), make(chan struct{})}
+	resource.Codec = codec
 	pods := openAs(t, core, resource)
-	colored(t, pods, 15, 5) // few enough for one goroutine
+	colored(t, pods, 10, 5)
 	list := func() {
-		t.Helper()
-		if list, err := listAt(pods, 0, selecting(t, "color=color-1")); err != nil || len(list.Items) != 3 {
-			t.Fatalf("%d objects: %v", len(list.Items), err)
+		if list, err := listAt(pods, 0, selecting(t, "color=color-1")); err != nil || len(list.Items) != 2 {
+			t.Errorf("%d objects: %v", len(list.Items), err)
 		}
 	}
-	if asked != 0 {
-		t.Errorf("%d values were asked for before anybody listed", asked)
-	}
 	list()
-	if asked != 15 {
-		t.Errorf("%d values were asked for, want 15", asked)
+	if err := pods.Create(t.Context(), key("other"), samplePod("other"), nil, 0); err != nil {
+		t.Fatal(err)
 	}
-	annotate(t, pods, "pod-0003", "changed")
+	codec.hangs.Store(true)
+	var listing sync.WaitGroup
+	listing.Go(list)
+	<-codec.entered
 	if err := core.Compact(t.Context(), core.Revision()); err != nil {
 		t.Fatal(err)
 	}
+	codec.hangs.Store(false)
+	close(codec.leave)
+	listing.Wait()
 	list()
-	if asked != 16 {
-		t.Errorf("%d values were asked for after a change and a compaction, want 16", asked)
+}
+
+func TestIndexesThatNoListUsesAreLetGo(t *testing.T) {
+	c := startCounted(t, false)
+	c.list("the first list", 15)
+	pass := func(after time.Duration) {
+		t.Helper()
+		c.clock.Step(after)
+		if err := c.core.CompactHistory(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
+	pass(9 * time.Minute)
+	c.list("a list in time", 0)
+	pass(9 * time.Minute)
+	annotate(t, c.pods, "pod-0003", "changed")
+	c.list("another list in time", 1)
+	pass(11 * time.Minute)
+	c.compact("a compaction of indexes that are gone", 0)
+	c.list("a list after a pause", 15)
+}
+
+// slowCodec takes a second for each object, while it is slow.
+type slowCodec struct {
+	runtime.Codec
+	slow  *atomic.Bool
+	clock *clocktesting.FakeClock
+}
+
+func (c slowCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	if c.slow.Load() {
+		c.clock.Step(time.Second)
+	}
+	return c.Codec.Decode(data, defaults, into)
+}
+
+func TestListsDoNotWaitLongForTheirIndexes(t *testing.T) {
+	clock, slow, looked := newClock(), &atomic.Bool{}, 0
+	core, _ := open(t, newLedger(), mvcc.Options{Clock: clock, Idle: true, ObjectCacheBytes: -1})
+	resource := indexedPods()
+	resource.Codec = slowCodec{resource.Codec, slow, clock}
+	pods := openAs(t, core, resource)
+	colored(t, pods, 15, 5)
+	list := func(want int) {
+		t.Helper()
+		looked = 0
+		list, err := listAt(pods, 0, predicateOf(labels.SelectorFromSet(labels.Set{"color": "color-1"}), nil, &looked))
+		if err != nil || len(list.Items) != 3 || looked != want {
+			t.Errorf("%d objects, %d looked at, want 3 and %d: %v", len(list.Items), looked, want, err)
+		}
+	}
+	slow.Store(true)
+	list(15)
+	slow.Store(false)
+	list(15)
+	clock.Step(time.Minute)
+	list(3)
+	annotate(t, pods, "pod-0000", "changed")
+	list(3)
+	slow.Store(true)
+	for i := range 8 {
+		annotate(t, pods, fmt.Sprintf("pod-%04d", i), "changed again")
+	}
+	list(15) // eight of fifteen have changed, and that is found out too slowly
+	slow.Store(false)
+	list(3)
 }
 
 // brokenCodec cannot decode objects with a certain label.
@@ -388,6 +557,10 @@ func TestWhatCannotBeDecodedIsNotHiddenByAnIndex(t *testing.T) {
 	broken.Store(false)
 	if list, err := listAt(pods, 0, selecting(t, "color=color-3")); err != nil || len(list.Items) != 4 {
 		t.Errorf("%d objects are found when all are readable again: %v", len(list.Items), err)
+	}
+	looked := 0
+	if list, err := listAt(pods, 0, predicateOf(labels.SelectorFromSet(labels.Set{"color": "color-1"}), nil, &looked)); err != nil || len(list.Items) != 4 || looked != 4 {
+		t.Errorf("%d objects are found then, %d looked at, want 4 and 4: %v", len(list.Items), looked, err)
 	}
 }
 
