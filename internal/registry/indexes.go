@@ -1,10 +1,12 @@
 package registry
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/tools/cache"
 
@@ -51,6 +53,75 @@ func triggers(k *define.Kind) storage.IndexerFuncs {
 	}
 	path := k.IndexFields[0]
 	return storage.IndexerFuncs{path: selectable(k, path)}
+}
+
+// customIndexes are how a backend finds custom resources by the selectable fields of their
+// definition, which its attributes have beside their names; nil if there are none.
+type customIndexes struct {
+	fields   []string
+	indexers *cache.Indexers
+	triggers storage.IndexerFuncs
+}
+
+func indexesOf(example runtime.Object, attributes storage.AttrFunc) customIndexes {
+	_, all, err := attributes(example)
+	if err != nil {
+		return customIndexes{} // as no selector finds anything then, either
+	}
+	var x customIndexes
+	for field := range all {
+		if field != "metadata.name" && field != "metadata.namespace" {
+			x.fields = append(x.fields, field)
+		}
+	}
+	if len(x.fields) == 0 {
+		return x
+	}
+	slices.Sort(x.fields)
+	x.indexers = &cache.Indexers{}
+	for _, field := range x.fields {
+		(*x.indexers)[storage.FieldIndex(field)] = func(obj any) ([]string, error) {
+			object, ok := obj.(runtime.Object)
+			if !ok {
+				return nil, fmt.Errorf("index %s: %T is no object", field, obj)
+			}
+			_, values, err := attributes(object)
+			if err != nil {
+				return nil, fmt.Errorf("index %s: %w", field, err)
+			}
+			return []string{values[field]}, nil
+		}
+	}
+	first := x.fields[0]
+	x.triggers = storage.IndexerFuncs{first: func(object runtime.Object) string {
+		_, values, _ := attributes(object) // an object whose values cannot be told is not selected
+		return values[first]
+	}}
+	return x
+}
+
+// indexedSelectors tells a watch cache which fields of selectors are indexed.
+type indexedSelectors struct {
+	storage.Interface
+	fields []string
+}
+
+// GetList implements storage.Interface.
+func (s indexedSelectors) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
+	s.tell(&opts.Predicate)
+	return s.Interface.GetList(ctx, key, opts, listObj)
+}
+
+// Watch implements storage.Interface.
+func (s indexedSelectors) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	s.tell(&opts.Predicate)
+	return s.Interface.Watch(ctx, key, opts)
+}
+
+func (s indexedSelectors) tell(p *storage.SelectionPredicate) {
+	if p.Field != nil { // which a watch cache looks at then
+		p.IndexFields = s.fields
+	}
 }
 
 // selectable returns the value of a selectable field, which is declared.

@@ -236,10 +236,11 @@ func (s *Stores) openCustom(
 	newFunc func() runtime.Object,
 	newListFunc func() runtime.Object,
 	attributes storage.AttrFunc,
-	triggers storage.IndexerFuncs,
-	indexers *cache.Indexers,
+	_ storage.IndexerFuncs,
+	_ *cache.Indexers,
 ) (storage.Interface, factory.DestroyFunc, error) {
-	opened, err := s.view(config, prefix, keyFunc, newFunc, newListFunc, attributes, triggers, indexers)
+	x := indexesOf(newFunc(), attributes) // upstream declares none
+	opened, err := s.view(config, prefix, keyFunc, newFunc, newListFunc, attributes, x.triggers, x.indexers)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -247,7 +248,8 @@ func (s *Stores) openCustom(
 	if !ok {
 		return nil, nil, fmt.Errorf("open storage of %s: %T cannot be closed alone", config.GroupResource, opened)
 	}
-	return wholeLists{encodedLists(opened, newFunc().GetObjectKind().GroupVersionKind(), s.machinery.Items())}, view.Close, nil
+	opened = encodedLists(opened, newFunc().GetObjectKind().GroupVersionKind(), s.machinery.Items())
+	return wholeLists{indexedSelectors{opened, x.fields}}, view.Close, nil
 }
 
 func (s *Stores) view(

@@ -34,10 +34,11 @@ import (
 //	go test ./internal/apitest/controlplane -run xxx -bench CustomResources -benchtime 5000x
 func BenchmarkCustomResources(b *testing.B) {
 	send := crates(b)
-	crate := func(group, name, label string) string {
+	sized := func(group, name, label, size string) string {
 		return fmt.Sprintf(`{"apiVersion":"%s/v1","kind":"Crate","metadata":{"name":%q,"labels":{"app":"web","tier":"front"}},`+
-			`"spec":{"size":"large","boxes":5,"owner":"jane","label":%q,"code":"abcdef","goods":[{"name":"a","kind":"x"},{"name":"b","kind":"y","count":4}],"tags":["one","two"]}}`, group, name, label)
+			`"spec":{"size":%q,"boxes":5,"owner":"jane","label":%q,"code":"abcdef","goods":[{"name":"a","kind":"x"},{"name":"b","kind":"y","count":4}],"tags":["one","two"]}}`, group, name, size, label)
 	}
+	crate := func(group, name, label string) string { return sized(group, name, label, "large") }
 	in := func(namespace, group string) string {
 		return "/apis/" + group + "/v1/namespaces/" + namespace + "/crates"
 	}
@@ -50,10 +51,23 @@ func BenchmarkCustomResources(b *testing.B) {
 			}
 		}
 	}
+	send(http.MethodPost, "/api/v1/namespaces", `{"metadata":{"name":"crowd"}}`, http.StatusCreated)
+	for _, group := range []string{typedGroup, customGroup} {
+		for i := range 10_000 {
+			size := "large"
+			if i%1000 == 0 {
+				size = "small"
+			}
+			send(http.MethodPost, in("crowd", group), sized(group, fmt.Sprint("c", i), "label", size), http.StatusCreated)
+		}
+	}
 	for name, request := range map[string]func(group string, n int){
 		"get":          func(group string, _ int) { send(http.MethodGet, path(group)+"/c7", "", http.StatusOK) },
 		"list of 100":  func(group string, _ int) { send(http.MethodGet, path(group), "", http.StatusOK) },
 		"list of 1000": func(group string, _ int) { send(http.MethodGet, in("many", group), "", http.StatusOK) },
+		"list of 10 of 10000 by a field": func(group string, _ int) {
+			send(http.MethodGet, in("crowd", group)+"?fieldSelector=spec.size%3Dsmall", "", http.StatusOK)
+		},
 		"initial events of 1000": func(group string, _ int) {
 			send(http.MethodGet, in("many", group)+"?watch=true&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan", "", http.StatusOK)
 		},
@@ -127,7 +141,7 @@ func crates(b *testing.B) func(method, path, body string, code int) {
 	b.Helper()
 	server := cluster()
 	server.ControlPlane = controlplane.New(controlplane.Options{})
-	server.Groups = []annex.Group{{Name: typedGroup, Kinds: []annex.Kind{annex.KindOf[markedv1.Crate, markedv1.CrateList]("crates", markedv1.API)}}}
+	server.Groups = []annex.Group{{Name: typedGroup, Kinds: []annex.Kind{annex.KindOf[markedv1.Crate, markedv1.CrateList]("crates", markedv1.API).IndexFields("spec.size")}}}
 	tokens := filepath.Join(b.TempDir(), "tokens.csv")
 	if err := os.WriteFile(tokens, []byte("secret,root,1,system:masters\n"), 0o600); err != nil {
 		b.Fatal(err)
