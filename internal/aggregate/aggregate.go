@@ -64,6 +64,7 @@ type Aggregation struct {
 	registered chan struct{}
 	known      atomic.Pointer[servers]
 	documents  atomic.Pointer[documents]
+	askings    *askings
 	// changed is notified when known has changed.
 	changed chan struct{}
 
@@ -85,7 +86,7 @@ type servers struct {
 // Run.
 func (l *Local) Aggregate(c Config) (*Aggregation, error) {
 	services := l.informers.Apiregistration().V1().APIServices()
-	a := &Aggregation{config: c, services: services, registered: make(chan struct{}), changed: make(chan struct{}, 1)}
+	a := &Aggregation{config: c, services: services, registered: make(chan struct{}), changed: make(chan struct{}, 1), askings: newAskings()}
 	a.known.Store(&servers{})
 	a.documents.Store(&documents{})
 	a.register = apiserver.NewAPIServiceRegistrationController(services, a)
@@ -108,6 +109,7 @@ func (a *Aggregation) Join(groups discovery.GroupManager, merged aggregated.Reso
 func (a *Aggregation) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
+	defer a.askings.end()
 	all.Go(func() { a.register.Run(ctx.Done(), a.registered) })
 	all.Go(func() { a.available.Run(checkers, ctx.Done()) })
 	select {
@@ -218,7 +220,7 @@ func groupOf(name string, all []*apiregistrationv1.APIService) metav1.APIGroup {
 
 // Wrap implements upstream.Aggregation.
 func (a *Aggregation) Wrap(next http.Handler) http.Handler {
-	v2 := newSwagger(next)
+	v2 := newSwagger(next, a.askings)
 	// A client that wants the merged document is answered by next; the list has no place in it.
 	list := aggregated.WrapAggregatedDiscoveryToHandler(http.HandlerFunc(a.listGroups), next, next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

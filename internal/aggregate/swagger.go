@@ -19,37 +19,85 @@ import (
 	"k8s.io/kube-openapi/pkg/cached"
 	"k8s.io/kube-openapi/pkg/handler"
 	"k8s.io/kube-openapi/pkg/validation/spec"
+	"k8s.io/utils/clock"
 )
 
 // swaggerPath has the document of OpenAPI v2.
 const swaggerPath = "/openapi/v2"
 
+// longestPause bounds how long a server that fails is not asked again: the pause begins with
+// documentsInterval and doubles.
+const longestPause = 16 * documentsInterval
+
 // swagger answers with one document of OpenAPI v2 for all servers. It asks them when it is asked itself,
 // since few clients do, each one at most every documentsInterval, and keeps what one has said that
-// does not answer any more.
+// does not answer any more. A request waits for those that have answered when they were last asked, or
+// never were asked; a server that has failed is asked again beside the requests.
 type swagger struct {
 	next       http.Handler // answers with the document of the server itself
 	own        openapi.CacheableDownloader
 	downloader openapi.Downloader
 	service    *handler.OpenAPIService
 	merged     http.Handler
+	clock      clock.PassiveClock
+	askings    *askings
 
-	mu      sync.Mutex // held while others are asked
+	mu      sync.Mutex
 	sources map[schema.GroupVersion]*source
 	told    []schema.GroupVersion // those that merged is made of
 }
 
-// source is the part of another server.
+// source is the part of another server. Changing it needs the mu of swagger, but for what only
+// the asking in flight uses.
 type source struct {
-	asked      *remote
-	at         time.Time
-	downloader openapi.CacheableDownloader
-	said       *spec.Swagger // nil until it has answered
-	document   cached.Atomic[*spec.Swagger]
+	asked    *remote
+	due      time.Time     // when it is asked again
+	inFlight chan struct{} // closed when the asking in flight is over; nil for none
+	failed   int           // how often in a row
+	said     *spec.Swagger // nil until it has answered
+	document cached.Atomic[*spec.Swagger]
+
+	downloader openapi.CacheableDownloader // of the asking in flight
 }
 
-func newSwagger(next http.Handler) *swagger {
-	s := &swagger{next: next, downloader: openapi.NewDownloader(), sources: map[schema.GroupVersion]*source{}}
+// askings are those of other servers that are in flight.
+type askings struct {
+	running context.Context
+	stop    context.CancelFunc
+
+	mu    sync.Mutex
+	ended bool
+	all   sync.WaitGroup
+}
+
+func newAskings() *askings {
+	a := &askings{}
+	a.running, a.stop = context.WithCancel(context.Background())
+	return a
+}
+
+// begin asks in a goroutine; false if they have ended. The context ends with them.
+func (a *askings) begin(ask func(context.Context)) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ended {
+		return false
+	}
+	a.all.Go(func() { ask(a.running) })
+	return true
+}
+
+// end waits for those in flight, and lets no more begin.
+func (a *askings) end() {
+	a.mu.Lock()
+	a.ended = true
+	a.mu.Unlock()
+	a.stop()
+	a.all.Wait()
+}
+
+func newSwagger(next http.Handler, askings *askings) *swagger {
+	s := &swagger{next: next, downloader: openapi.NewDownloader(), clock: clock.RealClock{}, askings: askings, sources: map[schema.GroupVersion]*source{}}
 	s.own = openapi.NewCacheableDownloader("the server itself", &s.downloader, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info := &request.RequestInfo{Path: swaggerPath, Verb: "get"}
 		next.ServeHTTP(w, r.WithContext(request.WithRequestInfo(r.Context(), info)))
@@ -62,30 +110,79 @@ func newSwagger(next http.Handler) *swagger {
 }
 
 func (s *swagger) serve(w http.ResponseWriter, r *http.Request, now *servers) {
-	if !s.ask(now) {
+	for _, asked := range s.ask(now) {
+		select {
+		case <-asked:
+		case <-r.Context().Done():
+		}
+	}
+	if !s.join() {
 		s.next.ServeHTTP(w, r)
 		return
 	}
 	s.merged.ServeHTTP(w, r)
 }
 
-// ask brings the parts of other servers up to date, and says whether there are any.
-func (s *swagger) ask(now *servers) bool {
+// ask asks the servers that are due, and returns what is closed when those have answered that are
+// worth waiting for.
+func (s *swagger) ask(now *servers) (wait []<-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.sources, func(v schema.GroupVersion, _ *source) bool { return now.versions[v] == nil })
-	var all sync.WaitGroup
 	for v, r := range now.versions {
 		known := s.sources[v]
 		if known == nil {
 			known = &source{downloader: openapi.NewCacheableDownloader(r.service.Name, &s.downloader, nil)}
 			s.sources[v] = known
 		}
-		if r.available && (known.asked != r || time.Since(known.at) >= documentsInterval) {
-			all.Go(func() { known.ask(v, r) })
+		if known.inFlight == nil && r.available && (known.asked != r || !s.clock.Now().Before(known.due)) {
+			inFlight := make(chan struct{})
+			if s.askings.begin(func(ctx context.Context) { s.fetch(ctx, known, v, r) }) {
+				known.asked, known.inFlight = r, inFlight
+			}
+		}
+		if known.inFlight != nil && known.failed == 0 {
+			wait = append(wait, known.inFlight)
 		}
 	}
-	all.Wait()
+	return wait
+}
+
+// fetch gets the document of a server, unless that has not changed.
+func (s *swagger) fetch(ctx context.Context, from *source, v schema.GroupVersion, r *remote) {
+	from.downloader.UpdateHandler(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		bounded, cancel := context.WithTimeout(req.Context(), documentsTimeout)
+		defer cancel()
+		defer context.AfterFunc(ctx, cancel)()
+		r.ServeHTTP(w, req.WithContext(bounded))
+	}))
+	said, etag, err := from.downloader.Get()
+	var document *spec.Swagger
+	if err == nil {
+		document = aggregator.FilterSpecByPathsWithoutSideEffects(said, []string{prefix + "/" + v.String() + "/"})
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(from.inFlight)
+	from.inFlight = nil
+	if err != nil {
+		from.due = s.clock.Now().Add(min(documentsInterval<<min(from.failed, 10), longestPause))
+		from.failed++
+		klog.Background().V(2).Info("The OpenAPI v2 document of another server is not to be had, trying again", "name", r.service.Name, "err", err)
+		return
+	}
+	from.due, from.failed = s.clock.Now().Add(documentsInterval), 0
+	if said != from.said {
+		from.said = said
+		from.document.Store(cached.Static(document, etag))
+	}
+}
+
+// join makes one document of what all have said, and says whether others have said anything.
+func (s *swagger) join() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	told := slices.SortedFunc(maps.Keys(s.sources), func(a, b schema.GroupVersion) int { return strings.Compare(a.String(), b.String()) })
 	told = slices.DeleteFunc(told, func(v schema.GroupVersion) bool { return s.sources[v].said == nil })
 	if !slices.Equal(told, s.told) {
@@ -97,26 +194,6 @@ func (s *swagger) ask(now *servers) bool {
 		s.service.UpdateSpecLazy(cached.MergeList(merge, parts))
 	}
 	return len(told) > 0
-}
-
-// ask asks the server for its document, unless that has not changed.
-func (s *source) ask(v schema.GroupVersion, r *remote) {
-	s.asked, s.at = r, time.Now()
-	s.downloader.UpdateHandler(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		ctx, cancel := context.WithTimeout(req.Context(), documentsTimeout)
-		defer cancel()
-		r.ServeHTTP(w, req.WithContext(ctx))
-	}))
-	said, etag, err := s.downloader.Get()
-	if err != nil {
-		klog.Background().V(2).Info("The OpenAPI v2 document of another server is not to be had, trying again", "name", r.service.Name, "err", err)
-		return
-	}
-	if said == s.said {
-		return
-	}
-	s.said = said
-	s.document.Store(cached.Static(aggregator.FilterSpecByPathsWithoutSideEffects(said, []string{prefix + "/" + v.String() + "/"}), etag))
 }
 
 // merge puts the documents of others into that of the server itself, which is the first.
