@@ -79,6 +79,7 @@ var rooms = map[string][]string{
 	"internal/facts/apiregistration":       {"api"}, // generated
 	"internal/servingcert":                 {"internal/certs"},
 	"internal/clidoc":                      {},                   // for tests
+	"internal/typo":                        {},                   // for the tools
 	"internal/crashfs":                     {},                   // for tests
 	"internal/testlog":                     {},                   // for tests
 	"internal/testwait":                    {},                   // for tests

@@ -22,7 +22,7 @@ import (
 	"k8s.io/gengo/v2/types"
 
 	"github.com/annexapi/annex/cmd/annex/internal/crd/schema"
-	"github.com/annexapi/annex/cmd/annex/internal/typo"
+	"github.com/annexapi/annex/internal/typo"
 )
 
 // validationRequest and validationResponse are spoken with validation-gen, see

@@ -3,7 +3,7 @@ package typo_test
 import (
 	"testing"
 
-	"github.com/annexapi/annex/cmd/annex/internal/typo"
+	"github.com/annexapi/annex/internal/typo"
 )
 
 func TestDistanceCountsLettersToInsertRemoveOrReplace(t *testing.T) {
