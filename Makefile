@@ -6,7 +6,7 @@ SHELL := /bin/bash
 KUBECTL := $(or $(shell command -v kubectl),bin/kubectl)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
-TESTED := . cmd/annex samples/animal samples/wardle samples/sqltable samples/ownjournal samples/cicd release
+TESTED := . cmd/annex cmd/kubectl-annex samples/animal samples/wardle samples/sqltable samples/ownjournal samples/cicd release
 MODULES := $(TESTED) e2e store/etcd/etcdtest bench
 # Outside go.work, for they would raise the libraries of the others.
 APART := e2e/cluster e2e/conformance bench/peers
@@ -58,7 +58,7 @@ vuln: ## look for known vulnerabilities (needs the vulnerability database)
 	@for m in $(MODULES); do (cd $$m && go run $(GOVULNCHECK) ./...) || exit 1; done
 
 .PHONY: release
-release: ## tag the library and the tool (VERSION=v0.1.0)
+release: ## tag the library, the tool and the kubectl plugin (VERSION=v0.1.0)
 	GOWORK=off go -C release run . tag $(VERSION)
 
 .PHONY: release-try

@@ -5,9 +5,9 @@
 //	release proxy VERSION FOLDER   write what a module proxy would serve of these tags
 //
 // A module is released by a tag, and `go install MODULE@VERSION` refuses a go.mod with
-// replace lines. The tool's go.mod has one, because it is developed beside the library.
-// So the tool's tag stands on a commit of its own above HEAD, which is on no branch: its
-// go.mod requires the library's release, and its go.sum has that release's hash.
+// replace lines. Those of the tool and the kubectl plugin have one, because they are developed
+// beside the library. So their tags stand on a commit above HEAD, which is on no branch: there
+// they require the library's release, and their go.sum has that release's hash.
 package main
 
 import (
@@ -31,7 +31,8 @@ import (
 
 const (
 	library = "github.com/annexapi/annex"
-	tool    = "cmd/annex" // the folder of the tool's module
+	tool    = "cmd/annex"         // the folder of the tool's module
+	plugin  = "cmd/kubectl-annex" // the folder of the kubectl plugin's
 )
 
 func main() {
@@ -94,14 +95,16 @@ func tag(top, version string) (err error) {
 		err = errors.Join(err, removed)
 	}()
 
-	// The hash in the tool's go.sum is that of the library's archive, which this makes.
+	// The hash in their go.sum is that of the library's archive, which this makes.
 	if err := serve(top, "HEAD", "", library, version, files); err != nil {
 		return err
 	}
-	if err := require(filepath.Join(checkout, tool), version, files); err != nil {
-		return err
+	for _, dir := range []string{tool, plugin} {
+		if err := require(filepath.Join(checkout, dir), version, files); err != nil {
+			return err
+		}
 	}
-	if _, err := git(checkout, "commit", "--quiet", "--all", "--message", fmt.Sprintf("cmd/annex: requires %s %s\n\nThe commit of the tag %s, which is on no branch.", library, version, tags(version)[1])); err != nil {
+	if _, err := git(checkout, "commit", "--quiet", "--all", "--message", fmt.Sprintf("cmd: requires %s %s\n\nThe commit of the tags %s, which is on no branch.", library, version, strings.Join(tags(version)[1:], " and "))); err != nil {
 		return err
 	}
 	head, err := git(top, "rev-parse", "HEAD")
@@ -112,7 +115,7 @@ func tag(top, version string) (err error) {
 	if err != nil {
 		return err
 	}
-	for i, commit := range []string{head, above} {
+	for i, commit := range []string{head, above, above} {
 		if _, err := git(top, "tag", "--annotate", "--message", "Annex "+version, tags(version)[i], commit); err != nil {
 			return err
 		}
@@ -121,8 +124,10 @@ func tag(top, version string) (err error) {
 	return nil
 }
 
-// tags are those of the library and of the tool.
-func tags(version string) []string { return []string{version, tool + "/" + version} }
+// tags are those of the library, of the tool and of the plugin.
+func tags(version string) []string {
+	return []string{version, tool + "/" + version, plugin + "/" + version}
+}
 
 // require has the module in dir require the library's release, whose archive is in the
 // proxy files, instead of the folder beside it.
@@ -173,7 +178,7 @@ func require(dir, version, files string) error {
 	return os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o644)
 }
 
-// proxy writes both modules into a folder that GOPROXY=file://FOLDER can name.
+// proxy writes all modules into a folder that GOPROXY=file://FOLDER can name.
 func proxy(top, version, folder string) error {
 	folder, err := filepath.Abs(folder)
 	if err != nil {
@@ -182,7 +187,12 @@ func proxy(top, version, folder string) error {
 	if err := serve(top, tags(version)[0], "", library, version, folder); err != nil {
 		return err
 	}
-	return serve(top, tags(version)[1], tool, library+"/"+tool, version, folder)
+	for i, dir := range []string{tool, plugin} {
+		if err := serve(top, tags(version)[i+1], dir, library+"/"+dir, version, folder); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // serve writes a module, which is in dir of the repository's revision, into folder: as a

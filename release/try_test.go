@@ -26,6 +26,10 @@ func TestAReleaseCanBeInstalled(t *testing.T) {
 	if out := u.do(t, u.home, "annex", "version"); !strings.Contains(out, version) {
 		t.Errorf("annex version prints %q, not %s", out, version)
 	}
+	u.do(t, u.home, "go", "install", library+"/"+plugin+"@"+version)
+	if out := u.do(t, u.home, "kubectl-annex", "logs", "--help"); !strings.Contains(out, "kubectl annex logs") {
+		t.Errorf("kubectl-annex logs --help prints\n%s", out)
+	}
 	t.Run("a new project", u.beginsAProject)
 	t.Run("a project of kubebuilder's", u.servesAKubebuilderProject)
 	t.Run("types of cert-manager, gateway-api and cluster-api", u.servesTypesOfOthers)

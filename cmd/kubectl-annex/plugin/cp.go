@@ -1,0 +1,304 @@
+package plugin
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	clientexec "k8s.io/client-go/util/exec"
+)
+
+type copyFlags struct {
+	container  string
+	noPreserve bool
+}
+
+func (p *plugin) newCopy() *cobra.Command {
+	var given copyFlags
+	cmd := &cobra.Command{
+		Use:   "cp SOURCE DESTINATION",
+		Short: "Copy files and folders to and from an object",
+		Long: `Copies files and folders to and from an object, of a kind that has exec. One of the two is there, KIND/NAME:PATH, and the
+other is here. The program tar must be there. Into a folder that exists, the copy goes by its own name.
+
+What comes from the object is written below the destination, or the copy is refused. Links are left out.`,
+		Example: `  ` + p.called() + ` cp ./settings runner/x:/etc/app
+  ` + p.called() + ` cp runner/x:/var/log ./logs`,
+		ValidArgsFunction: p.completeCopy,
+		RunE: func(cmd *cobra.Command, words []string) error {
+			if len(words) != 2 {
+				return misuse("name a source and a destination, of which one is KIND/NAME:PATH")
+			}
+			from, there := cutRemote(words[0])
+			to, back := cutRemote(words[1])
+			switch {
+			case there && back:
+				return misuse("both %s and %s are in objects: copy to this machine first", words[0], words[1])
+			case !there && !back:
+				return misuse("neither %s nor %s is in an object: one is KIND/NAME:PATH", words[0], words[1])
+			case from.path == "" || to.path == "":
+				return misuse("name the path as well, as in KIND/NAME:PATH")
+			}
+			named := from.object + to.object
+			o, err := p.object([]string{named}, string(roleExec), hasRole(roleExec))
+			if err != nil {
+				return err
+			}
+			if there {
+				return p.download(cmd.Context(), o, from.path, to.path, given)
+			}
+			return p.upload(cmd.Context(), o, from.path, to.path, given)
+		},
+	}
+	cmd.Flags().StringVarP(&given.container, "container", "c", "", "the container, of objects that have several")
+	cmd.Flags().BoolVar(&given.noPreserve, "no-preserve", false, "to an object: do not keep permissions and owners")
+	return cmd
+}
+
+// place is one end of a copy.
+type place struct{ object, path string }
+
+// cutRemote splits KIND/NAME:PATH. What begins as paths do is one, colons or not.
+func cutRemote(word string) (place, bool) {
+	object, path, ok := strings.Cut(word, ":")
+	if !ok || object == "" || strings.HasPrefix(object, ".") || strings.HasPrefix(object, "/") || strings.Contains(object, `\`) {
+		return place{path: word}, false
+	}
+	return place{object, path}, true
+}
+
+func (p *plugin) completeCopy(cmd *cobra.Command, words []string, typed string) ([]string, cobra.ShellCompDirective) {
+	if len(words) > 1 || strings.HasPrefix(typed, ".") || strings.HasPrefix(typed, "/") || strings.Contains(typed, ":") {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	offers, directive := p.completeObjects(hasRole(roleExec))(cmd, nil, typed)
+	if strings.Contains(typed, "/") {
+		for i := range offers {
+			offers[i] += ":"
+		}
+	}
+	if len(offers) == 0 {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	return offers, directive | cobra.ShellCompDirectiveNoSpace
+}
+
+// upload copies what is at from here to the path there.
+func (p *plugin) upload(ctx context.Context, o object, from, to string, given copyFlags) error {
+	if _, err := os.Stat(from); err != nil {
+		return fmt.Errorf("copy to %s: %w", o, err)
+	}
+	if err := p.isThere(ctx, o); err != nil {
+		return err
+	}
+	run := func(in io.Reader, out, errOut io.Writer, command ...string) error {
+		return p.execute(ctx, o, roleExec, command, given.container, false, nil, in, out, errOut)
+	}
+	name := path.Base(path.Clean(to))
+	into := path.Dir(path.Clean(to))
+	var no clientexec.CodeExitError
+	switch err := run(nil, io.Discard, io.Discard, "test", "-d", to); {
+	case err == nil:
+		into, name = to, filepath.Base(absolute(from))
+	case !errors.As(err, &no):
+		return err
+	}
+	command := []string{"tar", "-xmf", "-", "-C", into}
+	if given.noPreserve {
+		command = []string{"tar", "--no-same-permissions", "--no-same-owner", "-xmf", "-", "-C", into}
+	}
+	reader, writer := io.Pipe()
+	packed := make(chan error, 1)
+	go func() {
+		err := pack(writer, from, name)
+		packed <- errors.Join(err, writer.CloseWithError(err))
+	}()
+	err := run(reader, p.Out, p.ErrOut, command...)
+	reader.Close()
+	if unread := <-packed; unread != nil && !errors.Is(unread, io.ErrClosedPipe) {
+		return fmt.Errorf("copy to %s: %w", o, unread)
+	}
+	return err
+}
+
+// absolute is the path from the root, so that its last name is not a dot.
+func absolute(local string) string {
+	if whole, err := filepath.Abs(local); err == nil {
+		return whole
+	}
+	return local
+}
+
+// pack writes a tar of what is at the local path, by another name.
+func pack(to io.Writer, local, name string) error {
+	archive := tar.NewWriter(to)
+	err := filepath.WalkDir(local, func(at string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		below, err := filepath.Rel(local, at)
+		if err != nil {
+			return err
+		}
+		info, err := os.Stat(at)
+		if at != local {
+			info, err = entry.Info()
+		}
+		if err != nil {
+			return err
+		}
+		link := ""
+		if info.Mode()&fs.ModeSymlink != 0 {
+			if link, err = os.Readlink(at); err != nil {
+				return err
+			}
+		}
+		header, err := tar.FileInfoHeader(info, link)
+		if err != nil {
+			return err
+		}
+		header.Name = path.Join(name, filepath.ToSlash(below))
+		if info.IsDir() {
+			header.Name += "/"
+		}
+		if err := archive.WriteHeader(header); err != nil || !info.Mode().IsRegular() {
+			return err
+		}
+		file, err := os.Open(at)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		_, err = io.Copy(archive, file)
+		return err
+	})
+	return errors.Join(err, archive.Close())
+}
+
+// download copies what is at the path there to a path here.
+func (p *plugin) download(ctx context.Context, o object, from, to string, given copyFlags) error {
+	if err := p.isThere(ctx, o); err != nil {
+		return err
+	}
+	folder, name := path.Split(path.Clean(from))
+	switch {
+	case name == "" || name == "." || name == ".." || strings.HasSuffix(from, "/."):
+		folder, name = path.Clean(from), "."
+	case folder == "":
+		folder = "."
+	}
+	if info, err := os.Stat(to); err == nil && info.IsDir() && name != "." {
+		to = filepath.Join(to, name)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	reader, writer := io.Pipe()
+	ran := make(chan error, 1)
+	go func() {
+		err := p.execute(ctx, o, roleExec, []string{"tar", "cf", "-", "-C", folder, name}, given.container, false, nil, nil, writer, p.ErrOut)
+		ran <- errors.Join(err, writer.CloseWithError(err))
+	}()
+	err := p.unpack(reader, name, absolute(to))
+	if err == nil || errors.Is(err, errNothing) {
+		// The end of a tar is padded; and why there is none, the exit code says.
+		_, unread := io.Copy(io.Discard, reader)
+		err = errors.Join(err, unread)
+	} else {
+		cancel()
+	}
+	reader.CloseWithError(err)
+	failed := <-ran
+	var exited clientexec.CodeExitError
+	switch {
+	case errors.As(failed, &exited):
+		return exited
+	case failed != nil && errors.Is(err, errNothing):
+		return failed
+	case err != nil:
+		return fmt.Errorf("copy from %s: %w", o, err)
+	}
+	return failed
+}
+
+var errNothing = errors.New("the other side sent nothing")
+
+// errOutside refuses a tar that would write elsewhere.
+var errOutside = errors.New("the other side sent a path outside of what was asked for: nothing more is copied")
+
+// unpack writes the files of a tar, which all are name or below it, to the path to. Nothing is written
+// through links, whatever their names in the tar or on disk are.
+func (p *plugin) unpack(from io.Reader, name, to string) error {
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(filepath.Dir(to))
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	some := false
+	for archive := tar.NewReader(from); ; {
+		header, err := archive.Next()
+		switch {
+		case errors.Is(err, io.EOF) && !some:
+			return errNothing
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		below, ok := belowName(header.Name, name)
+		if !ok {
+			return fmt.Errorf("%w: %q", errOutside, header.Name)
+		}
+		some = true
+		at := filepath.Join(filepath.Base(to), filepath.FromSlash(below))
+		switch header.Typeflag {
+		case tar.TypeDir:
+			err = root.MkdirAll(at, 0o755)
+		case tar.TypeReg:
+			err = writeFile(root, at, header.FileInfo().Mode().Perm(), archive)
+		default:
+			fmt.Fprintf(p.ErrOut, "warning: %s is left out: it is neither a file nor a folder\n", header.Name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// belowName is the rest of an entry's path below name.
+func belowName(entry, name string) (string, bool) {
+	for _, part := range strings.Split(entry, "/") {
+		if part == ".." {
+			return "", false
+		}
+	}
+	clean := path.Clean(entry)
+	if name == "." {
+		return clean, filepath.IsLocal(clean)
+	}
+	below, ok := strings.CutPrefix(clean+"/", name+"/")
+	below = strings.TrimSuffix(below, "/")
+	return below, ok && (below == "" || filepath.IsLocal(below))
+}
+
+func writeFile(root *os.Root, at string, mode fs.FileMode, from io.Reader) error {
+	if err := root.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+		return err
+	}
+	file, err := root.OpenFile(at, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(file, from)
+	return errors.Join(err, file.Close())
+}

@@ -1,0 +1,155 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/remotecommand"
+	kubectlexec "k8s.io/kubectl/pkg/cmd/exec"
+	"k8s.io/kubectl/pkg/util/term"
+)
+
+type execFlags struct {
+	container         string
+	stdin, tty, quiet bool
+}
+
+func (f *execFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&f.container, "container", "c", "", "the container, of objects that have several")
+	cmd.Flags().BoolVarP(&f.stdin, "stdin", "i", false, "pass standard input on")
+	cmd.Flags().BoolVarP(&f.tty, "tty", "t", false, "with --stdin: standard input is a terminal, which follows this one's size")
+	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "print nothing but what the other side does")
+}
+
+func (p *plugin) newExec() *cobra.Command {
+	var given execFlags
+	cmd := &cobra.Command{
+		Use:   "exec KIND/NAME -- COMMAND [ARGUMENT...]",
+		Short: "Run a command in an object",
+		Long:  `Runs a command in an object. Its exit code is that of the plugin. Words behind -- are the command's.`,
+		Example: `  ` + p.called() + ` exec runner/x -- ls -l
+  ` + p.called() + ` exec runner/x -it -- sh`,
+		ValidArgsFunction: p.completeObjects(hasRole(roleExec)),
+		RunE: func(cmd *cobra.Command, words []string) error {
+			dash := cmd.ArgsLenAtDash()
+			switch {
+			case dash < 0 && len(words) > 1:
+				return misuse("put -- before the command: exec KIND/NAME -- COMMAND")
+			case dash < 0 || dash == len(words):
+				return misuse("name a command: exec KIND/NAME -- COMMAND")
+			}
+			o, err := p.object(words[:dash], string(roleExec), hasRole(roleExec))
+			if err != nil {
+				return err
+			}
+			return p.stream(cmd.Context(), o, roleExec, words[dash:], given)
+		},
+	}
+	given.add(cmd)
+	return cmd
+}
+
+func (p *plugin) newAttach() *cobra.Command {
+	var given execFlags
+	cmd := &cobra.Command{
+		Use:   "attach KIND/NAME",
+		Short: "Attach to what runs in an object",
+		Example: `  ` + p.called() + ` attach runner/x
+  ` + p.called() + ` attach runner/x -it`,
+		ValidArgsFunction: p.completeObjects(hasRole(roleAttach)),
+		RunE: func(cmd *cobra.Command, words []string) error {
+			o, err := p.object(words, string(roleAttach), hasRole(roleAttach))
+			if err != nil {
+				return err
+			}
+			return p.stream(cmd.Context(), o, roleAttach, nil, given)
+		},
+	}
+	given.add(cmd)
+	return cmd
+}
+
+// stream connects the plugin's streams with those of an object's subresource.
+func (p *plugin) stream(ctx context.Context, o object, wanted role, command []string, given execFlags) error {
+	if given.tty && !given.stdin {
+		return misuse("--tty needs --stdin: a terminal that nothing is typed in is none")
+	}
+	if err := p.isThere(ctx, o); err != nil {
+		return err
+	}
+	streams := kubectlexec.StreamOptions{Stdin: given.stdin, TTY: given.tty, Quiet: given.quiet, IOStreams: p.IOStreams}
+	terminal := streams.SetupTTY()
+	var sizes remotecommand.TerminalSizeQueue
+	if terminal.Raw {
+		if queue := terminal.MonitorSize(terminal.GetSize()); queue != nil {
+			sizes = terminalSizes{queue}
+		}
+		streams.ErrOut = nil // all comes over standard output then
+		if wanted == roleAttach && !given.quiet {
+			fmt.Fprintln(p.ErrOut, "If you don't see a command prompt, try pressing enter.")
+		}
+	}
+	return terminal.Safe(func() error {
+		return p.execute(ctx, o, wanted, command, given.container, terminal.Raw, sizes, streams.In, streams.Out, streams.ErrOut)
+	})
+}
+
+// execute runs a command in an object, or attaches to it, with these streams, each of which may be nil.
+func (p *plugin) execute(ctx context.Context, o object, wanted role, command []string, container string, tty bool, sizes remotecommand.TerminalSizeQueue, in io.Reader, out, errOut io.Writer) error {
+	config, err := p.config.ToRESTConfig()
+	if err != nil {
+		return err
+	}
+	client, err := p.server.client()
+	if err != nil {
+		return err
+	}
+	request := client.Post().AbsPath(o.path(o.with(wanted).name)...)
+	for name, is := range map[string]bool{"stdin": in != nil, "stdout": out != nil, "stderr": errOut != nil, "tty": tty} {
+		if is {
+			request.Param(name, "true")
+		}
+	}
+	if container != "" {
+		request.Param("container", container)
+	}
+	for _, word := range command {
+		request.Param("command", word)
+	}
+	executor := new(kubectlexec.DefaultRemoteExecutor)
+	return explain(executor.ExecuteWithContext(ctx, request.URL(), config, in, out, errOut, tty, sizes), o, request.URL())
+}
+
+// isThere refuses an object that there is not. One that the user may not read may be there.
+func (p *plugin) isThere(ctx context.Context, o object) error {
+	if _, err := p.server.get(ctx, o); err != nil && !apierrors.IsForbidden(err) {
+		return err
+	}
+	return nil
+}
+
+// explain says of which object a failed connection was, if the error is not the server's own.
+func explain(err error, o object, at *url.URL) error {
+	var status apierrors.APIStatus
+	if err == nil || errors.As(err, &status) || !strings.Contains(err.Error(), "upgrade") {
+		return err
+	}
+	return fmt.Errorf("connect to %s at %s: %w", o, at.Path, err)
+}
+
+// terminalSizes are those of kubectl's terminal for client-go's executor.
+type terminalSizes struct{ queue term.TerminalSizeQueue }
+
+func (s terminalSizes) Next() *remotecommand.TerminalSize {
+	size := s.queue.Next()
+	if size == nil {
+		return nil
+	}
+	return &remotecommand.TerminalSize{Width: size.Width, Height: size.Height}
+}

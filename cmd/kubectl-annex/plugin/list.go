@@ -1,0 +1,135 @@
+package plugin
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/printers"
+)
+
+// offered is what list prints of a kind.
+type offered struct {
+	Group      string     `json:"group"`
+	Version    string     `json:"version"`
+	Kind       string     `json:"kind"`
+	Resource   string     `json:"resource"`
+	ShortNames []string   `json:"shortNames,omitempty"`
+	Namespaced bool       `json:"namespaced"`
+	Verbs      []offering `json:"verbs"`
+}
+
+// offering is a verb of a kind.
+type offering struct {
+	Verb        string `json:"verb"`
+	Subresource string `json:"subresource"`
+	// Type is action or view, or the verb itself of those that all servers' kinds may have.
+	Type string `json:"type"`
+	// Kind is that of the body or the options, APIVersion is its version.
+	Kind       string `json:"kind"`
+	APIVersion string `json:"apiVersion"`
+}
+
+// newList is what the plugin does without a verb.
+func (p *plugin) newList() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   p.program() + " [KIND]",
+		Short: "Use what the kinds of a server have beside their objects",
+		Long: `Without a verb, it lists which kinds of the server have which verbs: the subresources that discovery tells of.
+Verbs that are not below are actions and views of the kinds: ` + p.called() + ` KIND VERB --help says what they take.
+
+The server is that of the kubeconfig's current context, as with kubectl. Objects are named KIND/NAME or KIND NAME, and
+a verb may stand before or behind them.`,
+		Example: `  ` + p.called() + `
+  ` + p.called() + ` logs runner/x -f
+  ` + p.called() + ` jenkinsservice/x approval --decision=Approved`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, words []string) error {
+			if output != "" && output != "json" && output != "table" {
+				return misuse("--output is table or json, not %q", output)
+			}
+			return p.list(words, output)
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	cmd.SetUsageTemplate(usageOfRoot)
+	return cmd
+}
+
+func (p *plugin) list(words []string, output string) error {
+	p.server.refresh() // what there is now, and not when it was asked for last
+	all, err := p.server.resources()
+	if err != nil {
+		return err
+	}
+	kinds := []offered{}
+	for _, r := range all {
+		if len(words) > 0 && !r.isCalled(words[0]) {
+			continue
+		}
+		if len(r.can()) > 0 {
+			kinds = append(kinds, r.offers())
+		}
+	}
+	if p.server.missing != nil {
+		fmt.Fprintf(p.ErrOut, "warning: %v\n", p.server.missing)
+	}
+	if output == "json" {
+		text, err := json.MarshalIndent(map[string]any{"kinds": kinds}, "", "  ")
+		if err != nil {
+			return fmt.Errorf("print the kinds: %w", err)
+		}
+		_, err = fmt.Fprintln(p.Out, string(text))
+		return err
+	}
+	if len(kinds) == 0 {
+		switch {
+		case len(words) > 0:
+			fmt.Fprintf(p.ErrOut, "%s have nothing beside their objects.\n", words[0])
+		default:
+			fmt.Fprintln(p.ErrOut, "No kind of the server has logs, exec, attach, port-forward, an action or a view.")
+		}
+		return nil
+	}
+	table := printers.GetNewTabWriter(p.Out)
+	fmt.Fprintln(table, "RESOURCE\tKIND\tVERBS")
+	for _, k := range kinds {
+		var verbs []string
+		for _, v := range k.Verbs {
+			verbs = append(verbs, v.Verb)
+		}
+		name := k.Resource
+		if k.Group != "" {
+			name += "." + k.Group
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\n", name, k.Kind, strings.Join(verbs, ","))
+	}
+	return table.Flush()
+}
+
+// offers is what list prints of the resource.
+func (r resource) offers() offered {
+	k := offered{Group: r.Group, Version: r.Version, Kind: r.kind, Resource: r.Resource, ShortNames: r.shortNames, Namespaced: r.namespaced}
+	for _, verb := range r.can() {
+		wanted := role(verb)
+		if verb == "cp" {
+			wanted = roleExec
+		}
+		sub := r.with(wanted)
+		if sub == nil {
+			sub = r.named(verb)
+		}
+		kind := string(sub.role)
+		if verb == "cp" {
+			kind = verb
+		}
+		if slices.ContainsFunc(k.Verbs, func(v offering) bool { return v.Verb == verb }) {
+			sub, kind = r.named(verb), string(r.named(verb).role)
+		}
+		k.Verbs = append(k.Verbs, offering{verb, sub.name, kind, sub.kind.Kind, sub.kind.GroupVersion().String()})
+	}
+	return k
+}

@@ -1,0 +1,186 @@
+package plugin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+)
+
+// factory is a server whose action build is answered with an operation, which takes the given
+// statuses one after the other. It answers as far as discovery and the plugin ask.
+type factory struct {
+	mu       sync.Mutex
+	statuses []string
+	seen     int
+}
+
+func (f *factory) operation(status string) string {
+	return fmt.Sprintf(`{"kind":"Operation","apiVersion":"works.example.com/v1","metadata":{"name":"build-x","namespace":"default","uid":"u","resourceVersion":"%d"},"status":%s}`, f.seen+1, status)
+}
+
+func (f *factory) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	operations := "/apis/works.example.com/v1/namespaces/default/operations"
+	switch at := r.URL.Path; {
+	case at == "/api":
+		fmt.Fprint(w, `{"kind":"APIVersions","versions":[]}`)
+	case at == "/apis":
+		fmt.Fprint(w, `{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"works.example.com","versions":[{"groupVersion":"works.example.com/v1","version":"v1"}],"preferredVersion":{"groupVersion":"works.example.com/v1","version":"v1"}}]}`)
+	case at == "/apis/works.example.com/v1":
+		fmt.Fprint(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"works.example.com/v1","resources":[
+			{"name":"plants","singularName":"plant","namespaced":true,"kind":"Plant","verbs":["get","list","watch"]},
+			{"name":"plants/build","namespaced":true,"kind":"Build","verbs":["create"]},
+			{"name":"operations","singularName":"operation","namespaced":true,"kind":"Operation","verbs":["get","list","watch"]},
+			{"name":"operations/cancel","namespaced":true,"kind":"Cancel","verbs":["create"]}]}`)
+	case at == "/apis/works.example.com/v1/namespaces/default/plants/x/build":
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprint(w, f.operation(f.statuses[0]))
+	case at == operations && r.URL.Query().Get("watch") != "":
+		for f.seen+1 < len(f.statuses) {
+			f.seen++
+			fmt.Fprintf(w, `{"type":"MODIFIED","object":%s}`+"\n", f.operation(f.statuses[f.seen]))
+			if f.seen%2 == 1 {
+				return // a watch that ends is begun again
+			}
+		}
+		w.(http.Flusher).Flush()
+		f.mu.Unlock()
+		<-r.Context().Done()
+		f.mu.Lock()
+	case at == operations+"/build-x":
+		fmt.Fprint(w, f.operation(f.statuses[f.seen]))
+	default:
+		w.WriteHeader(http.StatusNotFound)
+		_ = json.NewEncoder(w).Encode(map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404, "reason": "NotFound", "message": at + " is not there"})
+	}
+}
+
+func openFactory(t *testing.T, statuses ...string) string {
+	t.Helper()
+	server := httptest.NewServer(&factory{statuses: statuses})
+	t.Cleanup(server.Close)
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	writeKubeconfig(t, &rest.Config{Host: server.URL}, kubeconfig)
+	return kubeconfig
+}
+
+const (
+	pending = `{"phase":"Pending"}`
+	half    = `{"phase":"Running","progress":{"percent":50,"done":5,"total":10,"unit":"files"},"message":"compiling"}`
+	most    = `{"phase":"Running","progress":{"done":9,"total":10}}`
+	done    = `{"phase":"Succeeded","result":{"kind":"Image","apiVersion":"works.example.com/v1","digest":"sha256:1"}}`
+	failed  = `{"phase":"Failed","error":{"message":"no space"},"log":"one\ntwo\n"}`
+)
+
+func TestAnActionIsFollowedToTheEndOfItsOperation(t *testing.T) {
+	t.Parallel()
+	kubeconfig := openFactory(t, pending, half, most, done)
+	got := run(t, kubeconfig, "", "build", "plant/x")
+	want := ran{0, "digest: sha256:1\n", `operation.works.example.com/build-x Pending
+operation.works.example.com/build-x Running 50% 5/10 files compiling
+operation.works.example.com/build-x Running 90% 9/10
+operation.works.example.com/build-x Succeeded
+`}
+	if got != want {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func TestTheOutcomeOfAnOperationIsTheExitCode(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		line     string
+		statuses []string
+		code     int
+		out      string
+		errOut   string // at its end
+	}{
+		"a failed action":       {"build plant/x", []string{pending, failed}, 1, "", "error: operation.works.example.com/build-x failed: no space\nThe end of its log:\n  one\n  two\n"},
+		"a cancelled one":       {"build plant/x", []string{half, `{"phase":"Cancelled","message":"by a user"}`}, 1, "", "error: operation.works.example.com/build-x was cancelled: by a user\n"},
+		"over at once":          {"build plant/x", []string{done}, 0, "digest: sha256:1\n", "build-x Succeeded\n"},
+		"without result":        {"build plant/x", []string{`{"phase":"Succeeded"}`}, 0, "plant.works.example.com/x build: done\n", "build-x Succeeded\n"},
+		"as JSON":               {"build plant/x -o jsonpath={.digest}", []string{half, done}, 0, "sha256:1", "build-x Succeeded\n"},
+		"not waited for":        {"build plant/x --wait=false -o name", []string{pending}, 0, "operation.works.example.com/build-x\n", ""},
+		"only said":             {"build plant/x --wait=false", []string{pending}, 0, "operation.works.example.com/build-x started\n", ""},
+		"wait":                  {"wait operation/build-x", []string{half, done}, 0, "", "build-x Succeeded\n"},
+		"wait for a failed one": {"wait operation build-x", []string{half, failed}, 1, "", "failed: no space\nThe end of its log:\n  one\n  two\n"},
+		"wait too long": {"wait operation/build-x --timeout=50ms", []string{half}, 1, "", `operation.works.example.com/build-x goes on. To follow or cancel it:
+  kubectl annex wait operations.works.example.com/build-x -n default
+  kubectl annex cancel operations.works.example.com/build-x -n default
+error: operation.works.example.com/build-x has not ended after 50ms
+`},
+		"an action too long": {"build plant/x --timeout=50ms", []string{half}, 1, "", "has not ended after 50ms\n"},
+		"one that is gone":   {"wait operation/other", []string{half}, 1, "", "is not there\n"},
+		"another kind":       {"wait plant/x", []string{half}, 2, "", "only operations end\nSee kubectl annex --help.\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := run(t, openFactory(t, test.statuses...), "", strings.Fields(test.line)...)
+			if got.code != test.code || got.out != test.out || !strings.HasSuffix(got.errOut, test.errOut) {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
+func TestAnInterruptTellsHowToGoOn(t *testing.T) {
+	t.Parallel()
+	kubeconfig := openFactory(t, half)
+	ctx, cancel := context.WithCancel(t.Context())
+	var out strings.Builder
+	errOut := &interrupting{at: "Running", cancel: cancel}
+	code := Run(ctx, Options{Name: "works"}, []string{"--kubeconfig=" + kubeconfig, "--cache-dir=" + t.TempDir(), "build", "plant/x"}, IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: errOut})
+	if code != exitInterrupted || !strings.Contains(errOut.String(), "  kubectl works cancel operations.works.example.com/build-x -n default\n") {
+		t.Errorf("exit code %d, %s", code, errOut)
+	}
+}
+
+// interrupting cancels when it is written to.
+type interrupting struct {
+	strings.Builder
+	at     string
+	cancel func()
+}
+
+func (i *interrupting) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), i.at) {
+		i.cancel()
+	}
+	return i.Builder.Write(p)
+}
+
+func TestABarIsDrawnOnATerminal(t *testing.T) {
+	t.Parallel()
+	var operation map[string]any
+	if err := json.Unmarshal([]byte(`{"status":`+half+`}`), &operation); err != nil {
+		t.Fatal(err)
+	}
+	for width, want := range map[int]string{
+		80: "\r\x1b[Koperation/x Running [############............] 50% 5/10 files compiling",
+		30: "\r\x1b[Koperation/x Running [#######…",
+	} {
+		var out strings.Builder
+		p := &progress{out: &out, of: object{resource: resource{singular: "operation"}, name: "x"}, terminal: true, width: width}
+		now := &unstructured.Unstructured{Object: operation}
+		p.show(now)
+		p.show(now) // draws nothing that is there
+		if out.String() != want {
+			t.Errorf("%d columns: %q, want %q", width, out.String(), want)
+		}
+		p.end()
+		if !strings.HasSuffix(out.String(), "\n") {
+			t.Errorf("%q does not end the line", out.String())
+		}
+	}
+}

@@ -1,0 +1,176 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/rest"
+	clientexec "k8s.io/client-go/util/exec"
+
+	"github.com/annexapi/annex/internal/typo"
+)
+
+// Exit codes. A command that exec runs may end with these, too.
+const (
+	exitFailure     = 1
+	exitUsage       = 2
+	exitInterrupted = 130 // as of a shell's command after Ctrl-C
+)
+
+// Options say what a plugin is called, and of which server it speaks.
+type Options struct {
+	// Name is what follows kubectl: "wardle" is for the program kubectl-wardle. The default is annex.
+	Name string
+	// Groups are the API groups whose kinds the plugin knows. The default is all that the server has.
+	Groups []string
+}
+
+// IOStreams are what a plugin reads and writes.
+type IOStreams = genericiooptions.IOStreams
+
+// Main runs the command line of the process and exits: with 0, 1 for a failure, 2 for a mistake in the
+// command line itself, 130 after an interrupt, or the exit code of the command that exec ran.
+//
+// Called by the name kubectl_complete-NAME, of a link to the program, it completes the words
+// that follow, as kubectl asks its plugins to.
+func Main(o Options) {
+	args := os.Args[1:]
+	if strings.HasPrefix(filepath.Base(os.Args[0]), "kubectl_complete-") {
+		args = append([]string{cobra.ShellCompRequestCmd}, args...)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := Run(ctx, o, args, IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr})
+	stop()
+	os.Exit(code)
+}
+
+// Run runs one command line, and returns the exit code that Main would exit with. When ctx ends, the
+// command does. A command that has the terminal in raw mode handles signals itself.
+func Run(ctx context.Context, o Options, args []string, streams IOStreams) int {
+	p := newPlugin(o, streams)
+	root := p.root()
+	args, err := p.resolve(ctx, root, args)
+	ran := false
+	if err == nil {
+		root.SetArgs(args)
+		root.PersistentPreRun = func(*cobra.Command, []string) { ran = true }
+		_, err = root.ExecuteContextC(ctx)
+	}
+	var usage usageError
+	var exited clientexec.CodeExitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exited):
+		fmt.Fprintln(streams.ErrOut, exited)
+		return exited.Code
+	case errors.Is(err, errReported):
+		return exitFailure
+	case errors.As(err, &usage), !ran && !errors.Is(err, errServer):
+		fmt.Fprintf(streams.ErrOut, "error: %v\nSee %s --help.\n", err, p.called())
+		return exitUsage
+	case ctx.Err() != nil:
+		return exitInterrupted
+	}
+	if apierrors.ReasonForError(err) != "" {
+		fmt.Fprintf(streams.ErrOut, "error from server (%s): %v\n", apierrors.ReasonForError(err), err)
+	} else {
+		fmt.Fprintf(streams.ErrOut, "error: %v\n", err)
+	}
+	return exitFailure
+}
+
+// errReported is a failure that the verb has told already.
+var errReported = errors.New("reported")
+
+// errServer is a failure to ask the server for what the command line needs.
+var errServer = errors.New("the server cannot be asked what it offers")
+
+// usageError is a mistake in the command line.
+type usageError struct{ error }
+
+func misuse(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// plugin is one run of the command line.
+type plugin struct {
+	Options
+	IOStreams
+	config *genericclioptions.ConfigFlags
+	server *server
+}
+
+func newPlugin(o Options, streams IOStreams) *plugin {
+	if o.Name == "" {
+		o.Name = "annex"
+	}
+	p := &plugin{Options: o, IOStreams: streams}
+	p.config = p.newConfig()
+	p.server = &server{config: p.config, groups: o.Groups}
+	return p
+}
+
+func (p *plugin) newConfig() *genericclioptions.ConfigFlags {
+	warnings := rest.NewWarningWriter(p.ErrOut, rest.WarningWriterOptions{Deduplicate: true})
+	config := genericclioptions.NewConfigFlags(true).WithDiscoveryBurst(300).WithDiscoveryQPS(50)
+	config.WrapConfigFn = func(c *rest.Config) *rest.Config {
+		c.WarningHandler = warnings
+		return c
+	}
+	return config
+}
+
+// program is the name of the program, called is how users call it.
+func (p *plugin) program() string { return "kubectl-" + p.Name }
+func (p *plugin) called() string  { return "kubectl " + p.Name }
+
+func (p *plugin) root() *cobra.Command {
+	root := p.newList()
+	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: p.called()}
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetIn(p.In)
+	root.SetOut(p.Out)
+	root.SetErr(p.ErrOut)
+	p.config.AddFlags(root.PersistentFlags())
+	cache := root.PersistentFlags().Lookup("cache-dir")
+	cache.DefValue, cache.Usage = "", "Cache directory of discovery, shared with kubectl (default: $HOME/.kube/cache)"
+	root.SetFlagErrorFunc(explainFlag)
+	root.AddCommand(
+		p.newAttach(),
+		p.newCall(),
+		p.newCopy(),
+		p.newExec(),
+		p.newLogs(),
+		p.newPortForward(),
+		p.newWait(),
+	)
+	root.ValidArgsFunction = p.completeVerb
+	p.completeFlags(root)
+	return root
+}
+
+// explainFlag adds what was probably meant to the error of a flag that there is not.
+func explainFlag(cmd *cobra.Command, err error) error {
+	var missing *pflag.NotExistError
+	if !errors.As(err, &missing) {
+		return usageError{err}
+	}
+	var known []string
+	add := func(f *pflag.Flag) { known = append(known, f.Name) }
+	cmd.Flags().VisitAll(add)
+	cmd.InheritedFlags().VisitAll(add)
+	if nearest := typo.Nearest(missing.GetSpecifiedName(), known); nearest != "" {
+		return misuse("%w: did you mean --%s?", err, nearest)
+	}
+	return usageError{err}
+}
