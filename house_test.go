@@ -26,6 +26,7 @@ const module = "github.com/annexapi/annex"
 var rooms = map[string][]string{
 	"":                                     {"api", "config", "internal/admit", "internal/budget", "internal/cli", "internal/define", "internal/informer", "internal/plan", "internal/serve", "store/driver"},
 	"controlplane":                         {"", "internal/admit", "internal/aggregate", "internal/builtin", "internal/crds", "internal/define", "internal/garbage", "internal/loopback", "internal/migration", "internal/policies", "internal/publish", "internal/quota", "internal/serve"}, // what only some servers link
+	"stream":                               {""},                                                                                                                                                                                                                                             // what only some servers link
 	"annextest":                            {"", "internal/convert", "internal/define", "store/memory"},
 	"config":                               {"store/driver"},
 	"internal/logfile":                     {"config"},

@@ -1,0 +1,421 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/warning"
+	"k8s.io/klog/v2"
+	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/annexapi/annex"
+)
+
+// LogOptions are what a client wants of a log. In the query they are called as those of a
+// pod's log are.
+type LogOptions struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// Container is which log of the object it is. With LogsBuilder.Containers it is always
+	// one of those; without, it is what the client says.
+	Container string `json:"container,omitempty"`
+	// Follow is to go on with what will be logged.
+	Follow bool `json:"follow,omitempty"`
+	// Previous is the log of the run before this one.
+	Previous bool `json:"previous,omitempty"`
+	// SinceSeconds is as SinceTime, relative to now. Functions see SinceTime instead.
+	SinceSeconds *int64 `json:"sinceSeconds,omitempty"`
+	// SinceTime is when the first line that is wanted was logged; nil is the first of all.
+	SinceTime *metav1.Time `json:"sinceTime,omitempty"`
+	// Timestamps has lines begin with their times.
+	Timestamps bool `json:"timestamps,omitempty"`
+	// TailLines is how many lines at the end are wanted of those that there are; nil is all.
+	TailLines *int64 `json:"tailLines,omitempty"`
+	// LimitBytes is how many bytes are answered at most, in the middle of a line as well; nil
+	// is no limit.
+	LimitBytes *int64 `json:"limitBytes,omitempty"`
+}
+
+// DeepCopyObject returns a copy.
+func (o *LogOptions) DeepCopyObject() runtime.Object {
+	c := *o
+	c.SinceSeconds, c.TailLines, c.LimitBytes = copied(o.SinceSeconds), copied(o.TailLines), copied(o.LimitBytes)
+	c.SinceTime = o.SinceTime.DeepCopy()
+	return &c
+}
+
+func copied(n *int64) *int64 {
+	if n == nil {
+		return nil
+	}
+	c := *n
+	return &c
+}
+
+// SwaggerDoc describes the options for OpenAPI.
+func (LogOptions) SwaggerDoc() map[string]string {
+	return map[string]string{
+		"container":    "Which log of the object is wanted. Defaults to the first that there is.",
+		"follow":       "Go on with what will be logged. Defaults to false.",
+		"previous":     "The log of the run before this one. Defaults to false.",
+		"sinceSeconds": "Only lines of the last so many seconds. At most one of sinceSeconds and sinceTime may be given.",
+		"sinceTime":    "Only lines since this time, in RFC 3339. At most one of sinceSeconds and sinceTime may be given.",
+		"timestamps":   "Begin each line with its time, in RFC 3339. Defaults to false.",
+		"tailLines":    "Of the lines that there are, only so many at the end. Defaults to all.",
+		"limitBytes":   "How many bytes are answered at most. Defaults to no limit.",
+	}
+}
+
+// LogRequest is a request for the log of a T.
+type LogRequest[T any] struct {
+	Request[T]
+	// Options are what the client wants. A function may do a part of it itself, and better, by
+	// reading from the right place say; it then clears that option here, and what is
+	// left, the builder does. See Logs.
+	Options LogOptions
+}
+
+// LogsBuilder describes a subresource that is the log of a T.
+type LogsBuilder[T any] struct {
+	annex.SubresourceOf[T]
+	log *logOf[T]
+}
+
+type logOf[T any] struct {
+	name        string
+	open        func(ctx context.Context, r *LogRequest[T]) (io.ReadCloser, error)
+	containers  containers[T]
+	timestamped bool
+}
+
+// Logs describes a subresource that is a log, as that of a pod: a GET of NAME/name answers
+// with lines of text. T is the kind's hub. open returns what is read for one
+// request; it is called before anything is answered, so that its error is a Status to the
+// client, an internal error unless it is or wraps an API status. ctx is the request's. The
+// reader need know nothing of the options but these:
+//
+//   - With Follow, it goes on with what is logged later. If its Read waits for that, Close
+//     is called while it does, when the client goes or the server stops, and Read has to
+//     return. If it is a Waiter, Read does not wait.
+//   - Previous, and Container if Containers is not given, say which log is wanted. A
+//     function that knows them clears them; what is not cleared is answered with 400.
+//
+// The rest is done here: TailLines, by seeking if the reader can, or else in some 4 MiB of
+// memory, beyond which the client gets fewer lines and a warning; LimitBytes; and if the log
+// is Timestamped, SinceTime and Timestamps, which are else answered with 400. TailLines with
+// Follow needs a reader that seeks or is a Waiter, because with others it is not known
+// where the lines end that there are. A function that does one of these itself clears it.
+// Options that kube-apiserver would refuse are answered with 422; parameters that are no
+// options are ignored, with a warning.
+//
+// Callers need the verb get on the resource with the subresource. A request that follows is
+// long-running: it has no deadline, and its context ends with the client or when the server
+// stops. Others are ordinary requests, which must be answered before their deadline. Lines
+// are sent at once when nothing more can be read without waiting, and in pieces of 32 KiB
+// before; a client that reads slowly slows down the reader, and costs no more memory. An
+// answer that cannot be completed is cut off, so that it is not taken for a whole one.
+func Logs[T any, PT object[T]](name string, open func(ctx context.Context, r *LogRequest[T]) (io.ReadCloser, error)) *LogsBuilder[T] {
+	log := &logOf[T]{name: name, open: open}
+	connect := log.connect
+	if open == nil {
+		connect = nil // a mistake, which annex.New reports
+	}
+	return &LogsBuilder[T]{
+		annex.Connect[T, LogOptions, PT](name, connect).LongRunning(func(o *LogOptions) bool { return o.Follow }),
+		log,
+	}
+}
+
+// Containers says which logs an object has. The first is the default, and others than these
+// are answered with 400; so is every request if there is none.
+func (b *LogsBuilder[T]) Containers(containers func(obj *T) []string) *LogsBuilder[T] {
+	b.log.containers = containers
+	return b
+}
+
+// Timestamped says that each line begins with its time as RFC 3339 has it, with fractions of a second or
+// without, and a space. It is answered only to clients that want timestamps. A line without a time is of
+// the time of that before it.
+func (b *LogsBuilder[T]) Timestamped() *LogsBuilder[T] {
+	b.log.timestamped = true
+	return b
+}
+
+// Waiter is implemented by readers of logs that are followed without a goroutine that waits in
+// Read: Read returns io.EOF when there is nothing more yet, and is called again when Wait
+// has returned nil. Wait returns io.EOF when there will be nothing more, and the context's error
+// when that ends. Neither is called while Close, or the other, is.
+type Waiter interface {
+	io.Reader
+	Wait(ctx context.Context) error
+}
+
+func (l *logOf[T]) connect(ctx context.Context, c *annex.ConnectRequest[T, LogOptions]) (http.Handler, error) {
+	options := *c.Options
+	if errs := validateLog(&options); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "LogOptions"}, c.Name, errs)
+	}
+	request := &LogRequest[T]{Request: requestOf(c)}
+	container, err := l.containers.choose(&request.Request, options.Container)
+	if err != nil {
+		return nil, err
+	}
+	options.Container = container
+	if options.SinceSeconds != nil {
+		options.SinceTime, options.SinceSeconds = sinceSeconds(*options.SinceSeconds), nil
+	}
+	request.Options = options
+	from, err := l.open(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	if from == nil {
+		return nil, apierrors.NewInternalError(fmt.Errorf("%s of %s %q has nothing to read from", l.name, c.Resource.Resource, c.Name))
+	}
+	if err := l.checkLeft(c, &request.Options, from); err != nil {
+		_ = from.Close() // what was asked for is the error
+		return nil, err
+	}
+	return &logAnswer{from: from, options: request.Options, timestamped: l.timestamped, follow: options.Follow, respond: c.Responder.Error}, nil
+}
+
+// sinceSeconds is the time so many seconds ago.
+func sinceSeconds(n int64) *metav1.Time {
+	const most = int64(math.MaxInt64) / int64(time.Second) // that a time.Duration holds
+	t := metav1.NewTime(time.Now().Add(-time.Duration(min(n, most)) * time.Second))
+	return &t
+}
+
+// validateLog refuses what kube-apiserver refuses of a pod's log, in its words.
+func validateLog(o *LogOptions) field.ErrorList {
+	var errs field.ErrorList
+	if o.TailLines != nil && *o.TailLines < 0 {
+		errs = append(errs, field.Invalid(field.NewPath("tailLines"), *o.TailLines, "must be greater than or equal to 0"))
+	}
+	if o.LimitBytes != nil && *o.LimitBytes < 1 {
+		errs = append(errs, field.Invalid(field.NewPath("limitBytes"), *o.LimitBytes, "must be greater than 0"))
+	}
+	switch {
+	case o.SinceSeconds != nil && o.SinceTime != nil:
+		errs = append(errs, field.Forbidden(field.NewPath(""), "at most one of `sinceTime` or `sinceSeconds` may be specified"))
+	case o.SinceSeconds != nil && *o.SinceSeconds < 1:
+		errs = append(errs, field.Invalid(field.NewPath("sinceSeconds"), *o.SinceSeconds, "must be greater than 0"))
+	}
+	return errs
+}
+
+// checkLeft refuses what neither the function nor the builder can do.
+func (l *logOf[T]) checkLeft(c *annex.ConnectRequest[T, LogOptions], o *LogOptions, from io.Reader) error {
+	object := c.Resource.Resource + " " + c.Name
+	_, waits := from.(Waiter)
+	switch {
+	case l.containers == nil && o.Container != "":
+		return apierrors.NewBadRequest(fmt.Sprintf("container %s is not valid for %s", o.Container, object))
+	case o.Previous:
+		return apierrors.NewBadRequest(fmt.Sprintf("previous: there is no log of a run before this one of %s", object))
+	case o.SinceTime != nil && !l.timestamped:
+		return apierrors.NewBadRequest(fmt.Sprintf("sinceTime, sinceSeconds: the lines of %s have no times", object))
+	case o.Timestamps && !l.timestamped:
+		return apierrors.NewBadRequest(fmt.Sprintf("timestamps: the lines of %s have no times", object))
+	case o.TailLines != nil && o.Follow && !waits && !canSeek(from):
+		return apierrors.NewBadRequest(fmt.Sprintf("tailLines: the log of %s cannot be followed from there: leave out follow or tailLines", object))
+	}
+	return nil
+}
+
+// canSeek says whether a reader really does: a pipe is an os.File, too.
+func canSeek(from io.Reader) bool {
+	seeker, ok := from.(io.Seeker)
+	if !ok {
+		return false
+	}
+	_, err := seeker.Seek(0, io.SeekCurrent)
+	return err == nil
+}
+
+// logAnswer writes a log to a client.
+type logAnswer struct {
+	from        io.ReadCloser
+	options     LogOptions
+	timestamped bool
+	follow      bool
+	respond     func(err error)
+}
+
+// logBuffer is what is read at once.
+const logBuffer = 32 << 10
+
+func (a *logAnswer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	ctx := r.Context()
+	if httpstream.IsUpgradeRequest(r) {
+		_ = a.from.Close() // nothing was written
+		a.respond(apierrors.NewBadRequest("a log is answered without an upgrade of the connection"))
+		return
+	}
+	closing := sync.OnceValue(a.from.Close)
+	defer func() { _ = closing() }() // nothing was written
+	if _, waits := a.from.(Waiter); !waits {
+		defer context.AfterFunc(ctx, func() { _ = closing() })()
+	}
+	controller := http.NewResponseController(w)
+	if a.follow {
+		// A client that does not read must not hold up a server that stops.
+		bounded := make(chan struct{})
+		leave := context.AfterFunc(ctx, func() {
+			defer close(bounded)
+			_ = controller.SetWriteDeadline(time.Now().Add(time.Second))
+		})
+		defer func() {
+			if !leave() {
+				<-bounded // the connection is another request's when this has returned
+			}
+		}()
+	}
+	warnOfUnknown(r)
+
+	lines, err := a.lines(ctx)
+	if err != nil {
+		a.respond(apierrors.NewInternalError(fmt.Errorf("read the log: %w", err)))
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain")
+	begun := false
+	begin := func() {
+		if !begun {
+			begun = true
+			w.WriteHeader(http.StatusOK)
+		}
+	}
+	flush := func() {
+		begin()
+		_ = controller.Flush() // the next write reports a client that is gone
+	}
+	if a.follow {
+		lines.idle = flush
+	}
+	buffer := make([]byte, logBuffer)
+	for {
+		n, err := lines.Read(buffer)
+		if n > 0 {
+			begin()
+			if _, err := w.Write(buffer[:n]); err != nil {
+				return // the client has gone
+			}
+			if a.follow && lines.waiter == nil {
+				flush()
+			}
+		}
+		switch {
+		case err == nil:
+		case errors.Is(err, io.EOF), a.follow && errors.Is(ctx.Err(), context.Canceled):
+			return
+		case !begun:
+			a.respond(apierrors.NewInternalError(fmt.Errorf("read the log: %w", err)))
+			return
+		default:
+			if ctx.Err() == nil {
+				klog.FromContext(ctx).Error(err, "A log could not be read to its end", "path", r.URL.Path)
+			}
+			panic(http.ErrAbortHandler)
+		}
+	}
+}
+
+// lines are what the client wants of the reader.
+func (a *logAnswer) lines(ctx context.Context) (*waiting, error) {
+	var from io.Reader = a.from
+	_, waits := from.(Waiter)
+	waits = waits && a.follow
+	if n := a.options.TailLines; n != nil {
+		tail, fewer, err := lastLines(from, *n)
+		if err != nil {
+			return nil, err
+		}
+		if fewer {
+			warning.AddWarning(ctx, "", fmt.Sprintf("tailLines: only lines of the last %d MiB are shown", maxTail>>20))
+		}
+		from = tail
+	}
+	if a.timestamped && (!a.options.Timestamps || a.options.SinceTime != nil) {
+		s := &stampedLines{from: from, strip: !a.options.Timestamps, followed: waits}
+		if a.options.SinceTime != nil {
+			s.since = a.options.SinceTime.Time
+		}
+		from = s
+	}
+	var waiter Waiter
+	if waits {
+		waiter = from.(Waiter) // what is above a Waiter is one
+	}
+	limit := int64(-1)
+	if a.options.LimitBytes != nil {
+		limit = *a.options.LimitBytes
+	}
+	return &waiting{ctx: ctx, from: from, waiter: waiter, idle: func() {}, limit: limit}, nil
+}
+
+// waiting reads up to a limit, and waits where a Waiter does not.
+type waiting struct {
+	ctx    context.Context
+	from   io.Reader
+	waiter Waiter // nil if from waits by itself
+	idle   func() // is called before it waits
+	limit  int64  // negative is none
+}
+
+func (w *waiting) Read(p []byte) (int, error) {
+	if w.limit == 0 {
+		return 0, io.EOF
+	}
+	if w.limit > 0 {
+		p = p[:min(int64(len(p)), w.limit)]
+	}
+	for {
+		if w.waiter == nil {
+			w.idle()
+			w.idle = func() {} // once: the caller knows what has been read since
+		}
+		n, err := w.from.Read(p)
+		if w.limit > 0 {
+			w.limit -= int64(n)
+		}
+		if w.waiter == nil || n > 0 || !errors.Is(err, io.EOF) {
+			if n > 0 && errors.Is(err, io.EOF) {
+				err = nil // and is said again
+			}
+			return n, err
+		}
+		w.idle()
+		if err := w.waiter.Wait(w.ctx); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// commonParameters are what clients send along with any request.
+var commonParameters = []string{"pretty", "timeout", "timeoutSeconds", "dryRun"}
+
+// warnOfUnknown tells a client of parameters that change nothing: kube-apiserver ignores
+// them, too, but a misspelled tailLines should not go unseen.
+func warnOfUnknown(r *http.Request) {
+	known := LogOptions{}.SwaggerDoc()
+	for _, name := range slices.Sorted(maps.Keys(r.URL.Query())) {
+		if _, ok := known[name]; !ok && !slices.Contains(commonParameters, name) {
+			warning.AddWarning(r.Context(), "", fmt.Sprintf("unknown option %q is ignored; there are %s", name, strings.Join(slices.Sorted(maps.Keys(known)), ", ")))
+		}
+	}
+}
