@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
@@ -78,6 +80,7 @@ func indexesOf(example runtime.Object, attributes storage.AttrFunc) customIndexe
 		return x
 	}
 	slices.Sort(x.fields)
+	of := &fieldsOf{attributes: attributes}
 	x.indexers = &cache.Indexers{}
 	for _, field := range x.fields {
 		(*x.indexers)[storage.FieldIndex(field)] = func(obj any) ([]string, error) {
@@ -85,7 +88,7 @@ func indexesOf(example runtime.Object, attributes storage.AttrFunc) customIndexe
 			if !ok {
 				return nil, fmt.Errorf("index %s: %T is no object", field, obj)
 			}
-			_, values, err := attributes(object)
+			values, err := of.values(object)
 			if err != nil {
 				return nil, fmt.Errorf("index %s: %w", field, err)
 			}
@@ -94,10 +97,35 @@ func indexesOf(example runtime.Object, attributes storage.AttrFunc) customIndexe
 	}
 	first := x.fields[0]
 	x.triggers = storage.IndexerFuncs{first: func(object runtime.Object) string {
-		_, values, _ := attributes(object) // an object whose values cannot be told is not selected
+		values, _ := of.values(object) // an object whose values cannot be told is not selected
 		return values[first]
 	}}
 	return x
+}
+
+// fieldsOf finds out the fields of an object once for the indexes that ask for it one after the
+// other: attributes takes as long for one as for all. Objects that are indexed do not change.
+type fieldsOf struct {
+	attributes storage.AttrFunc
+	last       sync.Pool // of *indexed, so that those who index at the same time have one each
+}
+
+type indexed struct {
+	object runtime.Object
+	values fields.Set
+}
+
+func (f *fieldsOf) values(object runtime.Object) (fields.Set, error) {
+	last, _ := f.last.Get().(*indexed)
+	if last == nil || last.object != object {
+		_, values, err := f.attributes(object)
+		if err != nil {
+			return nil, err
+		}
+		last = &indexed{object, values}
+	}
+	f.last.Put(last)
+	return last.values, nil
 }
 
 // indexedSelectors tells a watch cache which fields of selectors are indexed.
