@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(testlog.Quiet(m), map[string]func(){
 		"kubectl-annex":          func() { Main(Options{}) },
 		"kubectl_complete-annex": func() { Main(Options{}) },
-		"kubectl-shop":           func() { Main(Options{Name: "shop", Groups: []string{"shop.example.com"}}) },
+		"kubectl-shop":           func() { Main(Options{Name: "shop", Groups: []string{"*.example.com"}}) },
 		"kubectl-other":          func() { Main(Options{Name: "other", Groups: []string{"other.example.com"}}) },
 	})
 }

@@ -32,7 +32,8 @@ const (
 type Options struct {
 	// Name is what follows kubectl: "wardle" is for the program kubectl-wardle. The default is annex.
 	Name string
-	// Groups are the API groups whose kinds the plugin knows. The default is all that the server has.
+	// Groups are the API groups whose kinds the plugin knows; *.example.com is all below that
+	// domain. The default is all that the server has.
 	Groups []string
 }
 

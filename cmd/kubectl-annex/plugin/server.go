@@ -132,7 +132,7 @@ func preferred(groups []*metav1.APIGroup, lists []*metav1.APIResourceList, only 
 	}
 	all := []resource{}
 	for _, group := range groups {
-		if len(only) > 0 && !slices.Contains(only, group.Name) {
+		if len(only) > 0 && !slices.ContainsFunc(only, func(name string) bool { return isGroup(name, group.Name) }) {
 			continue
 		}
 		versions := []string{group.PreferredVersion.GroupVersion}
@@ -149,6 +149,12 @@ func preferred(groups []*metav1.APIGroup, lists []*metav1.APIResourceList, only 
 		}
 	}
 	return all
+}
+
+// isGroup tells whether a group is the one that is named, or below the domain behind *.
+func isGroup(named, group string) bool {
+	domain, below := strings.CutPrefix(named, "*")
+	return named == group || below && strings.HasPrefix(domain, ".") && strings.HasSuffix(group, domain)
 }
 
 func ofVersion(list *metav1.APIResourceList, seen map[string]bool) []resource {

@@ -24,6 +24,7 @@ is new; nothing else that is there changes.`,
 		newCreateAPI(module),
 		newCreateAdmission(module),
 		newCreateController(module),
+		newCreatePlugin(module),
 		newCreateSubresource(module),
 		newCreateVersion(module),
 	)
@@ -160,6 +161,30 @@ of the server, where it is registered, and a test that calls it through the API.
 	}
 	kindFlags(cmd, &o.Group, &o.Kind)
 	cmd.Flags().StringVar(&o.Name, "name", "", "name of the subresource, such as feed: lower-case letters and digits")
+	s.flags(cmd)
+	return cmd
+}
+
+func newCreatePlugin(module Module) *cobra.Command {
+	var o scaffold.PluginOptions
+	s := scaffolding{verb: "create plugin", module: module}
+	cmd := &cobra.Command{
+		Use:   "plugin",
+		Short: "Add a kubectl plugin for the server",
+		Long: `Adds a kubectl plugin by a name of its own, such as kubectl zoo: a program of a few lines
+in cmd/kubectl-NAME. It is kubectl annex for the server's groups: actions, views, logs, exec and the others
+of its kinds. Groups below the project's domain are the plugin's, those to come included. The go command adds the
+module that it is made with, which brings kubectl's libraries along.`,
+		Example: `  annex create plugin --name zoo`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return s.run(cmd, func(common scaffold.Options) (*scaffold.Result, error) {
+				o.Options = common
+				return scaffold.Plugin(cmd.Context(), o)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&o.Name, "name", "", "what follows kubectl: lower-case letters and digits (default: the server's name)")
 	s.flags(cmd)
 	return cmd
 }

@@ -146,6 +146,7 @@ var steps = []struct{ file, command string }{
 	{"create-controller", "create controller --kind Cat"},
 	{"create-subresource", "create subresource --kind Cat --name feed"},
 	{"create-version", "create version --kind Cat --version v1beta1"},
+	{"create-plugin", "create plugin --name zoo"},
 }
 
 // The trees are reviewed as a diff; UPDATE=1 rewrites them.
@@ -216,6 +217,7 @@ func TestAProjectOfAllVerbsWorks(t *testing.T) {
 		"create subresource --kind Cat --name feed",
 		"create version --kind Cat --version v1alpha2",
 		"create version --kind Cat --version v1beta1 --hub",
+		"create plugin",
 	} {
 		annex(t, line)
 	}
