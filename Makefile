@@ -67,7 +67,7 @@ release-try: ## install a release of HEAD from a file proxy, with an empty modul
 
 .PHONY: generate
 generate: ## write all generated files anew, and the tables of flags in docs/reference
-	go -C cmd/annex run . generate ../../internal/shop/... ../../samples/wardle/apis/... ../../samples/sqltable/apis/... ../../samples/ownjournal/apis/... ../../samples/cicd/apis/... ../../e2e/apis/...
+	go -C cmd/annex run . generate ../../internal/shop/... ../../operation/... ../../samples/wardle/apis/... ../../samples/sqltable/apis/... ../../samples/ownjournal/apis/... ../../samples/cicd/apis/... ../../e2e/apis/...
 	cd cmd/annex && for group in admissionregistration authentication authorization coordination core events flowcontrol rbac storagemigration; do \
 		go run . generate --for k8s.io/api/$$group/v1 ../../internal/facts/$$group || exit; done
 	go -C cmd/annex run . generate --for k8s.io/api/coordination/v1beta1 ../../internal/facts/coordinationv1beta1

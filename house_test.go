@@ -27,6 +27,8 @@ var rooms = map[string][]string{
 	"":                                     {"api", "config", "internal/admit", "internal/budget", "internal/cli", "internal/define", "internal/informer", "internal/plan", "internal/serve", "store/driver"},
 	"controlplane":                         {"", "internal/admit", "internal/aggregate", "internal/builtin", "internal/crds", "internal/define", "internal/garbage", "internal/loopback", "internal/migration", "internal/policies", "internal/publish", "internal/quota", "internal/serve"}, // what only some servers link
 	"stream":                               {""},                                                                                                                                                                                                                                             // what only some servers link
+	"operation":                            {"", "api", "internal/define", "internal/operations", "operation/v1"},                                                                                                                                                                            // what only some servers link
+	"operation/v1":                         {"api"},                                                                                                                                                                                                                                          // clients link it
 	"annextest":                            {"", "internal/convert", "internal/define", "store/memory"},
 	"config":                               {"store/driver"},
 	"internal/logfile":                     {"config"},
@@ -45,6 +47,7 @@ var rooms = map[string][]string{
 	"internal/yamlsize":                    {},
 	"internal/budget":                      {},
 	"internal/controllers":                 {"internal/define"},
+	"internal/operations":                  {"internal/define", "operation/v1"},
 	"internal/requirements":                {"config"},
 	"internal/manifests":                   {"config", "internal/define", "internal/plan", "internal/requirements", "store/driver"},
 	"internal/convert":                     {"internal/define", "internal/structural"},

@@ -98,8 +98,10 @@ func changed[T any](obj runtime.Object, err error) (*T, error) {
 
 // ActionBuilder describes an action on a T that takes requests R.
 type ActionBuilder[T, R any] struct {
-	subresource define.Subresource
+	declaredSubresource
 }
+
+type declaredSubresource = define.DeclaredSubresource
 
 // Action describes a custom subresource that takes requests, as eviction and
 // binding of a pod do: clients create an R at NAME/name, and get the A that handle
@@ -114,16 +116,17 @@ type ActionBuilder[T, R any] struct {
 // status, and as an internal error if not. handle runs concurrently for different
 // requests, and as long as requests may take.
 func Action[T, R, A any, PT object[T], PR message[R], PA message[A]](name string, handle func(ctx context.Context, request *ActionRequest[T, R]) (*A, error)) *ActionBuilder[T, R] {
-	b := &ActionBuilder[T, R]{define.Subresource{
+	b := &ActionBuilder[T, R]{}
+	*b.declared() = define.Subresource{
 		Name:       name,
 		Object:     reflect.TypeFor[R](),
 		Answer:     reflect.TypeFor[A](),
 		Operations: []admission.Operation{admission.Create},
-	}}
+	}
 	if handle == nil {
 		return b
 	}
-	b.subresource.Handle = func(ctx context.Context, call *define.Call) (runtime.Object, error) {
+	b.declared().Handle = func(ctx context.Context, call *define.Call) (runtime.Object, error) {
 		answer, err := handle(ctx, &ActionRequest[T, R]{
 			Operation: Operation(call.Operation),
 			Resource:  call.Resource,
@@ -140,15 +143,19 @@ func Action[T, R, A any, PT object[T], PR message[R], PA message[A]](name string
 	return b
 }
 
-func (b *ActionBuilder[T, R]) subresourceOf(*T) *define.Subresource { return &b.subresource }
+func (b *ActionBuilder[T, R]) declared() *define.Subresource {
+	return define.SubresourceIn(&b.declaredSubresource)
+}
+
+func (b *ActionBuilder[T, R]) subresourceOf(*T) *define.Subresource { return b.declared() }
 
 // On says which operations there are, instead of Create alone: Create, Update or both.
 // With Update, clients PUT an R, which then needs metav1.ObjectMeta; its uid and
 // resource version, if it says them, are preconditions on the parent.
 func (b *ActionBuilder[T, R]) On(operations ...Operation) *ActionBuilder[T, R] {
-	b.subresource.Operations = nil
+	b.declared().Operations = nil
 	for _, o := range operations {
-		b.subresource.Operations = append(b.subresource.Operations, admission.Operation(o))
+		b.declared().Operations = append(b.declared().Operations, admission.Operation(o))
 	}
 	return b
 }
@@ -156,7 +163,7 @@ func (b *ActionBuilder[T, R]) On(operations ...Operation) *ActionBuilder[T, R] {
 // Validate checks requests before they are handled. An empty list accepts one; others
 // are answered with 422.
 func (b *ActionBuilder[T, R]) Validate(validate func(ctx context.Context, request *R) field.ErrorList) *ActionBuilder[T, R] {
-	b.subresource.Validate = func(ctx context.Context, obj runtime.Object) field.ErrorList {
+	b.declared().Validate = func(ctx context.Context, obj runtime.Object) field.ErrorList {
 		return validate(ctx, any(obj).(*R))
 	}
 	return b

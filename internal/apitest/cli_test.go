@@ -23,6 +23,7 @@ import (
 	v1 "github.com/annexapi/annex/internal/shop/v1"
 	"github.com/annexapi/annex/internal/testlog"
 	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/operation"
 	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/etcd"
 	"github.com/annexapi/annex/store/journal"
@@ -38,6 +39,7 @@ func TestMain(m *testing.M) {
 		"moved":    func() { annex.Main(moved()) },
 		"factory":  func() { annex.Main(factory()) },
 		"workshop": func() { annex.Main(workshop()) },
+		"repairs":  func() { annex.Main(repairs(operation.Options{})) },
 		"zoo":      func() { annex.Main(zoo()) },
 		"chosen": func() {
 			annex.Main(only(widgets().StoredIn(memory.Storage()).StoredMediaType(jsonType), annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped()))

@@ -103,8 +103,10 @@ type custom struct {
 	Verbs []string `json:"verbs"`
 	// Request is a kind, of an action, Answer one of an action or a view. Methods are of what
 	// connects, Options, a kind, of that or of a view.
-	Request string   `json:"request,omitempty"`
-	Answer  string   `json:"answer,omitempty"`
+	Request string `json:"request,omitempty"`
+	Answer  string `json:"answer,omitempty"`
+	// Result is the Go type of what an operation's action returns.
+	Result  string   `json:"result,omitempty"`
 	Methods []string `json:"methods,omitempty"`
 	Options string   `json:"options,omitempty"`
 }
@@ -119,6 +121,9 @@ func describeCustom(s *define.Subresource) custom {
 	}
 	if s.Answer != nil {
 		c.Answer = s.Answer.Name()
+	}
+	if s.Long != nil {
+		c.Result = s.Long.Result.Name()
 	}
 	return c
 }
@@ -138,6 +143,9 @@ func (c custom) String() string {
 	}
 	if c.Answer != "" {
 		text += ", answers " + c.Answer
+	}
+	if c.Result != "" {
+		text += ", result " + c.Result
 	}
 	return text
 }

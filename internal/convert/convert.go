@@ -44,7 +44,8 @@ type Machinery struct {
 	// lists are the hub's lists of kinds whose objects this server stores.
 	lists map[reflect.Type]bool
 	// items are what lists remember, of all groups together.
-	items *Items
+	items      *Items
+	operations operations
 }
 
 // Of returns the machinery for serving a group. Where kinds of several groups share
@@ -85,7 +86,7 @@ func New(server *define.Server, extra ...func(scheme *runtime.Scheme, aliases bo
 // with objects of their own.
 func newMachinery(server *define.Server, first func(*define.Kind) bool, extra []func(scheme *runtime.Scheme, aliases bool) error) (*Machinery, error) {
 	m := &Machinery{Scheme: runtime.NewScheme(), Public: runtime.NewScheme(), structural: map[schema.GroupVersionKind]*structural.Version{},
-		shapes: map[reflect.Type]*structural.Shape{}, lists: map[reflect.Type]bool{}}
+		shapes: map[reflect.Type]*structural.Shape{}, lists: map[reflect.Type]bool{}, operations: operationsOf(server)}
 	for _, scheme := range []*runtime.Scheme{m.Scheme, m.Public} {
 		unversioned := schema.GroupVersion{Version: "v1"}
 		metav1.AddToGroupVersion(scheme, unversioned)

@@ -16,9 +16,9 @@ import (
 // encodes.
 func (m *Machinery) Serializer() runtime.NegotiatedSerializer {
 	if len(m.structural) == 0 {
-		return m.withLists(m.Codecs)
+		return m.withOperations(m.withLists(m.Codecs))
 	}
-	return m.withLists(markedSerializer{m.Codecs, m.structural, m.shapes})
+	return m.withOperations(m.withLists(markedSerializer{m.Codecs, m.structural, m.shapes}))
 }
 
 type markedSerializer struct {

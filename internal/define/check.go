@@ -58,6 +58,7 @@ func Check(s *Server) error {
 			}
 		}
 	}
+	c.operations(s)
 	for _, k := range s.Kinds() {
 		if k != nil && k.AliasOf == nil {
 			c.storedAs(k)

@@ -9,8 +9,8 @@ type Declared struct{ kind Kind }
 
 func (d *Declared) declared() *Kind { return &d.kind }
 
-// In returns the kind in d itself, for its builder.
-func In(d *Declared) *Kind { return d.declared() }
+// In returns the kind that a builder describes itself, for those that describe more of it.
+func In(builder interface{ declared() *Kind }) *Kind { return builder.declared() }
 
 // AddGroup adds a group with copies of the kinds that the builders describe, so that one
 // builder makes many servers. A builder that is nil is a nil kind, which Check reports.
@@ -34,6 +34,17 @@ func Complete(s *Server) error {
 		}
 	}
 	return Check(s)
+}
+
+// DeclaredSubresource holds the subresource that a builder describes, as Declared does a kind.
+type DeclaredSubresource struct{ subresource Subresource }
+
+func (d *DeclaredSubresource) declaredSubresource() *Subresource { return &d.subresource }
+
+// SubresourceIn returns the subresource that a builder describes, for those that describe more
+// of it.
+func SubresourceIn(builder interface{ declaredSubresource() *Subresource }) *Subresource {
+	return builder.declaredSubresource()
 }
 
 func built(builder any) *Kind {

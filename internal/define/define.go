@@ -278,6 +278,9 @@ type Kind struct {
 	// CustomStorage makes the storage of a kind that is served by the user's own; nil for all
 	// others.
 	CustomStorage StorageConstructor
+	// Operations carry out long actions, of the kind that they are objects of; nil for all
+	// others.
+	Operations *OperationsKind
 }
 
 // Version is a kind in one version.

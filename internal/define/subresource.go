@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -33,6 +34,8 @@ type Subresource struct {
 	Answer     reflect.Type
 	Validate   func(ctx context.Context, obj runtime.Object) field.ErrorList
 	Handle     func(ctx context.Context, call *Call) (runtime.Object, error)
+	// Long says that an operation carries the action out; nil is what Handle does by itself.
+	Long *Long
 
 	// IsView says that it is a view. Look returns what is seen.
 	IsView bool
@@ -60,9 +63,16 @@ type Call struct {
 	Namespace, Name string
 	// Parent is the object that the subresource is of, in the hub's version.
 	Parent runtime.Object
-	Object runtime.Object
-	User   user.Info
-	DryRun bool
+	// Kind is the parent's, in the version of Resource.
+	Kind        string
+	Subresource *Subresource
+	Object      runtime.Object
+	User        user.Info
+	DryRun      bool
+	// Wait is the parameter of that name in the query of a request.
+	Wait string
+	// Start makes an operation of the call, of a long action.
+	Start func(ctx context.Context) (runtime.Object, error)
 	// Update and UpdateStatus change the parent as its main endpoint and /status do.
 	Update, UpdateStatus func(ctx context.Context, change func(obj runtime.Object) error) (runtime.Object, error)
 }
@@ -147,10 +157,14 @@ func (s *Subresource) New() runtime.Object {
 }
 
 // Types returns the Go types that clients see in the subresource's requests and
-// answers, but for the kind's own and for Status.
+// answers, but for the kind's own, for Status, and for operations, which are a kind.
 func (s *Subresource) Types(k *Kind) []reflect.Type {
 	var types []reflect.Type
-	for _, t := range []reflect.Type{s.Object, s.Answer, s.Responds} {
+	all := []reflect.Type{s.Object, s.Answer, s.Responds}
+	if s.Long != nil {
+		all = []reflect.Type{s.Object}
+	}
+	for _, t := range all {
 		if t != nil && t != k.Hub().Type && t != reflect.TypeFor[metav1.Status]() && !slices.Contains(types, t) {
 			types = append(types, t)
 		}
@@ -192,8 +206,11 @@ func (c *checker) subresources(where string, k *Kind) {
 }
 
 func (c *checker) requests(where string, s *Subresource) {
-	if s.Handle == nil {
+	if s.Handle == nil || s.Long != nil && s.Long.Run == nil {
 		c.errorf(where, "no function given")
+	}
+	if s.Long != nil && s.Long.TTL > 0 && s.Long.TTL%time.Second != 0 {
+		c.errorf(where, "TTL must be a number of seconds, not %s", s.Long.TTL)
 	}
 	if len(s.Operations) == 0 {
 		c.errorf(where, "On: name at least one operation, Create or Update")

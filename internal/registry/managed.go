@@ -59,6 +59,18 @@ func (k *Kind) ManageFields(models managedfields.TypeConverter, scheme *runtime.
 	return nil
 }
 
+type waitKey struct{}
+
+// WithWait returns a context that tells long actions how long the client waits for their end.
+func WithWait(ctx context.Context, wait string) context.Context {
+	return context.WithValue(ctx, waitKey{}, wait)
+}
+
+func waitOf(ctx context.Context) string {
+	wait, _ := ctx.Value(waitKey{}).(string)
+	return wait
+}
+
 type userAgentKey struct{}
 
 // WithUserAgent returns a context that tells custom subresources which program sends the

@@ -43,6 +43,8 @@ type Options struct {
 	Env any
 	// Hooks are the admission hooks of all kinds.
 	Hooks *admit.Hooks
+	// Operations carry out long actions; nil if no kind has any.
+	Operations define.Operations
 	// GarbageCollected says that a controller collects garbage by owner references: a
 	// deletion may wait for it, which takes the finalizers foregroundDeletion and orphan
 	// away.
@@ -57,6 +59,7 @@ type Kind struct {
 	own        map[string]rest.Storage // of a kind that is not served by store
 	hooks      *admit.Hooks
 	validator  Validator // of custom subresources; nil if there is none
+	operations define.Operations
 	// managers record changes by custom subresources, by the version of the request. There
 	// are none before ManageFields.
 	managers map[*define.Version]fieldManagers
@@ -97,7 +100,7 @@ func NewKind(k *define.Kind, options Options) (*Kind, error) {
 }
 
 func withStatus(k *define.Kind, store *genericregistry.Store, main strategy, options Options) *Kind {
-	kind := &Kind{Definition: k, store: store, hooks: options.Hooks, validator: options.Validator}
+	kind := &Kind{Definition: k, store: store, hooks: options.Hooks, validator: options.Validator, operations: options.Operations}
 	if k.Status && k.Updatable() {
 		status := *store
 		status.UpdateStrategy = statusStrategy{main}

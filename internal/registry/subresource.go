@@ -182,17 +182,33 @@ func (r *requestREST) handle(ctx context.Context, operation admission.Operation,
 	if errs := r.validate(ctx, obj); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(schema.GroupKind{Group: r.kind.Definition.Group, Kind: r.sub.Object.Name()}, name, errs)
 	}
-	call := &define.Call{
-		Operation: operation,
-		Resource:  r.version.GroupVersion.WithResource(r.kind.Definition.Resource),
-		Namespace: objects.Meta(parent).GetNamespace(),
-		Name:      name,
-		Parent:    parent,
-		Object:    obj,
-		User:      caller(ctx),
-		DryRun:    dryrun.IsDryRun(dryRun),
+	call := r.call(ctx, operation, parent, obj, dryRun, fieldManagerOf(ctx, fieldManager), unchanged)
+	answer, err := r.sub.Handle(ctx, call)
+	if err != nil {
+		return nil, statusOf(err)
 	}
-	fieldManager = fieldManagerOf(ctx, fieldManager)
+	if objects.IsNil(answer) {
+		return nil, apierrors.NewInternalError(fmt.Errorf("subresource %s of %s answered with nothing", r.sub.Name, r.kind.Definition.GroupResource()))
+	}
+	return answer, nil
+}
+
+// call makes what the user's function, or an operation, gets of a request.
+func (r *requestREST) call(ctx context.Context, operation admission.Operation, parent, obj runtime.Object, dryRun []string, fieldManager string, unchanged *metav1.Preconditions) *define.Call {
+	name := objects.Meta(parent).GetName()
+	call := &define.Call{
+		Operation:   operation,
+		Resource:    r.version.GroupVersion.WithResource(r.kind.Definition.Resource),
+		Namespace:   objects.Meta(parent).GetNamespace(),
+		Name:        name,
+		Parent:      parent,
+		Kind:        r.kind.Definition.Name,
+		Subresource: r.sub,
+		Object:      obj,
+		User:        caller(ctx),
+		DryRun:      dryrun.IsDryRun(dryRun),
+		Wait:        waitOf(ctx),
+	}
 	update := func(store *genericregistry.Store, fields *managedfields.FieldManager) func(context.Context, func(runtime.Object) error) (runtime.Object, error) {
 		return func(ctx context.Context, change func(runtime.Object) error) (runtime.Object, error) {
 			if store == nil {
@@ -205,14 +221,8 @@ func (r *requestREST) handle(ctx context.Context, operation admission.Operation,
 	}
 	managers := r.kind.managers[r.version]
 	call.Update, call.UpdateStatus = update(r.kind.store, managers.main), update(r.kind.status, managers.status)
-	answer, err := r.sub.Handle(ctx, call)
-	if err != nil {
-		return nil, statusOf(err)
-	}
-	if objects.IsNil(answer) {
-		return nil, apierrors.NewInternalError(fmt.Errorf("subresource %s of %s answered with nothing", r.sub.Name, r.kind.Definition.GroupResource()))
-	}
-	return answer, nil
+	call.Start = func(ctx context.Context) (runtime.Object, error) { return r.kind.operations.Start(ctx, call) }
+	return call
 }
 
 // validate runs the generated validation of the request's Go type, and the user's own.

@@ -67,6 +67,7 @@ type Server struct {
 	accessLog       *audit.AccessLog // nil if there is none
 	kinds           []*registry.Kind
 	env             any
+	operations      define.Operations // nil if no kind has any
 	upstream        *upstream.Server
 	serving         *upstream.Serving
 	tracing         *upstream.Tracing // nil if nothing is traced
@@ -163,6 +164,9 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 		return err
 	}
 	stores.Hooks = hooks
+	if err := s.openOperations(env); err != nil {
+		return err
+	}
 	for _, k := range s.definition.Kinds() {
 		if k.AliasOf != nil {
 			continue
@@ -181,6 +185,7 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 				UnconditionalUpdate: s.plan.Options.UnrestrictedUpdate,
 				Env:                 env,
 				Hooks:               hooks,
+				Operations:          s.operations,
 				GarbageCollected:    s.mode.collectsGarbage(),
 			}
 		}
@@ -346,6 +351,9 @@ func (s *Server) readyChecks() []healthz.HealthChecker {
 func (s *Server) metrics() []prometheus.Collector {
 	all := append(budgetMetrics(s.memory), encryptionMetrics{s.encryption, s.storages}, encodingMetrics{s.storedEncodings})
 	all = slices.Concat(all, s.mode.metrics(), s.audit.Metrics(), s.accessLog.Metrics())
+	if s.operations != nil {
+		all = append(all, s.operations.Metrics()...)
+	}
 	for _, storage := range s.storages {
 		if core, ok := storage.Backend.(*mvcc.Core); ok {
 			all = append(all, newMetrics(storage.Name(), core))
@@ -420,9 +428,9 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	if err == nil {
 		err = s.becomeReady(ctx, background)
 	}
-	waitForControllers := func() {}
+	waitForControllers, waitForOperations := func() {}, func() {}
 	if err == nil {
-		waitForControllers = s.startControllers(controllers)
+		waitForControllers, waitForOperations = s.startControllers(controllers), s.startOperations(controllers)
 		ready()
 		select {
 		case <-ctx.Done():
@@ -437,6 +445,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	stopControllers()
 	s.leave(context.WithoutCancel(ctx))
 	waitForControllers()
+	waitForOperations()
 	stopInformers()
 	s.shutDown(context.WithoutCancel(ctx), stop)
 	cancel(nil)

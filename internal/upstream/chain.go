@@ -165,10 +165,15 @@ func captureBodies(marked map[schema.GroupVersionResource]bool) step {
 	}
 }
 
-// addUserAgent tells custom subresources which program sends a request.
+// addUserAgent tells custom subresources which program sends a request, and how long it waits
+// for what takes longer.
 func addUserAgent(r *http.Request, info *request.RequestInfo) (*http.Request, error) {
 	if info.Subresource != "" && (info.Verb == "create" || info.Verb == "update") {
-		r = r.WithContext(registry.WithUserAgent(r.Context(), r.UserAgent()))
+		ctx := registry.WithUserAgent(r.Context(), r.UserAgent())
+		if strings.Contains(r.URL.RawQuery, "wait=") {
+			ctx = registry.WithWait(ctx, r.URL.Query().Get("wait"))
+		}
+		r = r.WithContext(ctx)
 	}
 	return r, nil
 }

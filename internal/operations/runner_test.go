@@ -1,0 +1,288 @@
+package operations_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/annexapi/annex/internal/operations"
+	"github.com/annexapi/annex/internal/testwait"
+	operationv1 "github.com/annexapi/annex/operation/v1"
+)
+
+func fakeClock() *clocktesting.FakeClock {
+	return clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+}
+
+// untilDone waits for the end of a context.
+func untilDone(ctx context.Context) (any, error) {
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+
+func TestOfTwoReplicasOneRunsEachOperation(t *testing.T) {
+	t.Parallel()
+	const n = 50
+	s, clock := newStore(), fakeClock()
+	var runs sync.Map
+	count := map[string]action{"count": {run: func(_ context.Context, a *operations.Attempt) (any, error) {
+		times, _ := runs.LoadOrStore(a.Name(), new(atomic.Int32))
+		return times.(*atomic.Int32).Add(1), nil
+	}}}
+	s.start(t, clock, count)
+	s.start(t, clock, count)
+	for i := range n {
+		s.add(fmt.Sprint("o", i), "count")
+	}
+	for i := range n {
+		if op := s.becomes(t, fmt.Sprint("o", i), operationv1.OperationSucceeded); string(op.Status.Result.Raw) != "1" || op.Status.Attempts != 1 {
+			t.Errorf("%s: %s, %d attempts", op.Name, op.Status.Result.Raw, op.Status.Attempts)
+		}
+	}
+}
+
+// handOver runs an operation on the first of two replicas, cuts that off, and waits until
+// its action was told to end, before the second may begin.
+func handOver(t *testing.T, s *store, clock *clocktesting.FakeClock, resumable bool) (first *replica, told chan error, release chan struct{}, begun *atomic.Bool) {
+	t.Helper()
+	told, release, begun = make(chan error, 1), make(chan struct{}), &atomic.Bool{}
+	first = s.start(t, clock, map[string]action{"move": {resumable, func(ctx context.Context, a *operations.Attempt) (any, error) {
+		if err := a.Save(ctx, "half"); err != nil {
+			return nil, err
+		}
+		<-ctx.Done()
+		told <- context.Cause(ctx)
+		<-release
+		return "the first's", nil
+	}}})
+	s.add("o", "move")
+	testwait.Until(t, "the checkpoint is stored", func() bool { return s.get("o").Status.Checkpoint != nil })
+	s.start(t, clock, map[string]action{"move": {resumable, func(_ context.Context, a *operations.Attempt) (any, error) {
+		begun.Store(true)
+		var checkpoint string
+		_, err := a.Restore(&checkpoint)
+		return fmt.Sprint(checkpoint, " ", a.Number()), err
+	}}})
+	// Both have observed a renewal that succeeded: the leases begin here.
+	renewed := s.get("o").Status.RenewTime
+	testwait.Until(t, "the claim is renewed", func() bool {
+		clock.Step(time.Second)
+		return !s.get("o").Status.RenewTime.Equal(renewed)
+	})
+	first.disconnect(true)
+	cutAt := clock.Now()
+	testwait.Until(t, "the first is told to end", func() bool {
+		if clock.Since(cutAt) < lease*2/3+2*time.Second {
+			clock.Step(time.Second)
+		}
+		return len(told) > 0
+	})
+	if begun.Load() {
+		t.Error("the second began while the first held the claim")
+	}
+	return first, told, release, begun
+}
+
+func TestAReplicaTakesOverWhenTheHolderHasLostItsClaim(t *testing.T) {
+	t.Parallel()
+	s, clock := newStore(), fakeClock()
+	first, told, release, begun := handOver(t, s, clock, true)
+	if err := <-told; err == nil || !strings.Contains(err.Error(), "could not be held") {
+		t.Errorf("the first ended for %v", err)
+	}
+	testwait.Until(t, "the second begins", func() bool {
+		clock.Step(time.Second)
+		return begun.Load()
+	})
+	op := s.becomes(t, "o", operationv1.OperationSucceeded)
+	if string(op.Status.Result.Raw) != `"half 2"` || op.Status.Attempts != 2 {
+		t.Errorf("%s %+v", op.Status.Result.Raw, op.Status)
+	}
+	// The first comes back with a result, and writes nothing.
+	first.disconnect(false)
+	close(release)
+	first.end()
+	testwait.Until(t, "the first ends", func() bool {
+		select {
+		case <-first.ended:
+			return true
+		default:
+			clock.Step(time.Second)
+			return false
+		}
+	})
+	if now := s.get("o"); now.ResourceVersion != op.ResourceVersion {
+		t.Errorf("the first wrote %+v", now.Status)
+	}
+}
+
+func TestAnOperationThatCannotBeResumedFailsWhenItsHolderIsGone(t *testing.T) {
+	t.Parallel()
+	s, clock := newStore(), fakeClock()
+	_, _, release, begun := handOver(t, s, clock, false)
+	defer close(release)
+	var op *operationv1.Operation
+	testwait.Until(t, "the second tells that it failed", func() bool {
+		clock.Step(time.Second)
+		op = s.get("o")
+		return op.Status.Phase == operationv1.OperationFailed
+	})
+	if op.Status.Error.Reason != metav1.StatusReasonServiceUnavailable || !strings.Contains(op.Status.Error.Message, "ended while it was running; how far it came is not known") || op.Status.Attempts != 1 || begun.Load() {
+		t.Errorf("%+v %v", op.Status, begun.Load())
+	}
+}
+
+func TestWhatIsSaidOftenIsWrittenSeldom(t *testing.T) {
+	t.Parallel()
+	s, clock := newStore(), fakeClock()
+	s.start(t, clock, map[string]action{"talk": {run: func(_ context.Context, a *operations.Attempt) (any, error) {
+		for i := range int64(10000) {
+			a.Progress(i, 9999)
+			a.Message(fmt.Sprint("at ", i, strings.Repeat("!", 2000)))
+			a.Log(fmt.Sprint("line ", i))
+		}
+		return nil, nil
+	}}})
+	s.add("o", "talk")
+	op := s.becomes(t, "o", operationv1.OperationSucceeded)
+	if n := s.count(); n > 3 {
+		t.Errorf("%d writes", n)
+	}
+	log := op.Status.Log
+	if len(log) > 16<<10 || len(log) < 15<<10 || !strings.HasPrefix(log, "2026-01-02T03:04:05Z line ") || !strings.HasSuffix(log, " line 9999\n") {
+		t.Errorf("%d bytes of log: %.100s", len(log), log)
+	}
+	if p := op.Status.Progress; p.Percent != 100 || p.Done != 9999 || len(op.Status.Message) != 1024 || !strings.HasPrefix(op.Status.Message, "at 9999!") {
+		t.Errorf("%+v %q", p, op.Status.Message)
+	}
+}
+
+func TestNoMoreOperationsRunThanMay(t *testing.T) {
+	t.Parallel()
+	s, clock := newStore(), fakeClock()
+	var running, most atomic.Int32
+	next := make(chan struct{})
+	s.start(t, clock, map[string]action{"wait": {run: func(context.Context, *operations.Attempt) (any, error) {
+		if n := running.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		<-next
+		running.Add(-1)
+		return nil, nil
+	}}}, func(c *operations.Config) { c.MaxRunning = 2 })
+	for i := range 5 {
+		s.add(fmt.Sprint("o", i), "wait")
+	}
+	testwait.Until(t, "as many run as may", func() bool { return running.Load() == 2 })
+	for range 5 {
+		next <- struct{}{}
+	}
+	for i := range 5 {
+		s.becomes(t, fmt.Sprint("o", i), operationv1.OperationSucceeded)
+	}
+	if most.Load() != 2 {
+		t.Errorf("%d ran at a time", most.Load())
+	}
+}
+
+func TestARunnerThatStopsWaitsForActionsAndTellsWhatBecameOfThem(t *testing.T) {
+	t.Parallel()
+	s, clock := newStore(), fakeClock()
+	stubborn := make(chan struct{})
+	defer close(stubborn)
+	ignore := func(context.Context, *operations.Attempt) (any, error) { <-stubborn; return nil, nil }
+	obey := func(ctx context.Context, _ *operations.Attempt) (any, error) { return untilDone(ctx) }
+	finish := func(ctx context.Context, _ *operations.Attempt) (any, error) {
+		<-ctx.Done()
+		return "done all the same", nil
+	}
+	r := s.start(t, clock, map[string]action{
+		"ignores": {run: ignore}, "ignores-resumably": {true, ignore}, "obeys": {run: obey}, "obeys-resumably": {true, obey}, "finishes": {run: finish},
+	})
+	all := []string{"ignores", "ignores-resumably", "obeys", "obeys-resumably", "finishes"}
+	for _, name := range all {
+		s.add(name, name)
+	}
+	for _, name := range all {
+		s.becomes(t, name, operationv1.OperationRunning)
+	}
+	r.end()
+	if op := s.becomes(t, "obeys", operationv1.OperationFailed); op.Status.Error.Message != "the server stopped while the operation was running: the server is stopping" || op.Status.Error.Code != 503 {
+		t.Errorf("%+v", op.Status.Error)
+	}
+	if op := s.becomes(t, "obeys-resumably", operationv1.OperationPending); op.Status.Holder != "" || op.Status.Message != "interrupted: the server stopped; it will be resumed" {
+		t.Errorf("%+v", op.Status)
+	}
+	s.becomes(t, "finishes", operationv1.OperationSucceeded)
+	testwait.Until(t, "the runner ends", func() bool {
+		clock.Step(time.Second)
+		select {
+		case <-r.ended:
+			return true
+		default:
+			return false
+		}
+	})
+	if op := s.get("ignores"); op.Status.Phase != operationv1.OperationFailed || !strings.Contains(op.Status.Message, "the action had not ended after 5s") {
+		t.Errorf("%+v", op.Status)
+	}
+	if op := s.get("ignores-resumably"); op.Status.Phase != operationv1.OperationRunning || op.Status.Holder != "replica-0" {
+		t.Errorf("%+v", op.Status)
+	}
+}
+
+func TestTheEndOfAnOperationIsWrittenWhenItCanBe(t *testing.T) {
+	t.Parallel()
+	s, clock := newStore(), fakeClock()
+	done := make(chan struct{})
+	r := s.start(t, clock, map[string]action{"end": {run: func(context.Context, *operations.Attempt) (any, error) {
+		<-done
+		return nil, errors.New("it broke")
+	}}})
+	s.add("o", "end")
+	s.becomes(t, "o", operationv1.OperationRunning)
+	r.disconnect(true)
+	close(done)
+	testwait.Until(t, "the write fails", func() bool { return r.failures() > 0 })
+	r.disconnect(false)
+	testwait.Until(t, "the end is written", func() bool {
+		clock.Step(time.Second)
+		return s.get("o").Status.Phase == operationv1.OperationFailed
+	})
+}
+
+// A cancellation that comes before the operation begins, and one that comes with another
+// client's write, are found.
+func TestCancellationsAreFoundWheneverTheyCome(t *testing.T) {
+	t.Parallel()
+	s, clock := newStore(), fakeClock()
+	began := make(chan struct{}, 1)
+	actions := map[string]action{"wait": {run: func(ctx context.Context, _ *operations.Attempt) (any, error) {
+		began <- struct{}{}
+		return untilDone(ctx)
+	}}}
+	s.add("early", "wait")
+	s.change("early", func(op *operationv1.Operation) { op.Spec.Cancel = true })
+	s.start(t, clock, actions)
+	if op := s.becomes(t, "early", operationv1.OperationCancelled); op.Status.Attempts != 0 || op.Status.CompletionTime == nil {
+		t.Errorf("%+v", op.Status)
+	}
+	s.add("late", "wait")
+	<-began
+	s.becomes(t, "late", operationv1.OperationRunning)
+	s.change("late", func(op *operationv1.Operation) { op.Spec.Cancel = true })
+	s.becomes(t, "late", operationv1.OperationCancelled)
+
+	s.add("unknown", "nothing")
+	if op := s.becomes(t, "unknown", operationv1.OperationFailed); op.Status.Error.Code != 400 || op.Status.Message != "no action nothing" {
+		t.Errorf("%+v", op.Status)
+	}
+}

@@ -1,0 +1,55 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/annexapi/annex/internal/define"
+)
+
+// openOperations makes what carries out long actions, of the kind that has them, if any.
+func (s *Server) openOperations(env any) error {
+	for _, k := range s.definition.Kinds() {
+		if k.Operations == nil || k.AliasOf != nil {
+			continue
+		}
+		operations, err := k.Operations.New(define.OperationsEnv{
+			Env:    env,
+			Shared: s.plan.Resource(k.GroupResource()).Storage.Traits().Remote,
+			Call:   s.recordedCall,
+		})
+		if err != nil {
+			return fmt.Errorf("operations: %w", err)
+		}
+		observed, err := s.informers.For(k, k.Hub())
+		if err != nil {
+			return err
+		}
+		observed.OnChange(operations.Changed, operations.Removed)
+		s.operations = operations
+	}
+	return nil
+}
+
+func (s *Server) recordedCall(ctx context.Context, recorded define.Recorded) (context.Context, *define.Call, error) {
+	for _, k := range s.kinds {
+		if k.Definition.GroupResource() == recorded.Resource.GroupResource() {
+			return k.Call(ctx, recorded)
+		}
+	}
+	return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("the server has no %s any more", recorded.Resource.GroupResource()))
+}
+
+// startOperations carries out operations until the context ends. Each replica does. wait returns when
+// those that run have ended, and written it.
+func (s *Server) startOperations(ctx context.Context) (wait func()) {
+	if s.operations == nil {
+		return func() {}
+	}
+	var running sync.WaitGroup
+	running.Go(func() { s.operations.Run(ctx) })
+	return running.Wait
+}

@@ -1,0 +1,16 @@
+// Package operation declares actions that take longer than a request may: seconds to hours. Such
+// an action is answered at once with an Operation, an object by which clients follow it, cancel
+// it and try it again, and which holds its progress, its log and its result. It survives
+// restarts of the server, and of several replicas exactly one carries it out.
+//
+// A server that has such an action serves the kind Operation in a group version of its own, by
+// one line among the kinds of a group:
+//
+//	annex.Group{Name: "shop.example.com", Kinds: []annex.Kind{
+//		annex.KindOf[v1.Report, v1.ReportList]("reports", v1.API).
+//			Subresources(operation.Action("render", render)),
+//		operation.Kind(v1.API, operation.Options{}),
+//	}}
+//
+// Clients that only follow operations import package operation/v1, which links no server.
+package operation
