@@ -2,16 +2,23 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/annexapi/annex"
 
@@ -24,13 +31,15 @@ const instancesFinalizer = "autobusi.group.cicd/instances"
 // jenkinsServiceController gives each JenkinsService the instances that were approved,
 // and takes them from those that are rejected or deleted. It runs inside the server, or
 // in a process of its own with the verb controllers, which elects a leader: the manager
-// here need not.
+// here need not. The instances are children of the process in which it runs.
 type jenkinsServiceController struct {
 	client.Client
+	instances *instances
 }
 
-// runJenkinsServiceController works until ctx ends.
-func runJenkinsServiceController(ctx context.Context, env *annex.Env) error {
+// runJenkinsServiceController works until ctx ends. Then it ends the instances, and says so
+// in their status.
+func (s *instances) runJenkinsServiceController(ctx context.Context, env *annex.Env) (err error) {
 	scheme := runtime.NewScheme()
 	if err := autobusiv1alpha.AddToScheme(scheme); err != nil {
 		return err
@@ -46,78 +55,169 @@ func runJenkinsServiceController(ctx context.Context, env *annex.Env) error {
 	if err != nil {
 		return fmt.Errorf("manager: %w", err)
 	}
+	changes := make(chan event.TypedGenericEvent[*autobusiv1alpha.JenkinsService])
+	tell := func(service types.NamespacedName) {
+		j := &autobusiv1alpha.JenkinsService{}
+		j.Namespace, j.Name = service.Namespace, service.Name
+		select {
+		case changes <- event.TypedGenericEvent[*autobusiv1alpha.JenkinsService]{Object: j}:
+		case <-ctx.Done():
+		}
+	}
+	if err := s.open(tell); err != nil {
+		return fmt.Errorf("instances: %w", err)
+	}
+	c := &jenkinsServiceController{manager.GetClient(), s}
+	defer func() { err = errors.Join(err, s.close(), c.noneRuns(ctx, manager.GetConfig(), scheme)) }()
 	if err := ctrl.NewControllerManagedBy(manager).
 		For(&autobusiv1alpha.JenkinsService{}).
-		Complete(&jenkinsServiceController{manager.GetClient()}); err != nil {
+		WatchesRawSource(source.TypedChannel(changes, &handler.TypedEnqueueRequestForObject[*autobusiv1alpha.JenkinsService]{})).
+		Complete(c); err != nil {
 		return fmt.Errorf("controller: %w", err)
 	}
 	return manager.Start(ctx)
 }
 
-// Reconcile takes one step towards what a JenkinsService asks for. Each is a write, whose
-// event is the reason for the next; so instances start, and stop, one after another.
+// noneRuns says of all instances that they do not run any more. If it fails, the next
+// controller does it.
+func (c *jenkinsServiceController) noneRuns(ctx context.Context, config *rest.Config, scheme *runtime.Scheme) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), instanceGrace)
+	defer cancel()
+	direct, err := client.New(config, client.Options{Scheme: scheme}) // the manager's cache has stopped
+	if err != nil {
+		return err
+	}
+	list := &autobusiv1alpha.JenkinsServiceList{}
+	if err := direct.List(ctx, list); err != nil {
+		return fmt.Errorf("say that no instance runs: %w", err)
+	}
+	var errs []error
+	for i := range list.Items {
+		j := &list.Items[i]
+		if c.observe(j) {
+			errs = append(errs, client.IgnoreNotFound(direct.Status().Update(ctx, j)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Reconcile takes one step towards what a JenkinsService asks for. Each is a write, or a
+// process that starts or ends, whose event is the reason for the next; so instances start,
+// and stop, one after another.
 func (c *jenkinsServiceController) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	j := &autobusiv1alpha.JenkinsService{}
 	if err := c.Get(ctx, request.NamespacedName, j); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	err := c.step(ctx, j)
+	wait, err := c.step(ctx, j)
 	if apierrors.IsConflict(err) {
 		err = nil // the newer object comes by itself
 	}
-	return ctrl.Result{}, client.IgnoreNotFound(err)
+	return ctrl.Result{RequeueAfter: wait}, client.IgnoreNotFound(err)
 }
 
-func (c *jenkinsServiceController) step(ctx context.Context, j *autobusiv1alpha.JenkinsService) error {
-	switch deleted := j.DeletionTimestamp != nil; {
-	case !deleted && j.Status.ApprovalStatus == autobusiv1alpha.Approved && controllerutil.AddFinalizer(j, instancesFinalizer):
-		return c.Update(ctx, j)
-	case nextInstances(j):
-		return c.Status().Update(ctx, j)
-	case deleted && controllerutil.RemoveFinalizer(j, instancesFinalizer):
-		return c.Update(ctx, j)
+func (c *jenkinsServiceController) step(ctx context.Context, j *autobusiv1alpha.JenkinsService) (wait time.Duration, err error) {
+	deleted := j.DeletionTimestamp != nil
+	if !deleted && j.Status.ApprovalStatus == autobusiv1alpha.Approved && controllerutil.AddFinalizer(j, instancesFinalizer) {
+		return 0, c.Update(ctx, j)
 	}
-	return nil
+	if c.observe(j) {
+		return 0, c.Status().Update(ctx, j)
+	}
+	for skipped := 0; ; skipped++ {
+		switch next, number := nextStep(j, skipped); next {
+		case writeStatus:
+			c.instances.forget(j.UID, len(j.Status.Instances))
+			return 0, c.Status().Update(ctx, j)
+		case stopInstance:
+			c.instances.stop(j.UID, number)
+			return 0, nil // its end is the reason for the next step
+		case startInstance:
+			backoff, err := c.instances.start(j, number)
+			if err != nil {
+				return 0, err
+			}
+			if backoff == 0 && c.observe(j) {
+				return 0, c.Status().Update(ctx, j)
+			}
+			if backoff == 0 {
+				return 0, nil
+			}
+			if wait == 0 || backoff < wait {
+				wait = backoff
+			}
+			continue // others need not wait
+		}
+		break
+	}
+	if deleted && controllerutil.RemoveFinalizer(j, instancesFinalizer) {
+		c.instances.forget(j.UID, 0)
+		return 0, c.Update(ctx, j)
+	}
+	return wait, nil
 }
 
-// nextInstances changes the instances by one step towards what there shall be, and says
-// whether there was anything to change.
-func nextInstances(j *autobusiv1alpha.JenkinsService) bool {
-	var want int
+// observe has the status say which instances run, and says whether it did not.
+func (c *jenkinsServiceController) observe(j *autobusiv1alpha.JenkinsService) bool {
+	changed := false
+	for i := range j.Status.Instances {
+		if runs := c.instances.runs(j.UID, i); runs != j.Status.Instances[i].Running {
+			j.Status.Instances[i].Running, changed = runs, true
+		}
+	}
+	return changed
+}
+
+// step is what is to be done next.
+type step string
+
+const (
+	nothing       step = ""
+	writeStatus   step = "write" // the status has been changed
+	stopInstance  step = "stop"
+	startInstance step = "start"
+)
+
+// nextStep says what is to be done next for what there shall be, and for which instance. So
+// many that could be started are passed over, because they have failed a moment ago.
+func nextStep(j *autobusiv1alpha.JenkinsService, skipped int) (step, int) {
+	instances := j.Status.Instances
+	want, cpu := len(instances), int32(0) // what was approved before stays until there is a decision
 	switch {
 	case j.DeletionTimestamp != nil || j.Status.ApprovalStatus == autobusiv1alpha.Rejected:
+		want = 0
 	case j.Status.ApprovalStatus == autobusiv1alpha.Approved:
-		want = int(j.Spec.InstanceAmount)
-	default:
-		return false // what was approved before stays until there is a decision
+		want, cpu = int(j.Spec.InstanceAmount), j.Spec.InstanceCPU
 	}
 
-	instances := j.Status.Instances
 	for i := len(instances) - 1; i >= want; i-- {
 		if instances[i].Running {
-			instances[i].Running = false
-			return true
+			return stopInstance, i
 		}
 	}
 	switch {
 	case len(instances) > want:
 		j.Status.Instances = instances[:want]
-		return true
+		return writeStatus, 0
 	case len(instances) < want:
 		for len(j.Status.Instances) < want {
-			j.Status.Instances = append(j.Status.Instances, autobusiv1alpha.JenkinsInstance{CPU: j.Spec.InstanceCPU})
+			j.Status.Instances = append(j.Status.Instances, autobusiv1alpha.JenkinsInstance{CPU: cpu})
 		}
-		return true
+		return writeStatus, 0
 	}
 	for i := range instances {
 		switch instance := &instances[i]; {
-		case instance.CPU != j.Spec.InstanceCPU:
-			*instance = autobusiv1alpha.JenkinsInstance{CPU: j.Spec.InstanceCPU} // it starts anew
-			return true
-		case !instance.Running:
-			instance.Running = true
-			return true
+		case cpu != 0 && instance.CPU != cpu && instance.Running:
+			return stopInstance, i
+		case cpu != 0 && instance.CPU != cpu:
+			instance.CPU = cpu
+			return writeStatus, 0
+		case instance.Running:
+		case skipped > 0:
+			skipped--
+		default:
+			return startInstance, i
 		}
 	}
-	return false
+	return nothing, 0
 }

@@ -8,6 +8,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/stream"
 
 	autobusiv1alpha "example.com/cicd/apis/autobusi/v1alpha"
 )
@@ -20,6 +21,7 @@ func main() {
 // server is the definition of the server, for the program and its tests. annex create
 // api adds a line to it for each kind.
 func server() annex.Server {
+	processes := new(instances)
 	return annex.Server{
 		Name: "cicd",
 		Groups: []annex.Group{
@@ -31,14 +33,17 @@ func server() annex.Server {
 						Columns(jenkinsServiceColumns...).
 						PrepareForCreate(prepareJenkinsServiceForCreate).
 						PrepareForUpdate(prepareJenkinsServiceForUpdate).
-						Subresources(annex.Action("approval", approvalJenkinsService)).
+						Subresources(
+							annex.Action("approval", approvalJenkinsService),
+							stream.Logs("logs", processes.logsJenkinsService),
+						).
 						Admit(admitJenkinsService).
 						AdmitCreate(admitJenkinsServiceCreate),
 				},
 			},
 		},
 		Controllers: []annex.Controller{
-			{Name: "jenkinsservice", Run: runJenkinsServiceController},
+			{Name: "jenkinsservice", Run: processes.runJenkinsServiceController},
 		},
 	}
 }

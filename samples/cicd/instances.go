@@ -1,0 +1,295 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/annexapi/annex/stream"
+
+	autobusiv1alpha "example.com/cicd/apis/autobusi/v1alpha"
+)
+
+const (
+	// instanceScript is what an instance runs: it logs what it does, and ends when it is
+	// told to.
+	instanceScript = `trap 'echo "instance $INSTANCE of $NAME ends"; exit 0' TERM
+echo "instance $INSTANCE of $NAME starts, with $CPU processors"
+n=0
+while :; do
+  n=$((n+1)); echo "build $n is done"
+  sleep 1 & wait $!
+done`
+
+	// instanceGrace is how long an instance may take to end before it is killed.
+	instanceGrace = 5 * time.Second
+
+	// podVolume is all that a pod may write to, by what the verb manifests writes.
+	podVolume = "/var/lib/annex"
+
+	// An instance that ends by itself is started again after firstBackoff, and twice as
+	// late each time. One that has run for longer than maxBackoff begins anew.
+	firstBackoff = time.Second
+	maxBackoff   = time.Minute
+)
+
+// instances are the processes of all JenkinsServices, which are children of the program
+// whose controller works: the server, as a rule. They end with the controller.
+type instances struct {
+	mu  sync.Mutex
+	dir string // of their folders; empty while no controller works in this process
+	all map[instanceKey]*instance
+	// changed is told of a JenkinsService whose instances have changed by themselves.
+	changed func(service types.NamespacedName)
+}
+
+// instanceKey names an instance. A JenkinsService that is created anew has others.
+type instanceKey struct {
+	service types.UID
+	number  int
+}
+
+// instance is one instance, which may be a process at the moment.
+type instance struct {
+	service types.NamespacedName
+	number  int
+	dir     string
+	env     []string
+	logs    *stream.LogFiles
+
+	// The mutex of the instances is held for these.
+	process  *os.Process // nil if it does not run
+	started  time.Time
+	stopping bool          // ended because it is to
+	ended    chan struct{} // closed when the process has
+	failures int           // in a row
+	notUntil time.Time
+}
+
+// open lets instances be started. Their folders, with their logs, are temporary.
+func (s *instances) open(changed func(types.NamespacedName)) error {
+	const pattern = "cicd-instances-"
+	dir, err := os.MkdirTemp("", pattern)
+	if err != nil {
+		if dir, err = os.MkdirTemp(podVolume, pattern); err != nil {
+			return errors.Join(fmt.Errorf("a folder for instances, in %s or %s", os.TempDir(), podVolume), err)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dir, s.changed, s.all = dir, changed, map[instanceKey]*instance{}
+	return nil
+}
+
+// close ends all instances, and removes their folders.
+func (s *instances) close() error {
+	s.mu.Lock()
+	var ended []<-chan struct{}
+	for _, i := range s.all {
+		ended = append(ended, s.end(i))
+	}
+	dir := s.dir
+	s.dir, s.all, s.changed = "", nil, func(types.NamespacedName) {}
+	s.mu.Unlock()
+	for _, e := range ended {
+		<-e
+	}
+	return os.RemoveAll(dir)
+}
+
+// runs says whether an instance does.
+func (s *instances) runs(service types.UID, number int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := s.all[instanceKey{service, number}]
+	return i != nil && i.process != nil
+}
+
+// start starts an instance, unless it has failed a moment ago: then it says how long to
+// wait.
+func (s *instances) start(j *autobusiv1alpha.JenkinsService, number int) (wait time.Duration, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dir == "" {
+		return 0, errors.New("no instances are started any more")
+	}
+	key := instanceKey{j.UID, number}
+	i := s.all[key]
+	if i == nil {
+		i = &instance{service: types.NamespacedName{Namespace: j.Namespace, Name: j.Name}, number: number, dir: filepath.Join(s.dir, string(j.UID), fmt.Sprint(number))}
+		if err := os.MkdirAll(i.dir, 0o700); err != nil {
+			return 0, err
+		}
+		if i.logs, err = stream.OpenLogFiles(i.dir+".log", stream.LogFilesOptions{MaxFileBytes: 1 << 20, MaxFiles: 3}); err != nil {
+			return 0, err
+		}
+		s.all[key] = i
+	}
+	if i.process != nil {
+		return 0, nil
+	}
+	if wait := time.Until(i.notUntil); wait > 0 {
+		return wait, nil
+	}
+	i.env = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + i.dir, "NAMESPACE=" + j.Namespace, "NAME=" + j.Name,
+		fmt.Sprint("INSTANCE=", number), fmt.Sprint("CPU=", j.Status.Instances[number].CPU),
+	}
+	return 0, s.run(i)
+}
+
+// run starts the process of an instance, and a goroutine that waits for it. The caller
+// holds the mutex.
+func (s *instances) run(i *instance) error {
+	log, err := i.logs.Begin()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command("/bin/sh", "-c", instanceScript)
+	cmd.Dir, cmd.Env, cmd.SysProcAttr = i.dir, i.env, inGroup()
+	copied, err := startCopying(cmd, log, log)
+	if err != nil {
+		return errors.Join(fmt.Errorf("start instance %d of %s: %w", i.number, i.service, err), log.Close())
+	}
+	i.process, i.started, i.stopping, i.ended = cmd.Process, time.Now(), false, make(chan struct{})
+	ended := i.ended
+	go func() {
+		err := cmd.Wait()
+		killGroup(cmd.Process.Pid)
+		copied()
+		fmt.Fprintf(log, "the process has ended: %v\n", cmd.ProcessState) // best effort, as all lines
+		if err := errors.Join(log.Close()); err != nil {
+			klog.Background().Error(err, "The log of an instance is not complete", "service", i.service, "instance", i.number)
+		}
+		s.mu.Lock()
+		i.process = nil
+		if !i.stopping {
+			s.failed(i, err)
+		}
+		changed := s.changed
+		s.mu.Unlock()
+		close(ended)
+		changed(i.service)
+	}()
+	return nil
+}
+
+// failed puts off the next start. The caller holds the mutex.
+func (s *instances) failed(i *instance, err error) {
+	if time.Since(i.started) > maxBackoff {
+		i.failures = 0
+	}
+	backoff := min(firstBackoff<<min(i.failures, 10), maxBackoff)
+	i.failures++
+	i.notUntil = time.Now().Add(backoff)
+	klog.Background().Info("An instance has ended by itself", "service", i.service, "instance", i.number, "reason", err, "backoff", backoff)
+}
+
+// stop ends an instance, and does not wait for that.
+func (s *instances) stop(service types.UID, number int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := s.all[instanceKey{service, number}]; i != nil {
+		s.end(i)
+	}
+}
+
+// end ends the process of an instance, by force if it takes too long, and returns what is
+// closed then. The caller holds the mutex.
+func (s *instances) end(i *instance) <-chan struct{} {
+	if i.process == nil {
+		ended := make(chan struct{})
+		close(ended)
+		return ended
+	}
+	if ended, pid := i.ended, i.process.Pid; !i.stopping {
+		i.stopping = true
+		_ = syscall.Kill(-pid, syscall.SIGTERM) // it may have ended
+		go func() {
+			grace := time.NewTimer(instanceGrace)
+			defer grace.Stop()
+			select {
+			case <-ended:
+			case <-grace.C:
+				killGroup(pid)
+			}
+		}()
+	}
+	return i.ended
+}
+
+// forget removes the folders of instances from a number on, which do not run any more.
+func (s *instances) forget(service types.UID, from int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, i := range s.all {
+		if key.service == service && key.number >= from && i.process == nil {
+			delete(s.all, key)
+			if err := errors.Join(os.RemoveAll(i.dir), os.RemoveAll(i.dir+".log")); err != nil {
+				klog.Background().Error(err, "The folder of an instance is left", "service", i.service, "instance", i.number)
+			}
+		}
+	}
+}
+
+// startCopying starts a command, and returns what waits until all that it has printed is
+// written. That a writer fails ends nothing but what it gets: a full disk is no reason for
+// an instance to end.
+func startCopying(cmd *exec.Cmd, stdout, stderr io.Writer) (wait func(), err error) {
+	var copies sync.WaitGroup
+	var opened []*os.File
+	pipe := func(to io.Writer) (*os.File, func(), error) {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return nil, nil, err
+		}
+		opened = append(opened, r, w)
+		return w, func() {
+			copies.Go(func() {
+				defer r.Close()
+				_, _ = io.Copy(to, r)
+				_, _ = io.Copy(io.Discard, r)
+			})
+		}, nil
+	}
+	closeAll := func() {
+		for _, f := range opened {
+			_ = f.Close() // nothing was written
+		}
+	}
+	out, copyOut, err := pipe(stdout)
+	if err != nil {
+		return nil, err
+	}
+	errs, copyErrs := out, func() {}
+	if stderr != stdout {
+		if errs, copyErrs, err = pipe(stderr); err != nil {
+			closeAll()
+			return nil, err
+		}
+	}
+	cmd.Stdout, cmd.Stderr = out, errs
+	if err := cmd.Start(); err != nil {
+		closeAll()
+		return nil, err
+	}
+	copyOut()
+	copyErrs()
+	_ = out.Close() // the command has its own
+	_ = errs.Close()
+	return copies.Wait, nil
+}
+
+// killGroup ends all that a process has started.
+func killGroup(pid int) {
+	_ = syscall.Kill(-pid, syscall.SIGKILL) // there may be none left
+}
