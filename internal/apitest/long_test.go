@@ -17,6 +17,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/internal/cluster/clustertest"
 	legacyv1 "github.com/annexapi/annex/internal/shop/legacy/v1"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
 	"github.com/annexapi/annex/internal/testwait"
@@ -240,6 +241,27 @@ func TestAnOperationIsFollowedCancelledRetriedAndDeletedAfterItsTime(t *testing.
 	testwait.Until(t, "the operation is deleted an hour after its end", func() bool { return a.get(path).code == 404 })
 }
 
+// A request may wait for as long as requests may take, and is answered in time.
+func TestAWaitForAnOperationEndsBeforeTheRequestDoes(t *testing.T) {
+	t.Parallel()
+	c := startWith(t, repairs(operation.Options{}), annex.Options{Storage: memory.Storage(), RequestTimeout: 2 * time.Second})
+	c.create("w")
+	if op := c.post(widgetsPath+"/w/repair?wait=1h", fields{"phase": "Blocked"}).want(201).operation(); op.Status.Phase != operationv1.OperationRunning {
+		t.Errorf("%+v", op.Status)
+	}
+}
+
+func TestAggregatedServersCarryOperationsOut(t *testing.T) {
+	t.Parallel()
+	j := join(t, clustertest.Start(t), repairs(operation.Options{}), annex.Options{}).ready()
+	j.admin().post(widgetsPath, `{"metadata":{"name":"w"}}`).want(201)
+	op := j.admin().post(widgetsPath+"/w/repair?wait=30s", `{"phase":"Quick"}`).want(201).operation()
+	if op.Status.Phase != operationv1.OperationSucceeded || op.Spec.User.Username != "admin" {
+		t.Errorf("%+v", op)
+	}
+	j.admin().post(operationsPath, `{"metadata":{"name":"mine"}}`).refused(403, metav1.StatusReasonForbidden, "operations are created by actions")
+}
+
 func TestAnOperationTellsWhyItFailed(t *testing.T) {
 	t.Parallel()
 	c := start(t, repairs(operation.Options{}))
@@ -455,10 +477,13 @@ func TestLongActionsAreDescribedAndInOpenAPI(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []string{"com.example.shop.v1.Inspection", "operation.v1.Operation"} {
+		for _, want := range []string{"com.example.shop.v1.Inspection", "operation.v1.Operation", `"in":"query","name":"wait","schema":{"type":"string"}`} {
 			if !strings.Contains(string(path), want) {
 				t.Errorf("%s: no %s in %s", version, want, path)
 			}
 		}
+	}
+	if raw := string(c.get("/openapi/v2").want(200).raw); strings.Count(raw, `"name":"wait"`) != 5 { // of two actions in two versions, and one in one
+		t.Errorf("OpenAPI v2 has %d parameters wait", strings.Count(raw, `"name":"wait"`))
 	}
 }

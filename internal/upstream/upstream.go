@@ -156,8 +156,9 @@ func New(c Config) (*Server, error) {
 		info.Title, info.Version = title, version
 	}
 	config.OpenAPIConfig.SecurityDefinitions, config.OpenAPIV3Config.SecuritySchemes = bearerTokens()
-	config.OpenAPIConfig.PostProcessSpec = text.correctV2
-	config.OpenAPIV3Config.PostProcessSpec = text.correctV3
+	long := longActionsOf(c.Definition)
+	config.OpenAPIConfig.PostProcessSpec = inTurn(text.correctV2, long.describeV2)
+	config.OpenAPIV3Config.PostProcessSpec = inTurn(text.correctV3, long.describeV3)
 
 	delegate, err := c.Delegation.build(config, c.Ready)
 	if err != nil {

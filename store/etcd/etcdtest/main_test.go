@@ -28,6 +28,7 @@ const (
 	roleVariable = "ANNEX_ETCDTEST_ROLE"
 	roleServer   = "server"
 	roleLimited  = "limited server"
+	roleRepairs  = "server with operations"
 )
 
 func TestMain(m *testing.M) {
@@ -40,6 +41,9 @@ func TestMain(m *testing.M) {
 	case roleLimited:
 		endWithTheTest()
 		annex.Main(limitedShop(nil))
+	case roleRepairs:
+		endWithTheTest()
+		annex.Main(repairShop())
 	default:
 		endWithTheTest()
 		if err := runMember(role); err != nil {
