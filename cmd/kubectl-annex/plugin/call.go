@@ -196,7 +196,7 @@ func (p *plugin) act(ctx context.Context, o object, sub subresource, f fields, g
 		return err
 	}
 	started := new(unstructured.Unstructured)
-	if json.Unmarshal(answer, &started.Object) != nil || started.GetKind() != operationKind || given.dryRun == "server" {
+	if json.Unmarshal(answer, &started.Object) != nil || started.GetKind() != operationKind || given.dryRun == "server" || isCancelled(started) {
 		return printer.print(answer, summary)
 	}
 	operation, err := p.operationOf(started)

@@ -66,8 +66,9 @@ func (p *plugin) list(words []string, output string) error {
 		return err
 	}
 	kinds := []offered{}
+	only, _, _ := strings.Cut(strings.Join(words, ""), "/")
 	for _, r := range all {
-		if len(words) > 0 && !r.isCalled(words[0]) {
+		if only != "" && !r.isCalled(only) {
 			continue
 		}
 		if len(r.can()) > 0 {
@@ -87,8 +88,8 @@ func (p *plugin) list(words []string, output string) error {
 	}
 	if len(kinds) == 0 {
 		switch {
-		case len(words) > 0:
-			fmt.Fprintf(p.ErrOut, "%s have nothing beside their objects.\n", words[0])
+		case only != "":
+			fmt.Fprintf(p.ErrOut, "%s have nothing beside their objects.\n", only)
 		default:
 			fmt.Fprintln(p.ErrOut, "No kind of the server has logs, exec, attach, port-forward, an action or a view.")
 		}

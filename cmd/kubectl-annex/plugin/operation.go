@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode"
 
 	"golang.org/x/term"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -51,6 +52,13 @@ func isOver(operation *unstructured.Unstructured) bool {
 		return true
 	}
 	return false
+}
+
+// isCancelled tells whether the end of an operation was asked for: to ask for it is done when that
+// is noted.
+func isCancelled(operation *unstructured.Unstructured) bool {
+	cancel, _, _ := unstructured.NestedBool(operation.Object, "spec", "cancel")
+	return cancel
 }
 
 // follow shows the progress of an operation until it has ended, and returns it as it is then. now is how
@@ -187,7 +195,7 @@ func outcome(out io.Writer, o object, ended *unstructured.Unstructured) error {
 		message, _, _ = unstructured.NestedString(ended.Object, "status", "message")
 	}
 	if message != "" {
-		message = ": " + message
+		message = ": " + printable(message)
 	}
 	switch phase(ended) {
 	case "Succeeded":
@@ -198,7 +206,7 @@ func outcome(out io.Writer, o object, ended *unstructured.Unstructured) error {
 		fmt.Fprintf(out, "error: %s failed%s\n", o, message)
 	}
 	if log, _, _ := unstructured.NestedString(ended.Object, "status", "log"); log != "" {
-		lines := strings.Split(strings.TrimRight(log, "\n"), "\n")
+		lines := strings.Split(strings.TrimRight(printable(log), "\n"), "\n")
 		fmt.Fprintf(out, "The end of its log:\n  %s\n", strings.Join(lines[max(0, len(lines)-10):], "\n  "))
 	}
 	return errReported
@@ -274,8 +282,11 @@ func (p *progress) line(operation *unstructured.Unstructured) string {
 	percent, known := number(status["percent"])
 	done, _ := number(status["done"])
 	total, hasTotal := number(status["total"])
-	if !known && hasTotal && total > 0 {
+	switch {
+	case !known && hasTotal && total > 0:
 		percent, known = 100*done/total, true
+	case total <= 0 && percent == 0:
+		known = false // 0 is what there is to say without a total
 	}
 	if known {
 		percent = min(max(percent, 0), 100)
@@ -285,17 +296,33 @@ func (p *progress) line(operation *unstructured.Unstructured) string {
 		}
 		words = append(words, fmt.Sprintf("%d%%", int(percent)))
 	}
-	if hasTotal && total > 0 {
-		amount := fmt.Sprintf("%v/%v", done, total)
-		if unit, _ := status["unit"].(string); unit != "" {
-			amount += " " + unit
-		}
+	amount := ""
+	switch {
+	case total > 0:
+		amount = fmt.Sprintf("%.0f/%.0f", done, total)
+	case done > 0:
+		amount = fmt.Sprintf("%.0f", done)
+	}
+	if unit, _ := status["unit"].(string); unit != "" && amount != "" {
+		amount += " " + unit
+	}
+	if amount != "" {
 		words = append(words, amount)
 	}
 	if message, _, _ := unstructured.NestedString(operation.Object, "status", "message"); message != "" {
 		words = append(words, strings.Join(strings.Fields(message), " "))
 	}
-	return strings.Join(words, " ")
+	return printable(strings.Join(words, " "))
+}
+
+// printable is a text without what a terminal would take for a command.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+			return '?'
+		}
+		return r
+	}, text)
 }
 
 func number(value any) (float64, bool) {

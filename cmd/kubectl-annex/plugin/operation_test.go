@@ -42,7 +42,17 @@ func (f *factory) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			{"name":"plants","singularName":"plant","namespaced":true,"kind":"Plant","verbs":["get","list","watch"]},
 			{"name":"plants/build","namespaced":true,"kind":"Build","verbs":["create"]},
 			{"name":"operations","singularName":"operation","namespaced":true,"kind":"Operation","verbs":["get","list","watch"]},
-			{"name":"operations/cancel","namespaced":true,"kind":"Cancel","verbs":["create"]}]}`)
+			{"name":"plants/logs","namespaced":true,"kind":"Felling","verbs":["create"]},
+			{"name":"operations/cancel","namespaced":true,"kind":"OperationCancellation","verbs":["create"]},
+			{"name":"operations/retry","namespaced":true,"kind":"OperationRetry","verbs":["create"]}]}`)
+	case at == operations+"/build-x/cancel":
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprint(w, strings.Replace(f.operation(f.statuses[0]), `"status"`, `"spec":{"cancel":true},"status"`, 1))
+	case at == operations+"/build-x/retry":
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprint(w, f.operation(f.statuses[0]))
+	case at == "/apis/works.example.com/v1/namespaces/default/plants/x/logs":
+		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Success","message":"three logs"}`)
 	case at == "/apis/works.example.com/v1/namespaces/default/plants/x/build":
 		w.WriteHeader(http.StatusCreated)
 		fmt.Fprint(w, f.operation(f.statuses[0]))
@@ -120,9 +130,14 @@ func TestTheOutcomeOfAnOperationIsTheExitCode(t *testing.T) {
   kubectl annex cancel operations.works.example.com/build-x -n default
 error: operation.works.example.com/build-x has not ended after 50ms
 `},
-		"an action too long": {"build plant/x --timeout=50ms", []string{half}, 1, "", "has not ended after 50ms\n"},
-		"one that is gone":   {"wait operation/other", []string{half}, 1, "", "is not there\n"},
-		"another kind":       {"wait plant/x", []string{half}, 2, "", "only operations end\nSee kubectl annex --help.\n"},
+		"an action too long":                   {"build plant/x --timeout=50ms", []string{half}, 1, "", "has not ended after 50ms\n"},
+		"cancel":                               {"cancel operation/build-x", []string{half}, 0, "operation.works.example.com/build-x cancel: done\n", ""},
+		"retry":                                {"retry operation/build-x", []string{pending, done}, 0, "digest: sha256:1\n", "build-x Succeeded\n"},
+		"an action by the name of a verb":      {"call logs plant/x", []string{half}, 0, "three logs\n", ""},
+		"a verb by the name of an action":      {"logs plant/x", []string{half}, 2, "", "error: logs of plants.works.example.com is a subresource of another form: kubectl annex call logs\nSee kubectl annex --help.\n"},
+		"an action of a kind by a verb's name": {"call logs operation/x", []string{half}, 2, "", "error: operations.works.example.com have no logs: plants.works.example.com have\nSee kubectl annex --help.\n"},
+		"one that is gone":                     {"wait operation/other", []string{half}, 1, "", "is not there\n"},
+		"another kind":                         {"wait plant/x", []string{half}, 2, "", "only operations end\nSee kubectl annex --help.\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -158,6 +173,28 @@ func (i *interrupting) Write(p []byte) (int, error) {
 		i.cancel()
 	}
 	return i.Builder.Write(p)
+}
+
+func TestProgressIsWhatIsKnown(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[string]string{
+		`{}`: "operation/x Pending",
+		`{"phase":"Running","progress":{"percent":0,"done":0}}`:                         "operation/x Running",
+		`{"phase":"Running","progress":{"percent":0,"done":7,"unit":"rows"}}`:           "operation/x Running 7 rows",
+		`{"phase":"Running","progress":{"percent":0,"done":0,"total":10}}`:              "operation/x Running 0% 0/10",
+		`{"phase":"Running","progress":{"percent":33,"done":5000000,"total":15000000}}`: "operation/x Running 33% 5000000/15000000",
+		`{"phase":"Running","progress":{"percent":120}}`:                                "operation/x Running 100%",
+		`{"phase":"Running","message":"two\nlines and \u001b[2Ja command"}`:             "operation/x Running two lines and ?[2Ja command",
+	} {
+		var operation map[string]any
+		if err := json.Unmarshal([]byte(`{"status":`+status+`}`), &operation); err != nil {
+			t.Fatal(err)
+		}
+		p := &progress{of: object{resource: resource{singular: "operation"}, name: "x"}}
+		if got := p.line(&unstructured.Unstructured{Object: operation}); got != want {
+			t.Errorf("%s: %q, want %q", status, got, want)
+		}
+	}
 }
 
 func TestABarIsDrawnOnATerminal(t *testing.T) {
