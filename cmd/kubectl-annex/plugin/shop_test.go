@@ -27,6 +27,7 @@ import (
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/annextest"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
+	"github.com/annexapi/annex/operation"
 )
 
 // shop serves widgets with a subresource of each form, and shelves with none. What runs in a widget
@@ -88,7 +89,9 @@ func (s shop) definition() annex.Server {
 			annex.Connect("attach", s.attach).Methods("GET", "POST"),
 			annex.Connect("portforward", s.forward).Methods("GET", "POST"),
 			annex.View("summary", s.summary),
+			operation.Action("polishing", s.polish),
 		),
+		operation.Kind(v1.API, operation.Options{}),
 		annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped(),
 	}}}}
 }
@@ -113,6 +116,23 @@ func (shop) resize(ctx context.Context, r *annex.ActionRequest[v1.Widget, v1.Res
 
 func (shop) summary(_ context.Context, r *annex.ViewRequest[v1.Widget, SummaryOptions]) (*v1.Inspection, error) {
 	return &v1.Inspection{Verdict: fmt.Sprintf("%s, %d lines, of %v", r.Options.Style, r.Options.MaxLines, r.Options.Parts)}, nil
+}
+
+// polish takes three steps; or fails, or goes on until it is cancelled, as its phase says.
+func (shop) polish(ctx context.Context, run *operation.Run[v1.Widget, v1.Inspection]) (*v1.Inspection, error) {
+	run.Unit("sides")
+	for i := range int64(3) {
+		run.Progress(i, 3)
+		run.Logf("side %d", i)
+	}
+	switch run.Object.Phase {
+	case "Bad":
+		return nil, errors.New("it is scratched")
+	case "Endless":
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return &v1.Inspection{Verdict: run.Name + " shines"}, nil
 }
 
 func (shop) log(_ context.Context, r *annex.ConnectRequest[v1.Widget, v1.LogOptions]) (http.Handler, error) {
