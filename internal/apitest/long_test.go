@@ -280,13 +280,30 @@ func TestAnOperationTellsWhyItFailed(t *testing.T) {
 			t.Errorf("%s: %+v %+v", phase, op.Status, op.Status.Error)
 		}
 	}
-	path := c.begin(widgetsPath+"/w/repair", "Blocked")
+	// Another object by the name is not the one that the action was requested for.
+	path := c.begin(widgetsPath+"/w/repair", "Broken")
+	c.becomes(path, operationv1.OperationFailed)
+	c.delete(widgetsPath+"/w", nil).want(200)
+	retried := func(code int32, reason metav1.StatusReason, text string) {
+		t.Helper()
+		before := c.get(path).want(200).operation()
+		c.post(path+"/retry", `{}`).want(201)
+		testwait.Until(t, "the retry fails", func() bool {
+			op := c.get(path).want(200).operation()
+			return op.Status.Error != nil && op.Status.Error.Code == code && op.Status.Error.Reason == reason && strings.Contains(op.Status.Message, text) && op.Status.Attempts == before.Status.Attempts
+		})
+	}
+	retried(404, metav1.StatusReasonNotFound, `"w" not found`)
+	c.create("w")
+	retried(409, metav1.StatusReasonConflict, "the object that the action was requested for is gone, and another has its name")
+
+	path = c.begin(widgetsPath+"/w/repair", "Blocked")
 	c.becomes(path, operationv1.OperationRunning)
 	c.delete(path, nil).want(200)
 	c.get(path).want(404)
 	raw := string(c.get("/metrics").want(200).raw)
 	for _, want := range []string{
-		`annex_operations_finished_total{action="repair",group="shop.example.com",phase="Failed",resource="widgets"} 3`,
+		`annex_operations_finished_total{action="repair",group="shop.example.com",phase="Failed",resource="widgets"} 6`,
 		"annex_operations_running ",
 	} {
 		if !strings.Contains(raw, want) {
@@ -408,9 +425,6 @@ func TestOperationsAreToldTruthfullyAfterARestart(t *testing.T) {
 			if op := c.becomes(lost, operationv1.OperationSucceeded); op.Status.Attempts != 2 || op.Status.Error != nil {
 				t.Errorf("%+v", op.Status)
 			}
-			// The object of another is not theirs.
-			c.delete(widgetsPath+"/w", nil).want(200)
-			c.create("w")
 			c.post(again+"/retry", `{}`).refused(409, metav1.StatusReasonConflict, "it is Succeeded")
 		})
 	}

@@ -48,17 +48,19 @@ func keyOf(op *operationv1.Operation) key { return key{Namespace: op.Namespace, 
 // Runner carries out the operations of one server. Its methods may be called concurrently.
 type Runner struct {
 	config Config
-	queue  workqueue.TypedDelayingInterface[key]
 
 	mu sync.Mutex
+	// queue are the operations to settle; nil before Run, which owns its goroutine.
+	queue workqueue.TypedDelayingInterface[key]
 	// known are the operations as they were last observed.
 	known map[key]*operationv1.Operation
 	// claims are those of known operations that run elsewhere, or once ran here.
 	claims map[key]claim
 	// running are the attempts of this runner.
 	running map[key]*attempt
-	// full says that an operation waits until another ends.
-	full bool
+	// line are operations that wait until others end, in their order; inLine are the same.
+	line   []key
+	inLine map[key]bool
 	// waiting is closed when the operation has finished or is gone.
 	waiting  map[key]chan struct{}
 	attempts sync.WaitGroup
@@ -80,10 +82,10 @@ var _ define.Operations = (*Runner)(nil)
 func NewRunner(config Config) *Runner {
 	return &Runner{
 		config:  config,
-		queue:   workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[key]{Clock: config.Clock}),
 		known:   map[key]*operationv1.Operation{},
 		claims:  map[key]claim{},
 		running: map[key]*attempt{},
+		inLine:  map[key]bool{},
 		waiting: map[key]chan struct{}{},
 		finished: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "annex_operations_finished_total", Help: "Operations that this process has seen to their end.",
@@ -119,7 +121,17 @@ func (r *Runner) Changed(obj runtime.Object) {
 			mine.cancel(errCancelled)
 		}
 	}
-	r.queue.Add(k)
+	r.add(k)
+}
+
+// add has an operation settled, by Run.
+func (r *Runner) add(k key) {
+	r.mu.Lock()
+	queue := r.queue
+	r.mu.Unlock()
+	if queue != nil {
+		queue.Add(k)
+	}
 }
 
 // observe notes when a claim was last seen to be renewed.
@@ -168,27 +180,86 @@ func (r *Runner) Run(ctx context.Context) {
 	// What runs outlives ctx for a moment.
 	lasting, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
+	queue := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[key]{Clock: r.config.Clock})
+	r.mu.Lock()
+	r.queue = queue
+	for k := range r.known {
+		queue.Add(k)
+	}
+	r.mu.Unlock()
 	var all sync.WaitGroup
 	for range workers {
-		all.Go(func() { r.work(ctx, lasting) })
+		all.Go(func() { r.work(ctx, lasting, queue) })
 	}
 	<-ctx.Done()
-	r.queue.ShutDown()
+	queue.ShutDown()
 	all.Wait()
 	stop(errStopping)
 	r.attempts.Wait()
 }
 
-func (r *Runner) work(ctx, lasting context.Context) {
+func (r *Runner) work(ctx, lasting context.Context, queue workqueue.TypedDelayingInterface[key]) {
 	for {
-		k, ended := r.queue.Get()
+		k, ended := queue.Get()
 		if ended {
 			return
 		}
 		if after := r.settle(ctx, lasting, k); after > 0 {
-			r.queue.AddAfter(k, after)
+			queue.AddAfter(k, after)
 		}
-		r.queue.Done(k)
+		queue.Done(k)
+		if next, ok := r.next(); ok {
+			queue.Add(next)
+		}
+	}
+}
+
+// enter makes room for an attempt. Without any, the operation waits in line.
+func (r *Runner) enter(a *attempt) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.isFull() {
+		r.lineUp(a.key)
+		return false
+	}
+	r.running[a.key] = a
+	return true
+}
+
+// isFull says whether no more operations may run. r.mu is held.
+func (r *Runner) isFull() bool {
+	return r.config.MaxRunning > 0 && len(r.running) >= r.config.MaxRunning
+}
+
+// next returns the operation that has waited longest, if there is room for it now.
+func (r *Runner) next() (key, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.line) == 0 || r.isFull() {
+		return key{}, false
+	}
+	k := r.line[0]
+	r.line = r.line[1:]
+	delete(r.inLine, k)
+	return k, true
+}
+
+// wait puts an operation in line if there is no room for it.
+func (r *Runner) wait(k key) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.isFull() {
+		return false
+	}
+	r.lineUp(k)
+	return true
+}
+
+// lineUp puts an operation at the end of the line unless it is in it. r.mu is held.
+func (r *Runner) lineUp(k key) {
+	if !r.inLine[k] {
+		r.inLine[k] = true
+		r.line = append(r.line, k)
 	}
 }
 
@@ -253,6 +324,9 @@ func (r *Runner) claim(ctx, lasting context.Context, op *operationv1.Operation) 
 		finish(next, r.config.Clock.Now(), operationv1.OperationCancelled, "cancelled", nil)
 		return r.conclude(ctx, next)
 	}
+	if !orphaned && r.wait(keyOf(op)) {
+		return 0
+	}
 	runCtx, call, err := r.config.Call(lasting, recordedOf(op))
 	if orphaned && err == nil && !call.Subresource.Long.Resumable {
 		err = apierrors.NewServiceUnavailable("the server that ran the operation ended while it was running; how far it came is not known")
@@ -266,15 +340,9 @@ func (r *Runner) claim(ctx, lasting context.Context, op *operationv1.Operation) 
 		return retryAfter
 	}
 	a := newAttempt(r, op, call)
-	r.mu.Lock()
-	if r.config.MaxRunning > 0 && len(r.running) >= r.config.MaxRunning {
-		r.full = true
-		r.mu.Unlock()
+	if !r.enter(a) { // before the claim can be observed
 		return 0
 	}
-	// It is there before the claim is observed.
-	r.running[keyOf(op)] = a
-	r.mu.Unlock()
 	now := r.config.Clock.Now()
 	next.Status.Phase, next.Status.Holder = operationv1.OperationRunning, r.config.Identity
 	next.Status.Attempts++
@@ -304,21 +372,12 @@ func final(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsBadRequest(err) || apierrors.IsInvalid(err)
 }
 
-// ended makes room for other operations.
+// ended makes room for another operation, which the worker that settles this one finds.
 func (r *Runner) ended(a *attempt) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	delete(r.running, a.key)
-	r.queue.Add(a.key)
-	if !r.full {
-		return
-	}
-	r.full = false
-	for k, op := range r.known {
-		if !op.Status.Phase.Finished() {
-			r.queue.Add(k)
-		}
-	}
+	r.mu.Unlock()
+	r.add(a.key)
 }
 
 // conclude writes the end of an operation that does not run here.

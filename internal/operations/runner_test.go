@@ -286,3 +286,20 @@ func TestCancellationsAreFoundWheneverTheyCome(t *testing.T) {
 		t.Errorf("%+v", op.Status)
 	}
 }
+
+// Saying something costs no write, and so hardly anything.
+func BenchmarkProgress(b *testing.B) {
+	s, clock, n := newStore(), fakeClock(), int64(b.N)
+	r := s.start(b, clock, map[string]action{"talk": {run: func(_ context.Context, a *operations.Attempt) (any, error) {
+		for i := range n {
+			a.Progress(i, n)
+		}
+		return nil, nil
+	}}})
+	b.ResetTimer()
+	s.add("o", "talk")
+	testwait.Until(b, "it ends", func() bool { return s.get("o").Status.Phase == operationv1.OperationSucceeded })
+	b.StopTimer()
+	b.ReportMetric(float64(s.count()), "writes")
+	r.end()
+}
