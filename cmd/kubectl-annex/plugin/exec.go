@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -111,10 +112,9 @@ func (p *plugin) execute(ctx context.Context, o object, wanted role, command []s
 		return err
 	}
 	request := client.Post().AbsPath(o.path(o.with(wanted).name)...)
+	// All four are said: that there is output may be the default.
 	for name, is := range map[string]bool{"stdin": in != nil, "stdout": out != nil, "stderr": errOut != nil, "tty": tty} {
-		if is {
-			request.Param(name, "true")
-		}
+		request.Param(name, strconv.FormatBool(is))
 	}
 	if container != "" {
 		request.Param("container", container)
