@@ -117,6 +117,8 @@ func (r *Runner) Changed(obj runtime.Object) {
 		switch {
 		case mine.uid != op.UID || op.DeletionTimestamp != nil:
 			mine.cancel(errGone)
+		case op.Status.Attempts > mine.number, op.Status.Attempts == mine.number && op.Status.Phase.Finished():
+			mine.cancel(errLost) // another has it, or it has just written its end itself
 		case op.Spec.Cancel:
 			mine.cancel(errCancelled)
 		}

@@ -124,6 +124,36 @@ func TestAReplicaTakesOverWhenTheHolderHasLostItsClaim(t *testing.T) {
 	}
 }
 
+// A process that was suspended does not know that its lease is over when it goes on.
+func TestAHolderThatWasSuspendedWritesNothing(t *testing.T) {
+	t.Parallel()
+	s, suspended, clock := newStore(), fakeClock(), fakeClock()
+	resume, told := make(chan struct{}), make(chan error, 1)
+	s.start(t, suspended, map[string]action{"move": {true, func(ctx context.Context, a *operations.Attempt) (any, error) {
+		<-resume
+		a.Progress(1, 2) // is written at once, and not
+		suspended.Step(time.Second)
+		<-ctx.Done()
+		told <- context.Cause(ctx)
+		return "the first's", nil
+	}}})
+	s.add("o", "move")
+	s.becomes(t, "o", operationv1.OperationRunning)
+	s.start(t, clock, map[string]action{"move": {true, func(context.Context, *operations.Attempt) (any, error) { return "the second's", nil }}})
+	testwait.Until(t, "the second has ended", func() bool {
+		clock.Step(time.Second)
+		return s.get("o").Status.Phase == operationv1.OperationSucceeded
+	})
+	op := s.get("o")
+	close(resume)
+	if err := <-told; err == nil || !strings.Contains(err.Error(), "could not be held") {
+		t.Errorf("the first ended for %v", err)
+	}
+	if now := s.get("o"); string(now.Status.Result.Raw) != `"the second's"` || now.ResourceVersion != op.ResourceVersion {
+		t.Errorf("the first wrote %+v", now.Status)
+	}
+}
+
 func TestAnOperationThatCannotBeResumedFailsWhenItsHolderIsGone(t *testing.T) {
 	t.Parallel()
 	s, clock := newStore(), fakeClock()

@@ -3,9 +3,10 @@ package serve
 import (
 	"context"
 	"fmt"
-	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
 
 	"github.com/annexapi/annex/internal/define"
 )
@@ -43,13 +44,24 @@ func (s *Server) recordedCall(ctx context.Context, recorded define.Recorded) (co
 	return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("the server has no %s any more", recorded.Resource.GroupResource()))
 }
 
-// startOperations carries out operations until the context ends. Each replica does. wait returns when
-// those that run have ended, and written it.
+// startOperations carries out operations until the context ends. Each replica does. wait blocks until
+// those that run have ended, and written it, for ShutdownTimeout at most.
 func (s *Server) startOperations(ctx context.Context) (wait func()) {
 	if s.operations == nil {
 		return func() {}
 	}
-	var running sync.WaitGroup
-	running.Go(func() { s.operations.Run(ctx) })
-	return running.Wait
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.operations.Run(ctx)
+	}()
+	return func() {
+		timer := time.NewTimer(s.plan.Options.ShutdownTimeout)
+		defer timer.Stop()
+		select {
+		case <-done:
+		case <-timer.C:
+			klog.FromContext(ctx).Error(nil, "Operations have not ended at the end of their context", "timeout", s.plan.Options.ShutdownTimeout)
+		}
+	}
 }
