@@ -26,11 +26,12 @@ const module = "github.com/annexapi/annex"
 var rooms = map[string][]string{
 	"":                                     {"api", "config", "internal/admit", "internal/budget", "internal/cli", "internal/define", "internal/informer", "internal/plan", "internal/serve", "store/driver"},
 	"controlplane":                         {"", "internal/admit", "internal/aggregate", "internal/builtin", "internal/crds", "internal/define", "internal/garbage", "internal/loopback", "internal/migration", "internal/policies", "internal/publish", "internal/quota", "internal/serve"}, // what only some servers link
-	"stream":                               {""},                                                                                                                                                                                                                                             // what only some servers link
 	"operation":                            {"", "api", "internal/define", "internal/operations", "operation/v1"},                                                                                                                                                                            // what only some servers link
 	"operation/v1":                         {"api"},                                                                                                                                                                                                                                          // clients link it
+	"stream":                               {"", "internal/outcome", "internal/streams"},                                                                                                                                                                                                     // what only some servers link
 	"annextest":                            {"", "internal/convert", "internal/define", "store/memory"},
 	"config":                               {"store/driver"},
+	"internal/streams":                     {},
 	"internal/logfile":                     {"config"},
 	"internal/audit":                       {"config", "internal/logfile"},
 	"internal/accounts":                    {"api", "internal/define", "internal/jws"},
@@ -120,7 +121,7 @@ var rooms = map[string][]string{
 }
 
 // leaves import no other room, and every room of internal may import them.
-var leaves = []string{"internal/apierr", "internal/atomicfile", "internal/await", "internal/filelock", "internal/filewatch", "internal/objects", "internal/secretfile"}
+var leaves = []string{"internal/apierr", "internal/atomicfile", "internal/await", "internal/filelock", "internal/filewatch", "internal/objects", "internal/outcome", "internal/secretfile"}
 
 // forbidden are packages that must not be linked, with the reason.
 var forbidden = map[string]string{

@@ -260,7 +260,8 @@ type ConnectBuilder[T, O any] struct {
 // it, but only registered types get generated defaults; every version of the kind has it as a
 // kind by its Go name, after which discovery names the subresource. Its fields are read from the query by
 // their JSON names, with the generated defaults. They are strings, booleans, numbers,
-// metav1.Time, pointers to these, and []string. A parameter that no field is named
+// metav1.Time, pointers to these, []string and []int32. If *O has a method SetDefaults(), it is called
+// before the query is read. A parameter that no field is named
 // after is ignored, one that cannot be read is answered with 400.
 //
 // Methods are GET alone unless Methods says otherwise. Callers need the verb that

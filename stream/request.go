@@ -1,9 +1,12 @@
 package stream
 
 import (
+	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,6 +15,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/internal/outcome"
+	"github.com/annexapi/annex/internal/streams"
 )
 
 // Request is what every function of this package gets: who asks to be connected with which object.
@@ -56,3 +61,27 @@ func (c containers[T]) choose(r *Request[T], asked string) (string, error) {
 	}
 	return asked, nil
 }
+
+// idleDefault is that of a kubelet.
+const idleDefault = 4 * time.Hour
+
+// limits are those of sessions, as builders set them.
+type limits struct{ idle, total time.Duration }
+
+func (l limits) effective() streams.Limits {
+	if l.idle == 0 {
+		l.idle = idleDefault
+	}
+	return streams.Limits{Idle: l.idle, Total: l.total}
+}
+
+// checked is an error before anything has been upgraded, which is the answer to the request.
+func checked(ctx context.Context, err error) error {
+	if err != nil {
+		outcome.Set(ctx, outcome.Refused)
+	}
+	return err
+}
+
+// upgradeable are the methods of sessions: a WebSocket begins with a GET.
+var upgradeable = []string{http.MethodGet, http.MethodPost}

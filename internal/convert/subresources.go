@@ -43,7 +43,18 @@ func (m *Machinery) addRequests(k *define.Kind) error {
 			continue
 		}
 		err := m.Scheme.AddConversionFunc((*url.Values)(nil), s.New(), func(in, out any, _ conversion.Scope) error {
+			if options, ok := out.(define.Defaulted); ok {
+				options.SetDefaults()
+			}
 			return readQuery(*in.(*url.Values), out)
+		})
+		if err != nil {
+			return fmt.Errorf("options %s: %w", s.Object, err)
+		}
+		// Policies and webhooks are shown the options in a version, which are the same.
+		err = m.Scheme.AddConversionFunc(s.New(), s.New(), func(in, out any, _ conversion.Scope) error {
+			reflect.ValueOf(out).Elem().Set(reflect.ValueOf(in.(runtime.Object).DeepCopyObject()).Elem())
+			return nil
 		})
 		if err != nil {
 			return fmt.Errorf("options %s: %w", s.Object, err)
@@ -99,7 +110,7 @@ func setParameter(field reflect.Value, values []string) error {
 	}
 	switch field.Kind() {
 	case reflect.Slice:
-		field.Set(reflect.ValueOf(values))
+		return setParameters(field, values)
 	case reflect.String:
 		field.SetString(first)
 	case reflect.Bool:
@@ -117,5 +128,17 @@ func setParameter(field reflect.Value, values []string) error {
 		}
 		field.SetInt(n)
 	}
+	return nil
+}
+
+// setParameters sets a field of which there may be several, to strings or integers.
+func setParameters(field reflect.Value, values []string) error {
+	all := reflect.MakeSlice(field.Type(), len(values), len(values))
+	for i := range values {
+		if err := setParameter(all.Index(i), values[i:]); err != nil {
+			return err
+		}
+	}
+	field.Set(all)
 	return nil
 }

@@ -153,7 +153,17 @@ var connectMethods = map[string]string{
 
 // New returns an empty request, or empty options.
 func (s *Subresource) New() runtime.Object {
-	return reflect.New(s.Object).Interface().(runtime.Object)
+	obj := reflect.New(s.Object).Interface().(runtime.Object)
+	if o, ok := obj.(Defaulted); ok && s.ReadsQuery() {
+		o.SetDefaults()
+	}
+	return obj
+}
+
+// Defaulted are options with defaults that a query can take back, such as a boolean that is true.
+type Defaulted interface {
+	// SetDefaults is called before the query is read.
+	SetDefaults()
 }
 
 // Types returns the Go types that clients see in the subresource's requests and
@@ -267,7 +277,7 @@ func (c *checker) parameters(where string, s *Subresource) {
 		case name == "" || name == "-":
 			c.errorf(where, "option %s of Go type %s has no name: give it a json tag", f.Name, s.Object)
 		case !isParameter(f.Type):
-			c.errorf(where, "option %s of Go type %s cannot be written in a query: use a string, boolean, number, metav1.Time, a pointer to one, or []string", f.Name, s.Object)
+			c.errorf(where, "option %s of Go type %s cannot be written in a query: use a string, boolean, number, metav1.Time, a pointer to one, []string or []int32", f.Name, s.Object)
 		}
 		path = path || name == PathOption && f.Type.Kind() == reflect.String
 	}
@@ -293,7 +303,7 @@ func optionFields(t reflect.Type) iter.Seq[reflect.StructField] {
 // isParameter says whether a value of the type can be read from a query; package
 // convert reads it.
 func isParameter(t reflect.Type) bool {
-	if t == reflect.TypeFor[[]string]() {
+	if t == reflect.TypeFor[[]string]() || t == reflect.TypeFor[[]int32]() {
 		return true
 	}
 	if t.Kind() == reflect.Pointer {

@@ -22,7 +22,7 @@ import (
 // filters that do nothing unless configured, with a recovery of its own, and with
 // the request's deadline on the connection instead of the goroutine per request
 // that upstream's timeout filter spends.
-func chain(config Config, text noProtobuf) func(http.Handler, *server.Config) http.Handler {
+func chain(config Config, text noProtobuf, connections *connectionMetrics) func(http.Handler, *server.Config) http.Handler {
 	return func(handler http.Handler, c *server.Config) http.Handler {
 		if len(text) > 0 {
 			handler = text.filter(handler, c)
@@ -32,6 +32,7 @@ func chain(config Config, text noProtobuf) func(http.Handler, *server.Config) ht
 		routes := connectRoutesOf(config.Definition)
 		handler = withMemory(handler, config.Memory, routes, c)
 		if len(routes) > 0 {
+			handler = withConnectionsCounted(handler, routes, connections)
 			handler = withConnectionsEnding(handler, routes, config.Stopping)
 			handler = withUpgradePermission(handler, routes, c)
 		}

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/outcome"
 )
 
 // connectRoutes are the subresources that connect clients with handlers.
@@ -66,6 +68,45 @@ func withConnectionsEnding(handler http.Handler, routes connectRoutes, stopping 
 		}
 		ctx, end := endingWith(r.Context(), stopping)
 		defer end()
+		handler.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// connectionMetrics count connections with what subresources are of.
+type connectionMetrics struct {
+	open  *prometheus.GaugeVec
+	ended *prometheus.CounterVec
+}
+
+func newConnectionMetrics() *connectionMetrics {
+	labels := []string{"group", "resource", "subresource"}
+	return &connectionMetrics{
+		open: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "annex_connections",
+			Help: "Clients that are connected by a subresource.",
+		}, labels),
+		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "annex_connections_ended_total",
+			Help: "Connections by a subresource that have ended, by how they did.",
+		}, append(labels, "result")),
+	}
+}
+
+// withConnectionsCounted counts connections that are allowed.
+func withConnectionsCounted(handler http.Handler, routes connectRoutes, metrics *connectionMetrics) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, ok := request.RequestInfoFrom(r.Context())
+		if !ok || routes.of(info) == nil {
+			handler.ServeHTTP(w, r)
+			return
+		}
+		ctx, ending := outcome.With(r.Context())
+		open := metrics.open.WithLabelValues(info.APIGroup, info.Resource, info.Subresource)
+		open.Inc()
+		defer func() {
+			open.Dec()
+			metrics.ended.WithLabelValues(info.APIGroup, info.Resource, info.Subresource, ending.Result()).Inc()
+		}()
 		handler.ServeHTTP(w, r.WithContext(ctx))
 	})
 }

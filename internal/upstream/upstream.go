@@ -141,7 +141,12 @@ func New(c Config) (*Server, error) {
 	config.FlowControl = c.FlowControl
 	config.ReadyzChecks = append(config.ReadyzChecks, c.Ready...)
 	text := newNoProtobuf(c.Definition.Groups, c.Kinds)
-	config.BuildHandlerChainFunc = chain(c, text)
+	var connections *connectionMetrics
+	if len(connectRoutesOf(c.Definition)) > 0 {
+		connections = newConnectionMetrics()
+		c.Metrics = append(slices.Clone(c.Metrics), connections.open, connections.ended)
+	}
+	config.BuildHandlerChainFunc = chain(c, text, connections)
 	config.LongRunningFunc = longRunning(config.LongRunningFunc, c)
 	if len(c.Handlers) > 0 {
 		config.RequestInfoResolver = mappedResources{server.NewRequestInfoResolver(config), c.Handlers}
