@@ -15,58 +15,23 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	"k8s.io/cri-streaming/pkg/streaming/portforward"
-	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
-	utilexec "k8s.io/utils/exec"
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/annextest"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
 	"github.com/annexapi/annex/operation"
+	"github.com/annexapi/annex/stream"
 )
 
 // shop serves widgets with a subresource of each form, and shelves with none. What runs in a widget
 // runs in a folder of its own.
 type shop struct{ folders string }
-
-// ExecOptions, AttachOptions and PortForwardOptions are those of pods, by which discovery tells what
-// the subresources are for.
-type ExecOptions struct {
-	metav1.TypeMeta `json:",inline"`
-
-	Stdin     bool     `json:"stdin,omitempty"`
-	Stdout    bool     `json:"stdout,omitempty"`
-	Stderr    bool     `json:"stderr,omitempty"`
-	TTY       bool     `json:"tty,omitempty"`
-	Container string   `json:"container,omitempty"`
-	Command   []string `json:"command,omitempty"`
-}
-
-func (o *ExecOptions) DeepCopyObject() runtime.Object { copied := *o; return &copied }
-
-type AttachOptions struct {
-	metav1.TypeMeta `json:",inline"`
-
-	Stdin  bool `json:"stdin,omitempty"`
-	Stdout bool `json:"stdout,omitempty"`
-	Stderr bool `json:"stderr,omitempty"`
-	TTY    bool `json:"tty,omitempty"`
-}
-
-func (o *AttachOptions) DeepCopyObject() runtime.Object { copied := *o; return &copied }
-
-type PortForwardOptions struct {
-	metav1.TypeMeta `json:",inline"`
-
-	Ports string `json:"ports,omitempty"`
-}
-
-func (o *PortForwardOptions) DeepCopyObject() runtime.Object { copied := *o; return &copied }
 
 // SummaryOptions are those of a view.
 type SummaryOptions struct {
@@ -85,9 +50,9 @@ func (s shop) definition() annex.Server {
 			annex.Action("inspection", s.inspect),
 			annex.Action("resizing", s.resize),
 			annex.Connect("log", s.log),
-			annex.Connect("exec", s.exec).Methods("GET", "POST"),
-			annex.Connect("attach", s.attach).Methods("GET", "POST"),
-			annex.Connect("portforward", s.forward).Methods("GET", "POST"),
+			stream.Exec("exec", s.exec),
+			stream.Attach("attach", s.attach),
+			stream.PortForward("portforward", s.dial),
 			annex.View("summary", s.summary),
 			operation.Action("polishing", s.polish),
 		),
@@ -144,86 +109,62 @@ func (shop) log(_ context.Context, r *annex.ConnectRequest[v1.Widget, v1.LogOpti
 	}), nil
 }
 
-func (s shop) exec(_ context.Context, r *annex.ConnectRequest[v1.Widget, ExecOptions]) (http.Handler, error) {
-	o := r.Options
-	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		streams := &remotecommand.Options{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY}
-		remotecommand.ServeExec(w, request, s, r.Name, "", o.Container, o.Command, streams, time.Minute, time.Minute, remotecommand.SupportedStreamingProtocols)
-	}), nil
-}
-
-// ExecInContainer runs a command of this machine.
-func (s shop) ExecInContainer(ctx context.Context, name string, _ string, container string, command []string, in io.Reader, out, errOut io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize, _ time.Duration) error {
-	if container == "gone" {
-		return fmt.Errorf("container %s is not valid for widget %s", container, name)
+// exec runs a command of this machine.
+func (s shop) exec(ctx context.Context, r *stream.ExecRequest[v1.Widget], streams stream.Streams) error {
+	command := r.Options.Command
+	if r.Options.Container == "gone" {
+		return apierrors.NewBadRequest("container gone is not valid for widget " + r.Name)
 	}
 	if command[0] == "size" {
-		for size := range resize {
-			fmt.Fprintf(out, "terminal %t, %d columns, %d lines\r\n", tty, size.Width, size.Height)
+		for size := range streams.Resize {
+			fmt.Fprintf(streams.Stdout, "terminal %t, %d columns, %d lines\r\n", streams.TTY, size.Width, size.Height)
 			if size.Width == 120 {
 				break
 			}
 		}
-		typed, err := bufio.NewReader(in).ReadString('\r')
-		fmt.Fprintf(out, "typed %q\r\n", typed)
+		typed, err := bufio.NewReader(streams.Stdin).ReadString('\r')
+		fmt.Fprintf(streams.Stdout, "typed %q\r\n", typed)
 		if err != nil {
 			return err
 		}
-		return utilexec.CodeExitError{Err: errors.New("exit status 7"), Code: 7}
+		return stream.ExitError{Code: 7}
 	}
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
-	cmd.Dir = filepath.Join(s.folders, name)
+	cmd.Dir = filepath.Join(s.folders, r.Name)
 	if err := os.MkdirAll(cmd.Dir, 0o755); err != nil {
 		return err
 	}
-	cmd.Stdin, cmd.WaitDelay = in, time.Second
-	if out != nil {
-		cmd.Stdout = out
-	}
-	if errOut != nil {
-		cmd.Stderr = errOut
-	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = streams.Stdin, streams.Stdout, streams.Stderr, time.Second
 	var exited *exec.ExitError
 	if err := cmd.Run(); errors.As(err, &exited) {
-		return utilexec.CodeExitError{Err: err, Code: exited.ExitCode()}
+		return stream.ExitError{Code: exited.ExitCode()}
 	} else {
 		return err
 	}
 }
 
-func (s shop) attach(_ context.Context, r *annex.ConnectRequest[v1.Widget, AttachOptions]) (http.Handler, error) {
-	o := r.Options
-	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		streams := &remotecommand.Options{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY}
-		remotecommand.ServeAttach(w, request, s, r.Name, "", "", streams, time.Minute, time.Minute, remotecommand.SupportedStreamingProtocols)
-	}), nil
-}
-
-// AttachContainer answers what comes in.
-func (shop) AttachContainer(_ context.Context, name string, _ string, _ string, in io.Reader, out, _ io.WriteCloser, _ bool, _ <-chan remotecommand.TerminalSize) error {
-	fmt.Fprintf(out, "attached to %s\n", name)
-	if in == nil {
+// attach answers what comes in.
+func (shop) attach(_ context.Context, r *stream.AttachRequest[v1.Widget], streams stream.Streams) error {
+	fmt.Fprintf(streams.Stdout, "attached to %s\n", r.Name)
+	if !r.Options.Stdin {
 		return nil
 	}
-	_, err := io.Copy(out, in)
+	_, err := io.Copy(streams.Stdout, streams.Stdin)
 	return err
 }
 
-func (s shop) forward(_ context.Context, r *annex.ConnectRequest[v1.Widget, PortForwardOptions]) (http.Handler, error) {
-	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		portforward.ServePortForward(w, request, s, r.Name, "", &portforward.V4Options{}, time.Minute, time.Minute, portforward.SupportedProtocols)
-	}), nil
-}
-
-// PortForward greets, and answers with what comes in; port 81 is closed.
-func (shop) PortForward(_ context.Context, name string, _ string, port int32, stream io.ReadWriteCloser) error {
-	defer stream.Close()
+// dial connects with something that greets, and answers with what comes in; port 81 is closed.
+func (shop) dial(_ context.Context, r *stream.PortForwardRequest[v1.Widget], port int32) (net.Conn, error) {
 	if port == 81 {
-		return &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+		return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
 	}
-	fmt.Fprintf(stream, "port %d of %s\n", port, name)
-	_, err := io.Copy(stream, stream)
-	return err
+	there, here := net.Pipe()
+	go func() {
+		defer there.Close()
+		fmt.Fprintf(there, "port %d of %s\n", port, r.Name)
+		_, _ = io.Copy(there, there)
+	}()
+	return here, nil
 }
 
 // openShop starts the server with two widgets, and returns its client configuration and the folder in
