@@ -8,7 +8,9 @@ import (
 	"maps"
 	"math"
 	"net/http"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -23,6 +25,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/internal/streams"
 )
 
 // LogOptions are what a client wants of a log. In the query they are called as those of a
@@ -138,6 +141,55 @@ func Logs[T any, PT object[T]](name string, open func(ctx context.Context, r *Lo
 		annex.Connect[T, LogOptions, PT](name, connect).LongRunning(func(o *LogOptions) bool { return o.Follow }),
 		log,
 	}
+}
+
+// LogsAt is Logs by a remote agent, which answers a GET with the log, as a kubelet does. locate says
+// where; its error is the answer to the request. A URL without a query gets the options as one, by the
+// names that those of pods have, and the agent does all that they say, but for LimitBytes, which is
+// held to here as well. What the agent refuses is refused; one that cannot be reached is answered with 503.
+func LogsAt[T any, PT object[T]](name string, locate func(ctx context.Context, r *LogRequest[T]) (*Backend, error)) *LogsBuilder[T] {
+	if locate == nil {
+		return Logs[T, PT](name, nil)
+	}
+	return Logs[T, PT](name, func(ctx context.Context, r *LogRequest[T]) (io.ReadCloser, error) {
+		asked := r.Options
+		backend, err := locate(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		agent, err := backend.agent(asked.query())
+		if err != nil {
+			return nil, err
+		}
+		log, err := streams.Log(ctx, agent, r.Resource.GroupResource(), r.Name)
+		if err != nil {
+			return nil, err
+		}
+		r.Options = LogOptions{LimitBytes: asked.LimitBytes}
+		return log, nil
+	})
+}
+
+// query is what an agent is asked.
+func (o *LogOptions) query() url.Values {
+	query := url.Values{}
+	for name, said := range map[string]bool{"follow": o.Follow, "previous": o.Previous, "timestamps": o.Timestamps} {
+		if said {
+			query.Set(name, "true")
+		}
+	}
+	for name, n := range map[string]*int64{"tailLines": o.TailLines, "limitBytes": o.LimitBytes} {
+		if n != nil {
+			query.Set(name, strconv.FormatInt(*n, 10))
+		}
+	}
+	if o.Container != "" {
+		query.Set("container", o.Container)
+	}
+	if o.SinceTime != nil {
+		query.Set("sinceTime", o.SinceTime.UTC().Format(time.RFC3339Nano))
+	}
+	return query
 }
 
 // Containers says which logs an object has. The first is the default, and others than these

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -461,6 +463,79 @@ func heap() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
+}
+
+func TestALogOfAnAgentIsHandedOn(t *testing.T) {
+	t.Parallel()
+	const token = "Bearer secret"
+	asked := make(chan *http.Request, 100)
+	gone := make(chan struct{})
+	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- r
+		switch r.URL.Query().Get("container") {
+		case "refused":
+			http.Error(w, "no such container here", http.StatusBadRequest)
+			return
+		case "elsewhere":
+			http.Redirect(w, r, "http://192.0.2.1/", http.StatusFound)
+			return
+		case "broken":
+			w.Header().Set("Content-Length", "100")
+			_, _ = io.WriteString(w, "half")
+			return
+		}
+		_, _ = io.WriteString(w, "one\ntwo\n")
+		if r.URL.Query().Get("follow") != "" {
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+			close(gone)
+		}
+	}))
+	defer agent.Close()
+	location, err := url.Parse(agent.URL + "/logs/w")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := start(t, stream.LogsAt("logs", func(_ context.Context, r *stream.LogRequest[v1.Gizmo]) (*stream.Backend, error) {
+		switch r.Options.Container {
+		case "stopped":
+			return nil, apierrors.NewBadRequest("it has stopped")
+		case "down":
+			return &stream.Backend{URL: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}}, nil
+		}
+		return &stream.Backend{URL: location, BearerToken: "secret"}, nil
+	}))
+	if got := c.get("container=a&previous=true&tailLines=2&sinceTime=2026-11-23T10:00:00Z&timestamps=true&limitBytes=5"); got != "one\nt" {
+		t.Errorf("%q", got)
+	}
+	r := <-asked
+	if want := "container=a&limitBytes=5&previous=true&sinceTime=2026-11-23T10%3A00%3A00Z&tailLines=2&timestamps=true"; r.URL.RawQuery != want || r.URL.Path != "/logs/w" || r.Header.Get("Authorization") != token {
+		t.Errorf("asked %s, %v", r.URL, r.Header)
+	}
+	c.refused("container=refused", 400, "no such container here")
+	c.refused("container=stopped", 400, "it has stopped")
+	c.refused("container=down", 503, "error trying to reach service")
+	c.refused("container=elsewhere", 503, "redirects forbidden")
+	c.refused("tailLines=-1", 422, "tailLines")
+	response, err := c.http.Get(c.config.Host + gizmosPath + "/w/logs?container=broken")
+	if err == nil {
+		defer response.Body.Close()
+		_, err = io.ReadAll(response.Body)
+	}
+	if err == nil {
+		t.Error("an agent's log that breaks off is answered as a whole one")
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	lines := bufio.NewReader(c.send(ctx, "follow=true").Body)
+	if line, err := lines.ReadString('\n'); err != nil || line != "one\n" {
+		t.Errorf("%q, %v", line, err)
+	}
+	leave()
+	select {
+	case <-gone:
+	case <-time.After(10 * time.Second):
+		t.Error("the client has gone, and the agent does not know")
+	}
 }
 
 func TestALogNeedsTheVerbGet(t *testing.T) {
