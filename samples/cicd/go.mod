@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/annexapi/annex v0.0.0
+	github.com/creack/pty v1.1.24
 	google.golang.org/protobuf v1.36.12-0.20260120151049-f2248ac996af
 	k8s.io/apimachinery v0.37.2
 	k8s.io/client-go v0.37.2

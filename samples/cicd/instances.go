@@ -155,8 +155,9 @@ func (s *instances) run(i *instance) error {
 		return err
 	}
 	cmd := exec.Command("/bin/sh", "-c", instanceScript)
-	cmd.Dir, cmd.Env, cmd.SysProcAttr = i.dir, i.env, inGroup()
-	copied, err := startCopying(cmd, log, log)
+	cmd.Dir, cmd.Env, cmd.SysProcAttr = i.dir, i.env, child()
+	cmd.SysProcAttr.Setpgid = true
+	copied, err := startCopying(cmd, log, nil)
 	if err != nil {
 		return errors.Join(fmt.Errorf("start instance %d of %s: %w", i.number, i.service, err), log.Close())
 	}
@@ -242,7 +243,7 @@ func (s *instances) forget(service types.UID, from int) {
 }
 
 // startCopying starts a command, and returns what waits until all that it has printed is
-// written. That a writer fails ends nothing but what it gets: a full disk is no reason for
+// written; without stderr all is stdout. That a writer fails ends nothing but what it gets: a full disk is no reason for
 // an instance to end.
 func startCopying(cmd *exec.Cmd, stdout, stderr io.Writer) (wait func(), err error) {
 	var copies sync.WaitGroup
@@ -271,7 +272,7 @@ func startCopying(cmd *exec.Cmd, stdout, stderr io.Writer) (wait func(), err err
 		return nil, err
 	}
 	errs, copyErrs := out, func() {}
-	if stderr != stdout {
+	if stderr != nil {
 		if errs, copyErrs, err = pipe(stderr); err != nil {
 			closeAll()
 			return nil, err

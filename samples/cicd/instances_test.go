@@ -301,9 +301,10 @@ func TestAnInstanceThatDoesNotEndIsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("/bin/sh", "-c", "trap '' TERM; echo ready; while :; do sleep 1; done")
-	cmd.SysProcAttr = inGroup()
+	cmd.SysProcAttr = child()
+	cmd.SysProcAttr.Setpgid = true
 	r, w := io.Pipe()
-	copied, err := startCopying(cmd, w, w)
+	copied, err := startCopying(cmd, w, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

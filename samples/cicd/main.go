@@ -36,6 +36,7 @@ func server() annex.Server {
 						Subresources(
 							annex.Action("approval", approvalJenkinsService),
 							stream.Logs("logs", processes.logsJenkinsService),
+							stream.Exec("exec", processes.execJenkinsService).Check(processes.checkExecJenkinsService),
 						).
 						Admit(admitJenkinsService).
 						AdmitCreate(admitJenkinsServiceCreate),

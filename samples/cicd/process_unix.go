@@ -4,8 +4,9 @@ package main
 
 import "syscall"
 
-// inGroup has a process be the first of a group. It outlives this program if that is
-// killed: only Linux can have it end then.
-func inGroup() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true}
-}
+// child says nothing of a process: only Linux can have it end if this program is killed.
+func child() *syscall.SysProcAttr { return &syscall.SysProcAttr{} }
+
+// killSession ends the group of the first process of a session. The others get a SIGHUP when
+// their terminal is closed.
+func killSession(pid int) { killGroup(pid) }
