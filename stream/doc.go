@@ -17,10 +17,11 @@
 // those who begin with a GET, as WebSockets do, get as well. Proxy needs the verb of each method.
 //
 // Every session has a context that ends with its client, within a second on Linux even while its
-// input is not read, with a limit, and with the server: then functions have ten seconds to
+// input is not read (but later once that fills the buffers of the network), with a limit, and with the server: then functions have ten seconds to
 // end, after which the connection is closed. Sessions are long-running requests: they have
-// no deadline but Total and Idle, and the limits of requests in flight are not for them. Nothing is
-// buffered beyond some 20 KiB: a function that does not read makes its client wait.
+// no deadline but Total and Idle, and the limits of requests in flight are not for them. No more is
+// read than is used: a function that does not read makes its client wait. A session over SPDY needs
+// several times the memory of one over a WebSocket, for the compression of its headers.
 // A function that panics ends its own session with an internal error, and nothing else.
 //
 // With the functions whose names end in At, an agent serves instead of the program: something that

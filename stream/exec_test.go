@@ -153,7 +153,7 @@ type command struct {
 
 func (d dialect) run(t testing.TB, ctx context.Context, config *rest.Config, c command) (stdout, stderr string, err error) {
 	t.Helper()
-	var out, errs bytes.Buffer
+	var out, errs lockedBuffer // clients that are cancelled may still write
 	err = d.stream(t, ctx, config, c, &out, &errs)
 	return out.String(), errs.String(), err
 }
@@ -395,11 +395,6 @@ func (toy *toy) over(t testing.TB) (time.Duration, error) {
 	}
 }
 
-// forever is input that never ends.
-type forever struct{}
-
-func (forever) Read(p []byte) (int, error) { return len(p), nil }
-
 // waiting is input that does not come.
 type waiting struct{ ctx context.Context }
 
@@ -413,7 +408,7 @@ func TestASessionEndsWhenItsClientGoes(t *testing.T) { // alone: it counts gorou
 			"waits":                   {words: []string{"wait"}},
 			"reads":                   {words: []string{"read"}, input: waiting{t.Context()}},
 			"writes":                  {words: []string{"write"}},
-			"does not read its input": {words: []string{"wait"}, input: forever{}},
+			"does not read its input": {words: []string{"wait"}, input: io.MultiReader(strings.NewReader(strings.Repeat("x", 16<<10)), waiting{t.Context()})},
 		} {
 			t.Run(name, func(t *testing.T) {
 				var client killable

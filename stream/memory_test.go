@@ -9,8 +9,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// BenchmarkSessions prints what 200 sessions at a time need, client and server in one process, of
-// which the server's share is about half.
+// BenchmarkSessions prints what 200 sessions at a time need, with their clients, which are in the
+// same process.
 func BenchmarkSessions(b *testing.B) {
 	const sessions = 200
 	for _, d := range dialects()[:3] {

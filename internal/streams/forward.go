@@ -187,6 +187,7 @@ func (f *forwarder) serve(one forward, accepted <-chan struct{}) {
 		f.opened--
 		f.mu.Unlock()
 	}()
+	<-f.ready // the first streams may come before what they are streams of is known
 	select {
 	case <-accepted:
 	case <-f.session.ctx.Done():
