@@ -18,9 +18,8 @@ import (
 type Streams struct {
 	// Stdin is at its end (io.EOF) when the client has closed it, which clients of the WebSocket
 	// protocols before v5 cannot. When the session ends first, the error is the reason; of a client
-	// that has gone it wraps io.ErrUnexpectedEOF. Reading may block until then: with os/exec, set
-	// Cmd.WaitDelay or copy to Cmd.StdinPipe, or a command that ends before its input does is
-	// waited for.
+	// that has gone it wraps io.ErrUnexpectedEOF. Reading may block until then: as Cmd.Stdin of
+	// os/exec it would keep a command from ending before its input does, see Run.
 	Stdin io.Reader
 	// Stdout and Stderr send what is written before Write returns, and block while the client does
 	// not read. With a TTY all is Stdout.
