@@ -32,6 +32,7 @@ var rooms = map[string][]string{
 	"annextest":                            {"", "internal/convert", "internal/define", "store/memory"},
 	"config":                               {"store/driver"},
 	"internal/streams":                     {},
+	"internal/streams/streamtest":          {}, // for tests
 	"internal/logfile":                     {"config"},
 	"internal/audit":                       {"config", "internal/logfile"},
 	"internal/accounts":                    {"api", "internal/define", "internal/jws"},

@@ -13,8 +13,9 @@ import (
 )
 
 var (
-	update = flag.Bool("update", false, "rewrite the transcripts in testdata from what the programs print now")
-	soak   = flag.Duration("soak", 5*time.Second, "how long writers write while informers and controllers watch")
+	update  = flag.Bool("update", false, "rewrite the transcripts in testdata from what the programs print now")
+	foreign = flag.Bool("foreign", false, "install clients in other languages with npm, and test with them")
+	soak    = flag.Duration("soak", 5*time.Second, "how long writers write while informers and controllers watch")
 )
 
 // bin is the directory of the programs under test, first in the PATH of
@@ -39,8 +40,8 @@ func TestMain(m *testing.M) {
 }
 
 // build leaves the programs in the repository's bin, where the next run finds
-// them up to date. The facts that foreign imports are not committed: they are 8,000 lines
-// that say nothing new, and so the tool's output is what the test sees.
+// them up to date. The facts that foreign and pods import are not committed: they are thousands of
+// lines that say nothing new, and so the tool's output is what the tests see.
 func build() error {
 	var err error
 	if bin, err = filepath.Abs("../bin"); err != nil {
@@ -56,6 +57,8 @@ func build() error {
 		{"go", "build", "-o", bin + "/kubectl-annex", "github.com/annexapi/annex/cmd/kubectl-annex"},
 		{bin + "/annex", "generate", "--for", "k8s.io/api/apps/v1", "--as", "apps.example.com/v1", "./testdata/foreign/apps"},
 		{"go", "build", "-o", bin + "/foreign", "./testdata/foreign"},
+		{bin + "/annex", "generate", "--for", "k8s.io/api/core/v1", "--as", "v1", "./testdata/pods/core"},
+		{"go", "build", "-o", bin + "/pods", "./testdata/pods"},
 	} {
 		cmd := exec.Command(args[0], args[1:]...)
 		if out, err := cmd.CombinedOutput(); err != nil {

@@ -25,20 +25,21 @@ type server struct {
 	program string
 	dir     string
 	port    int
+	flags   []string
 
 	cmd    *exec.Cmd
 	stderr *testlog.Buffer
 }
 
 // startServer runs a program of bin until the test is over, on a free port.
-func startServer(t *testing.T, program string) *server {
+func startServer(t *testing.T, program string, flags ...string) *server {
 	t.Helper()
-	return startServerOn(t, program, 0)
+	return startServerOn(t, program, 0, flags...)
 }
 
-func startServerOn(t *testing.T, program string, port int) *server {
+func startServerOn(t *testing.T, program string, port int, flags ...string) *server {
 	t.Helper()
-	s := &server{program: program, dir: filepath.Join(t.TempDir(), "data"), port: port}
+	s := &server{program: program, dir: filepath.Join(t.TempDir(), "data"), port: port, flags: flags}
 	s.start(t)
 	t.Cleanup(func() {
 		if s.cmd != nil {
@@ -55,7 +56,7 @@ func startServerOn(t *testing.T, program string, port int) *server {
 // port as before, if it ran before.
 func (s *server) start(t *testing.T) {
 	t.Helper()
-	s.cmd = exec.Command(filepath.Join(bin, s.program), "serve", "--data-dir", s.dir, "--secure-port", fmt.Sprint(s.port))
+	s.cmd = exec.Command(filepath.Join(bin, s.program), append([]string{"serve", "--data-dir", s.dir, "--secure-port", fmt.Sprint(s.port)}, s.flags...)...)
 	if s.stderr == nil {
 		s.stderr = &testlog.Buffer{}
 	}

@@ -34,8 +34,8 @@ var jenkinsservices = schema.GroupVersionResource{Group: cicdGroup, Version: "v1
 func TestCICD(t *testing.T) {
 	admin := newKubectl(t, host.Admin())
 	// The controllers are apart, at first, and then one of the replicas runs them.
-	admin.given(cicdPermissions(t, "--separate-controllers"), "apply", "-f", "-")
-	admin.given(cicdPermissions(t), "apply", "-f", "-")
+	admin.given(permissions(t, "cicd", "--separate-controllers"), "apply", "-f", "-")
+	admin.given(permissions(t, "cicd"), "apply", "-f", "-")
 	account, err := host.ServiceAccount(ending(t), "cicd", "cicd")
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +47,7 @@ func TestCICD(t *testing.T) {
 	etcd := startEtcd(t)
 	one := startCICD(t, "cicd-1", account, etcd, "--controllers=")
 	other := startCICD(t, "cicd-2", account, etcd, "--controllers=")
-	one.register(t)
+	one.register(t, jenkinsservices.GroupVersion())
 
 	ns := namespace(t)
 	t.Run("OnlyTheSubresourceApproves", func(t *testing.T) { approvals(t, ns) })
@@ -59,11 +59,12 @@ func TestCICD(t *testing.T) {
 	})
 }
 
-// cicdPermissions are the parts of the sample's manifests that give it permissions.
-func cicdPermissions(t *testing.T, flags ...string) string {
+// permissions are the parts of a program's manifests that give it permissions.
+func permissions(t *testing.T, program string, flags ...string) string {
 	t.Helper()
 	var parts []string
-	for document := range strings.SplitSeq(runs(t, filepath.Join(bin, "cicd"), append([]string{"manifests", "--image", "registry.example.com/cicd:v1"}, flags...)...), "\n---\n") {
+	args := append([]string{"manifests", "--image", "registry.example.com/" + program + ":v1"}, flags...)
+	for document := range strings.SplitSeq(runs(t, filepath.Join(bin, program), args...), "\n---\n") {
 		var object metav1.TypeMeta
 		if err := yaml.Unmarshal([]byte(document), &object); err != nil {
 			t.Fatal(err)
@@ -76,19 +77,26 @@ func cicdPermissions(t *testing.T, flags ...string) string {
 	return strings.Join(parts, "\n---\n")
 }
 
-// cicd is a replica of the sample.
-type cicd struct {
+// joined is a server that has joined the cluster, in the namespace by its name.
+type joined struct {
 	*kube.Process
+	program string
 	serving *kube.Authority
 }
 
-func startCICD(t *testing.T, name string, account *rest.Config, etcd *kube.Etcd, flags ...string) *cicd {
+func startCICD(t *testing.T, name string, account *rest.Config, etcd *kube.Etcd, flags ...string) *joined {
+	t.Helper()
+	return startJoined(t, "cicd", name, account, append([]string{"--storage", "etcd", "--etcd-servers", etcd.Endpoint()}, flags...)...)
+}
+
+// startJoined runs a program of bin that joins the cluster, until the test is over.
+func startJoined(t *testing.T, program, name string, account *rest.Config, flags ...string) *joined {
 	t.Helper()
 	serving, err := kube.NewAuthority(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	pair, err := serving.Server("cicd.cicd.svc", "localhost", "127.0.0.1")
+	pair, err := serving.Server(program+"."+program+".svc", "localhost", "127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,13 +108,12 @@ func startCICD(t *testing.T, name string, account *rest.Config, etcd *kube.Etcd,
 	if err := kube.WriteKubeconfig(kubeconfig, account); err != nil {
 		t.Fatal(err)
 	}
-	c := &cicd{serving: serving}
+	c := &joined{program: program, serving: serving}
 	c.Process, err = kube.Run(ending(t), run, kube.Program{
-		Name: name, Path: filepath.Join(bin, "cicd"), Ports: 1,
+		Name: name, Path: filepath.Join(bin, program), Ports: 1,
 		Args: func(ports []int) []string {
 			return append([]string{"serve", "--aggregated", "--data-dir", filepath.Join(run, name), "--kubeconfig", kubeconfig,
-				"--bind-address", "127.0.0.1", "--secure-port", fmt.Sprint(ports[0]), "--tls-cert-file", cert, "--tls-private-key-file", key,
-				"--storage", "etcd", "--etcd-servers", etcd.Endpoint()}, flags...)
+				"--bind-address", "127.0.0.1", "--secure-port", fmt.Sprint(ports[0]), "--tls-cert-file", cert, "--tls-private-key-file", key}, flags...)
 		},
 		Ready: func(ctx context.Context, ports []int) error {
 			return ready(ctx, &rest.Config{
@@ -148,22 +155,22 @@ func ready(ctx context.Context, config *rest.Config) error {
 	return nil
 }
 
-// register leads the cluster's autobusi.group.cicd to the server, until the test is over.
-func (c *cicd) register(t *testing.T) {
+// register leads a group of the cluster to the server, until the test is over.
+func (c *joined) register(t *testing.T, gv schema.GroupVersion) {
 	t.Helper()
-	port := int32(c.Port(0))
+	port, name := int32(c.Port(0)), gv.Version+"."+gv.Group
 	if err := host.Register(ending(t), &apiregistrationv1.APIService{
-		ObjectMeta: metav1.ObjectMeta{Name: "v1alpha." + cicdGroup},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: apiregistrationv1.APIServiceSpec{
-			Group: cicdGroup, Version: "v1alpha", GroupPriorityMinimum: 1000, VersionPriority: 15,
-			Service:  &apiregistrationv1.ServiceReference{Namespace: "cicd", Name: "cicd", Port: &port},
+			Group: gv.Group, Version: gv.Version, GroupPriorityMinimum: 1000, VersionPriority: 15,
+			Service:  &apiregistrationv1.ServiceReference{Namespace: c.program, Name: c.program, Port: &port},
 			CABundle: c.serving.PEM(),
 		},
 	}); err != nil {
 		t.Fatalf("%v\n%s", err, c.Tail())
 	}
 	t.Cleanup(func() {
-		if err := host.Unregister(context.Background(), "v1alpha."+cicdGroup); err != nil {
+		if err := host.Unregister(context.Background(), name); err != nil {
 			t.Error(err)
 		}
 	})
@@ -283,7 +290,7 @@ func startControllers(t *testing.T, name string, account *rest.Config) *kube.Pro
 }
 
 // tenServices creates through the cluster at one replica, and directly at the other.
-func tenServices(t *testing.T, ns string, other *cicd) {
+func tenServices(t *testing.T, ns string, other *joined) {
 	direct := host.Admin()
 	direct.Host, direct.CAData = fmt.Sprintf("https://127.0.0.1:%d", other.Port(0)), other.serving.PEM()
 	var clients []dynamic.ResourceInterface

@@ -49,8 +49,8 @@ func runTests(m *testing.M) (int, error) {
 	if run, err = os.MkdirTemp("", "annex-cluster-"); err != nil {
 		return 0, err
 	}
-	for _, sample := range []string{"wardle", "cicd"} {
-		if err := build(sample); err != nil {
+	for program, dir := range map[string]string{"wardle": "../../samples/wardle", "cicd": "../../samples/cicd", "theatre": "../cmd/theatre"} {
+		if err := build(program, dir); err != nil {
 			return 0, err
 		}
 	}
@@ -69,11 +69,11 @@ func runTests(m *testing.M) (int, error) {
 	return code, host.Stop()
 }
 
-// build leaves a sample in the repository's bin, built as the e2e module does:
+// build leaves a program in the repository's bin, built as the e2e module does:
 // in the workspace, which this module is not a part of.
-func build(sample string) error {
-	cmd := exec.Command("go", "build", "-o", filepath.Join(bin, sample), ".")
-	cmd.Dir = "../../samples/" + sample
+func build(program, dir string) error {
+	cmd := exec.Command("go", "build", "-o", filepath.Join(bin, program), ".")
+	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GOWORK=", "PWD=")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", cmd, err, out)

@@ -3,10 +3,17 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net/url"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/annexapi/annex"
 	v1 "github.com/annexapi/annex/e2e/apis/theatre/v1"
+	"github.com/annexapi/annex/e2e/shell"
+	"github.com/annexapi/annex/stream"
 )
 
 func main() {
@@ -32,9 +39,33 @@ func main() {
 					ClusterScoped().
 					GracePeriod(time.Second).
 					DeleteAfterGracePeriod(),
+				annex.KindOf[v1.Hall, v1.HallList]("halls", v1.API).
+					Subresources(
+						stream.Exec("exec", shell.Exec[v1.Hall]),
+						stream.Attach("attach", shell.Attach[v1.Hall]),
+						stream.Logs("log", shell.Log[v1.Hall]).Containers(func(*v1.Hall) []string { return []string{"lights", "sound"} }),
+						stream.PortForward("portforward", shell.Dial[v1.Hall]),
+						stream.Proxy("proxy", boxOffice),
+					).
+					AdmitConnect(notWhileClosed),
 			},
 		}},
 	})
+}
+
+func boxOffice(_ context.Context, r *stream.ProxyRequest[v1.Hall]) (*stream.Backend, error) {
+	box, err := url.Parse(r.Object.Box)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("box of %s: %v", r.Name, err))
+	}
+	return &stream.Backend{URL: box}, nil
+}
+
+func notWhileClosed(_ context.Context, c annex.Connection[v1.Hall]) error {
+	if c.Subresource == "exec" && c.Object.Labels["closed"] != "" {
+		return errors.New("the hall is closed")
+	}
+	return nil
 }
 
 func shortTitle(_ context.Context, play *v1.Play) []string {
