@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 
 	"github.com/creack/pty"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,29 +24,30 @@ func (s *instances) checkExecJenkinsService(_ context.Context, r *jenkinsService
 	if len(r.Options.Command) == 0 || r.Options.Command[0] == "" {
 		return apierrors.NewBadRequest("command: say what to run, such as command=sh")
 	}
-	_, _, err := s.place(r)
+	_, _, _, err := s.place(r)
 	return err
 }
 
-// place returns the instance that a command runs in, and what is closed when that ends.
-func (s *instances) place(r *jenkinsServiceExec) (*instance, <-chan struct{}, error) {
-	i, err := s.find(&r.Request, r.Options.Container)
+// place returns the instance that a command runs in, what is closed when that ends, and its
+// environment, which is not to be changed.
+func (s *instances) place(r *jenkinsServiceExec) (i *instance, ended <-chan struct{}, env []string, err error) {
+	i, err = s.find(&r.Request, r.Options.Container)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if i.process == nil || i.stopping {
-		return nil, nil, apierrors.NewConflict(r.Resource.GroupResource(), r.Name, fmt.Errorf("instance %d does not run", i.number))
+		return nil, nil, nil, apierrors.NewConflict(r.Resource.GroupResource(), r.Name, fmt.Errorf("instance %d does not run", i.number))
 	}
-	return i, i.ended, nil
+	return i, i.ended, i.env, nil
 }
 
 // execJenkinsService runs a command beside an instance: in its folder, with its
 // environment. All that the command has started ends with it, and it ends with the client
 // and with the instance.
 func (s *instances) execJenkinsService(ctx context.Context, r *jenkinsServiceExec, client stream.Streams) error {
-	i, ended, err := s.place(r)
+	i, ended, env, err := s.place(r)
 	if err != nil {
 		return err
 	}
@@ -59,7 +61,7 @@ func (s *instances) execJenkinsService(ctx context.Context, r *jenkinsServiceExe
 		}
 	}()
 	cmd := exec.Command(r.Options.Command[0], r.Options.Command[1:]...)
-	cmd.Dir, cmd.Env = i.dir, i.env
+	cmd.Dir, cmd.Env = i.dir, slices.Clone(env)
 	if client.TTY {
 		return runInTerminal(ctx, cmd, client)
 	}
@@ -108,9 +110,21 @@ func runInTerminal(ctx context.Context, cmd *exec.Cmd, client stream.Streams) er
 		return notStarted(err, client.Stdout)
 	}
 	defer terminal.Close()
+	resized := make(chan struct{})
+	over, end := context.WithCancel(ctx)
+	defer func() { end(); <-resized }() // its descriptor may be another file's once it is closed
 	go func() {
-		for size := range client.Resize {
-			_ = pty.Setsize(terminal, &pty.Winsize{Rows: size.Height, Cols: size.Width}) // fails when it is closed
+		defer close(resized)
+		for {
+			select {
+			case size, ok := <-client.Resize:
+				if !ok {
+					return
+				}
+				_ = pty.Setsize(terminal, &pty.Winsize{Rows: size.Height, Cols: size.Width}) // the next may succeed
+			case <-over.Done():
+				return
+			}
 		}
 	}()
 	go func() {
@@ -129,6 +143,8 @@ func runInTerminal(ctx context.Context, cmd *exec.Cmd, client stream.Streams) er
 	select {
 	case <-copied:
 	case <-ctx.Done():
+		end()
+		<-resized
 		terminal.Close()
 		<-copied
 	}
