@@ -227,6 +227,14 @@ func (toy *toy) run(ctx context.Context, r *stream.ExecRequest[v1.Widget], s str
 		<-ctx.Done()
 		toy.ended <- context.Cause(ctx)
 		return ctx.Err()
+	case "taste": // waits with input that it does not read
+		if _, err := io.ReadFull(s.Stdin, make([]byte, 1)); err != nil {
+			return err
+		}
+		toy.began <- nil
+		<-ctx.Done()
+		toy.ended <- context.Cause(ctx)
+		return ctx.Err()
 	case "read": // waits by reading
 		fmt.Fprint(s.Stdout, "reading")
 		toy.began <- nil
@@ -408,7 +416,7 @@ func TestASessionEndsWhenItsClientGoes(t *testing.T) { // alone: it counts gorou
 			"waits":                   {words: []string{"wait"}},
 			"reads":                   {words: []string{"read"}, input: waiting{t.Context()}},
 			"writes":                  {words: []string{"write"}},
-			"does not read its input": {words: []string{"wait"}, input: io.MultiReader(strings.NewReader(strings.Repeat("x", 16<<10)), waiting{t.Context()})},
+			"does not read its input": {words: []string{"taste"}, input: io.MultiReader(strings.NewReader(strings.Repeat("x", 16<<10)), waiting{t.Context()})},
 		} {
 			t.Run(name, func(t *testing.T) {
 				var client killable

@@ -109,6 +109,9 @@ type numbered struct {
 
 func (c numbered) RemoteAddr() net.Addr { return numberedAddr(c.number) }
 
+// NetConn is the connection below, which sessions ask whether the client is still there.
+func (c numbered) NetConn() net.Conn { return c.Conn }
+
 type numberedAddr int64
 
 func (numberedAddr) Network() string  { return "unix" }

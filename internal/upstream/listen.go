@@ -247,6 +247,9 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
+// NetConn is the connection below, which sessions ask whether the client is still there.
+func (c *connection) NetConn() net.Conn { return c.Conn }
+
 // stackNeed is more than half of the stack that a request needs, so that the runtime, which
 // doubles stacks, makes one of 32 KiB.
 const stackNeed = 16 << 10
