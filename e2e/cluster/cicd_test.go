@@ -245,26 +245,29 @@ func approvals(t *testing.T, ns string) {
 func leaders(t *testing.T, ns string, account *rest.Config) {
 	admin := newKubectl(t, host.Admin())
 	first := startControllers(t, "cicd-controllers-1", account)
-	running := func(instances string) {
-		t.Helper()
-		testwait.NoError(t, instances+" instances run", func(context.Context) error {
-			if out := admin.must("-n", ns, "get", "js", "ci"); !strings.Contains(out, instances) {
-				return errors.New(out)
-			}
-			return nil
-		})
-	}
-	running("3/3")
+	running(t, ns, "3/3")
 	leader := admin.must("-n", "cicd", "get", "lease", "cicd-controllers", "-o", "jsonpath={.spec.holderIdentity}")
 	startControllers(t, "cicd-controllers-2", account)
 
 	first.Kill()
 	admin.must("-n", ns, "patch", "js", "ci", "--type=merge", "-p", `{"spec":{"instanceamount":5}}`)
 	admin.given(`{"decision":"Approved"}`, "create", "--raw", approvalPath(ns), "-f", "-")
-	running("5/5")
+	running(t, ns, "5/5")
 	if now := admin.must("-n", "cicd", "get", "lease", "cicd-controllers", "-o", "jsonpath={.spec.holderIdentity}"); now == leader || leader == "" {
 		t.Errorf("%q led, and then %q", leader, now)
 	}
+}
+
+// running waits until so many instances of the service run.
+func running(t *testing.T, ns, instances string) {
+	t.Helper()
+	admin := newKubectl(t, host.Admin())
+	testwait.NoError(t, instances+" instances run", func(context.Context) error {
+		if out := admin.must("-n", ns, "get", "js", "ci"); !strings.Contains(out, instances) {
+			return errors.New(out)
+		}
+		return nil
+	})
 }
 
 // startControllers runs the controller as the service account does in a pod. It ends with
@@ -327,9 +330,9 @@ func tenServices(t *testing.T, ns string, other *joined) {
 	}
 }
 
-// drained deletes a namespace in which instances run. The controller is in a replica now.
+// drained deletes a namespace in which instances run. The controller is in a replica now, which
+// starts those anew that ended with the controller before.
 func drained(t *testing.T, ns string) {
-	admin := newKubectl(t, host.Admin())
-	admin.prints("5/5", "-n", ns, "get", "js", "ci")
-	admin.must("delete", "namespace", ns, "--timeout=90s")
+	running(t, ns, "5/5")
+	newKubectl(t, host.Admin()).must("delete", "namespace", ns, "--timeout=90s")
 }
