@@ -125,9 +125,9 @@ type logOf[T any] struct {
 // Options that kube-apiserver would refuse are answered with 422; parameters that are no
 // options are ignored, with a warning.
 //
-// Callers need the verb get on the resource with the subresource. A request that follows is
-// long-running: it has no deadline, and its context ends with the client or when the server
-// stops. Others are ordinary requests, which must be answered before their deadline. Lines
+// Callers need the verb get on the resource with the subresource. Requests are long-running, as
+// those for the log of a pod are, be they following or not: they have no deadline, and their
+// context ends with the client or when the server stops. Lines
 // are sent at once when nothing more can be read without waiting, and in pieces of 32 KiB
 // before; a client that reads slowly slows down the reader, and costs no more memory. An
 // answer that cannot be completed is cut off, so that it is not taken for a whole one.
@@ -138,7 +138,7 @@ func Logs[T any, PT object[T]](name string, open func(ctx context.Context, r *Lo
 		connect = nil // a mistake, which annex.New reports
 	}
 	return &LogsBuilder[T]{
-		annex.Connect[T, LogOptions, PT](name, connect).LongRunning(func(o *LogOptions) bool { return o.Follow }),
+		annex.Connect[T, LogOptions, PT](name, connect),
 		log,
 	}
 }

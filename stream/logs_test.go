@@ -264,6 +264,22 @@ func files(t testing.TB, o stream.LogFilesOptions) (io.WriteCloser, *stream.LogF
 // protocols have the client speak HTTP/2 or HTTP/1.1.
 var protocols = map[string][]string{"HTTP/2.0": nil, "HTTP/1.1": {"http/1.1"}}
 
+func TestALogHasNoDeadline(t *testing.T) {
+	t.Parallel()
+	c := start(t, stream.Logs("logs", func(ctx context.Context, _ *stream.LogRequest[v1.Gizmo]) (io.ReadCloser, error) {
+		_, bounded := ctx.Deadline()
+		return io.NopCloser(strings.NewReader(fmt.Sprint("bounded: ", bounded))), nil
+	}))
+	for _, query := range []string{"", "follow=true"} {
+		response := c.send(t.Context(), query)
+		body, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err != nil || strings.TrimSpace(string(body)) != "bounded: false" {
+			t.Errorf("%q: %s, %v", query, body, err)
+		}
+	}
+}
+
 func TestAFollowedLogIsSentAsItGrows(t *testing.T) {
 	t.Parallel()
 	for protocol, offered := range protocols {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 
@@ -15,6 +17,7 @@ import (
 
 	"github.com/annexapi/annex"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
+	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store/memory"
 	"github.com/annexapi/annex/stream"
 )
@@ -148,6 +151,7 @@ func TestBrowsersSpeakTextAndBytes(t *testing.T) {
 
 func TestASessionThatPanicsTakesNothingWithIt(t *testing.T) { // alone: it counts goroutines
 	config := startWidgets(t, widgets(execs(newToy())))
+	before := descriptors(t)
 	for _, d := range dialects()[:3] {
 		for range 10 {
 			if out, _, err := d.run(t, t.Context(), config, command{words: []string{"panic"}, input: waiting{t.Context()}}); out != "half" || err == nil {
@@ -159,6 +163,17 @@ func TestASessionThatPanicsTakesNothingWithIt(t *testing.T) { // alone: it count
 		}
 	}
 	nothingIsLeft(t)
+	testwait.Until(t, "no descriptor of a session is left", func() bool { return descriptors(t) <= before })
+}
+
+// descriptors counts those that the process has open, where that can be told.
+func descriptors(t testing.TB) int {
+	t.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return len(open)
 }
 
 func TestNewNamesSessionsWithoutAFunction(t *testing.T) {
