@@ -36,7 +36,8 @@ docs: ## run the commands of all pages, and check their links
 # Those that are concurrent and quick. Others are raced every night.
 RACED := ./internal/mvcc/... ./internal/virtual/... ./store/... ./internal/certs/... ./internal/clientcert/... ./internal/convert/... ./internal/rbac/... \
 	./internal/accounts/... ./internal/auth/... ./internal/configfile/... ./internal/fairness/... ./internal/logfile/... ./internal/systemd/... \
-	./internal/coreapi/... ./internal/garbage/... ./internal/resources/... ./internal/encryption/... ./internal/cluster/... ./internal/servingcert/... ./internal/informer/... ./internal/loopback/...
+	./internal/coreapi/... ./internal/garbage/... ./internal/resources/... ./internal/encryption/... ./internal/cluster/... ./internal/servingcert/... ./internal/informer/... ./internal/loopback/... \
+	./internal/operations/... ./internal/aggregate/... ./stream/... ./operation/...
 
 .PHONY: race
 race: ## run the tests of concurrent packages under the race detector
