@@ -11,6 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
+	"k8s.io/kube-openapi/pkg/spec3"
 
 	"github.com/annexapi/annex/internal/define"
 )
@@ -38,10 +39,15 @@ type Handler struct {
 	// and have their context ended when the server stops, as watches do. Nil is none: then
 	// Options.RequestTimeout holds. It must not read the body either.
 	LongRunning func(r *http.Request) bool
+	// OpenAPI returns the document of OpenAPI v3 of the handler's paths; nil is none. It is served as
+	// those of the API are, at /openapi/v3/menu for /menu or /menu/ say, and called once, when the
+	// list of documents or this one is first asked for. What the document does not say of its
+	// title, its version and how callers are authenticated is said for it.
+	OpenAPI func() *spec3.OpenAPI
 }
 
 func (h Handler) define() define.Handler {
-	compiled := define.Handler{Path: h.Path, Resource: h.Resource, LongRunning: h.LongRunning}
+	compiled := define.Handler{Path: h.Path, Resource: h.Resource, LongRunning: h.LongRunning, OpenAPI: h.OpenAPI}
 	switch {
 	case h.Handler != nil && h.New == nil:
 		compiled.New = func(any) (http.Handler, error) { return h.Handler, nil }

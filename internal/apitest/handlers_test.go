@@ -13,6 +13,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/kube-openapi/pkg/spec3"
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/store/memory"
@@ -198,6 +199,7 @@ func TestNewNamesMistakesOfHandlers(t *testing.T) {
 		"the API":        {[]annex.Handler{{Path: "/apis/x/", Handler: nothing}}, `handler "/apis/x/": path: it is the server's own, as are`},
 		"health":         {[]annex.Handler{{Path: "/healthz", Handler: nothing}}, `it is the server's own`},
 		"twice":          {[]annex.Handler{{Path: "/a", Handler: nothing}, {Path: "/a", Handler: nothing}}, `handler "/a": declared twice`},
+		"two documents":  {[]annex.Handler{{Path: "/a", Handler: nothing, OpenAPI: noDocument}, {Path: "/a/", Handler: nothing, OpenAPI: noDocument}}, `handler "/a/": OpenAPI: handler "/a" has the document of these paths`},
 		"nothing":        {[]annex.Handler{{Path: "/a"}}, `handler "/a": set Handler or New, and not both`},
 		"New fails":      {[]annex.Handler{{Path: "/a", New: func(*annex.Env) (http.Handler, error) { return nil, errors.New("no oven") }}}, `handler "/a": no oven`},
 		"New is nothing": {[]annex.Handler{{Path: "/a", New: func(*annex.Env) (http.Handler, error) { return nil, nil }}}, `handler "/a": there is no handler: New returned none`},
@@ -215,4 +217,41 @@ func TestNewNamesMistakesOfHandlers(t *testing.T) {
 			}
 		})
 	}
+}
+
+func noDocument() *spec3.OpenAPI { return nil }
+
+func TestHandlersBringTheirDocument(t *testing.T) {
+	t.Parallel()
+	server := withMenu()
+	calls := 0
+	server.Handlers[0].OpenAPI = func() *spec3.OpenAPI {
+		calls++
+		get := &spec3.Operation{OperationProps: spec3.OperationProps{OperationId: "readMenu"}}
+		return &spec3.OpenAPI{Paths: &spec3.Paths{Paths: map[string]*spec3.Path{"/menu": {PathProps: spec3.PathProps{Get: get}}}}}
+	}
+	server.Handlers[2].OpenAPI = noDocument
+	c := startWith(t, server, annex.Options{Storage: memory.Storage(), TokenAuthFile: tokenFile(t)})
+	for range 2 {
+		listed, _ := c.get("/openapi/v3").want(200).object()["paths"].(map[string]any)
+		for path, described := range map[string]bool{"menu": true, "menu/today": true, "order": false, "apis/shop.example.com/v1": true} {
+			if _, ok := listed[path]; ok != described {
+				t.Errorf("%s is listed: %t", path, ok)
+			}
+		}
+	}
+	if calls != 1 {
+		t.Errorf("the document was made %d times", calls)
+	}
+	menu := c.get("/openapi/v3/menu").want(200)
+	for path, want := range map[string]string{
+		"openapi": "3.0.0", "info.title": "shop", "paths./menu.get.operationId": "readMenu",
+		"components.securitySchemes.BearerToken.type": "apiKey",
+	} {
+		if got := menu.str(strings.Split(path, ".")...); got != want {
+			t.Errorf("%s is %q, not %q", path, got, want)
+		}
+	}
+	c.get("/openapi/v3/menu/today").want(200)
+	c.stranger("").get("/openapi/v3/menu").want(401)
 }

@@ -123,7 +123,7 @@ func (c *checker) admissionPlugins(all []AdmissionPlugin) {
 var ownPaths = []string{"/.well-known", "/api", "/apis", "/debug", "/healthz", "/livez", "/metrics", "/openapi", "/openid", "/readyz", "/storage", "/version"}
 
 func (c *checker) handlers(all []Handler) {
-	seen := map[string]bool{}
+	seen, documents := map[string]bool{}, map[string]string{}
 	for i, h := range all {
 		where := fmt.Sprintf("handler %d", i)
 		if h.Path != "" {
@@ -139,6 +139,12 @@ func (c *checker) handlers(all []Handler) {
 			c.errorf(where, "declared twice")
 		}
 		seen[h.Path] = true
+		if h.OpenAPI != nil {
+			if other := documents[h.Document()]; other != "" {
+				c.errorf(where, "OpenAPI: handler %q has the document of these paths", other)
+			}
+			documents[h.Document()] = h.Path
+		}
 		if h.New == nil {
 			c.errorf(where, "set Handler or New, and not both")
 		}

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/kube-openapi/pkg/spec3"
 
 	"github.com/annexapi/annex/api"
 	"github.com/annexapi/annex/internal/structural"
@@ -97,12 +98,17 @@ type Handler struct {
 	Resource func(r *http.Request) *authorizationv1.ResourceAttributes
 	// LongRunning requests have no deadline; nil is none.
 	LongRunning func(r *http.Request) bool
+	// OpenAPI is the document of the handler's paths; nil is none.
+	OpenAPI func() *spec3.OpenAPI
 }
 
 // Answers says whether the handler is for a path.
 func (h *Handler) Answers(path string) bool {
 	return path == h.Path || strings.HasSuffix(h.Path, "/") && strings.HasPrefix(path, h.Path)
 }
+
+// Document is the name of the handler's OpenAPI document, behind /openapi/v3/.
+func (h *Handler) Document() string { return strings.Trim(h.Path, "/") }
 
 // Group is an API group.
 type Group struct {

@@ -20,6 +20,8 @@ import (
 	"k8s.io/kube-openapi/pkg/handler3"
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/annexapi/annex/internal/define"
 )
 
 // installOpenAPIv2 serves the document of OpenAPI v2 of the routes that a server has, as upstream's
@@ -75,6 +77,31 @@ func installOpenAPIv3(generic *server.GenericAPIServer, config *common.OpenAPIV3
 	}
 	generic.OpenAPIV3VersionedService = service
 	return nil
+}
+
+// documentOf is the document of a handler, with what all documents say.
+func documentOf(h *define.Handler, config *common.OpenAPIV3Config) cached.Value[*spec3.OpenAPI] {
+	return cached.Once(cached.Func(func() (*spec3.OpenAPI, string, error) {
+		document := spec3.OpenAPI{}
+		if said := h.OpenAPI(); said != nil {
+			document = *said // which may be that of several servers
+		}
+		if document.Version == "" {
+			document.Version = "3.0.0"
+		}
+		if document.Info == nil {
+			document.Info = config.Info
+		}
+		components := spec3.Components{}
+		if document.Components != nil {
+			components = *document.Components
+		}
+		if components.SecuritySchemes == nil {
+			components.SecuritySchemes = config.SecuritySchemes
+		}
+		document.Components = &components
+		return &document, "static", nil
+	}))
 }
 
 // versionOf is the version whose resources are below a path, if it is the path of one.

@@ -200,6 +200,11 @@ func New(c Config) (*Server, error) {
 	if err := delegate.join(generic, completed.OpenAPIConfig, completed.OpenAPIV3Config); err != nil {
 		return nil, err
 	}
+	for _, h := range c.Handlers {
+		if h.Definition.OpenAPI != nil {
+			generic.OpenAPIV3VersionedService.UpdateGroupVersionLazy(h.Definition.Document(), documentOf(h.Definition, completed.OpenAPIV3Config))
+		}
+	}
 	if c.Aggregation != nil {
 		c.Aggregation.Join(generic.DiscoveryGroupManager, generic.AggregatedDiscoveryGroupManager, generic.Serializer)
 	}
