@@ -266,8 +266,8 @@ type ConnectBuilder[T, O any] struct {
 //
 // Methods are GET alone unless Methods says otherwise. Callers need the verb that
 // belongs to the method, such as get, on the resource with the subresource, such as
-// pods/log. What begins with a GET and asks for an upgrade, to a WebSocket or SPDY, needs
-// create as well if POST is one of the methods.
+// pods/log. What asks for an upgrade, to a WebSocket or SPDY, needs create as well if POST is one of the
+// methods.
 //
 // A connection has no deadline, unless LongRunning says otherwise, and its context ends
 // with the client, or when the server stops. Plugins of admission see it as CONNECT, and so do

@@ -50,8 +50,8 @@ type ProxyBuilder[T any] struct {
 // backend says which server that is for a request; its error is the answer to the request. It is
 // called concurrently. Of its URL the path goes before that of the request, which cannot leave it.
 //
-// Callers need the verb of the method on the resource with the subresource, and for an upgrade both
-// get and create.
+// Callers need the verb of the method on the resource with the subresource, and for an upgrade
+// create as well.
 //
 // The backend gets no header that says who the caller is (Authorization, those of impersonation and of
 // authenticating proxies) or that is about a connection, and X-Forwarded-For, -Host, -Proto and -Uri.

@@ -49,6 +49,15 @@ func site(t *testing.T) *url.URL {
 		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\nX-Query: %s\r\nX-Auth: %s\r\n\r\n", r.URL.RawQuery, r.Header.Get("Authorization"))
 		_, _ = io.Copy(conn, buffered)
 	})
+	mux.HandleFunc("/base/nameless", func(w http.ResponseWriter, _ *http.Request) { // upgrades unasked
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\n\r\n")
+	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		fmt.Fprintf(w, "%s %s?%s %q %v %v", r.Method, r.URL.Path, r.URL.RawQuery, body, r.TransferEncoding, err)

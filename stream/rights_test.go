@@ -28,6 +28,7 @@ import (
 
 // everything are all sessions of a widget.
 func everything(t *testing.T, toy *toy) *annex.KindBuilder[v1.Widget] {
+	behind := site(t)
 	return widgets(
 		execs(toy),
 		stream.Attach("attach", func(_ context.Context, r *stream.AttachRequest[v1.Widget], s stream.Streams) error {
@@ -35,7 +36,10 @@ func everything(t *testing.T, toy *toy) *annex.KindBuilder[v1.Widget] {
 			return err
 		}).Containers(func(*v1.Widget) []string { return []string{"main", "side"} }),
 		stream.PortForward("portforward", dialLocal),
-		proxyTo(site(t)),
+		stream.PortForwardAt("remoteforward", func(context.Context, *stream.PortForwardRequest[v1.Widget]) (*stream.Backend, error) {
+			return &stream.Backend{URL: behind.JoinPath("upgrade")}, nil
+		}),
+		proxyTo(behind),
 	)
 }
 
@@ -70,7 +74,7 @@ func TestSessionsNeedThePermissionOfAPost(t *testing.T) {
 	for name, verbs := range map[string][]string{"getter": {"get"}, "creator": {"create"}, "both": {"get", "create"}} {
 		_, err := client.RbacV1().Roles("default").Create(t.Context(), &rbacv1.Role{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"shop.example.com"}, Resources: []string{"widgets/exec", "widgets/attach", "widgets/portforward", "widgets/proxy"}, Verbs: verbs}},
+			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"shop.example.com"}, Resources: []string{"widgets/exec", "widgets/attach", "widgets/portforward", "widgets/remoteforward", "widgets/proxy"}, Verbs: verbs}},
 		}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -114,6 +118,15 @@ func TestSessionsNeedThePermissionOfAPost(t *testing.T) {
 		{"POST", "w/proxy/x", nil, 403, 200, 200},
 		{"DELETE", "w/proxy/x", nil, 403, 403, 403},
 		{"GET", "w/proxy/upgrade", asEcho, 403, 403, 101},
+		{"HEAD", "w/proxy/upgrade", asEcho, 403, 403, 101},
+		{"OPTIONS", "w/proxy/upgrade", asEcho, 403, 403, 403},
+		{"GET", "w/remoteforward", asForward, 403, 403, 101},
+		// What names an upgrade without asking for it is none, here and for backends.
+		{"GET", "w/proxy/upgrade", http.Header{"Upgrade": {"echo"}}, 503, 403, 503},
+		{"GET", "w/proxy/upgrade", http.Header{"Connection": {"close"}, "Upgrade": {"echo"}}, 503, 403, 503},
+		{"GET", "w/proxy/nameless", nil, 503, 403, 503},
+		{"GET", "w/exec", http.Header{"Upgrade": {"SPDY/3.1"}}, 400, 403, 400},
+		{"GET", "w/remoteforward", http.Header{"Upgrade": {"SPDY/3.1"}, "X-Stream-Protocol-Version": {"portforward.k8s.io"}}, 400, 403, 400},
 	} {
 		for user, want := range map[string]int{"getter": test.getter, "creator": test.creator, "both": test.both, "none": 403} {
 			if got, text := answer(t, as(user), test.method, test.path, test.header); got != want {

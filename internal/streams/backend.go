@@ -136,7 +136,7 @@ func (q sizeQueue) Next() *remotecommand.TerminalSize {
 // ServeRemoteForward hands a request for forwarded ports on to an agent, which speaks SPDY as
 // kubelet does. Every byte counts as use, pings included.
 func ServeRemoteForward(w http.ResponseWriter, r *http.Request, refuse Refuse, limits Limits, b Backend) {
-	if !wsstream.IsWebSocketRequest(r) && !isSPDY(r) {
+	if !httpstream.IsUpgradeRequest(r) || !wsstream.IsWebSocketRequest(r) && !isSPDY(r) {
 		refused(w, r, refuse, notServed(r))
 		return
 	}
@@ -316,15 +316,20 @@ func unavailable(err error) error {
 var hops = []string{"Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding"}
 
 // cleanHeader takes away what is for this server alone: who the caller is, in every form that there
-// is, and what is about the connection. An upgrade stays.
+// is, and what is about the connection. An upgrade stays if the client asks for it: one that is only
+// named has not been authorized.
 func cleanHeader(h http.Header) {
-	upgrade := h.Get("Upgrade")
+	upgrade := ""
+	if httpstream.IsUpgradeRequest(&http.Request{Header: h}) {
+		upgrade = h.Get("Upgrade")
+	}
 	for _, name := range listed(h.Values("Connection")) {
 		if !strings.EqualFold(name, "Upgrade") {
 			h.Del(name)
 		}
 	}
 	h.Del("Connection")
+	h.Del("Upgrade")
 	if upgrade != "" {
 		h.Set("Connection", "Upgrade")
 		h.Set("Upgrade", upgrade)

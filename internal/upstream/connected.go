@@ -10,7 +10,6 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/server"
 	"k8s.io/streaming/pkg/httpstream"
-	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/define"
@@ -112,13 +111,13 @@ func withConnectionsCounted(handler http.Handler, routes connectRoutes, metrics 
 }
 
 // withUpgradePermission wants of upgrades the permission that a POST needs, if the
-// subresource can be connected by one. A WebSocket begins with a GET, SPDY may, and else who
-// may get could do by it what only those may who may create. Kubernetes wants the
-// same of WebSockets for exec, attach and portforward.
+// subresource can be connected by one. A WebSocket begins with a GET, SPDY may, and backends may
+// upgrade any method: else who may get could do by it what only those may who may create.
+// Kubernetes wants the same of WebSockets for exec, attach and portforward.
 func withUpgradePermission(handler http.Handler, routes connectRoutes, c *server.Config) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
-		if !ok || r.Method != http.MethodGet || !httpstream.IsUpgradeRequest(r) && !wsstream.IsWebSocketRequest(r) {
+		if !ok || r.Method == http.MethodPost || !httpstream.IsUpgradeRequest(r) {
 			handler.ServeHTTP(w, r)
 			return
 		}
