@@ -118,7 +118,7 @@ type ActionBuilder[T, R any] struct {
 // take, a second is left for the answer. Callers need create on the resource with the
 // subresource and nothing else. There must be a Kind in the server.
 //
-// T and R are those of annex.Action. A is any Go type that JSON can encode, in 256 KiB at most: it is
+// T and R are those of annex.Action; a request of more than 768 KiB as JSON is answered with 413. A is any Go type that JSON can encode, in 256 KiB at most: it is
 // the operation's result. An error of run is the operation's error, which has failed.
 //
 // The context ends when the operation is cancelled or deleted, when the server stops, and when

@@ -26,8 +26,13 @@ import (
 const (
 	maxLog     = 16 << 10
 	maxMessage = 1 << 10
+	// maxError bounds the message of the error, and maxCauses says how many causes it has at most.
+	maxError  = 16 << 10
+	maxCauses = 100
 	// maxJSON bounds a result, and a checkpoint.
 	maxJSON = 256 << 10
+	// maxRequest leaves room for all of these in what etcd stores at once, 1.5 MiB.
+	maxRequest = 768 << 10
 )
 
 // pace is how often what an action says is written at most.
@@ -99,13 +104,25 @@ func (a *attempt) run(lasting context.Context, stored *operationv1.Operation, be
 	a.keep(ctx, lasting, done)
 }
 
-// outcome is what an action has returned.
+// outcome is what an action has returned, of which nothing is the action's own any more.
 type outcome struct {
-	result any
+	result *runtime.RawExtension
 	err    error
 }
 
-// act calls the action. A panic is its error: the server does not suffer from it.
+// failed is an error that has been asked for all that it says.
+type failed struct {
+	text   string
+	status metav1.Status
+}
+
+func (f failed) Error() string { return f.text }
+
+// Status implements apierrors.APIStatus.
+func (f failed) Status() metav1.Status { return f.status }
+
+// act calls the action. A panic is its error, be it in what the action returns: the server does not
+// suffer from it.
 func (a *attempt) act(ctx context.Context) (o outcome) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -113,8 +130,14 @@ func (a *attempt) act(ctx context.Context) (o outcome) {
 			o = outcome{err: apierrors.NewInternalError(fmt.Errorf("the action panicked: %v", p))}
 		}
 	}()
-	result, err := a.call.Subresource.Long.Run(ctx, a.call, &Attempt{a})
-	return outcome{result, err}
+	returned, err := a.call.Subresource.Long.Run(ctx, a.call, &Attempt{a})
+	if err == nil {
+		o.result, err = rawOf("result", returned)
+	}
+	if err != nil {
+		return outcome{err: failed{err.Error(), *statusOf(err)}}
+	}
+	return o
 }
 
 // keep writes what the action says, and renews the claim, until the action has ended.
@@ -185,7 +208,11 @@ func (a *attempt) write(ctx context.Context, urgent bool) bool {
 	if !a.held(ctx) {
 		return false
 	}
-	err := a.update(ctx, func(op *operationv1.Operation) {
+	lease := a.runner.config.Lease
+	// A write that hangs must not outlive the claim. One that is late, as of a machine that slept, is tried
+	// all the same: it succeeds if the claim still holds.
+	left := lease*2/3 - a.runner.config.Clock.Since(a.renewed)
+	err := a.update(ctx, min(max(left, lease/6), lease/3), func(op *operationv1.Operation) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		said := a.said.DeepCopy()
@@ -197,7 +224,7 @@ func (a *attempt) write(ctx context.Context, urgent bool) bool {
 		return true
 	case errors.Is(err, errLost), errors.Is(err, errGone):
 		a.cancel(err)
-	case a.runner.config.Clock.Since(a.renewed) >= a.runner.config.Lease*2/3:
+	case a.runner.config.Clock.Since(a.renewed) >= lease*2/3:
 		klog.FromContext(ctx).Error(err, "Operation cannot be held any longer", "operation", a.key)
 		a.cancel(errLost)
 	case urgent:
@@ -206,11 +233,11 @@ func (a *attempt) write(ctx context.Context, urgent bool) bool {
 	return false
 }
 
-// update changes the operation in the storage, if this attempt still holds it. Its error is
-// errLost or errGone if not.
-func (a *attempt) update(ctx context.Context, change func(*operationv1.Operation)) error {
-	// A write that hangs must not outlive the claim, and the action's end must not end it.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.runner.config.Lease/3)
+// update changes the operation in the storage within some time, if this attempt still holds it. Its error
+// is errLost or errGone if not.
+func (a *attempt) update(ctx context.Context, within time.Duration, change func(*operationv1.Operation)) error {
+	// The action's end must not end the write.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
 	defer cancel()
 	for {
 		began := a.runner.config.Clock.Now()
@@ -246,7 +273,7 @@ func (a *attempt) end(ctx, lasting context.Context, o outcome) {
 	stopping := lasting.Done()
 	var over <-chan time.Time
 	for a.held(ctx) {
-		err := a.update(ctx, func(op *operationv1.Operation) { a.conclude(ctx, op, o) })
+		err := a.update(ctx, a.runner.config.Lease/3, func(op *operationv1.Operation) { a.conclude(ctx, op, o) })
 		if err == nil {
 			if a.stored.Status.Phase.Finished() {
 				a.runner.count(a.stored)
@@ -279,7 +306,7 @@ func (a *attempt) abandon(ctx context.Context) {
 	if a.call.Subresource.Long.Resumable || !a.held(ctx) {
 		return
 	}
-	err := a.update(ctx, func(op *operationv1.Operation) {
+	err := a.update(ctx, a.runner.config.Lease/3, func(op *operationv1.Operation) {
 		a.conclude(ctx, op, outcome{err: fmt.Errorf("the action had not ended after %s", a.runner.config.Drain)})
 	})
 	if err != nil {
@@ -299,13 +326,8 @@ func (a *attempt) conclude(ctx context.Context, op *operationv1.Operation, o out
 	why := context.Cause(ctx)
 	switch {
 	case o.err == nil:
-		result, err := rawOf("result", o.result)
-		if err != nil {
-			finish(op, now, operationv1.OperationFailed, err.Error(), err)
-			return
-		}
 		finish(op, now, operationv1.OperationSucceeded, said.Message, nil)
-		op.Status.Result, op.Status.Checkpoint = result, nil
+		op.Status.Result, op.Status.Checkpoint = o.result, nil
 	case errors.Is(why, errCancelled):
 		finish(op, now, operationv1.OperationCancelled, "cancelled", nil)
 	case errors.Is(why, errStopping) && a.call.Subresource.Long.Resumable:
@@ -319,7 +341,7 @@ func (a *attempt) conclude(ctx context.Context, op *operationv1.Operation, o out
 	}
 }
 
-// statusOf is an error as an operation shows it.
+// statusOf is an error as an operation shows it, as far as there is room for it.
 func statusOf(err error) *metav1.Status {
 	known, ok := apierr.Status(err)
 	if !ok {
@@ -328,26 +350,41 @@ func statusOf(err error) *metav1.Status {
 	var status apierrors.APIStatus
 	errors.As(known, &status)
 	s := status.Status()
+	s.Message = bounded(s.Message, maxError)
+	if s.Details != nil {
+		s.Details = s.Details.DeepCopy()
+		s.Details.Causes = s.Details.Causes[:min(len(s.Details.Causes), maxCauses)]
+		for i := range s.Details.Causes {
+			cause := &s.Details.Causes[i]
+			cause.Field, cause.Message = bounded(cause.Field, maxMessage), bounded(cause.Message, maxMessage)
+		}
+	}
 	return &s
 }
 
 // rawOf encodes what an operation is to hold.
 func rawOf(what string, v any) (*runtime.RawExtension, error) {
+	return rawWithin(maxJSON, what, v)
+}
+
+func rawWithin(limit int, what string, v any) (*runtime.RawExtension, error) {
 	raw, err := json.Marshal(v)
 	if err != nil {
 		return nil, fmt.Errorf("encode the %s: %w", what, err)
 	}
-	if len(raw) > maxJSON {
-		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the %s has %d bytes, and an operation holds %d at most: store it elsewhere, and say where", what, len(raw), maxJSON))
+	if len(raw) > limit {
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the %s has %d bytes, and an operation holds %d at most: store it elsewhere, and say where", what, len(raw), limit))
 	}
 	return &runtime.RawExtension{Raw: raw}, nil
 }
 
-func bounded(message string) string {
-	if len(message) <= maxMessage {
-		return message
+// bounded is a text of a number of bytes at most.
+func bounded(text string, limit int) string {
+	text = strings.ToValidUTF8(text, "")
+	if len(text) <= limit {
+		return text
 	}
-	return strings.ToValidUTF8(message[:maxMessage-3], "") + "..."
+	return strings.ToValidUTF8(text[:limit-3], "") + "..."
 }
 
 // Attempt is one run of an operation's action, as the action sees it.
@@ -383,7 +420,7 @@ func (t *Attempt) Progress(done, total int64) {
 
 // Unit says what is counted.
 func (t *Attempt) Unit(unit string) {
-	t.say(func(s *operationv1.OperationStatus) { progress(s).Unit = unit })
+	t.say(func(s *operationv1.OperationStatus) { progress(s).Unit = bounded(unit, maxMessage) })
 }
 
 func progress(s *operationv1.OperationStatus) *operationv1.OperationProgress {
@@ -395,7 +432,7 @@ func progress(s *operationv1.OperationStatus) *operationv1.OperationProgress {
 
 // Message says what is being done.
 func (t *Attempt) Message(message string) {
-	t.say(func(s *operationv1.OperationStatus) { s.Message = bounded(strings.ToValidUTF8(message, "")) })
+	t.say(func(s *operationv1.OperationStatus) { s.Message = bounded(message, maxMessage) })
 }
 
 // Log adds a line to the log.

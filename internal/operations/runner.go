@@ -402,7 +402,7 @@ func (r *Runner) count(op *operationv1.Operation) {
 
 // finish makes an operation one that has ended.
 func finish(op *operationv1.Operation, now time.Time, phase operationv1.OperationPhase, message string, err error) {
-	op.Status.Phase, op.Status.Message = phase, bounded(message)
+	op.Status.Phase, op.Status.Message = phase, bounded(message, maxMessage)
 	op.Status.CompletionTime = &metav1.Time{Time: now}
 	op.Status.Holder, op.Status.RenewTime = "", nil
 	op.Status.Error = nil

@@ -2,6 +2,7 @@ package operations_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -9,10 +10,15 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode/utf8"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/operations"
 	"github.com/annexapi/annex/internal/testwait"
 	operationv1 "github.com/annexapi/annex/operation/v1"
@@ -154,6 +160,22 @@ func TestAHolderThatWasSuspendedWritesNothing(t *testing.T) {
 	}
 }
 
+// A write that hangs fails when it is too late for it. The holder must have been told by then, and not
+// when the next one hangs as well.
+func TestNoWriteOutlivesTheClaim(t *testing.T) {
+	t.Parallel()
+	s, clock := newStore(), fakeClock()
+	first, told, release, _ := handOver(t, s, clock, true)
+	defer close(release)
+	<-told
+	first.mu.Lock()
+	defer first.mu.Unlock()
+	// The clock may go on by a second while a write begins.
+	if held := first.hangs.Sub(s.get("o").Status.RenewTime.Time); held > lease-2*time.Second {
+		t.Errorf("the last write could have taken until %s after the renewal, and the lease is %s", held, lease)
+	}
+}
+
 func TestAnOperationThatCannotBeResumedFailsWhenItsHolderIsGone(t *testing.T) {
 	t.Parallel()
 	s, clock := newStore(), fakeClock()
@@ -287,6 +309,80 @@ func TestTheEndOfAnOperationIsWrittenWhenItCanBe(t *testing.T) {
 		clock.Step(time.Second)
 		return s.get("o").Status.Phase == operationv1.OperationFailed
 	})
+}
+
+type unwell struct{}
+
+func (*unwell) MarshalJSON() ([]byte, error) { panic("cannot be encoded") }
+
+type nilError struct{ text string }
+
+func (e *nilError) Error() string { return e.text }
+
+// What actions return is theirs, too: it may panic, or be larger than what can be stored.
+func TestWhatActionsReturnHarmsNothing(t *testing.T) {
+	t.Parallel()
+	s, clock := newStore(), fakeClock()
+	var causes field.ErrorList
+	for i := range 10000 {
+		causes = append(causes, field.Invalid(field.NewPath("spec").Index(i), i, "is too much"))
+	}
+	actions := map[string]action{
+		"result": {run: func(context.Context, *operations.Attempt) (any, error) { return &unwell{}, nil }},
+		"error":  {run: func(context.Context, *operations.Attempt) (any, error) { return nil, (*nilError)(nil) }},
+		"long": {run: func(_ context.Context, a *operations.Attempt) (any, error) {
+			a.Unit(strings.Repeat("u", 1<<20))
+			a.Progress(1, 2)
+			return nil, errors.New(strings.Repeat("é", 1<<20))
+		}},
+		"causes": {run: func(context.Context, *operations.Attempt) (any, error) {
+			return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Widget"}, "w", causes)
+		}},
+		"large": {run: func(context.Context, *operations.Attempt) (any, error) { return strings.Repeat("x", 1<<20), nil }},
+	}
+	s.start(t, clock, actions)
+	for name, want := range map[string]string{
+		"result": "the action panicked: cannot be encoded", "error": "the action panicked: runtime error: invalid memory address",
+		"long": "éé", "causes": "spec[1]: Invalid value: 1: is too much", "large": "the result has 1048578 bytes",
+	} {
+		s.add(name, name)
+		op := s.becomes(t, name, operationv1.OperationFailed)
+		stored, err := json.Marshal(op)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if op.Status.Error == nil || !strings.Contains(op.Status.Error.Message, want) || !utf8.ValidString(op.Status.Error.Message) || len(stored) > 64<<10 {
+			t.Errorf("%s: %d bytes: %.200s", name, len(stored), stored)
+		}
+	}
+	if e := s.get("causes").Status.Error; e.Reason != metav1.StatusReasonInvalid || e.Code != 422 || len(e.Details.Causes) == 0 {
+		t.Errorf("%s %d %d causes", e.Reason, e.Code, len(e.Details.Causes))
+	}
+}
+
+// What makes an operation has to leave room for what becomes of it.
+func TestARequestThatIsTooLargeBecomesNoOperation(t *testing.T) {
+	t.Parallel()
+	s, clock := newStore(), fakeClock()
+	r := s.start(t, clock, nil)
+	call := func(size int, ttl time.Duration) *define.Call {
+		sent := &operationv1.Operation{}
+		sent.Spec.Action = strings.Repeat("x", size)
+		return &define.Call{
+			Subresource: &define.Subresource{Name: "move", Long: &define.Long{TTL: ttl}},
+			Namespace:   "default", Name: "w", Parent: &operationv1.Operation{}, Object: sent,
+		}
+	}
+	if _, err := r.runner.Start(t.Context(), call(1<<20, 0)); !apierrors.IsRequestEntityTooLargeError(err) || !strings.Contains(err.Error(), "store it elsewhere") {
+		t.Errorf("%v", err)
+	}
+	if _, err := r.runner.Start(t.Context(), call(512<<10, 100*365*24*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	op := s.get("w-move-")
+	if ttl := op.Spec.TTLSecondsAfterFinished; ttl == nil || *ttl < 0 {
+		t.Errorf("kept for %v", ttl)
+	}
 }
 
 // A cancellation that comes before the operation begins, and one that comes with another

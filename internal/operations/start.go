@@ -2,8 +2,8 @@ package operations
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
+	"math"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -48,9 +48,9 @@ func (r *Runner) Start(ctx context.Context, call *define.Call) (runtime.Object, 
 
 // operationOf is the operation that carries a call out.
 func operationOf(call *define.Call) (*operationv1.Operation, error) {
-	request, err := json.Marshal(call.Object)
+	request, err := rawWithin(maxRequest, "request", call.Object)
 	if err != nil {
-		return nil, fmt.Errorf("encode the request: %w", err)
+		return nil, err
 	}
 	ttl := call.Subresource.Long.TTL
 	if ttl == 0 {
@@ -68,13 +68,13 @@ func operationOf(call *define.Call) (*operationv1.Operation, error) {
 			APIVersion: call.Resource.GroupVersion().String(), Kind: call.Kind, Resource: call.Resource.Resource,
 			Namespace: call.Namespace, Name: call.Name, UID: parent.GetUID(),
 		},
-		Request: &runtime.RawExtension{Raw: request},
+		Request: request,
 	}
 	if call.User != nil {
 		op.Spec.User = operationv1.OperationUser{Username: call.User.GetName(), UID: call.User.GetUID(), Groups: call.User.GetGroups()}
 	}
 	if ttl > 0 {
-		seconds := int32(ttl / time.Second)
+		seconds := int32(min(ttl/time.Second, math.MaxInt32))
 		op.Spec.TTLSecondsAfterFinished = &seconds
 	}
 	if parent.GetUID() != "" {

@@ -42,8 +42,9 @@ type replica struct {
 	ended  chan struct{}
 
 	mu     sync.Mutex
-	cut    bool // whether nothing comes or goes
-	failed int  // how many requests failed for that
+	cut    bool      // whether nothing comes or goes
+	failed int       // how many requests failed for that
+	hangs  time.Time // how long the last of them could have taken, by the replica's clock
 	events chan func()
 }
 
@@ -106,11 +107,14 @@ func (r *replica) tell(event func()) {
 
 var errCut = errors.New("no way to the store")
 
-func (r *replica) connected() error {
+func (r *replica) connected(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.cut {
 		r.failed++
+		if deadline, ok := ctx.Deadline(); ok {
+			r.hangs = r.clock.Now().Add(time.Until(deadline))
+		}
 		return errCut
 	}
 	return nil
@@ -131,12 +135,15 @@ func (r *replica) disconnect(cut bool) {
 
 // Create implements operations.Client.
 func (r *replica) Create(_ context.Context, op *operationv1.Operation, _ bool) (*operationv1.Operation, error) {
-	return op, errors.New("not here")
+	r.store.mu.Lock()
+	defer r.store.mu.Unlock()
+	op.Name = op.GenerateName
+	return r.store.put(op), nil
 }
 
 // Get implements operations.Client.
-func (r *replica) Get(_ context.Context, _, name string) (*operationv1.Operation, error) {
-	if err := r.connected(); err != nil {
+func (r *replica) Get(ctx context.Context, _, name string) (*operationv1.Operation, error) {
+	if err := r.connected(ctx); err != nil {
 		return nil, err
 	}
 	if op := r.store.get(name); op != nil {
@@ -146,8 +153,8 @@ func (r *replica) Get(_ context.Context, _, name string) (*operationv1.Operation
 }
 
 // UpdateStatus implements operations.Client.
-func (r *replica) UpdateStatus(_ context.Context, op *operationv1.Operation) (*operationv1.Operation, error) {
-	if err := r.connected(); err != nil {
+func (r *replica) UpdateStatus(ctx context.Context, op *operationv1.Operation) (*operationv1.Operation, error) {
+	if err := r.connected(ctx); err != nil {
 		return nil, err
 	}
 	r.store.mu.Lock()
