@@ -42,12 +42,14 @@ func chain(config Config, text noProtobuf, connections *connectionMetrics) func(
 		if config.Aggregation != nil {
 			handler = config.Aggregation.Wrap(handler)
 		}
+		open := handler
 		handler = filters.WithAuthorization(handler, c.Authorization.Authorizer, c.Serializer)
 		if config.Cluster != nil {
 			handler = withClusterUnavailable(handler, config.Cluster, c)
 		}
+		handler = handlers(config.Handlers).ifOpen(open, handler)
 		handler = withLimits(handler, config.FlowControlled, c)
-		handler = withImpersonation(handler, config, c)
+		handler = handlers(config.Handlers).ifOpen(handler, withImpersonation(handler, config, c))
 		handler = filters.WithAudit(handler, config.AuditSink, config.AuditPolicy, c.LongRunningFunc)
 		if config.AccessLog != nil {
 			handler = notingCaller(handler)
@@ -55,7 +57,7 @@ func chain(config Config, text noProtobuf, connections *connectionMetrics) func(
 		if config.Tracing != nil { // behind authentication, which says who may ask for spans
 			handler = filters.WithTracing(handler, config.Tracing.provider)
 		}
-		handler = withAuthentication(handler, config, c)
+		handler = handlers(config.Handlers).ifOpen(withUnknownCallers(handler, config.Authenticator), withAuthentication(handler, config, c))
 		handler = withBrowsers(handler, config.Serving)
 		handler = filters.WithWarningRecorder(handler)
 		handler = withConnectionDeadline(handler)

@@ -19,6 +19,11 @@ import (
 type Handler struct {
 	http.Handler
 	Definition *define.Handler
+	// Open lets all requests through, as system:anonymous if the caller is not
+	// known, and authorizes none. Pages are open that people see before they have signed in, and
+	// where they do so. Credentials that are wrong or have expired do not refuse a request, and all
+	// headers stay. Audit, limits and deadlines are as of all others.
+	Open bool
 }
 
 // handlers are those beside the API.
