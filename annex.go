@@ -42,9 +42,11 @@ func Main(server Server) {
 
 // Run is Main for a program that has more verbs than a server's: it runs the verb that args
 // begin with, and returns the exit code. A server ends in order when ctx does. Run sets the Go
-// runtime's memory limit to what the machine or the container has, unless GOMEMLIMIT does.
+// runtime's memory limit to what the machine or the container has, unless GOMEMLIMIT does, and
+// lets garbage be collected less often while the program is busy, unless GOGC says how often.
 func Run(ctx context.Context, server Server, args []string, stdout, stderr io.Writer) int {
 	budget.SetSoftLimit()
+	defer budget.SpareCollections()()
 	return cli.Run(ctx, cli.Program{Name: server.Name, Define: server.define, Env: newEnv}, args, stdout, stderr)
 }
 

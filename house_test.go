@@ -58,7 +58,7 @@ var rooms = map[string][]string{
 	"internal/encryption/kmstest":          {}, // for tests
 	"internal/informer":                    {"internal/define"},
 	"internal/registry":                    {"internal/admit", "internal/convert", "internal/define", "store"},
-	"internal/upstream":                    {"config", "internal/budget", "internal/configfile", "internal/convert", "internal/define", "internal/registry", "internal/structural", "internal/yamlsize"},
+	"internal/upstream":                    {"config", "internal/budget", "internal/configfile", "internal/convert", "internal/define", "internal/reads", "internal/registry", "internal/structural", "internal/yamlsize"},
 	"internal/cluster":                     {"config", "internal/admit", "internal/clientcert", "internal/requirements"},
 	"internal/auth":                        {"config", "internal/clientcert", "internal/configfile"},
 	"internal/auth/authtest":               {}, // for tests
@@ -95,7 +95,8 @@ var rooms = map[string][]string{
 	"internal/quota":                       {"internal/admit", "internal/resources"},
 	"internal/aggregate":                   {},
 	"internal/migration":                   {"internal/resources"},
-	"internal/crds":                        {"internal/convert", "internal/registry", "internal/upstream"}, // a server behind the server
+	"internal/reads":                       {"internal/convert", "internal/define", "internal/registry"},
+	"internal/crds":                        {"internal/reads", "internal/registry", "internal/upstream"}, // a server behind the server
 	"internal/loopback":                    {},
 	"internal/coreapi":                     {},
 	"internal/resources":                   {},

@@ -61,6 +61,13 @@ func compare(b *testing.B, without, with func(), difference string) {
 // handlerOf runs a server with one widget, and returns a get of it by the bearer of a token.
 func handlerOf(b *testing.B, options annex.Options, token string) func() {
 	b.Helper()
+	send := requestsOf(b, options, token)
+	return func() { send(http.MethodGet, widgetsPath+"/w", "", 200) }
+}
+
+// requestsOf runs a server with one widget, and returns what sends requests to its handler.
+func requestsOf(b *testing.B, options annex.Options, token string) func(method, path, body string, code int) {
+	b.Helper()
 	options.Storage, options.Listen = memory.Storage(), anyPort
 	options.TokenAuthFile = tokenFile(b)
 	instance, err := annex.New(b.Context(), shop(), options)
@@ -87,7 +94,7 @@ func handlerOf(b *testing.B, options annex.Options, token string) func() {
 		}
 	}
 	send(http.MethodPost, widgetsPath, `{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":"w"}}`, 201)
-	return func() { send(http.MethodGet, widgetsPath+"/w", "", 200) }
+	return send
 }
 
 func processorTime(b *testing.B) time.Duration {

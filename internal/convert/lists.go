@@ -224,11 +224,37 @@ func (r *Items) Encode(list int, items []metav1.Object, encode func(i int) ([]by
 			return nil, err
 		}
 		encoded[i] = item
-		r.mu.Lock()
-		r.keep(key, item)
-		r.mu.Unlock()
+		r.put(key, item)
 	}
 	return encoded, nil
+}
+
+func keyOf(list int, object metav1.Object) itemKey {
+	return itemKey{list, object.GetUID(), object.GetResourceVersion()}
+}
+
+func (r *Items) get(key itemKey) []byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.known(key)
+}
+
+func (r *Items) put(key itemKey, item []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.keep(key, item)
+}
+
+// known returns an encoded item that is remembered, or nil. It needs mu.
+func (r *Items) known(key itemKey) []byte {
+	if item := r.young[key]; item != nil {
+		return item
+	}
+	item := r.old[key]
+	if item != nil {
+		r.keep(key, item)
+	}
+	return item
 }
 
 // find returns the encoded items of a list, nil for those that are not remembered, and
@@ -237,18 +263,13 @@ func (r *Items) find(list int, items []metav1.Object) ([][]byte, []itemKey) {
 	encoded, keys := make([][]byte, len(items)), make([]itemKey, len(items))
 	for i, item := range items {
 		if item != nil {
-			keys[i] = itemKey{list, item.GetUID(), item.GetResourceVersion()}
+			keys[i] = keyOf(list, item)
 		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i, key := range keys {
-		if encoded[i] = r.young[key]; encoded[i] != nil {
-			continue
-		}
-		if encoded[i] = r.old[key]; encoded[i] != nil {
-			r.keep(key, encoded[i])
-		}
+		encoded[i] = r.known(key)
 	}
 	return encoded, keys
 }

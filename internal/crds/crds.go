@@ -15,12 +15,15 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/annexapi/annex/internal/reads"
+	"github.com/annexapi/annex/internal/registry"
 	"github.com/annexapi/annex/internal/upstream"
 )
 
@@ -82,7 +85,9 @@ func (c Config) build(config server.Config) (*upstream.Delegate, error) {
 		return nil, fmt.Errorf("custom resources: %w", err)
 	}
 	handler := behind.GenericAPIServer.Handler
-	handler.Director = lists{handler.Director}
+	handler.Director = reads.Lists(handler.Director, func(*request.RequestInfo) (runtime.NegotiatedSerializer, *registry.EncodedItems) {
+		return apiserver.Codecs, &registry.EncodedItems{}
+	})
 	definitions := behind.Informers.Apiextensions().V1().CustomResourceDefinitions()
 	if !c.Shared {
 		if err := definitions.Informer().SetTransform(established); err != nil {

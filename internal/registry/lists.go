@@ -30,8 +30,11 @@ func (w wholeLists) GetList(ctx context.Context, key string, opts storage.ListOp
 	return w.Interface.GetList(ctx, key, opts, listObj)
 }
 
-// EncodedItems are the items of a list that was read from the storage of custom resources.
+// EncodedItems are the items of a list that was read from the storage of a kind.
 type EncodedItems struct {
+	// Encode encodes the objects of a kind of the definition, which are shared. The storage of custom resources knows
+	// how by itself.
+	Encode func([]runtime.Object) ([][]byte, error)
 	// JSON are the items as upstream's handler would encode them, which must not be changed. Nil
 	// until a list was read, and if it has its items itself; of an empty list it is not nil.
 	JSON [][]byte
@@ -39,15 +42,15 @@ type EncodedItems struct {
 
 type encodedItemsKey struct{}
 
-// WithEncodedItems returns a context in which a list of custom resources in the form that their
-// definition gives them leaves its items empty, and gives them encoded instead.
+// WithEncodedItems returns a context in which a list of objects in the form that they are served in leaves its items
+// empty, and gives them encoded instead.
 func WithEncodedItems(ctx context.Context, items *EncodedItems) context.Context {
 	return context.WithValue(ctx, encodedItemsKey{}, items)
 }
 
 type rememberedEventsKey struct{}
 
-// WithRememberedEvents returns a context in which the initial events of a watch on custom resources are
+// WithRememberedEvents returns a context in which the initial events of a watch are
 // encoded once for all watches of the same form. That may be none that tells the time, as tables do.
 func WithRememberedEvents(ctx context.Context) context.Context {
 	return context.WithValue(ctx, rememberedEventsKey{}, true)
@@ -63,6 +66,57 @@ type sharedWatcher interface {
 	WatchShared(ctx context.Context, key string, opts storage.ListOptions, wrap func(runtime.Object) runtime.Object) (watch.Interface, error)
 }
 
+// typedReads is the storage of a kind of the definition, for which objects need not be copied that are only encoded.
+type typedReads struct {
+	storage.Interface
+	lists   sharedLister
+	watches sharedWatcher
+	events  *rememberedEvents
+}
+
+// withTypedReads returns a storage, with lists and watches of the one that is opened below it.
+func withTypedReads(s, opened storage.Interface, items *convert.Items) storage.Interface {
+	lists, ok := opened.(sharedLister)
+	watches, also := opened.(sharedWatcher)
+	if !ok || !also {
+		return s
+	}
+	return typedReads{s, lists, watches, &rememberedEvents{items: items}}
+}
+
+// GetList implements storage.Interface.
+func (t typedReads) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
+	answer, asked := ctx.Value(encodedItemsKey{}).(*EncodedItems)
+	if !asked || answer.Encode == nil {
+		return t.Interface.GetList(ctx, key, opts, listObj)
+	}
+	objects, err := t.lists.ListShared(ctx, key, opts, listObj)
+	if err != nil {
+		return t.Interface.GetList(ctx, key, opts, listObj) // it says what could be read all the same
+	}
+	if answer.JSON, err = answer.Encode(objects); err != nil {
+		answer.JSON = nil
+		return t.Interface.GetList(ctx, key, opts, listObj) // upstream says what is wrong
+	}
+	return nil
+}
+
+// Watch implements storage.Interface.
+func (t typedReads) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	if ctx.Value(rememberedEventsKey{}) == nil {
+		return t.Interface.Watch(ctx, key, opts)
+	}
+	return t.watches.WatchShared(ctx, key, opts, func(o runtime.Object) runtime.Object {
+		accessor, ok := o.(metav1.Object)
+		if !ok {
+			return convert.Shallow(o)
+		}
+		var kind metav1.TypeMeta
+		kind.SetGroupVersionKind(o.GetObjectKind().GroupVersionKind())
+		return rememberedObject{o, accessor, kind, convert.Shallow, t.events}
+	})
+}
+
 // customLists is the storage of one version of a definition. What it remembers is of no other,
 // since a definition that changes has its storage opened anew.
 type customLists struct {
@@ -70,11 +124,25 @@ type customLists struct {
 	apiVersion, kind string
 	items            *convert.Items
 	number           int
-	events           *sync.Map // by identifiers of encoders, the numbers of their forms of events
+	events           *rememberedEvents
+}
+
+// rememberedEvents are what events are numbered by, as their encoders identify themselves.
+type rememberedEvents struct {
+	items   *convert.Items
+	numbers sync.Map
+}
+
+func (e *rememberedEvents) number(id runtime.Identifier) int {
+	number, known := e.numbers.Load(id)
+	if !known {
+		number, _ = e.numbers.LoadOrStore(id, e.items.Number())
+	}
+	return number.(int)
 }
 
 func encodedLists(opened storage.Interface, kind schema.GroupVersionKind, items *convert.Items) storage.Interface {
-	return customLists{opened, kind.GroupVersion().String(), kind.Kind, items, items.Number(), &sync.Map{}}
+	return customLists{opened, kind.GroupVersion().String(), kind.Kind, items, items.Number(), &rememberedEvents{items: items}}
 }
 
 // Watch implements storage.Interface.
@@ -85,7 +153,7 @@ func (c customLists) Watch(ctx context.Context, key string, opts storage.ListOpt
 	}
 	return shared.WatchShared(ctx, key, opts, func(o runtime.Object) runtime.Object {
 		if object, ok := o.(*unstructured.Unstructured); ok && c.asIs(object) {
-			return rememberedObject{object, c}
+			return rememberedObject{object, object, metav1.TypeMeta{APIVersion: c.apiVersion, Kind: c.kind}, asItIs, c.events}
 		}
 		return o.DeepCopyObject()
 	})
@@ -93,21 +161,24 @@ func (c customLists) Watch(ctx context.Context, key string, opts storage.ListOpt
 
 // rememberedObject is the object of an initial event. It is shared and never changed.
 type rememberedObject struct {
-	object *unstructured.Unstructured
-	of     customLists
+	object runtime.Object
+	meta   metav1.Object // of the object
+	kind   metav1.TypeMeta
+	// forEncoding returns what an encoder may be given, which sets its kind.
+	forEncoding func(runtime.Object) runtime.Object
+	events      *rememberedEvents
 }
+
+// asItIs is for objects that have their kind, which no encoder changes.
+func asItIs(object runtime.Object) runtime.Object { return object }
 
 var _ runtime.CacheableObject = rememberedObject{}
 
 // CacheEncode implements runtime.CacheableObject.
 func (o rememberedObject) CacheEncode(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
-	number, known := o.of.events.Load(id)
-	if !known {
-		number, _ = o.of.events.LoadOrStore(id, o.of.items.Number())
-	}
-	encoded, err := o.of.items.Encode(number.(int), []metav1.Object{o.object}, func(int) ([]byte, error) {
+	encoded, err := o.events.items.Encode(o.events.number(id), []metav1.Object{o.meta}, func(int) ([]byte, error) {
 		var event bytes.Buffer
-		err := encode(o.object, &event)
+		err := encode(o.forEncoding(o.object), &event)
 		return bytes.Clone(event.Bytes()), err
 	})
 	if err != nil {
@@ -122,18 +193,19 @@ func (o rememberedObject) CacheEncode(id runtime.Identifier, encode func(runtime
 }
 
 // GetObject implements runtime.CacheableObject.
-func (o rememberedObject) GetObject() runtime.Object { return o.object.DeepCopy() }
+func (o rememberedObject) GetObject() runtime.Object { return o.object.DeepCopyObject() }
 
 // DeepCopyObject implements runtime.Object.
 func (o rememberedObject) DeepCopyObject() runtime.Object { return o.GetObject() }
 
 // GetObjectKind implements runtime.Object. It is a copy.
 func (o rememberedObject) GetObjectKind() schema.ObjectKind {
-	return &metav1.TypeMeta{APIVersion: o.of.apiVersion, Kind: o.of.kind}
+	kind := o.kind
+	return &kind
 }
 
 // GetObjectMeta implements metav1.ObjectMetaAccessor. It is a copy.
-func (o rememberedObject) GetObjectMeta() metav1.Object { return o.object.DeepCopy() }
+func (o rememberedObject) GetObjectMeta() metav1.Object { return o.GetObject().(metav1.Object) }
 
 // GetList implements storage.Interface.
 func (c customLists) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {

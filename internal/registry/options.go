@@ -219,6 +219,7 @@ func (s *Stores) open(
 		return nil, nil, err
 	}
 	s.opened[config.GroupResource] = opened
+	below := opened
 	if k, ok := s.ruled[config.GroupResource]; ok {
 		creates, updates := s.Hooks.Beside(k.GroupResource())
 		if opened, err = newConditionalStorage(opened, rules{k, prefix, creates, updates}); err != nil {
@@ -226,7 +227,7 @@ func (s *Stores) open(
 		}
 	}
 	// The backend is closed as a whole, after the last request.
-	return wholeLists{opened}, func() {}, nil
+	return wholeLists{withTypedReads(opened, below, s.machinery.Items())}, func() {}, nil
 }
 
 func (s *Stores) openCustom(

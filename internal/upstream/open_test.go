@@ -21,6 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/server"
 
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/reads"
 )
 
 // events are what was audited.
@@ -79,7 +80,7 @@ func openChain(t *testing.T, page http.HandlerFunc, cluster Cluster, limit int) 
 			{Handler: guarded, Definition: &define.Handler{Path: "/menu"}},
 		},
 	}
-	return chain(config, nil, newConnectionMetrics())(guarded, c), audited
+	return chain(config, &reads.Direct{}, nil, newConnectionMetrics())(guarded, c), audited
 }
 
 func ask(handler http.Handler, method, path string, headers ...string) *httptest.ResponseRecorder {

@@ -34,6 +34,7 @@ import (
 	"github.com/annexapi/annex/internal/budget"
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/reads"
 	"github.com/annexapi/annex/internal/registry"
 )
 
@@ -146,7 +147,8 @@ func New(c Config) (*Server, error) {
 		connections = newConnectionMetrics()
 		c.Metrics = append(slices.Clone(c.Metrics), connections.open, connections.ended)
 	}
-	config.BuildHandlerChainFunc = chain(c, text, connections)
+	direct := &reads.Direct{Recorded: c.AuditSink != nil, Traced: c.Tracing != nil, Pretty: isPretty}
+	config.BuildHandlerChainFunc = chain(c, direct, text, connections)
 	config.LongRunningFunc = longRunning(config.LongRunningFunc, c)
 	if len(c.Handlers) > 0 {
 		config.RequestInfoResolver = mappedResources{server.NewRequestInfoResolver(config), c.Handlers}
@@ -175,7 +177,7 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("build API server: %w", err)
 	}
-	if err := install(generic, completed, c); err != nil {
+	if err := install(generic, completed, c, direct); err != nil {
 		return nil, err
 	}
 	if err := installMetrics(generic.Handler.NonGoRestfulMux, c.Metrics, c.Gathered); err != nil {
@@ -221,7 +223,7 @@ func bearerTokens() (*spec.SecurityDefinitions, spec3.SecuritySchemes) {
 		spec3.SecuritySchemes{"BearerToken": {SecuritySchemeProps: v3}}
 }
 
-func install(generic *server.GenericAPIServer, config server.CompletedConfig, c Config) error {
+func install(generic *server.GenericAPIServer, config server.CompletedConfig, c Config, direct *reads.Direct) error {
 	if err := installBuiltIn(generic, c); err != nil {
 		return err
 	}
@@ -254,7 +256,9 @@ func install(generic *server.GenericAPIServer, config server.CompletedConfig, c 
 				if v.Unserved {
 					continue
 				}
-				add(info.VersionedResourcesStorageMap, v.GroupVersion, k.StorageIn(v))
+				storage := k.StorageIn(v)
+				add(info.VersionedResourcesStorageMap, v.GroupVersion, storage)
+				direct.Add(k.Definition, v, storage[k.Definition.Resource], info.NegotiatedSerializer, machinery)
 			}
 		}
 		if len(info.PrioritizedVersions) > 0 {

@@ -1,13 +1,15 @@
-package crds
+// Package reads answers reads with what has been encoded before. Whatever else there may be to a request, it leaves to
+// upstream's handlers, and what a client gets is the same, byte for byte.
+package reads
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
 	"strings"
 
-	"k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
@@ -21,42 +23,40 @@ import (
 	"github.com/annexapi/annex/internal/registry"
 )
 
-// lists lets upstream's handler answer lists of custom resources without their items, which cost
+// Lists lets the next handler, which is upstream's, answer lists of the resources without their items, which cost
 // it two copies and an encoding each, and puts these in its answer as the storage remembers them.
-// The initial events of watches are remembered as a whole. What a client gets is the same, byte for
-// byte. Answers in another form than plain JSON, and those that the audit records, are upstream's
-// alone.
-type lists struct{ next http.Handler }
-
-// ServeHTTP implements http.Handler.
-func (l lists) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	info, ok := request.RequestInfoFrom(req.Context())
-	plain := func(verb string) bool {
-		return ok && info.IsResourceRequest && info.Subresource == "" && info.Verb == verb && wantsPlainJSON(req)
-	}
-	switch {
-	case plain("watch"):
-		l.next.ServeHTTP(w, req.WithContext(registry.WithRememberedEvents(req.Context())))
-	case plain("list") && !recordsAnswers(req):
-		l.list(w, req)
-	default:
-		l.next.ServeHTTP(w, req)
-	}
-}
-
-func (l lists) list(w http.ResponseWriter, req *http.Request) {
-	items := &registry.EncodedItems{}
-	writer := &listWriter{ResponseWriter: w, req: req, items: items}
-	l.next.ServeHTTP(responsewriter.WrapForHTTP1Or2(writer), req.WithContext(registry.WithEncodedItems(req.Context(), items)))
+// The initial events of watches are remembered as a whole. Answers in another form than plain JSON, and those that the
+// audit records, are upstream's alone.
+//
+// items says how a resource is encoded, and makes what a list of it is given its items in. Resources for which it
+// returns nil are upstream's alone, too.
+func Lists(next http.Handler, items func(*request.RequestInfo) (runtime.NegotiatedSerializer, *registry.EncodedItems)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, ok := request.RequestInfoFrom(r.Context())
+		if !ok || !info.IsResourceRequest || info.Subresource != "" || info.Verb != "list" && info.Verb != "watch" {
+			next.ServeHTTP(w, r)
+			return
+		}
+		serializer, given := items(info)
+		switch {
+		case given == nil || !wantsPlainJSON(r, serializer) || info.Verb == "list" && recordsAnswers(r.Context()):
+		case info.Verb == "watch":
+			r = r.WithContext(registry.WithRememberedEvents(r.Context()))
+		default:
+			w = responsewriter.WrapForHTTP1Or2(&listWriter{ResponseWriter: w, req: r, items: given})
+			r = r.WithContext(registry.WithEncodedItems(r.Context(), given))
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // wantsPlainJSON says whether upstream's negotiation surely ends with JSON that is neither a table
 // nor indented.
-func wantsPlainJSON(req *http.Request) bool {
+func wantsPlainJSON(req *http.Request, codecs runtime.NegotiatedSerializer) bool {
 	if strings.Contains(req.Header.Get("Accept"), "cbor") { // which needs a feature gate
 		return false
 	}
-	wanted, info, err := negotiation.NegotiateOutputMediaType(req, apiserver.Codecs, anything{})
+	wanted, info, err := negotiation.NegotiateOutputMediaType(req, codecs, anything{})
 	return err == nil && info.MediaType == runtime.ContentTypeJSON && info.Serializer == wanted.Accepted.Serializer &&
 		wanted.Convert == nil && wanted.Stream == "" && wanted.UseServerVersion == "" && wanted.Profile == "" && !wanted.Export && len(wanted.Unrecognized) == 0
 }
@@ -68,8 +68,8 @@ func (anything) AllowsMediaTypeTransform(string, string, *schema.GroupVersionKin
 func (anything) AllowsServerVersion(string) bool                                        { return true }
 func (anything) AllowsStreamSchema(string) bool                                         { return true }
 
-func recordsAnswers(req *http.Request) bool {
-	return !audit.AuditContextFrom(req.Context()).GetEventLevel().Less(auditinternal.LevelRequestResponse)
+func recordsAnswers(ctx context.Context) bool {
+	return !audit.AuditContextFrom(ctx).GetEventLevel().Less(auditinternal.LevelRequestResponse)
 }
 
 // listWriter puts items in a list that has none. Other answers pass.

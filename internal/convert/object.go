@@ -1,0 +1,104 @@
+package convert
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"reflect"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/annexapi/annex/internal/define"
+)
+
+// ObjectEncoder encodes objects of a kind, which the server stores, in a version and media type. As JSON, an object is
+// an item of a list with its kind in front, and what lists remember of it is all that is needed. Its methods may be
+// called concurrently.
+type ObjectEncoder struct {
+	encoder runtime.Encoder
+	items   *Items // nil if nothing is remembered
+	list    int
+	head    []byte // what an object is encoded with and an item is not
+}
+
+// ObjectEncoder returns one for what an encoder of the version writes.
+func (m *Machinery) ObjectEncoder(encoder runtime.Encoder, k *define.Kind, v *define.Version) *ObjectEncoder {
+	e := &ObjectEncoder{encoder: encoder}
+	if lists, ok := encoder.(listEncoder); ok && lists.lists[reflect.PointerTo(k.Hub().ListType)] {
+		e.items, e.list = m.items, m.items.of(listKey{k.Hub().ListType, lists.Identifier()})
+		e.head = fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,`, k.Name, v.GroupVersion)
+	}
+	return e
+}
+
+// Remembers says whether Items may be called.
+func (e *ObjectEncoder) Remembers() bool { return e.items != nil }
+
+// objectEnd is what comes after the last field of an encoded object.
+const objectEnd = "}\n"
+
+// Object returns an encoded object, which the caller must not change. Encoding may set the object's kind.
+func (e *ObjectEncoder) Object(object runtime.Object) ([]byte, error) {
+	accessor, ok := object.(metav1.Object)
+	if e.items == nil || !ok {
+		return e.encode(object)
+	}
+	key := keyOf(e.list, accessor)
+	if item := e.items.get(key); item != nil {
+		whole := append(make([]byte, 0, len(e.head)+len(item)), e.head...)
+		return append(append(whole, item[1:]...), '\n'), nil
+	}
+	whole, err := e.encode(object)
+	if err != nil {
+		return nil, err
+	}
+	if item, ok := e.item(whole); ok {
+		e.items.put(key, item)
+	}
+	return whole, nil
+}
+
+// Items returns objects as the items of a list, which the caller must not change. The objects are shared, and stay as
+// they are.
+func (e *ObjectEncoder) Items(objects []runtime.Object) ([][]byte, error) {
+	accessors := make([]metav1.Object, len(objects))
+	for i, object := range objects {
+		accessors[i], _ = object.(metav1.Object)
+	}
+	return e.items.Encode(e.list, accessors, func(i int) ([]byte, error) {
+		whole, err := e.encode(Shallow(objects[i]))
+		if err != nil {
+			return nil, err
+		}
+		item, ok := e.item(whole)
+		if !ok {
+			return nil, errNoItem
+		}
+		return item, nil
+	})
+}
+
+var errNoItem = errors.New("an object is not encoded with its kind in front")
+
+// item takes the kind off an encoded object.
+func (e *ObjectEncoder) item(whole []byte) ([]byte, bool) {
+	rest, ok := bytes.CutPrefix(whole, e.head)
+	if !ok || !bytes.HasSuffix(rest, []byte(objectEnd)) {
+		return nil, false
+	}
+	return append(append(make([]byte, 0, len(rest)), '{'), rest[:len(rest)-1]...), true
+}
+
+func (e *ObjectEncoder) encode(object runtime.Object) ([]byte, error) {
+	var buffer bytes.Buffer
+	err := e.encoder.Encode(object, &buffer)
+	return buffer.Bytes(), err
+}
+
+// Shallow returns a copy of an object for one encoding, which sets its kind and leaves anything deeper alone.
+func Shallow(object runtime.Object) runtime.Object {
+	to := reflect.New(reflect.TypeOf(object).Elem())
+	to.Elem().Set(reflect.ValueOf(object).Elem())
+	return to.Interface().(runtime.Object)
+}

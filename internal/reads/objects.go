@@ -1,0 +1,171 @@
+package reads
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/metrics"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/annexapi/annex/internal/convert"
+	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/registry"
+)
+
+// compressedSize is from how many bytes on upstream compresses an answer that may be.
+const compressedSize = 128 << 10
+
+// Direct answers requests for one object in the form in which it is served, without routing them, and lets lists and
+// watches remember what they encode. Requests for objects in another form, with options, or with an error to say,
+// and answers that are compressed, recorded or traced are upstream's: nothing is written before it is known that it is
+// none of that.
+type Direct struct {
+	// Recorded says that an audit may record answers, Traced that requests are traced.
+	Recorded, Traced bool
+	// Pretty says whether a client gets JSON to be read by people.
+	Pretty func(*http.Request) bool
+
+	of map[schema.GroupVersionResource]*resource
+}
+
+// resource is the main endpoint of a kind in one version.
+type resource struct {
+	schema.GroupVersionResource
+	root       string // of its group version, with a slash at the end
+	namespaced bool
+	storage    rest.Getter
+	serializer runtime.NegotiatedSerializer
+	json       *form
+	protobuf   *form // nil if there is none
+}
+
+// form is how an object is written in a media type.
+type form struct {
+	mediaType string
+	*convert.ObjectEncoder
+}
+
+// Add takes the main endpoint of a kind in a version, if this server stores its objects. It must not be called when
+// the server answers.
+func (d *Direct) Add(k *define.Kind, v *define.Version, storage rest.Storage, serializer runtime.NegotiatedSerializer, machinery *convert.Machinery) {
+	getter, ok := storage.(rest.Getter)
+	if primary := k.Primary(); !ok || primary.Source != nil || primary.CustomStorage != nil {
+		return
+	}
+	root := "/apis/" + v.GroupVersion.String() + "/"
+	if v.GroupVersion.Group == "" {
+		root = "/api/" + v.GroupVersion.Version + "/"
+	}
+	r := &resource{GroupVersionResource: v.GroupVersion.WithResource(k.Resource), root: root, namespaced: !k.ClusterScoped, storage: getter, serializer: serializer}
+	as := func(mediaType string) *form {
+		info, ok := runtime.SerializerInfoForMediaType(serializer.SupportedMediaTypes(), mediaType)
+		if !ok {
+			return nil
+		}
+		return &form{info.MediaType, machinery.ObjectEncoder(serializer.EncoderForVersion(info.Serializer, v.GroupVersion), k, v)}
+	}
+	r.json = as(runtime.ContentTypeJSON)
+	if v.SpeaksProtobuf() {
+		r.protobuf = as(runtime.ContentTypeProtobuf)
+	}
+	if d.of == nil {
+		d.of = map[schema.GroupVersionResource]*resource{}
+	}
+	d.of[r.GroupVersionResource] = r
+}
+
+func (d *Direct) resource(info *request.RequestInfo) *resource {
+	return d.of[schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}]
+}
+
+// Wrap answers what can be answered directly, and gives the rest to the next handler.
+func (d *Direct) Wrap(next http.Handler) http.Handler {
+	next = Lists(next, d.items)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !d.answer(w, r) {
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+func (d *Direct) items(info *request.RequestInfo) (runtime.NegotiatedSerializer, *registry.EncodedItems) {
+	read := d.resource(info)
+	if read == nil || !read.json.Remembers() {
+		return nil, nil
+	}
+	return read.serializer, &registry.EncodedItems{Encode: read.json.Items}
+}
+
+// answer says whether it has answered. If not, nothing has been written.
+func (d *Direct) answer(w http.ResponseWriter, r *http.Request) bool {
+	info, ok := request.RequestInfoFrom(r.Context())
+	if !ok || r.Method != http.MethodGet || info.Verb != "get" || info.Name == "" || info.Subresource != "" || r.URL.RawQuery != "" || r.URL.RawPath != "" {
+		return false
+	}
+	read := d.resource(info)
+	if read == nil || !read.isPath(info) || d.Traced || d.Recorded && recordsAnswers(r.Context()) || d.Pretty(r) {
+		return false
+	}
+	form := read.form(r.Header.Get("Accept"))
+	if form == nil {
+		return false
+	}
+	body := read.body(request.WithNamespace(r.Context(), info.Namespace), info.Name, form)
+	if body == nil || len(body) > compressedSize && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		return false
+	}
+	received, ok := request.ReceivedTimestampFrom(r.Context())
+	if !ok {
+		received = time.Now()
+	}
+	w.Header().Set("Content-Type", form.mediaType)
+	w.WriteHeader(http.StatusOK)
+	// A client that has gone is no error of the server's, and there is no way left to report one.
+	n, _ := w.Write(body)
+	metrics.MonitorRequest(r, http.MethodGet, read.Group, read.Version, read.Resource, "", "resource",
+		metrics.APIServerComponent, false, "", http.StatusOK, n, time.Since(received))
+	return true
+}
+
+// isPath says whether the path is spelled as that of the resource's objects. The info may come from
+// other spellings, which are routed differently or not at all.
+func (r *resource) isPath(info *request.RequestInfo) bool {
+	length := len(r.root) + len(info.Resource) + 1 + len(info.Name)
+	if r.namespaced {
+		length += len("namespaces/") + len(info.Namespace) + 1
+	}
+	return r.namespaced == (info.Namespace != "") && length == len(info.Path) && strings.HasPrefix(info.Path, r.root)
+}
+
+// form returns how clients that accept some media types are answered; nil if upstream has to find out.
+func (r *resource) form(accept string) *form {
+	switch accept {
+	case "", "*/*", runtime.ContentTypeJSON, runtime.ContentTypeJSON + ", */*":
+		return r.json
+	case runtime.ContentTypeProtobuf:
+		return r.protobuf
+	case runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON:
+		return cmp.Or(r.protobuf, r.json)
+	}
+	return nil
+}
+
+// body returns an encoded object; nil if there is none, or there is anything else to say about it.
+func (r *resource) body(ctx context.Context, name string, form *form) []byte {
+	object, err := r.storage.Get(ctx, name, &metav1.GetOptions{})
+	if err != nil {
+		return nil
+	}
+	body, err := form.Object(object)
+	if err != nil {
+		return nil
+	}
+	return body
+}
