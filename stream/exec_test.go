@@ -409,9 +409,13 @@ type waiting struct{ ctx context.Context }
 func (w waiting) Read([]byte) (int, error) { <-w.ctx.Done(); return 0, io.EOF }
 
 func TestASessionEndsWhenItsClientGoes(t *testing.T) { // alone: it counts goroutines
+	toy := newToy()
+	config := startWidgets(t, widgets(execs(toy)))
+	leavesNothing(t, func(t *testing.T) { clientsGo(t, toy, config) })
+}
+
+func clientsGo(t *testing.T, toy *toy, config *rest.Config) {
 	eachDialect(t, false, func(t *testing.T, d dialect) {
-		toy := newToy()
-		config := startWidgets(t, widgets(execs(toy)))
 		for name, c := range map[string]command{
 			"waits":                   {words: []string{"wait"}},
 			"reads":                   {words: []string{"read"}, input: waiting{t.Context()}},
@@ -442,7 +446,18 @@ func TestASessionEndsWhenItsClientGoes(t *testing.T) { // alone: it counts gorou
 			})
 		}
 	})
+}
+
+// leavesNothing wants sessions to leave no goroutine, and no more descriptors the second time than the
+// first: clients keep connections.
+func leavesNothing(t *testing.T, sessions func(t *testing.T)) {
+	t.Helper()
+	t.Run("once", sessions)
 	nothingIsLeft(t)
+	before := descriptors(t)
+	t.Run("again", sessions)
+	nothingIsLeft(t)
+	testwait.Until(t, "no descriptor of a session is left", func() bool { return descriptors(t) <= before })
 }
 
 // nothingIsLeft waits until no goroutine runs a session.

@@ -196,8 +196,7 @@ func refusal(t *testing.T, dialer httpstream.Dialer, port int) string {
 	return string(text)
 }
 
-func TestWhatCannotBeForwardedIsSaid(t *testing.T) {
-	t.Parallel()
+func TestWhatCannotBeForwardedIsSaid(t *testing.T) { // alone: it counts goroutines
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -212,16 +211,20 @@ func TestWhatCannotBeForwardedIsSaid(t *testing.T) {
 		}
 		return dialLocal(ctx, r, port)
 	})))
+	leavesNothing(t, func(t *testing.T) { refusedPorts(t, config, portOf(closed)) })
+}
+
+func refusedPorts(t *testing.T, config *rest.Config, closed int) {
 	for way, dialers := range forwards {
 		for _, test := range []struct {
 			query string
 			port  int
 			want  string
 		}{
-			{"", portOf(closed), "connection refused"},
+			{"", closed, "connection refused"},
 			{"", 1, "Internal error occurred: the session made the server panic"},
 			{"", 2, "there is no connection"},
-			{"?ports=7&ports=8", portOf(closed), "the request is for the ports [7 8]"},
+			{"?ports=7&ports=8", closed, "the request is for the ports [7 8]"},
 		} {
 			dialer, err := dialers(config, urlOf(t, config, "w/portforward"+test.query, nil))
 			if err != nil {
@@ -246,19 +249,52 @@ func TestForwardedPortsEndWithTheirClient(t *testing.T) { // alone: it counts go
 		}()
 		return one, nil
 	})))
-	for way := range forwards {
-		var client killable
-		address, _ := forwarded(t, client.between(t, config), way, "w/portforward", 80)
-		conn, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
+	leavesNothing(t, func(t *testing.T) {
+		for way := range forwards {
+			var client killable
+			address, _ := forwarded(t, client.between(t, config), way, "w/portforward", 80)
+			conn, err := net.Dial("tcp", address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(conn, make([]byte, 5)); err != nil {
+				t.Fatal(err)
+			}
+			client.kill()
+			<-closed
+			conn.Close()
 		}
-		if _, err := io.ReadFull(conn, make([]byte, 5)); err != nil {
-			t.Fatal(err)
-		}
-		client.kill()
-		<-closed
-		conn.Close()
+	})
+}
+
+// unwell is a connection in process that panics when it is used.
+type unwell struct {
+	net.Conn
+	reading bool
+}
+
+func (c unwell) Read(p []byte) (int, error) {
+	if c.reading {
+		panic("as the test wants")
 	}
-	nothingIsLeft(t)
+	return c.Conn.Read(p)
+}
+
+func (c unwell) Write([]byte) (int, error) { panic("as the test wants") }
+
+func TestAPortThatPanicsTakesNothingWithIt(t *testing.T) { // alone: it counts goroutines
+	config := startWidgets(t, widgets(stream.PortForward("portforward", func(_ context.Context, _ *stream.PortForwardRequest[v1.Widget], port int32) (net.Conn, error) {
+		one, _ := net.Pipe()
+		return unwell{one, port == 1}, nil
+	})))
+	leavesNothing(t, func(t *testing.T) {
+		for way := range forwards {
+			for _, port := range []int{1, 2} {
+				address, _ := forwarded(t, config, way, "w/portforward", port)
+				if got, err := exchange(address, "hello"); got != "" {
+					t.Errorf("%s: port %d: %q, %v", way, port, got, err)
+				}
+			}
+		}
+	})
 }

@@ -17,7 +17,6 @@ import (
 
 	"github.com/annexapi/annex"
 	v1 "github.com/annexapi/annex/internal/shop/v1"
-	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store/memory"
 	"github.com/annexapi/annex/stream"
 )
@@ -28,8 +27,7 @@ func with(header http.Header, name, value string) http.Header {
 	return header
 }
 
-func TestWhatIsNoSessionIsRefused(t *testing.T) {
-	t.Parallel()
+func TestWhatIsNoSessionIsRefused(t *testing.T) { // alone: it counts goroutines
 	toy := newToy()
 	stopped := apierrors.NewConflict(schema.GroupResource{Group: "shop.example.com", Resource: "widgets"}, "w", errors.New("it is stopped"))
 	config := startWidgets(t, widgets(
@@ -49,6 +47,10 @@ func TestWhatIsNoSessionIsRefused(t *testing.T) {
 		stream.Proxy("proxy", func(context.Context, *stream.ProxyRequest[v1.Widget]) (*stream.Backend, error) { return nil, nil }).
 			Check(func(context.Context, *stream.ProxyRequest[v1.Widget]) error { return stopped }),
 	))
+	leavesNothing(t, func(t *testing.T) { refusals(t, config) })
+}
+
+func refusals(t *testing.T, config *rest.Config) {
 	for _, test := range []struct {
 		method, path string
 		header       http.Header
@@ -151,19 +153,18 @@ func TestBrowsersSpeakTextAndBytes(t *testing.T) {
 
 func TestASessionThatPanicsTakesNothingWithIt(t *testing.T) { // alone: it counts goroutines
 	config := startWidgets(t, widgets(execs(newToy())))
-	before := descriptors(t)
-	for _, d := range dialects()[:3] {
-		for range 10 {
-			if out, _, err := d.run(t, t.Context(), config, command{words: []string{"panic"}, input: waiting{t.Context()}}); out != "half" || err == nil {
-				t.Errorf("%s: %q, %v", d.name, out, err)
+	leavesNothing(t, func(t *testing.T) {
+		for _, d := range dialects()[:3] {
+			for range 10 {
+				if out, _, err := d.run(t, t.Context(), config, command{words: []string{"panic"}, input: waiting{t.Context()}}); out != "half" || err == nil {
+					t.Errorf("%s: %q, %v", d.name, out, err)
+				}
+			}
+			if out, _, err := d.run(t, t.Context(), config, command{words: []string{"echo", "x"}}); err != nil {
+				t.Errorf("%s: afterwards: %q, %v", d.name, out, err)
 			}
 		}
-		if out, _, err := d.run(t, t.Context(), config, command{words: []string{"echo", "x"}}); err != nil {
-			t.Errorf("%s: afterwards: %q, %v", d.name, out, err)
-		}
-	}
-	nothingIsLeft(t)
-	testwait.Until(t, "no descriptor of a session is left", func() bool { return descriptors(t) <= before })
+	})
 }
 
 // descriptors counts those that the process has open, where that can be told.

@@ -92,7 +92,8 @@ func (f *forwarder) open(w http.ResponseWriter, r *http.Request) (httpstream.Con
 		if err != nil {
 			return nil, err
 		}
-		return spdy.NewServerConnectionWithPings(portforward.NewTunnelingConnectionWithLogger(klog.FromContext(r.Context()), tunnel), f.accept, pingPeriod)
+		inside := &frames{Conn: portforward.NewTunnelingConnectionWithLogger(klog.FromContext(r.Context()), tunnel)}
+		return spdy.NewServerConnectionWithPings(inside, f.accept, pingPeriod)
 	case isSPDY(r):
 		protocol, err := negotiate(listed(r.Header.Values(httpstream.HeaderProtocolVersion)), []string{utilportforward.PortForwardV1Name, ""})
 		if err != nil {
@@ -101,7 +102,7 @@ func (f *forwarder) open(w http.ResponseWriter, r *http.Request) (httpstream.Con
 		if protocol != "" {
 			w.Header().Set(httpstream.HeaderProtocolVersion, protocol)
 		}
-		conn := spdy.NewResponseUpgraderWithPings(pingPeriod).UpgradeResponse(w, r, f.accept)
+		conn := spdy.NewResponseUpgraderWithPings(pingPeriod).UpgradeResponse(framed{w}, r, f.accept)
 		if conn == nil {
 			return nil, errors.New("the connection could not be taken over")
 		}
@@ -219,19 +220,25 @@ func (f *forwarder) serve(one forward, accepted <-chan struct{}) {
 	f.drop(one.errors)
 }
 
-// join copies in both directions. The error is the backend's.
+// join copies in both directions. The error is the backend's, which may be a function of the user's that
+// panics.
 func (f *forwarder) join(ctx context.Context, data httpstream.Stream, backend net.Conn) error {
 	defer backend.Close()
 	defer context.AfterFunc(ctx, func() { backend.Close() })()
 	var sends sync.WaitGroup
 	sends.Go(func() {
-		if err := f.copy(backend, data); err != nil {
+		err, _ := guarded(ctx, func() error {
+			if err := f.copy(backend, data); err != nil {
+				return err
+			}
+			halfClose(backend)
+			return nil
+		})
+		if err != nil {
 			backend.Close() // ends the other direction
-			return
 		}
-		halfClose(backend)
 	})
-	err := f.copy(data, backend)
+	err, _ := guarded(ctx, func() error { return f.copy(data, backend) })
 	if errors.Is(err, net.ErrClosed) {
 		err = nil // it was closed here
 	}

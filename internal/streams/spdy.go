@@ -65,7 +65,7 @@ func openSPDY(s *session, w http.ResponseWriter, r *http.Request, wanted Wanted)
 		}
 	}
 	incoming := make(chan offered)
-	conn := spdy.NewResponseUpgraderWithPings(pingPeriod).UpgradeResponse(w, r, func(stream httpstream.Stream, accepted <-chan struct{}) error {
+	conn := spdy.NewResponseUpgraderWithPings(pingPeriod).UpgradeResponse(framed{w}, r, func(stream httpstream.Stream, accepted <-chan struct{}) error {
 		if name := stream.Headers().Get(corev1.StreamType); !slices.Contains(types, name) {
 			return fmt.Errorf("unexpected stream type %q", name)
 		}

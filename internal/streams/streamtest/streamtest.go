@@ -49,15 +49,49 @@ func Box(t *testing.T) string {
 
 // Test tests all of them. size is how many bytes go through a command in each direction.
 func (target Target) Test(t *testing.T, size int) {
-	for _, d := range dialects() {
-		t.Run("commands over "+d.name, func(t *testing.T) { target.commands(t, d, size) })
-	}
+	target.Commands(t, size)
 	t.Run("attach", target.attached)
 	t.Run("log", target.log)
 	for name, dial := range dialers {
 		t.Run("ports over "+name, func(t *testing.T) { target.ports(t, dial) })
 	}
 	t.Run("proxy", target.proxied)
+}
+
+// Commands tests exec over every protocol.
+func (target Target) Commands(t *testing.T, size int) {
+	for _, d := range dialects() {
+		t.Run("commands over "+d.name, func(t *testing.T) { target.commands(t, d, size) })
+	}
+}
+
+// sizes are those of a client's terminal.
+type sizes chan remotecommand.TerminalSize
+
+func (s sizes) Next() *remotecommand.TerminalSize {
+	if size, ok := <-s; ok {
+		return &size
+	}
+	return nil
+}
+
+// Terminal tests that a command has a terminal, which has the size that the client gives it.
+func (target Target) Terminal(t *testing.T) {
+	const script = `until [ "$(stty size)" = "25 80" ]; do sleep 0.1; done; echo resized`
+	for _, d := range dialects() {
+		executor, err := d.executor(target.Config, target.url(t, "exec", url.Values{"command": {"sh", "-c", script}, "stdout": {"true"}, "tty": {"true"}}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		queue := make(sizes, 1)
+		queue <- remotecommand.TerminalSize{Width: 80, Height: 25}
+		close(queue)
+		var out bytes.Buffer
+		err = executor.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: &out, Tty: true, TerminalSizeQueue: queue})
+		if err != nil || out.String() != "resized\r\n" {
+			t.Errorf("%s: %q, %v", d.name, out.String(), err)
+		}
+	}
 }
 
 type dialect struct {
