@@ -76,6 +76,21 @@ generate: ## write all generated files anew, and the tables of flags in docs/ref
 	UPDATE=1 go -C cmd/annex test -count=1 -run 'SampleAnimal|Reference' ./internal/cli
 	UPDATE=1 go test -count=1 -run Reference ./internal/cli
 
+# What it builds is committed, so that a server needs Go alone. npm runs no scripts of packages.
+CONSOLE := internal/console/web
+
+.PHONY: console
+console: $(CONSOLE)/node_modules ## build the console and Swagger UI anew (needs node and npm)
+	cd $(CONSOLE) && npm run --silent check && npm run --silent build
+
+.PHONY: console-check
+console-check: ## look whether what is committed of the console is what its sources give
+	@if command -v node npm >/dev/null; then $(MAKE) --no-print-directory $(CONSOLE)/node_modules && cd $(CONSOLE) && npm run --silent check && npm run --silent build -- --check; \
+	else echo "node or npm is not installed: the console is not checked"; fi
+
+$(CONSOLE)/node_modules: $(CONSOLE)/package.json $(CONSOLE)/package-lock.json
+	cd $(CONSOLE) && npm ci --silent && touch node_modules
+
 .PHONY: protobuf-proof
 protobuf-proof: ## all of k8s.io/api with generated protobuf methods, compared with gogo's; its decoders fuzzed for 60 s
 	ANNEX_PROTOBUF_PROOF=all go -C cmd/annex test -count=1 -v -timeout 60m -run 'TestProtobufIsThatOfGogo|TestNumbersCome' ./internal/generate

@@ -1,0 +1,232 @@
+// Package console serves pages that are for any server: the console, which shows and edits the objects
+// of all kinds, and Swagger UI, which shows the OpenAPI documents and sends requests by them.
+//
+// The pages are files, the same for all users, and say nothing that is secret; what they show comes from
+// the API, with the rights of the user who has signed in. They are built from web by make console, and
+// embedded compressed.
+package console
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"embed"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+)
+
+// The paths of the pages.
+const (
+	Path        = "/console/"
+	SwaggerPath = "/swagger-ui/"
+)
+
+//go:embed dist
+var dist embed.FS
+
+// Config is what the console is told of its server.
+type Config struct {
+	Title   string `json:"title"`
+	Logo    string `json:"logo,omitempty"`
+	Version string `json:"version"`
+	// Query is the prefix of the query API, Swagger the path of Swagger UI; empty is none.
+	Query   string `json:"query,omitempty"`
+	Swagger string `json:"swagger,omitempty"`
+	// Console is the path of the console, for Swagger UI; empty is none.
+	Console string `json:"console,omitempty"`
+	// Login is nil if users cannot sign in at the server.
+	Login *Login `json:"login,omitempty"`
+	// ClientCertificate says that callers may be known by certificates.
+	ClientCertificate bool `json:"clientCertificate"`
+}
+
+// Login says how users sign in.
+type Login struct {
+	Password  bool       `json:"password"`
+	Providers []Provider `json:"providers,omitempty"`
+}
+
+// Provider is where users are known who sign in elsewhere.
+type Provider struct {
+	Name  string `json:"name"`
+	Title string `json:"title"`
+}
+
+// Console returns the handler of Path. The logo may be empty; its media type is given with it.
+func Console(config Config, logo []byte, logoType string) (http.Handler, error) {
+	files, err := load("console")
+	if err != nil {
+		return nil, err
+	}
+	if len(logo) > 0 {
+		config.Logo = Path + "logo"
+		files["logo"] = plain(logo, logoType)
+	}
+	return newPages(Path, files, config)
+}
+
+// SwaggerUI returns the handler of SwaggerPath.
+func SwaggerUI(config Config) (http.Handler, error) {
+	files, err := load("swagger-ui")
+	if err != nil {
+		return nil, err
+	}
+	return newPages(SwaggerPath, files, config)
+}
+
+func newPages(prefix string, files map[string]file, config Config) (http.Handler, error) {
+	told, err := json.Marshal(config)
+	if err != nil {
+		return nil, fmt.Errorf("what the page %s is told: %w", prefix, err)
+	}
+	files["config.json"] = plain(told, "application/json")
+	return &pages{prefix: prefix, files: files}, nil
+}
+
+// policy lets pages use what the server serves, and nothing of others; neither scripts nor
+// styles may stand in markup.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+
+// file is one that is served: as it is, or compressed, of which one is enough.
+type file struct {
+	content   []byte // compressed if compressed
+	gzipped   bool
+	mediaType string
+	etag      string
+	immutable bool
+}
+
+func plain(content []byte, mediaType string) file {
+	return file{content: content, mediaType: mediaType, etag: etagOf(content)}
+}
+
+func etagOf(content []byte) string {
+	sum := sha256.Sum256(content)
+	return base64.RawURLEncoding.EncodeToString(sum[:15])
+}
+
+// load reads the files of a page, by their paths below its prefix.
+func load(page string) (map[string]file, error) {
+	files := map[string]file{}
+	root := "dist/" + page
+	err := fs.WalkDir(dist, root, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := dist.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		below := strings.TrimSuffix(strings.TrimPrefix(name, root+"/"), ".gz")
+		files[below] = file{content: content, gzipped: true, mediaType: mediaTypes[path.Ext(below)], etag: etagOf(content), immutable: strings.HasPrefix(below, "assets/")}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("pages: %w", err)
+	}
+	licences, err := dist.ReadFile("dist/LICENSES.txt.gz")
+	if err != nil {
+		return nil, fmt.Errorf("pages: %w", err)
+	}
+	files["licenses.txt"] = file{content: licences, gzipped: true, mediaType: mediaTypes[".txt"], etag: etagOf(licences)}
+	return files, nil
+}
+
+// mediaTypes are said here, for those of a machine may be others.
+var mediaTypes = map[string]string{
+	".html": "text/html; charset=utf-8",
+	".js":   "text/javascript; charset=utf-8",
+	".css":  "text/css; charset=utf-8",
+	".txt":  "text/plain; charset=utf-8",
+}
+
+// pages serves files below a prefix.
+type pages struct {
+	prefix string
+	files  map[string]file
+}
+
+func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("Content-Security-Policy", policy)
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("X-Frame-Options", "DENY")
+	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("Cross-Origin-Opener-Policy", "same-origin")
+	header.Set("Cross-Origin-Resource-Policy", "same-origin")
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		header.Set("Allow", "GET, HEAD")
+		http.Error(w, "pages are only read", http.StatusMethodNotAllowed)
+		return
+	}
+	name, below := strings.CutPrefix(r.URL.Path, p.prefix)
+	if name == "" {
+		name = "index.html"
+	}
+	f, ok := p.files[name]
+	if !ok || !below {
+		http.Error(w, "there is no such page", http.StatusNotFound)
+		return
+	}
+	f.serve(w, r)
+}
+
+func (f file) serve(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("Content-Type", f.mediaType)
+	// What has the hash of its content in its name never changes. All else is asked for anew, which
+	// costs an answer without a body.
+	header.Set("Cache-Control", "no-cache")
+	if f.immutable {
+		header.Set("Cache-Control", "public, max-age=31536000, immutable")
+	}
+	content, etag := f.content, f.etag
+	if f.gzipped {
+		header.Set("Vary", "Accept-Encoding")
+		if acceptsGzip(r.Header.Values("Accept-Encoding")) {
+			header.Set("Content-Encoding", "gzip")
+			etag += "-gzip"
+		} else if content = gunzip(content); content == nil {
+			http.Error(w, "the page is damaged", http.StatusInternalServerError)
+			return
+		}
+	}
+	header.Set("ETag", `"`+etag+`"`)
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
+}
+
+// acceptsGzip says whether a client names gzip, or everything, and does not take it back by q=0.
+func acceptsGzip(values []string) bool {
+	for _, value := range values {
+		for one := range strings.SplitSeq(value, ",") {
+			coding, parameters, _ := strings.Cut(one, ";")
+			coding = strings.TrimSpace(coding)
+			if coding != "*" && !strings.EqualFold(coding, "gzip") {
+				continue
+			}
+			weight := strings.TrimPrefix(strings.ReplaceAll(parameters, " ", ""), "q=")
+			return strings.Trim(weight, "0.") != "" || weight == ""
+		}
+	}
+	return false
+}
+
+// gunzip is for the few clients that want nothing compressed; nil if the content is damaged.
+func gunzip(content []byte) []byte {
+	reader, err := gzip.NewReader(bytes.NewReader(content))
+	if err != nil {
+		return nil
+	}
+	all, err := io.ReadAll(reader)
+	if err != nil {
+		return nil
+	}
+	return all
+}

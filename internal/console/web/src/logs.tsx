@@ -1,0 +1,105 @@
+// The log of an object, as it grows.
+
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { lines, request, type Resource } from './api';
+import { type Kind, pathOf } from './discovery';
+import { Problem, useTask } from './widgets';
+
+const most = 5000;
+
+export function Logs({ kind, namespace, name, sub }: { kind: Kind; namespace: string; name: string; sub: string; object: Resource }) {
+  const [container, setContainer] = useState('');
+  const [chosen, choose] = useState('');
+  const [follow, setFollow] = useState(true);
+  const [tail, setTail] = useState(500);
+  const [text, setText] = useState<string[]>([]);
+  const [state, setState] = useState('');
+  const [error, setError] = useState<unknown>();
+  const [words, setWords] = useState('');
+  const [round, setRound] = useState(0);
+  const view = useRef<HTMLPreElement>(null);
+  const atEnd = useRef(true);
+  useTask(
+    async (signal) => {
+      setText([]);
+      setError(undefined);
+      setState('reading');
+      const got: string[] = [];
+      let frame = 0;
+      const draw = () => {
+        frame ||= requestAnimationFrame(() => {
+          frame = 0;
+          setText(got.slice());
+        });
+      };
+      try {
+        const response = await request(pathOf(kind, namespace, name, sub, { follow: follow ? 'true' : undefined, tailLines: tail, container: chosen }), { accept: '*/*', signal });
+        for await (const line of lines(response)) {
+          got.push(line);
+          if (got.length > most) got.splice(0, got.length - most);
+          draw();
+        }
+        setState('ended');
+      } catch (failure) {
+        if (!signal.aborted) {
+          setError(failure);
+          setState('');
+        }
+      }
+    },
+    [kind, namespace, name, sub, chosen, follow, tail, round],
+  );
+  useEffect(() => {
+    const el = view.current;
+    if (el && atEnd.current) el.scrollTop = el.scrollHeight;
+  }, [text]);
+  const shown = words ? text.filter((l) => l.toLowerCase().includes(words.toLowerCase())) : text;
+  return (
+    <>
+      <form
+        class="tools"
+        onSubmit={(e) => {
+          e.preventDefault();
+          choose(container.trim());
+          setRound((r) => r + 1);
+        }}
+      >
+        <label>
+          Container <input value={container} size={10} onInput={(e) => setContainer(e.currentTarget.value)} />
+        </label>
+        <label>
+          Last{' '}
+          <select value={String(tail)} onChange={(e) => setTail(Number(e.currentTarget.value))}>
+            {[100, 500, 5000].map((n) => (
+              <option value={String(n)}>{n}</option>
+            ))}
+          </select>{' '}
+          lines
+        </label>
+        <label class="check">
+          <input type="checkbox" checked={follow} onChange={(e) => setFollow(e.currentTarget.checked)} /> follow
+        </label>
+        <button type="submit">Read again</button>
+        <input type="search" aria-label="Filter the log" placeholder="Filter" value={words} onInput={(e) => setWords(e.currentTarget.value)} />
+        <span class="gap" />
+        <span class="quiet" role="status">
+          {state === 'reading' && follow ? 'following' : state} · {shown.length} lines
+        </span>
+      </form>
+      <Problem error={error} title="No log" />
+      <pre
+        ref={view}
+        class="source log"
+        tabIndex={0}
+        role="log"
+        aria-label="Log"
+        onScroll={(e) => {
+          const el = e.currentTarget;
+          atEnd.current = el.scrollHeight - el.scrollTop - el.clientHeight < 20;
+        }}
+      >
+        {shown.join('\n')}
+      </pre>
+    </>
+  );
+}

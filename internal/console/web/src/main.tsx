@@ -1,0 +1,309 @@
+// The console: a page for any Annex server, by its API alone.
+
+import { Component, type ComponentChildren, render } from 'preact';
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { get, pause, reasonOf, type Resource } from './api';
+import { discover, type Kind, pathOf } from './discovery';
+import { ObjectView } from './object';
+import { NewView } from './new';
+import { listed } from './querying';
+import { listable, may, wanted } from './rights';
+import { go, link, linkToKind, parse, type Place, usePlace } from './router';
+import { config, type Config, resume, type Session, signOut } from './session';
+import { SignIn } from './signin';
+import { TableView } from './tableview';
+import { type App as AppState, AppContext, Loading, Problem, useApp, useLoaded, Version } from './widgets';
+import '@xterm/xterm/css/xterm.css';
+import './style.css';
+
+type Theme = 'auto' | 'light' | 'dark';
+const themes: Theme[] = ['auto', 'light', 'dark'];
+
+function useTheme(): [Theme, () => void] {
+  const [theme, setTheme] = useState<Theme>(() => themes.find((t) => t === localStorage.getItem('annex.theme')) ?? 'auto');
+  useEffect(() => {
+    document.documentElement.dataset['theme'] = theme;
+    localStorage.setItem('annex.theme', theme);
+  }, [theme]);
+  return [theme, () => setTheme(themes[(themes.indexOf(theme) + 1) % themes.length]!)];
+}
+
+function Root() {
+  const [theme, nextTheme] = useTheme();
+  const [session, setSession] = useState<Session | undefined>();
+  const [looked, setLooked] = useState(false);
+  const loaded = useLoaded(async () => {
+    const c = await config();
+    document.title = c.title;
+    try {
+      setSession(await resume(c));
+    } finally {
+      setLooked(true);
+    }
+    return c;
+  }, []);
+  const themeButton = (
+    <button type="button" class="plain" onClick={nextTheme} title="Colours: as the system, light or dark">
+      <span aria-hidden="true">{theme === 'auto' ? '◐' : theme === 'light' ? '○' : '●'}</span> <span>{theme}</span>
+    </button>
+  );
+  if (loaded.error && !loaded.value) return <Problem error={loaded.error} title="The console cannot begin" />;
+  if (!loaded.value || !looked) return <Loading what="the console" />;
+  if (!session) return <SignIn config={loaded.value} themeButton={themeButton} signedIn={setSession} />;
+  return (
+    <Main
+      key={session.user.username}
+      config={loaded.value}
+      session={session}
+      themeButton={themeButton}
+      signedOut={() => {
+        void signOut(session).then(() => setSession(undefined));
+      }}
+    />
+  );
+}
+
+function Brand({ config: c }: { config: Config }) {
+  return (
+    <a class="brand" href="#/">
+      {c.logo ? <img src={c.logo} alt="" height={24} /> : <span class="mark" aria-hidden="true" />}
+      <span>{c.title}</span>
+    </a>
+  );
+}
+
+// useNamespaces lists the namespaces, or says that the user may not.
+function useNamespaces(kinds: Kind[]): string[] | undefined {
+  const kind = kinds.find((k) => k.group === '' && k.resource === 'namespaces');
+  const [names, setNames] = useState<string[] | undefined>();
+  useEffect(() => {
+    const ending = new AbortController();
+    void (async () => {
+      if (!kind || !(await may(wanted(kind, 'list')))) return;
+      while (!ending.signal.aborted) {
+        try {
+          const list = await get<{ items: Resource[] | null }>(pathOf(kind), { accept: 'application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io', signal: ending.signal });
+          setNames((list.items ?? []).map((n) => n.metadata.name).sort());
+        } catch {
+          // The names that are known stay.
+        }
+        await pause(30_000, ending.signal);
+      }
+    })();
+    return () => ending.abort();
+  }, [kind]);
+  return names;
+}
+
+function Main({ config: c, session, themeButton, signedOut }: { config: Config; session: Session; themeButton: ComponentChildren; signedOut: () => void }) {
+  const place = usePlace();
+  const [said, say] = useState('');
+  const kinds = useLoaded(discover, [session]);
+  const [chosen, choose] = useState(() => place.parameters.get('ns') ?? localStorage.getItem('annex.namespace') ?? '');
+  const inAddress = place.path[0] === 'o' && place.path[4] !== '-' ? place.path[4] : undefined;
+  const namespace = place.path[0] === 'k' || place.path[0] === 'new' ? (place.parameters.get('ns') ?? chosen) : chosen;
+  useEffect(() => localStorage.setItem('annex.namespace', namespace), [namespace]);
+  const app = useMemo<AppState | undefined>(
+    () => (kinds.value ? { config: c, session, kinds: kinds.value, namespace, say } : undefined),
+    [c, session, kinds.value, namespace],
+  );
+  const heading = useRef<HTMLElement>(null);
+  // The keyboard follows when another view is shown.
+  const where = place.path.slice(0, 6).join('/');
+  const first = useRef(true);
+  useEffect(() => {
+    if (!first.current) heading.current?.focus();
+    first.current = false;
+  }, [where]);
+  return (
+    <>
+      <a class="skip" href="#main" onClick={(e) => (e.preventDefault(), heading.current?.focus())}>
+        Skip to the content
+      </a>
+      <header class="top">
+        <Brand config={c} />
+        {app && (
+          <NamespaceChoice
+            app={app}
+            namespace={inAddress ?? namespace}
+            choose={(n) => {
+              choose(n);
+              const kind = kindAt(place, app.kinds);
+              if (kind && place.path[0] !== 'new') go(linkToKind(kind, n));
+            }}
+          />
+        )}
+        <span class="gap" />
+        {c.swagger && <a href={c.swagger}>API</a>}
+        {themeButton}
+        <span class="user" title={`by ${session.means}; in ${session.user.groups.join(', ') || 'no groups'}`}>
+          {session.user.username}
+        </span>
+        <button type="button" onClick={signedOut}>
+          Sign out
+        </button>
+      </header>
+      <div class="body">
+        {app && (
+          <AppContext.Provider value={app}>
+            <Sidebar place={place} />
+            <main id="main" ref={heading} tabIndex={-1}>
+              <Guard key={where}>
+                <View place={place} />
+              </Guard>
+            </main>
+          </AppContext.Provider>
+        )}
+        {!app && <main>{kinds.error ? <Problem error={kinds.error} /> : <Loading what="the kinds" />}</main>}
+      </div>
+      <div class="said" role="status" aria-live="polite">
+        {said && (
+          <>
+            {said}{' '}
+            <button type="button" class="plain" aria-label="Dismiss" onClick={() => say('')}>
+              ×
+            </button>
+          </>
+        )}
+      </div>
+    </>
+  );
+}
+
+// Guard keeps what goes wrong in a view from taking the page away.
+class Guard extends Component<{ children: ComponentChildren }, { error?: unknown }> {
+  static override getDerivedStateFromError(error: unknown) {
+    return { error };
+  }
+  render() {
+    return this.state.error ? <Problem error={this.state.error} title="This view has failed" /> : this.props.children;
+  }
+}
+
+function NamespaceChoice({ app, namespace, choose }: { app: AppState; namespace: string; choose: (n: string) => void }) {
+  const names = useNamespaces(app.kinds);
+  const [typed, setTyped] = useState(namespace);
+  useEffect(() => setTyped(namespace), [namespace]);
+  if (!names)
+    return (
+      <form
+        class="namespace"
+        onSubmit={(e) => {
+          e.preventDefault();
+          choose(typed.trim());
+        }}
+      >
+        <label for="namespace">Namespace</label>
+        <input id="namespace" value={typed} placeholder="all of mine" onInput={(e) => setTyped(e.currentTarget.value)} onBlur={() => typed.trim() !== namespace && choose(typed.trim())} />
+      </form>
+    );
+  return (
+    <div class="namespace">
+      <label for="namespace">Namespace</label>
+      <select id="namespace" value={namespace} onChange={(e) => choose(e.currentTarget.value)}>
+        <option value="">all</option>
+        {(names.includes(namespace) || !namespace ? names : [namespace, ...names]).map((n) => (
+          <option value={n}>{n}</option>
+        ))}
+      </select>
+    </div>
+  );
+}
+
+function kindAt(place: Place, kinds: Kind[]): Kind | undefined {
+  const [view, group, version, resource] = place.path;
+  if (view !== 'k' && view !== 'o' && view !== 'new') return undefined;
+  const g = group === 'core' ? '' : group;
+  return kinds.find((k) => k.group === g && k.version === version && k.resource === resource) ?? kinds.find((k) => k.group === g && k.resource === resource);
+}
+
+// useShown are the kinds that the user may list, by group.
+function useShown(): { groups: [string, Kind[]][]; error?: unknown; loading: boolean } {
+  const { kinds, namespace, config: c } = useApp();
+  const shown = useLoaded(async () => {
+    const lists = kinds.filter((k) => k.verbs.includes('list'));
+    const [inRules, inQuery] = await Promise.all([listable(lists, namespace), listed(c.query)]);
+    return lists.filter((k) => inRules(k) || (!namespace && inQuery?.has(`${k.group}/${k.resource}`)));
+  }, [kinds, namespace, c.query]);
+  const last = useRef<Kind[]>([]);
+  if (shown.value) last.current = shown.value;
+  const groups = new Map<string, Kind[]>();
+  for (const k of last.current) groups.set(k.group, [...(groups.get(k.group) ?? []), k]);
+  const own = (g: string) => (g === '' ? 1 : g.endsWith('.k8s.io') ? 2 : 0);
+  return { groups: [...groups].sort(([a], [b]) => own(a) - own(b) || a.localeCompare(b)), error: shown.error, loading: !shown.value };
+}
+
+function Sidebar({ place }: { place: Place }) {
+  const { namespace, kinds } = useApp();
+  const { groups, error } = useShown();
+  const [wantedText, setWanted] = useState('');
+  const current = kindAt(place, kinds);
+  const needle = wantedText.toLowerCase();
+  return (
+    <nav class="side" aria-label="Kinds">
+      <input type="search" aria-label="Find a kind" placeholder="Find a kind" value={wantedText} onInput={(e) => setWanted(e.currentTarget.value)} />
+      <Problem error={error} />
+      {groups.map(([group, all]) => {
+        const some = all.filter((k) => !needle || [k.kind, k.resource, k.group, ...k.shortNames].some((t) => t.toLowerCase().includes(needle)));
+        if (some.length === 0) return null;
+        return (
+          <section key={group} aria-label={group || 'core'}>
+            <h2 title={group || 'the core group'}>{group || 'core'}</h2>
+            <ul>
+              {some.map((k) => (
+                <li key={k.resource}>
+                  <a href={linkToKind(k, namespace)} aria-current={k === current ? 'page' : undefined} title={`${k.resource}, ${k.version}`}>
+                    {k.kind}
+                  </a>
+                </li>
+              ))}
+            </ul>
+          </section>
+        );
+      })}
+    </nav>
+  );
+}
+
+function View({ place }: { place: Place }) {
+  const { kinds, namespace } = useApp();
+  const [view, , , , inNamespace, name, tab] = place.path;
+  if (!view) return <Overview />;
+  const kind = kindAt(place, kinds);
+  if (!kind) return <Problem error={new Error(`this server has no ${place.path.slice(1, 4).join('/')}, or nothing of it may be seen`)} title="Not found" />;
+  if (view === 'k') return <TableView key={`${kind.group}/${kind.resource}/${namespace}`} kind={kind} namespace={kind.namespaced ? namespace : ''} />;
+  if (view === 'new') return <NewView key={`${kind.group}/${kind.resource}`} kind={kind} namespace={kind.namespaced ? namespace : ''} />;
+  if (view === 'o' && name) return <ObjectView key={`${kind.group}/${kind.resource}/${inNamespace}/${name}`} kind={kind} namespace={inNamespace === '-' ? '' : (inNamespace ?? '')} name={name} tab={tab ?? ''} />;
+  return <Problem error={new Error(`there is no view ${view}`)} title="Not found" />;
+}
+
+function Overview() {
+  const { config: c, namespace } = useApp();
+  const { groups, loading } = useShown();
+  return (
+    <>
+      <h1>{c.title}</h1>
+      <Version config={c} />
+      {loading && groups.length === 0 && <Loading what="the kinds" />}
+      {!loading && groups.length === 0 && <p>There is nothing here that you may list{namespace ? ` in the namespace ${namespace}` : ' in all namespaces: choose one of yours above'}.</p>}
+      <div class="cards">
+        {groups.map(([group, all]) => (
+          <section class="card" key={group}>
+            <h2>{group || 'core'}</h2>
+            <ul>
+              {all.map((k) => (
+                <li key={k.resource}>
+                  <a href={linkToKind(k, namespace)}>{k.kind}</a> <span class="quiet">{k.resource}</span>
+                </li>
+              ))}
+            </ul>
+          </section>
+        ))}
+      </div>
+    </>
+  );
+}
+
+addEventListener('unhandledrejection', (e) => console.error(reasonOf(e.reason)));
+if (parse(location.hash).path.length === 0 && location.hash) history.replaceState(null, '', link([]));
+render(<Root />, document.getElementById('app')!);

@@ -1,0 +1,123 @@
+// Who is signed in, and by what: a session of the login, a token, or a certificate of the browser.
+
+import { get, post, Refused, request, setToken } from './api';
+import { forgetSchemas } from './openapi';
+import { forget } from './rights';
+
+export interface Config {
+  title: string;
+  logo?: string;
+  version: string;
+  query?: string;
+  swagger?: string;
+  console?: string;
+  login?: { password?: boolean; providers?: { name: string; title?: string }[] };
+  clientCertificate?: boolean;
+}
+export interface User {
+  username: string;
+  groups: string[];
+}
+export type Means = 'session' | 'token' | 'certificate';
+export interface Session {
+  user: User;
+  means: Means;
+}
+
+const kept = 'annex.token';
+
+export function config(): Promise<Config> {
+  return get<Config>('config.json');
+}
+
+// whoami asks the server who it takes this page for; undefined if it does not know the caller.
+async function whoami(): Promise<User | undefined> {
+  try {
+    const review = await post<{ status: { userInfo: { username?: string; groups?: string[] } } }>('/apis/authentication.k8s.io/v1/selfsubjectreviews', {
+      apiVersion: 'authentication.k8s.io/v1',
+      kind: 'SelfSubjectReview',
+    });
+    const { username, groups } = review.status.userInfo;
+    return !username || username === 'system:anonymous' ? undefined : { username, groups: groups ?? [] };
+  } catch (error) {
+    if (error instanceof Refused && (error.code === 401 || error.code === 403)) return undefined;
+    throw error;
+  }
+}
+
+interface Issued {
+  access_token: string;
+  expires_in: number;
+}
+
+// fromSession asks for a token by the cookie of the login, which is good for nothing else.
+async function fromSession(): Promise<boolean> {
+  try {
+    const issued = await post<Issued>('/oauth/session/token', {}, { headers: { 'X-Annex-Session': '1' } });
+    // Before it expires it is renewed when the server says 401: no timer runs while the page is not used.
+    setToken(issued.access_token, fromSession);
+    return true;
+  } catch (error) {
+    if (error instanceof Refused) return false;
+    throw error;
+  }
+}
+
+// resume finds a session that is there already.
+export async function resume(c: Config): Promise<Session | undefined> {
+  const stored = sessionStorage.getItem(kept);
+  if (stored) {
+    setToken(stored);
+    const user = await whoami();
+    if (user) return { user, means: 'token' };
+    sessionStorage.removeItem(kept);
+  }
+  setToken('');
+  if (c.login && (await fromSession())) {
+    const user = await whoami();
+    if (user) return { user, means: 'session' };
+  }
+  setToken('');
+  return undefined;
+}
+
+export async function byPassword(username: string, password: string): Promise<Session> {
+  setToken('');
+  await request('/oauth/session', { method: 'POST', body: { username, password } });
+  if (!(await fromSession())) throw new Error('the server has made a session but gives no token for it');
+  return found('session', 'the server does not know the token that it has just made');
+}
+
+// byToken signs in with a token, which is kept until the tab is closed if it is to survive a reload.
+export async function byToken(token: string, keep: boolean): Promise<Session> {
+  setToken(token);
+  const session = await found('token', 'the server does not accept this token');
+  if (keep) sessionStorage.setItem(kept, token);
+  return session;
+}
+
+export async function byCertificate(): Promise<Session> {
+  setToken('');
+  return found('certificate', 'the browser has shown no certificate that the server accepts');
+}
+
+async function found(means: Means, otherwise: string): Promise<Session> {
+  let user: User | undefined;
+  try {
+    user = await whoami();
+  } catch (error) {
+    setToken('');
+    throw error;
+  }
+  if (user) return { user, means };
+  setToken('');
+  throw new Error(otherwise);
+}
+
+export async function signOut(session: Session): Promise<void> {
+  setToken('');
+  sessionStorage.removeItem(kept);
+  forget();
+  forgetSchemas();
+  if (session.means === 'session') await request('/oauth/session', { method: 'DELETE', headers: { 'X-Annex-Session': '1' } }).catch(() => {});
+}
