@@ -69,6 +69,13 @@ type Options struct {
 	// RequestHeader says whose word about callers is taken: that of a proxy in front, or of an
 	// aggregated server's cluster.
 	RequestHeader RequestHeaderOptions
+	// Console serves a page at /console/, with which people see and edit objects. Nil is true of a
+	// server that stands alone and listens on loopback addresses only, unless Server.Console says that
+	// there is none, and false of others. The page is open, what it shows is not. It is for a server
+	// that stands alone.
+	Console *bool
+	// SwaggerUI serves a page at /swagger-ui/, which shows the OpenAPI documents. Nil is as Console.
+	SwaggerUI *bool
 	// AllowLocalhost makes callers without credentials the administrator if they are programs
 	// on this machine: the connection comes from a loopback address, the request is to one or to
 	// localhost, and it has no Origin and no header of a proxy. Every user of the machine, and every

@@ -93,7 +93,10 @@ type wholeDescription struct {
 	// AdmissionPlugins are those declared that run, in their order.
 	AdmissionPlugins []string `json:"admissionPlugins,omitempty"`
 	// Handlers are the paths beside the API.
-	Handlers   []string    `json:"handlers,omitempty"`
+	Handlers []string `json:"handlers,omitempty"`
+	// Console and SwaggerUI are the pages for people.
+	Console    page        `json:"console"`
+	SwaggerUI  page        `json:"swaggerUI"`
 	Aggregated *aggregated `json:"aggregated,omitempty"`
 }
 
@@ -152,7 +155,7 @@ func (c custom) String() string {
 
 func describeCommand(program Program) *cobra.Command {
 	var output, configFile string
-	options, storage := config.Options{}, storageOptions{}
+	options, storage, addresses := config.Options{}, storageOptions{}, addressOptions{}
 	cmd := &cobra.Command{
 		Use:   "describe",
 		Short: "Print what the server can do, kind by kind, and its controllers",
@@ -176,6 +179,9 @@ its controllers, and with --aggregated what it asks of its cluster.`,
 			}
 			if err := clusterOptions(cmd.Flags(), &options, definition); err != nil {
 				return err
+			}
+			if err := addresses.complete(&options); err != nil {
+				return usage(err)
 			}
 			encryptedWith, err := serve.EncryptionOf(options.EncryptionConfigFile)
 			if err != nil {
@@ -208,6 +214,7 @@ its controllers, and with --aggregated what it asks of its cluster.`,
 			for _, h := range definition.Handlers {
 				whole.Handlers = append(whole.Handlers, h.Path)
 			}
+			whole.Console, whole.SwaggerUI = describePage(p.Console), describePage(p.SwaggerUI)
 			whole.Aggregated = describeAggregated(p)
 			if output == "json" {
 				return printJSON(cmd.OutOrStdout(), whole)
@@ -217,6 +224,8 @@ its controllers, and with --aggregated what it asks of its cluster.`,
 	}
 	outputFlag(cmd, &output)
 	storageFlags(cmd.Flags(), &storage, &options)
+	addresses.declare(cmd.Flags())
+	consoleFlags(cmd.Flags(), &options)
 	admissionFlags(cmd.Flags(), &options.Admission)
 	requestHeaderFlags(cmd.Flags(), &options.RequestHeader)
 	fairnessFlag(cmd.Flags(), &options.PriorityAndFairness)
@@ -234,6 +243,9 @@ func (d wholeDescription) print(out io.Writer) error {
 		if err == nil && len(part.names) > 0 {
 			_, err = fmt.Fprintf(out, "\n%s: %s\n", part.title, strings.Join(part.names, ", "))
 		}
+	}
+	if err == nil {
+		_, err = fmt.Fprintf(out, "\nConsole: %s\nSwagger UI: %s\n", d.Console, d.SwaggerUI)
 	}
 	if err == nil && d.Aggregated != nil {
 		err = d.Aggregated.print(out)

@@ -240,6 +240,8 @@ var flagOf = []struct{ field, flag string }{
 	{"Options.Serving.MaxRequestsInFlight", "--max-requests-inflight"},
 	{"Options.Serving.MaxMutatingRequestsInFlight", "--max-mutating-requests-inflight"},
 	{"Options.PriorityAndFairness", "--enable-priority-and-fairness"},
+	{"Options.Console", "--console"},
+	{"Options.SwaggerUI", "--swagger-ui"},
 	{"Options.Serving.Profiling", "--profiling"},
 	{"Options.Serving.ContentionProfiling", "--contention-profiling"},
 	{"Options.AccessLog.Path", "--access-log"},

@@ -214,6 +214,7 @@ All flags may be in a file instead, named by --config.`,
 	plane.declare(flags)
 	serving.declare(flags, &options.Serving)
 	fairnessFlag(flags, &options.PriorityAndFairness)
+	consoleFlags(flags, &options)
 	callers.declare(flags, &options)
 	accountFlags(flags, &options)
 	kubeconfigFlags(flags, &options.Kubeconfig)
@@ -290,7 +291,11 @@ func runServer(ctx context.Context, program Program, p *plan.Plan, out io.Writer
 			return
 		}
 		kubeconfig := shortPath(instance.Kubeconfig())
-		fmt.Fprintf(out, "%s listens on %s\nkubeconfig: %s\ntry: %s --kubeconfig %s api-resources\n", program.Name, urls, kubeconfig, kubectl(), shellWord(kubeconfig))
+		page := ""
+		if url := instance.ConsoleURL(); url != "" {
+			page = "console: " + url + "\n"
+		}
+		fmt.Fprintf(out, "%s listens on %s\nkubeconfig: %s\n%stry: %s --kubeconfig %s api-resources\n", program.Name, urls, kubeconfig, page, kubectl(), shellWord(kubeconfig))
 	})
 }
 

@@ -41,6 +41,7 @@ func Check(s *Server) error {
 	c.controllers(s.Controllers)
 	c.admissionPlugins(s.AdmissionPlugins)
 	c.handlers(s.Handlers)
+	c.console(s.Console)
 	seen := map[string]bool{}
 	for _, g := range s.Groups {
 		where := fmt.Sprintf("group %q", g.Name)

@@ -39,6 +39,7 @@ type Server struct {
 	AdmissionPlugins []AdmissionPlugin
 	// Handlers answer paths beside the API.
 	Handlers []Handler
+	Console  Console
 	// Authorizer is asked before the server decides itself what callers may do; nil is not.
 	Authorizer authorizer.Authorizer
 	// ControlPlane is what a cluster has by itself; nil is a server with little more than its

@@ -46,6 +46,8 @@ type Plan struct {
 	Controllers []define.Controller
 	// AdmissionPlugins are those of the definition's that run.
 	AdmissionPlugins []define.AdmissionPlugin
+	// Console and SwaggerUI are pages for people.
+	Console, SwaggerUI Page
 
 	mode       mode
 	mediaTypes map[schema.GroupResource]string
@@ -418,6 +420,9 @@ func (p *Plan) completeRest() error {
 		}
 	}
 	if err := completeServing(&o.Serving); err != nil {
+		return err
+	}
+	if err := p.completeConsole(); err != nil {
 		return err
 	}
 	if o.Controllers == nil {

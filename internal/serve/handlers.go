@@ -22,5 +22,6 @@ func (s *Server) handlers() ([]upstream.Handler, error) {
 		}
 		all = append(all, upstream.Handler{Handler: handler, Definition: &h})
 	}
-	return all, errors.Join(errs...)
+	pages, err := s.pages()
+	return append(all, pages...), errors.Join(append(errs, err)...)
 }

@@ -45,7 +45,7 @@ func OpenTracing(file string, s *define.Server, grace time.Duration) (*Tracing, 
 	if err != nil {
 		return nil, fmt.Errorf("the name of this machine, for traces: %w", err)
 	}
-	_, version := about(s)
+	_, version := About(s)
 	attributes := resource.WithAttributes(attribute.String("service.name", s.Name), attribute.String("service.version", version), attribute.String("service.instance.id", host))
 	provider, err := tracing.NewProvider(context.Background(), &config.TracingConfiguration, nil, []resource.Option{attributes})
 	if err != nil {

@@ -158,7 +158,7 @@ func New(c Config) (*Server, error) {
 	config.OpenAPIConfig = server.DefaultOpenAPIConfig(c.OpenAPI.V2, namer.DefinitionNamer)
 	config.OpenAPIV3Config = server.DefaultOpenAPIV3Config(c.OpenAPI.V3, namer.DefinitionNamer)
 	config.OpenAPIConfig.GetDefinitionName, config.OpenAPIV3Config.GetDefinitionName = namer.GetDefinitionName, namer.GetDefinitionName
-	title, version := about(c.Definition)
+	title, version := About(c.Definition)
 	for _, info := range []*spec.Info{config.OpenAPIConfig.Info, config.OpenAPIV3Config.Info} {
 		info.Title, info.Version = title, version
 	}

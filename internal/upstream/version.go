@@ -59,8 +59,8 @@ func builtFrom(build *debug.BuildInfo) (commit, treeState, date string) {
 // notMetadata are the characters that the build metadata of a semantic version cannot have.
 var notMetadata = regexp.MustCompile(`[^0-9A-Za-z.-]`)
 
-// about returns the title and the version of a program, as OpenAPI has them.
-func about(s *define.Server) (title, version string) {
+// About returns the title and the version of a program, as OpenAPI has them.
+func About(s *define.Server) (title, version string) {
 	title, version = cmp.Or(s.Title, s.Name), s.Version
 	if info, ok := debug.ReadBuildInfo(); ok && version == "" && info.Main.Version != "(devel)" {
 		version = info.Main.Version

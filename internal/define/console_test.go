@@ -1,0 +1,38 @@
+package define
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestConsolesHaveTitlesAndPictures(t *testing.T) {
+	for name, test := range map[string]struct {
+		console Console
+		kind    string
+		refused string
+	}{
+		"nothing":      {Console{}, "", ""},
+		"SVG":          {Console{Title: "Café", Logo: []byte(` <svg xmlns="http://www.w3.org/2000/svg"/>`)}, "image/svg+xml", ""},
+		"XML of SVG":   {Console{Logo: []byte(`<?xml version="1.0"?><svg/>`)}, "image/svg+xml", ""},
+		"PNG":          {Console{Logo: []byte("\x89PNG\x0d\x0a\x1a\x0a")}, "image/png", ""},
+		"HTML":         {Console{Logo: []byte("<html><svg/></html>")}, "", "no picture"},
+		"other XML":    {Console{Logo: []byte("<?xml version='1.0'?><x/>")}, "", "no picture"},
+		"too much":     {Console{Logo: append([]byte("<svg>"), make([]byte, maxConsoleLogo)...)}, "image/svg+xml", "may have 262144"},
+		"long title":   {Console{Title: strings.Repeat("x", 101)}, "", "Title: a line"},
+		"broken title": {Console{Title: "a\nb"}, "", "Title: a line"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &checker{}
+			c.console(test.console)
+			if got := test.console.LogoType(); got != test.kind {
+				t.Errorf("media type %q, want %q", got, test.kind)
+			}
+			switch {
+			case test.refused == "" && len(c.errs) > 0:
+				t.Error(c.errs)
+			case test.refused != "" && (len(c.errs) != 1 || !strings.Contains(c.errs[0].Error(), test.refused)):
+				t.Errorf("errors %v, want %q", c.errs, test.refused)
+			}
+		})
+	}
+}
