@@ -91,6 +91,11 @@ console-check: ## look whether what is committed of the console is what its sour
 $(CONSOLE)/node_modules: $(CONSOLE)/package.json $(CONSOLE)/package-lock.json
 	cd $(CONSOLE) && npm ci --silent && touch node_modules
 
+.PHONY: browser
+browser: bin/kubectl ## use the console in a headless Chromium, if there is one (not in CI; SHOTS=folder keeps screenshots)
+	@if command -v node npm >/dev/null; then go build -o bin/cicd ./samples/cicd && $(MAKE) --no-print-directory $(CONSOLE)/node_modules && node $(CONSOLE)/test/browser.mjs bin/cicd bin/kubectl $(SHOTS); \
+	else echo "node or npm is not installed: the console is not tested in a browser"; fi
+
 .PHONY: protobuf-proof
 protobuf-proof: ## all of k8s.io/api with generated protobuf methods, compared with gogo's; its decoders fuzzed for 60 s
 	ANNEX_PROTOBUF_PROOF=all go -C cmd/annex test -count=1 -v -timeout 60m -run 'TestProtobufIsThatOfGogo|TestNumbersCome' ./internal/generate

@@ -92,11 +92,12 @@ export interface Call {
   contentType?: string;
   signal?: AbortSignal;
   headers?: Record<string, string>;
+  anonymous?: boolean; // without the token, and without another one if it is refused
 }
 
 async function send(path: string, call: Call): Promise<Response> {
   const headers: Record<string, string> = { Accept: call.accept ?? 'application/json', ...call.headers };
-  if (token) headers['Authorization'] = 'Bearer ' + token;
+  if (token && !call.anonymous) headers['Authorization'] = 'Bearer ' + token;
   const init: RequestInit = { method: call.method ?? 'GET', headers, credentials: 'same-origin', cache: 'no-store', redirect: 'error' };
   if (call.body !== undefined) {
     headers['Content-Type'] = call.contentType ?? 'application/json';
@@ -109,13 +110,15 @@ async function send(path: string, call: Call): Promise<Response> {
 // request answers a success, after renewing a token that has expired; others are thrown as Refused.
 export async function request(path: string, call: Call = {}): Promise<Response> {
   let response = await send(path, call);
-  if (response.status === 401 && renew && (await renew())) response = await send(path, call);
+  if (response.status === 401 && renew && !call.anonymous && (await renew())) response = await send(path, call);
   if (response.ok) return response;
   const text = await response.text();
   let status: Status = { message: text.slice(0, 500) || response.statusText };
   try {
-    const parsed = JSON.parse(text) as Status;
+    const parsed = JSON.parse(text) as Status & { error?: string; error_description?: string };
     if (parsed.kind === 'Status' || parsed.message) status = parsed;
+    // Of RFC 6749.
+    else if (parsed.error) status = { reason: parsed.error, message: parsed.error_description ?? parsed.error };
   } catch {
     // Not all that refuses speaks JSON.
   }

@@ -295,7 +295,13 @@ function Edit({ kind, namespace, name, object, put }: { kind: Kind; namespace: s
     setBusy(true);
     setError(undefined);
     try {
-      await send(kind, namespace, name, base, draft.object, force, true);
+      try {
+        await send(kind, namespace, name, base, draft.object, force, true);
+      } catch (failure) {
+        // What the console has made without an apply, with a create say, is its own.
+        if (!(failure instanceof Refused && failure.isConflictOfManagers && failure.causes.every((c) => c.message?.startsWith(`conflict with "${manager}"`)))) throw failure;
+        force = true;
+      }
       const saved = await send(kind, namespace, name, base, draft.object, force, false);
       setBase(saved);
       setDraft({ object: editable(saved) });

@@ -55,13 +55,8 @@ export async function fieldsOf(prefix: string | undefined, kind: Kind): Promise<
 export async function listed(prefix: string | undefined): Promise<Set<string> | undefined> {
   if (!prefix) return undefined;
   try {
-    const answer = await get<{ groups?: { name: string; versions?: { version?: string; name?: string; resources?: (string | { name: string })[] }[] }[] }>(prefix);
-    if (!answer.groups) return undefined;
-    return new Set(
-      answer.groups.flatMap((g) =>
-        (g.versions ?? []).flatMap((v) => (v.resources ?? []).map((r) => `${g.name === 'core' ? '' : g.name}/${typeof r === 'string' ? r : r.name}`)),
-      ),
-    );
+    const answer = await get<{ resources?: { group?: string; name: string }[] | null }>(prefix);
+    return new Set((answer.resources ?? []).map((r) => `${r.group === 'core' ? '' : (r.group ?? '')}/${r.name}`));
   } catch (error) {
     if (error instanceof Refused) return undefined;
     throw error;

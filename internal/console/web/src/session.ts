@@ -53,7 +53,7 @@ interface Issued {
 // fromSession asks for a token by the cookie of the login, which is good for nothing else.
 async function fromSession(): Promise<boolean> {
   try {
-    const issued = await post<Issued>('/oauth/session/token', {}, { headers: { 'X-Annex-Session': '1' } });
+    const issued = await post<Issued>('/oauth/session/token', {}, { anonymous: true, headers: { 'X-Annex-Session': '1' } });
     // Before it expires it is renewed when the server says 401: no timer runs while the page is not used.
     setToken(issued.access_token, fromSession);
     return true;
@@ -83,7 +83,7 @@ export async function resume(c: Config): Promise<Session | undefined> {
 
 export async function byPassword(username: string, password: string): Promise<Session> {
   setToken('');
-  await request('/oauth/session', { method: 'POST', body: { username, password } });
+  await request('/oauth/session', { method: 'POST', anonymous: true, body: { username, password } });
   if (!(await fromSession())) throw new Error('the server has made a session but gives no token for it');
   return found('session', 'the server does not know the token that it has just made');
 }
@@ -119,5 +119,5 @@ export async function signOut(session: Session): Promise<void> {
   sessionStorage.removeItem(kept);
   forget();
   forgetSchemas();
-  if (session.means === 'session') await request('/oauth/session', { method: 'DELETE', headers: { 'X-Annex-Session': '1' } }).catch(() => {});
+  if (session.means === 'session') await request('/oauth/session', { method: 'DELETE', anonymous: true, headers: { 'X-Annex-Session': '1' } }).catch(() => {});
 }
