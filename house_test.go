@@ -37,8 +37,9 @@ var rooms = map[string][]string{
 	"internal/audit":                       {"config", "internal/logfile"},
 	"internal/accounts":                    {"api", "internal/define", "internal/jws"},
 	"internal/jws":                         {},
-	"internal/plan":                        {"config", "internal/accounts", "internal/audit", "internal/cluster", "internal/console", "internal/controllers", "internal/coreapi", "internal/define", "internal/fairness", "internal/registry", "internal/requirements", "internal/rights", "store/driver", "store/embedded", "store/memory"},
-	"internal/cli":                         {"config", "internal/accounts", "internal/certs", "internal/cluster", "internal/controllers", "internal/define", "internal/maintenance", "internal/manifests", "internal/plan", "internal/requirements", "internal/serve", "internal/systemd", "internal/upstream", "store/driver", "store/embedded", "store/etcd", "store/files", "store/journal", "store/memory"},
+	"internal/login":                       {"internal/jws", "store"},
+	"internal/plan":                        {"config", "internal/accounts", "internal/audit", "internal/cluster", "internal/console", "internal/controllers", "internal/coreapi", "internal/define", "internal/fairness", "internal/login", "internal/registry", "internal/requirements", "internal/rights", "store/driver", "store/embedded", "store/memory"},
+	"internal/cli":                         {"config", "internal/accounts", "internal/certs", "internal/cluster", "internal/controllers", "internal/define", "internal/login", "internal/maintenance", "internal/manifests", "internal/plan", "internal/requirements", "internal/serve", "internal/systemd", "internal/upstream", "store/driver", "store/embedded", "store/etcd", "store/files", "store/journal", "store/memory"},
 	"store/driver":                         {"store/journal"},
 	"api":                                  {}, // clients link it
 	"docs":                                 {}, // tests of the pages
@@ -120,7 +121,7 @@ var rooms = map[string][]string{
 	"store/files":                          {"internal/yamlsize", "store/driver", "store/embedded", "store/journal"}, // its truth is an embedded journal, which the files follow
 	"store/etcd":                           {"internal/apierr", "internal/budget", "store", "store/driver"},
 	"store/storetest":                      {"internal/mvcc", "internal/testwait", "store", "store/journal"},
-	"internal/serve":                       {"config", "internal/accounts", "internal/admit", "internal/audit", "internal/auth", "internal/budget", "internal/certs", "internal/clientcert", "internal/cluster", "internal/console", "internal/controllers", "internal/convert", "internal/coreapi", "internal/define", "internal/encryption", "internal/fairness", "internal/informer", "internal/loopback", "internal/maintenance", "internal/mvcc", "internal/plan", "internal/registry", "internal/requirements", "internal/resources", "internal/reviews", "internal/rights", "internal/servingcert", "internal/upstream", "internal/virtual", "store", "store/driver", "store/journal"},
+	"internal/serve":                       {"config", "internal/accounts", "internal/admit", "internal/audit", "internal/auth", "internal/budget", "internal/certs", "internal/clientcert", "internal/cluster", "internal/console", "internal/controllers", "internal/convert", "internal/coreapi", "internal/define", "internal/encryption", "internal/fairness", "internal/informer", "internal/login", "internal/loopback", "internal/maintenance", "internal/mvcc", "internal/plan", "internal/registry", "internal/requirements", "internal/resources", "internal/reviews", "internal/rights", "internal/servingcert", "internal/upstream", "internal/virtual", "store", "store/driver", "store/journal"},
 }
 
 // leaves import no other room, and every room of internal may import them.

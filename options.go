@@ -37,6 +37,8 @@ type (
 	KubeconfigOptions = config.KubeconfigOptions
 	// ServiceAccountOptions say how tokens of service accounts are signed and verified.
 	ServiceAccountOptions = config.ServiceAccountOptions
+	// LoginOptions say how people sign in.
+	LoginOptions = config.LoginOptions
 	// RotationOptions say when a file that only grows is begun anew.
 	RotationOptions = config.RotationOptions
 	// TokenWebhookOptions have a server ask a webhook whose bearer tokens are.

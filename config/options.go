@@ -91,6 +91,9 @@ type Options struct {
 	// none of them is refused. They are ServiceAccounts.Issuers if there are none.
 	APIAudiences []string
 
+	// Login says how people sign in, if the server stands alone.
+	Login LoginOptions
+
 	// AuthorizationModes decide what callers may do, after Server.Authorizer, if the server
 	// stands alone: each is asked that those before it have no opinion on. Nil is
 	// AuthorizationRBAC.

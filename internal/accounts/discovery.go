@@ -30,14 +30,14 @@ func (t *Tokens) Discovery(jwksURI, address string) map[string]http.Handler {
 	}
 	return map[string]http.Handler{
 		configurationPath: document("application/json", func() ([]byte, error) { return t.configuration(jwksURI) }),
-		keysPath:          document(keysType, func() ([]byte, error) { return jws.EncodeSet(t.keys.verifying()) }),
+		keysPath:          document(keysType, func() ([]byte, error) { return jws.EncodeSet(t.keys.Verifying()) }),
 	}
 }
 
 // configuration is the part of OpenID Provider Metadata that is for those who verify tokens.
 func (t *Tokens) configuration(jwksURI string) ([]byte, error) {
 	var algorithms []string
-	for _, key := range t.keys.verifying() {
+	for _, key := range t.keys.Verifying() {
 		algorithms = append(algorithms, key.Algorithm)
 	}
 	slices.Sort(algorithms)

@@ -172,11 +172,11 @@ func (r *ring) add(keys ...retiring) {
 	}
 }
 
-// signer is that of now.
-func (k *Keys) signer() *jws.Signer { return k.current.Load().signer }
+// Signer is that of now.
+func (k *Keys) Signer() *jws.Signer { return k.current.Load().signer }
 
-// verifying are the keys that verify now, that of the signer first.
-func (k *Keys) verifying() []*jws.Key {
+// Verifying are the keys that verify now, that of the signer first.
+func (k *Keys) Verifying() []*jws.Key {
 	var all []*jws.Key
 	for _, key := range k.current.Load().keys {
 		if !key.isOver(k.options.Clock.Now()) {
@@ -186,11 +186,11 @@ func (k *Keys) verifying() []*jws.Key {
 	return all
 }
 
-// key returns the one that verifies under an ID, nil if there is none. One that is not known
+// Key returns the one that verifies under an ID, nil if there is none. One that is not known
 // may have just been made by another process: files that have changed are read at once.
-func (k *Keys) key(id string) *jws.Key {
+func (k *Keys) Key(id string) *jws.Key {
 	for again := false; ; again = true {
-		for _, key := range k.verifying() {
+		for _, key := range k.Verifying() {
 			if key.ID == id {
 				return key
 			}

@@ -75,7 +75,7 @@ func idOf(t *testing.T, key crypto.Signer) string {
 
 func ids(keys *Keys) []string {
 	var all []string
-	for _, k := range keys.verifying() {
+	for _, k := range keys.Verifying() {
 		all = append(all, k.ID)
 	}
 	return all
@@ -96,7 +96,7 @@ func TestAServerMakesItsKeyOnceForItsOwnerOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if first.signer().ID != again.signer().ID {
+	if first.Signer().ID != again.Signer().ID {
 		t.Error("a restart makes another key")
 	}
 	one, err := OpenKeys(KeyOptions{})
@@ -107,7 +107,7 @@ func TestAServerMakesItsKeyOnceForItsOwnerOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if one.signer().ID == two.signer().ID || !slices.Equal(ids(one), []string{one.signer().ID}) {
+	if one.Signer().ID == two.Signer().ID || !slices.Equal(ids(one), []string{one.Signer().ID}) {
 		t.Error("servers without files share a key")
 	}
 }
@@ -208,7 +208,7 @@ func TestARotatedKeyVerifiesUntilItsTokensHaveExpired(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := keys.signer().ID
+	first := keys.Signer().ID
 	described, err := Rotate(t.Context(), path, clock.Now(), clock.Now().Add(time.Hour), false)
 	if err != nil {
 		t.Fatal(err)
@@ -217,11 +217,11 @@ func TestARotatedKeyVerifiesUntilItsTokensHaveExpired(t *testing.T) {
 		t.Errorf("%+v", described)
 	}
 	second := described[0].ID
-	if keys.key(second) == nil { // without Run: a token of another process is accepted at once
+	if keys.Key(second) == nil { // without Run: a token of another process is accepted at once
 		t.Fatal("the new key is not known")
 	}
-	if keys.signer().ID != second || !slices.Equal(ids(keys), []string{second, first}) {
-		t.Errorf("%s signs, %q verify", keys.signer().ID, ids(keys))
+	if keys.Signer().ID != second || !slices.Equal(ids(keys), []string{second, first}) {
+		t.Errorf("%s signs, %q verify", keys.Signer().ID, ids(keys))
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -231,7 +231,7 @@ func TestARotatedKeyVerifiesUntilItsTokensHaveExpired(t *testing.T) {
 		t.Errorf("the old private key is kept: %d", n)
 	}
 	clock.Step(time.Hour + time.Second)
-	if keys.key(first) != nil || !slices.Equal(ids(keys), []string{second}) {
+	if keys.Key(first) != nil || !slices.Equal(ids(keys), []string{second}) {
 		t.Error("the retired key verifies for ever")
 	}
 	if described, err = Rotate(t.Context(), path, clock.Now(), time.Time{}, false); err != nil {
@@ -243,7 +243,7 @@ func TestARotatedKeyVerifiesUntilItsTokensHaveExpired(t *testing.T) {
 	if described, err = Rotate(t.Context(), path, clock.Now(), time.Time{}, true); err != nil || len(described) != 1 {
 		t.Errorf("%+v, %v", described, err)
 	}
-	if keys.key(described[0].ID) == nil || keys.key(second) != nil {
+	if keys.Key(described[0].ID) == nil || keys.Key(second) != nil {
 		t.Error("discarded keys verify")
 	}
 	if listed, err := List(path); err != nil || len(listed) != 1 || listed[0].ID != described[0].ID {
@@ -333,13 +333,13 @@ func TestKeyFilesAreReadAgainAndMistakesKeepTheOldKeys(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); keys.Run(ctx) }()
 	defer func() { cancel(); <-done }()
-	signs := keys.signer().ID
+	signs := keys.Signer().ID
 
 	if err := os.WriteFile(more, []byte("broken"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if keys.key("unknown") != nil || keys.key(idOf(t, one)) == nil {
+		if keys.Key("unknown") != nil || keys.Key(idOf(t, one)) == nil {
 			t.Fatal("a broken file changes the keys")
 		}
 	}
@@ -353,7 +353,7 @@ func TestKeyFilesAreReadAgainAndMistakesKeepTheOldKeys(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if keys.key("unknown") != nil || keys.signer().ID != signs {
+	if keys.Key("unknown") != nil || keys.Signer().ID != signs {
 		t.Error("a missing file changes the key")
 	}
 }

@@ -163,7 +163,7 @@ func (t *Tokens) issue(account *corev1.ServiceAccount, now time.Time, lifetime t
 	if err != nil {
 		return "", "", fmt.Errorf("encode claims: %w", err)
 	}
-	token, err = t.keys.signer().Sign(payload)
+	token, err = t.keys.Signer().Sign(payload)
 	return token, id, err
 }
 
@@ -210,7 +210,7 @@ func (t *Tokens) verify(token string) (*claims, error) {
 		return nil, nil
 	}
 	digest := sha256.Sum256([]byte(token))
-	if known, ok := t.verified.Get(digest); ok && t.keys.key(known.(verified).key) != nil {
+	if known, ok := t.verified.Get(digest); ok && t.keys.Key(known.(verified).key) != nil {
 		return known.(verified).claims, nil
 	}
 	parsed, err := jws.Parse(token)
@@ -221,7 +221,7 @@ func (t *Tokens) verify(token string) (*claims, error) {
 	if err := json.Unmarshal(parsed.Payload, c); err != nil || !slices.Contains(t.options.Issuers, c.Issuer) {
 		return nil, nil
 	}
-	key := t.keys.key(parsed.KeyID)
+	key := t.keys.Key(parsed.KeyID)
 	if key == nil {
 		return nil, fmt.Errorf("the token's key %.64q is not known, or retired", parsed.KeyID)
 	}

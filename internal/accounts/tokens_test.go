@@ -270,7 +270,7 @@ func TestClaimsAreChecked(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			token, err := w.keys.signer().Sign(payload)
+			token, err := w.keys.Signer().Sign(payload)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -397,7 +397,7 @@ func TestOthersFindTheKeys(t *testing.T) {
 		t.Errorf("%d %v %s", code, header, body)
 	}
 	code, header, body = ask("GET", keys)
-	if code != 200 || !strings.Contains(body, w.keys.signer().ID) || fmt.Sprint(header["Content-Type"], header["Cache-Control"]) != "[application/jwk-set+json] [public, max-age=3600]" {
+	if code != 200 || !strings.Contains(body, w.keys.Signer().ID) || fmt.Sprint(header["Content-Type"], header["Cache-Control"]) != "[application/jwk-set+json] [public, max-age=3600]" {
 		t.Errorf("%d %v %s", code, header, body)
 	}
 	for _, path := range []string{configuration, keys} {

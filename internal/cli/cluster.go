@@ -80,7 +80,7 @@ var flagGroups = []struct {
 	{"Flags", nil},
 	{"Where objects are kept", []string{"storage", "etcd-", "files-", "history-", "encryption-", "object-cache-", "value-cache-", "serve-despite-"}},
 	{"Listening and certificates", []string{"bind-", "secure-", "insecure-", "unix-", "tls-", "cert-", "http2-", "disable-http2-", "goaway-", "external-", "cors-", "strict-transport-"}},
-	{callersGroup, []string{"ephemeral-token", "authentication-", "authn-", "authorization-", "client-ca-", "requestheader-", "token-auth-"}},
+	{callersGroup, []string{"ephemeral-token", "authentication-", "authn-", "authorization-", "client-ca-", "login-", "requestheader-", "token-auth-", "user-file"}},
 	{"Service accounts", []string{"service-account-", "api-audiences"}},
 	{"Audit and access log", []string{"audit-", "access-log"}},
 	{"Admission", []string{"admission-", "enable-admission-", "disable-admission-"}},

@@ -217,6 +217,7 @@ All flags may be in a file instead, named by --config.`,
 	consoleFlags(flags, &options)
 	callers.declare(flags, &options)
 	accountFlags(flags, &options)
+	loginFlags(flags, &options.Login)
 	kubeconfigFlags(flags, &options.Kubeconfig)
 	clusterFlags(flags, &options)
 	flags.DurationVar(&storage.etcd.CompactionInterval, "etcd-compaction-interval", 5*time.Minute, "how much of etcd's history is kept at least; 0 leaves compaction to others")

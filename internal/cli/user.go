@@ -30,17 +30,18 @@ func userCommand(program Program) *cobra.Command {
 	v := &userVerbs{program: program}
 	cmd := &cobra.Command{
 		Use:   "user",
-		Short: "Issue and revoke client certificates of the users of a server that stands alone",
+		Short: "Certificates and passwords of the users of a server that stands alone",
 		Long: `Issue and revoke client certificates of the users of a server that stands alone, by the
-authority that it keeps in its data directory. The server may be running or not. One in a cluster
-does not know these users: its callers are the cluster's.`,
+authority that it keeps in its data directory, and give users passwords to sign in with. The
+server may be running or not. One in a cluster does not know these users: its callers are the
+cluster's.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&v.plan.Options.DataDir, "data-dir", "data", "data directory of the server")
 	flags.StringVar(&v.plan.Options.CertDir, "cert-dir", "", "directory of the certificates that the server makes (default: cert in the data directory)")
-	cmd.AddCommand(v.create(), v.list(), v.revoke())
+	cmd.AddCommand(v.create(), v.list(), v.revoke(), v.passwd(), v.disable(), v.delete())
 	return cmd
 }
 

@@ -95,7 +95,10 @@ func (standalone) complete(p *Plan) error {
 	if err := p.completeKubeconfig(); err != nil {
 		return err
 	}
-	return p.completeAccounts()
+	if err := p.completeAccounts(); err != nil {
+		return err
+	}
+	return p.completeLogin()
 }
 
 func (standalone) requirements(*Plan) ([]requirements.Requirement, []string) { return nil, nil }
@@ -143,7 +146,7 @@ func (aggregated) complete(p *Plan) error {
 	if err := refuseAuthorization(o); err != nil {
 		return err
 	}
-	if err := noAccounts(o); err != nil {
+	if err := errors.Join(noAccounts(o), refuseLogin(o)); err != nil {
 		return err
 	}
 	if o.Cluster.LeaseNamespace == "" && cluster.InPod() {

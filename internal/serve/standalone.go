@@ -30,6 +30,7 @@ import (
 	"github.com/annexapi/annex/internal/coreapi"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/fairness"
+	"github.com/annexapi/annex/internal/login"
 	"github.com/annexapi/annex/internal/loopback"
 	"github.com/annexapi/annex/internal/plan"
 	"github.com/annexapi/annex/internal/registry"
@@ -46,7 +47,8 @@ type standalone struct {
 	loopback   *loopback.Loopback
 	tokens     *auth.TokenFile // nil without Options.TokenAuthFile
 	callers    *callers
-	keys       *accounts.Keys // of service accounts
+	keys       *accounts.Keys // of service accounts, and of people
+	login      *login.Login   // nil without Options.Login.UserFile
 	decisions  *auth.Authorization
 	namespaces *coreapi.Namespaces
 	rights     *rights.Keeper
@@ -80,6 +82,9 @@ func (m *standalone) open(ctx context.Context, s *Server) error {
 		return err
 	}
 	if m.keys, err = openAccountKeys(m.plan); err != nil {
+		return err
+	}
+	if err := m.openLogin(s); err != nil {
 		return err
 	}
 	if err := m.openFairness(s); err != nil {
@@ -126,6 +131,10 @@ func (m *standalone) configure(c *upstream.Config, own plugins) error {
 	}
 	c.BuiltIn = map[schema.GroupVersion]map[string]registryrest.Storage{corev1.SchemeGroupVersion: m.namespaces.Storage()}
 	credentials.Tokens = append(credentials.Tokens, serveAccounts(m.plan, m.keys, c), m.certs.Tokens(m.plan.Options.APIAudiences))
+	if m.login != nil {
+		credentials.Tokens = append(credentials.Tokens, m.login)
+		c.Handlers = append(c.Handlers, m.loginHandlers()...)
+	}
 	m.callers.configure(&credentials)
 	for _, k := range c.Kinds {
 		if k.Definition.Group == rbacv1.GroupName {
@@ -220,6 +229,9 @@ func (m *standalone) background(ctx context.Context) {
 	all.Go(func() { m.keys.Run(ctx) })
 	if m.tokens != nil {
 		all.Go(func() { m.tokens.Run(ctx) })
+	}
+	if m.login != nil {
+		all.Go(func() { m.login.Run(ctx) })
 	}
 	all.Go(func() { m.callers.run(ctx) })
 	all.Go(func() { m.decisions.Run(ctx) })

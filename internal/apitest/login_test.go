@@ -1,0 +1,196 @@
+package apitest_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/store/embedded"
+	"github.com/annexapi/annex/store/files"
+	"github.com/annexapi/annex/store/memory"
+)
+
+// userFile has alice, whose password is wonderland, and the client ci, whose secret is the same, with
+// hashes that cost little.
+func userFile(t *testing.T) string {
+	t.Helper()
+	const hash = "$2a$04$KlnGLEPDGu7WN7aKk7dAyeMMUMg.Hwo/eCg2pKRtAacqPD6G6rXiG"
+	file := filepath.Join(t.TempDir(), "users")
+	if err := os.WriteFile(file, []byte(`users:
+- {name: alice, uid: "7", groups: [staff], password: "`+hash+`"}
+clients:
+- {id: ci, groups: [robots], secret: "`+hash+`"}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// granted is the answer to a grant.
+type granted struct {
+	Access  string `json:"access_token"`
+	Refresh string `json:"refresh_token"`
+}
+
+// grant asks for tokens: names and values of parameters in turn.
+func (c *client) grant(pairs ...string) *answer {
+	c.t.Helper()
+	values := url.Values{}
+	for i := 0; i < len(pairs); i += 2 {
+		values.Add(pairs[i], pairs[i+1])
+	}
+	return c.do(http.MethodPost, "/oauth/token", values.Encode(), "Content-Type", "application/x-www-form-urlencoded")
+}
+
+func (a *answer) granted() granted {
+	a.t.Helper()
+	var i granted
+	if err := json.Unmarshal(a.want(200).raw, &i); err != nil {
+		a.t.Fatal(err)
+	}
+	return i
+}
+
+func (c *client) signIn() granted {
+	c.t.Helper()
+	return c.grant("grant_type", "password", "username", "alice", "password", "wonderland").granted()
+}
+
+func TestPeopleSignInAndAreCallers(t *testing.T) {
+	t.Parallel()
+	log, access := newAuditLog(t), newAccessLog(t)
+	file := userFile(t)
+	c := startWith(t, shop(), annex.Options{
+		Storage: memory.Storage(), Login: annex.LoginOptions{UserFile: file},
+		Audit: annex.AuditOptions{PolicyFile: policyFile(t, "rules: [{level: RequestResponse}]"), Log: annex.AuditLogOptions{Path: log.path}}, AccessLog: access.json(),
+	})
+	stranger := c.stranger("")
+	token := stranger.signIn().Access
+	alice := c.stranger(token)
+	alice.get(widgetsPath).refused(403, metav1.StatusReasonForbidden, `User "alice" cannot list resource "widgets"`)
+	var review authenticationv1.SelfSubjectReview
+	reviewed := alice.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", map[string]any{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}).want(201)
+	if err := json.Unmarshal(reviewed.raw, &review); err != nil {
+		t.Fatal(err)
+	}
+	if who := review.Status.UserInfo; who.Username != "alice" || who.UID != "7" || strings.Join(who.Groups, ",") != "staff,system:authenticated" || len(who.Extra["authentication.kubernetes.io/credential-id"]) != 1 {
+		t.Errorf("alice is %+v", who)
+	}
+	c.post(clusterBindings, bind("ClusterRoleBinding", "alice", "ClusterRole/view", "alice")).want(201)
+	c.until(200, func() *answer { return alice.get("/apis") })
+
+	ok := stranger.grant("grant_type", "password", "username", "alice", "password", "wonderland")
+	wrong := stranger.grant("grant_type", "password", "username", "alice", "password", "a wrong secret").want(400)
+	typed := stranger.grant("grant_type", "password", "username", "a typed secret", "password", "x").want(400)
+	for _, test := range []struct {
+		a             *answer
+		user, outcome string
+	}{{ok, "alice", "ok"}, {wrong, "alice", "invalid_grant"}, {typed, "(unknown)", "invalid_grant"}} {
+		e := log.of(test.a)
+		if e.Annotations["login.annex/user"] != test.user || e.Annotations["login.annex/outcome"] != test.outcome || e.Annotations["login.annex/grant"] != "password" ||
+			e.RequestURI != "/oauth/token" || e.User.Username != "system:anonymous" || len(e.SourceIPs) == 0 || int(e.ResponseStatus.Code) != test.a.code {
+			t.Errorf("the audit: %+v", e)
+		}
+		access.of(test.a.header)
+	}
+	data, err := os.ReadFile(log.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{"wonderland", "wrong secret", "wrong+secret", "typed secret", "typed+secret", token, ok.granted().Refresh} {
+		if strings.Contains(string(data), secret) || strings.Contains(access.text(), secret) {
+			t.Errorf("%q is in a log", secret)
+		}
+	}
+	// A wrong token does not keep its owner from signing in again.
+	c.stranger("old").signIn()
+	c.stranger(token + "x").get("/apis").want(401)
+
+	// The user file is watched: who is disabled is refused soon.
+	old, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(strings.Replace(string(old), `uid: "7"`, `uid: "7", disabled: true`, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	testwait.Until(t, "alice is refused", func() bool { return alice.get("/apis").code == 401 })
+	stranger.grant("grant_type", "password", "username", "alice", "password", "wonderland").want(400)
+}
+
+func TestSessionsOutliveTheServer(t *testing.T) {
+	t.Parallel()
+	for name, options := range map[string]annex.Options{
+		"embedded": {Storage: embedded.Dir("")},
+		"files":    {Storage: files.Dir("")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			options.DataDir, options.Login.UserFile = filepath.Join(t.TempDir(), "data"), userFile(t)
+			instance, stop := run(t, shop(), options)
+			first := clientOf(t, instance).stranger("").signIn()
+			if err := stop(); err != nil {
+				t.Fatal(err)
+			}
+			instance, _ = run(t, shop(), options)
+			c := clientOf(t, instance)
+			c.stranger(first.Access).get("/apis").want(200)
+			second := c.stranger("").grant("grant_type", "refresh_token", "refresh_token", first.Refresh).granted()
+			c.stranger(second.Access).get("/apis").want(200)
+			c.stranger("").grant("grant_type", "refresh_token", "refresh_token", first.Refresh).want(400)
+			testwait.Until(t, "the session has ended", func() bool { return c.stranger(second.Access).get("/apis").code == 401 })
+		})
+	}
+}
+
+func TestWithoutAUserFileThereIsNoSigningIn(t *testing.T) {
+	t.Parallel()
+	c := startWith(t, shop(), annex.Options{Storage: memory.Storage()})
+	for _, path := range []string{"/oauth/token", "/oauth/session", "/oauth/authorize", "/oauth/jwks", "/.well-known/oauth-authorization-server"} {
+		c.get(path).want(404)
+		c.stranger("").get(path).want(401)
+	}
+}
+
+func TestMistakesInHowPeopleSignIn(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change func(*annex.Options)
+		want   string
+	}{
+		"no such file":    {func(o *annex.Options) { o.Login.UserFile = "nowhere" }, "user file: open nowhere: no such file"},
+		"no file":         {func(o *annex.Options) { o.Login = annex.LoginOptions{TokenLifetime: 1} }, "Options.Login.TokenLifetime is given in vain"},
+		"short tokens":    {func(o *annex.Options) { o.Login.TokenLifetime = 1 }, "Options.Login.TokenLifetime 1ns is not between"},
+		"negative":        {func(o *annex.Options) { o.Login.IdleTimeout = -1 }, "Options.Login.IdleTimeout -1ns is less than"},
+		"a short session": {func(o *annex.Options) { o.Login.IdleTimeout, o.Login.SessionLifetime = 2e12, 1e12 }, "Options.Login.SessionLifetime 16m40s is less than"},
+		"plain HTTP":      {func(o *annex.Options) { o.Login.PublicURL = "http://api.example.com" }, "it is no https URL"},
+		"a path":          {func(o *annex.Options) { o.Login.PublicURL = "https://api.example.com/x" }, "give a scheme and a host"},
+		"an issuer twice": {func(o *annex.Options) {
+			o.ServiceAccounts.Issuers = []string{"https://api.example.com/oauth"}
+			o.Login.PublicURL = "https://api.example.com"
+		}, "choose another"},
+		"a server in a cluster": {func(o *annex.Options) { o.Aggregated = true }, "Options.Login.UserFile is given in vain"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			options := annex.Options{Storage: memory.Storage(), Login: annex.LoginOptions{UserFile: userFile(t)}}
+			test.change(&options)
+			instance, err := annex.New(t.Context(), shop(), options)
+			if err == nil {
+				instance.Close()
+				t.Fatal("no error")
+			}
+			if !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %q, want %q in it", err, test.want)
+			}
+		})
+	}
+}

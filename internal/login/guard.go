@@ -1,0 +1,204 @@
+package login
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"math"
+	"net"
+	"net/http"
+	"net/netip"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/crypto/bcrypt"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/lru"
+)
+
+// limit is how many wrong passwords are free, and how long it takes for another one to be.
+type limit struct {
+	burst float64
+	every time.Duration
+}
+
+// The limits are for a name from an address, for an address, and for a name from everywhere. The
+// last is high: it is the one by which others could lock a user out.
+var (
+	perNameAndAddress = limit{10, 30 * time.Second}
+	perAddress        = limit{50, 2 * time.Second}
+	perName           = limit{200, 5 * time.Second}
+)
+
+const (
+	// remembered is of how many names and addresses it is known how often they were wrong.
+	remembered = 16 << 10
+	// maxWaiting is how many passwords may wait to be tried.
+	maxWaiting = 32
+	// reportInterval is how long the log is silent about further wrong passwords.
+	reportInterval = time.Minute
+)
+
+// guard decides how often passwords may be tried, and tries them. The time does not tell whether
+// there is a user, and the processors are left to others.
+type guard struct {
+	clock clock.PassiveClock
+	slots chan struct{}
+	queue chan struct{}
+
+	mu       sync.Mutex
+	buckets  *lru.Cache // *bucket by digest
+	reported time.Time
+	refused  int
+}
+
+type bucket struct {
+	used float64
+	at   time.Time
+}
+
+func newGuard(c clock.PassiveClock) *guard {
+	return &guard{
+		clock: c, buckets: lru.New(remembered),
+		slots: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), queue: make(chan struct{}, maxWaiting),
+	}
+}
+
+// tooMany is the error of who has to wait.
+type tooMany struct{ after time.Duration }
+
+func (e tooMany) Error() string {
+	return fmt.Sprintf("too many attempts: try again in %d seconds", e.seconds())
+}
+
+func (e tooMany) seconds() int { return max(1, int(math.Ceil(e.after.Seconds()))) }
+
+// try says whether a secret is that of a hash; an empty hash is that of a user who does not exist,
+// as costly as others. It returns tooMany if it has not been tried.
+func (g *guard) try(r *http.Request, name, secret, hash string, cost int) (bool, error) {
+	keys := []struct {
+		limit
+		key [sha256.Size]byte
+	}{
+		{perNameAndAddress, digest("both", address(r), name)},
+		{perAddress, digest("address", address(r))},
+		{perName, digest("name", name)},
+	}
+	for i, k := range keys {
+		if after := g.take(k.key, k.limit); after > 0 {
+			for _, taken := range keys[:i] {
+				g.giveBack(taken.key)
+			}
+			return false, tooMany{after}
+		}
+	}
+	right, err := g.compare(r.Context(), secret, hash, cost)
+	if right || err != nil {
+		for _, k := range keys {
+			g.giveBack(k.key)
+		}
+	}
+	if err == nil && !right {
+		g.report(r.Context())
+	}
+	return right, err
+}
+
+// take takes one from what is free, or says how long it takes until there is one.
+func (g *guard) take(key [sha256.Size]byte, l limit) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := g.clock.Now()
+	b := &bucket{at: now}
+	if known, ok := g.buckets.Get(key); ok {
+		b = known.(*bucket)
+	}
+	b.used = max(0, b.used-float64(now.Sub(b.at))/float64(l.every))
+	b.at = now
+	if b.used+1 > l.burst {
+		return time.Duration((b.used + 1 - l.burst) * float64(l.every))
+	}
+	b.used++
+	g.buckets.Add(key, b)
+	return 0
+}
+
+func (g *guard) giveBack(key [sha256.Size]byte) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if known, ok := g.buckets.Get(key); ok {
+		b := known.(*bucket)
+		b.used = max(0, b.used-1)
+	}
+}
+
+// compare tries a secret when a processor is to be had.
+func (g *guard) compare(ctx context.Context, secret, hash string, cost int) (bool, error) {
+	select {
+	case g.queue <- struct{}{}:
+		defer func() { <-g.queue }()
+	default:
+		return false, tooMany{time.Second}
+	}
+	select {
+	case g.slots <- struct{}{}:
+		defer func() { <-g.slots }()
+	case <-ctx.Done():
+		return false, tooMany{time.Second}
+	}
+	exists := hash != "" && len(secret) <= MaxPassword
+	if !exists {
+		hash = nobodys(cost)
+	}
+	return bcrypt.CompareHashAndPassword([]byte(hash), []byte(secret)[:min(len(secret), MaxPassword)]) == nil && exists, nil
+}
+
+// nobodys is a hash that no password is known of.
+func nobodys(cost int) string {
+	return fmt.Sprintf("$2a$%02d$%s", cost, "abcdefghijklmnopqrstuuABCDEFGHIJKLMNOPQRSTUVWXYZ01234")[:60]
+}
+
+// report logs wrong passwords at most once a minute, with their number and without what was tried.
+func (g *guard) report(ctx context.Context) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.refused++
+	if now := g.clock.Now(); now.Sub(g.reported) >= reportInterval {
+		klog.FromContext(ctx).Info("Passwords or secrets were refused", "requests", g.refused)
+		g.reported, g.refused = now, 0
+	}
+}
+
+// address is where a request comes from; a client has a whole network of IPv6.
+func address(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return host
+	}
+	if ip = ip.Unmap(); ip.Is6() {
+		if network, err := ip.WithZone("").Prefix(64); err == nil {
+			return network.String()
+		}
+	}
+	return ip.String()
+}
+
+func digest(parts ...string) (sum [sha256.Size]byte) {
+	h := sha256.New()
+	for _, part := range parts {
+		fmt.Fprintf(h, "%d:%s", len(part), part)
+	}
+	h.Sum(sum[:0])
+	return sum
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
