@@ -194,3 +194,28 @@ func TestMistakesInHowPeopleSignIn(t *testing.T) {
 		})
 	}
 }
+
+func TestCookiesAreNoCredentialsOfTheAPI(t *testing.T) {
+	t.Parallel()
+	server := withMenu()
+	c := startWith(t, server, annex.Options{Storage: memory.Storage(), Login: annex.LoginOptions{UserFile: userFile(t)}})
+	stranger := c.stranger("")
+	host := strings.TrimPrefix(c.config.Host, "https://")
+	signed := stranger.post("/oauth/session", map[string]string{"username": "alice", "password": "wonderland"}, "Origin", "https://"+host).want(200)
+	cookie, _, _ := strings.Cut(signed.header.Get("Set-Cookie"), ";")
+	page := []string{"Cookie", cookie, "X-Annex-Session", "1", "Origin", "https://" + host}
+	var got granted
+	if err := json.Unmarshal(stranger.do("POST", "/oauth/session/token", nil, page...).want(200).raw, &got); err != nil {
+		t.Fatal(err)
+	}
+	c.stranger(got.Access).get("/apis").want(200)
+	for _, path := range append([]string{"/menu", "/storage/stats", "/apis/shop.example.com/v1/namespaces/default/widgets/w/scale", "/.well-known/openid-configuration", "/api/v1/namespaces/default/serviceaccounts"}, closedPaths...) {
+		for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE"} {
+			if a := stranger.do(method, path, nil, page...); a.code != 401 {
+				t.Errorf("%s %s with a cookie: %d %s", method, path, a.code, a.raw)
+			}
+		}
+	}
+	stranger.do("DELETE", "/oauth/session", nil, page...).want(204)
+	c.stranger(got.Access).get("/apis").want(401)
+}

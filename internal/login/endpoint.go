@@ -278,24 +278,26 @@ func (l *Login) byPassword(r *http.Request, values url.Values, client *Client) (
 	if err != nil {
 		return nil, name, err
 	}
-	answered, _, err := l.begin(r, &Session{Type: refreshing, User: u.Name, UID: u.UID, Password: fingerprint(u.Password)}, client)
+	answered, err := l.begin(r, newTicket(), sessionOf(u, refreshing), client)
 	return answered, name, err
 }
 
+// sessionOf is a session of a user who has just shown the password.
+func sessionOf(u *User, kind string) *Session {
+	return &Session{Type: kind, User: u.Name, UID: u.UID, Password: fingerprint(u.Password)}
+}
+
 // begin stores a session that can be refreshed, and answers with its first tokens.
-func (l *Login) begin(r *http.Request, session *Session, client *Client) (*tokens, *Session, error) {
-	if client != nil {
-		session.Client = client.ID
-	}
-	ticket, err := l.sessions.create(r.Context(), session, l.options.IdleTimeout, l.options.SessionLifetime)
-	if err != nil {
-		return nil, nil, err
+func (l *Login) begin(r *http.Request, t ticket, session *Session, client *Client) (*tokens, error) {
+	session.Client = idOf(client)
+	if err := l.sessions.create(r.Context(), t, session, l.options.IdleTimeout, l.options.SessionLifetime); err != nil {
+		return nil, err
 	}
 	access, lifetime, err := l.issue(session, session.User)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return &tokens{access, "Bearer", int(lifetime.Seconds()), ticket.String()}, session, nil
+	return &tokens{access, "Bearer", int(lifetime.Seconds()), t.String()}, nil
 }
 
 func (l *Login) byRefresh(r *http.Request, values url.Values, client *Client) (*tokens, string, error) {
@@ -348,7 +350,7 @@ func (l *Login) byClient(r *http.Request, _ url.Values, client *Client) (*tokens
 		return nil, client.ID, bad(unauthorized, "the client is no caller itself: it needs a secret and groups in the user file")
 	}
 	session := &Session{Type: ofClient, User: client.ID, Client: client.ID, Password: fingerprint(client.Secret)}
-	if _, err := l.sessions.create(r.Context(), session, l.options.TokenLifetime, l.options.TokenLifetime); err != nil {
+	if err := l.sessions.create(r.Context(), newTicket(), session, l.options.TokenLifetime, l.options.TokenLifetime); err != nil {
 		return nil, client.ID, err
 	}
 	access, lifetime, err := l.issue(session, clientPrefix+client.ID)

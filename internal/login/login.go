@@ -13,6 +13,7 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -92,9 +93,13 @@ func (l *Login) Run(ctx context.Context) { l.users.Run(ctx) }
 
 // The paths of the endpoints.
 const (
-	tokenPath    = "/oauth/token"
-	revokePath   = "/oauth/revoke"
-	keysPath     = "/oauth/jwks"
+	tokenPath  = "/oauth/token"
+	revokePath = "/oauth/revoke"
+	keysPath   = "/oauth/jwks"
+
+	sessionPath      = "/oauth/session"
+	sessionTokenPath = "/oauth/session/token"
+
 	metadataPath = "/.well-known/oauth-authorization-server"
 )
 
@@ -108,6 +113,9 @@ func (l *Login) Handler() http.Handler {
 		tokenPath:  {http.MethodPost: l.serveToken},
 		revokePath: {http.MethodPost: l.serveRevoke},
 		keysPath:   {http.MethodGet: l.serveKeys},
+
+		sessionPath:      {http.MethodPost: l.serveSession, http.MethodDelete: l.serveEnd},
+		sessionTokenPath: {http.MethodPost: l.serveSessionToken},
 	}
 	metadata := map[string]http.HandlerFunc{http.MethodGet: l.serveMetadata}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -130,6 +138,7 @@ func (l *Login) Handler() http.Handler {
 			for method := range methods {
 				allowed = append(allowed, method)
 			}
+			slices.Sort(allowed)
 			w.Header().Set("Allow", strings.Join(allowed, ", "))
 			refuse(w, refusal{code: http.StatusMethodNotAllowed, kind: invalidRequest, text: r.URL.Path + " does not answer " + r.Method})
 			return

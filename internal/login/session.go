@@ -155,6 +155,12 @@ func key(name string) string { return prefix + "/" + name }
 // leads to the session's name backwards, which tokens tell.
 type ticket struct{ id, secret [16]byte }
 
+func newTicket() (t ticket) {
+	rand.Read(t.id[:])
+	rand.Read(t.secret[:])
+	return t
+}
+
 var encoding = base64.RawURLEncoding.Strict()
 
 func (t ticket) String() string { return encoding.EncodeToString(append(t.id[:], t.secret[:]...)) }
@@ -183,10 +189,7 @@ func parseTicket(text string) (t ticket, ok bool) {
 }
 
 // create stores a new session that ends after a time, or before, unless it is used.
-func (s *sessions) create(ctx context.Context, session *Session, idle, longest time.Duration) (ticket, error) {
-	var t ticket
-	rand.Read(t.id[:])
-	rand.Read(t.secret[:])
+func (s *sessions) create(ctx context.Context, t ticket, session *Session, idle, longest time.Duration) error {
 	now := s.clock.Now()
 	session.TypeMeta = metav1.TypeMeta{APIVersion: "login.annex/v1", Kind: "Session"}
 	session.Name, session.Secret = t.name(), t.digest()
@@ -194,9 +197,9 @@ func (s *sessions) create(ctx context.Context, session *Session, idle, longest t
 	session.Until, session.Ends = metav1.NewTime(now.Add(min(idle, longest))), metav1.NewTime(now.Add(longest))
 	err := s.storage.Create(ctx, key(session.Name), session, &Session{}, seconds(min(idle, longest)))
 	if err != nil {
-		return t, fmt.Errorf("store the session: %w", err)
+		return fmt.Errorf("store the session: %w", err)
 	}
-	return t, nil
+	return nil
 }
 
 func seconds(d time.Duration) uint64 { return uint64(max(1, (d+time.Second-1)/time.Second)) }
@@ -260,6 +263,42 @@ func (s *sessions) use(ctx context.Context, t ticket, kind string, idle time.Dur
 		return nil, next, err
 	}
 	return used, next, nil
+}
+
+// exchangedFor is how long it is remembered that a code was exchanged.
+const exchangedFor = 10 * time.Minute
+
+// exchange uses a code for the session of a name, once. A code that comes again ends that session:
+// it is in two hands.
+func (s *sessions) exchange(ctx context.Context, t ticket, name string, check func(*Session) error) (*Session, error) {
+	used, became := &Session{}, ""
+	err := s.storage.GuaranteedUpdate(ctx, key(t.name()), used, false, nil, func(object runtime.Object, _ storage.ResponseMeta) (runtime.Object, *uint64, error) {
+		code := object.(*Session).DeepCopyObject().(*Session)
+		switch {
+		case code.Type != ofCode || subtle.ConstantTimeCompare([]byte(code.Secret), []byte(t.digest())) != 1:
+			return nil, nil, errGone
+		case code.Exchanged != "":
+			became = code.Exchanged
+			return nil, nil, errReused
+		case code.isOver(s.clock.Now()):
+			return nil, nil, errGone
+		}
+		if err := check(code); err != nil {
+			return nil, nil, err
+		}
+		code.Exchanged = name
+		ttl := seconds(exchangedFor)
+		return code, &ttl, nil
+	}, nil)
+	switch {
+	case storage.IsNotFound(err):
+		return nil, errGone
+	case errors.Is(err, errReused):
+		return nil, errors.Join(err, s.end(ctx, became))
+	case err != nil:
+		return nil, err
+	}
+	return used, nil
 }
 
 // end ends a session, and is content if there is none.
