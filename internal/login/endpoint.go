@@ -236,6 +236,7 @@ func (l *Login) grant(r *http.Request) (*tokens, error) {
 	}
 	grants := map[string]func(*http.Request, url.Values, *Client) (*tokens, string, error){
 		"password": l.byPassword, "refresh_token": l.byRefresh, "client_credentials": l.byClient,
+		"authorization_code": l.byCode,
 	}
 	kind := values.Get("grant_type")
 	grant := grants[kind]
@@ -243,7 +244,7 @@ func (l *Login) grant(r *http.Request) (*tokens, error) {
 	case kind == "":
 		return nil, bad(invalidRequest, "grant_type is missing")
 	case grant == nil:
-		return nil, bad(unsupportedGrant, "the grant_type is none of password, refresh_token, client_credentials")
+		return nil, bad(unsupportedGrant, "the grant_type is none of authorization_code, password, refresh_token, client_credentials")
 	case values.Get("scope") != "":
 		return nil, bad(invalidScope, "there are no scopes: what a token may do is what its user may")
 	}
@@ -418,18 +419,25 @@ func (l *Login) serveKeys(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(data) // a client that has gone away needs none
 }
 
+// serveMetadata answers with what RFC 8414 has clients look up.
 func (l *Login) serveMetadata(w http.ResponseWriter, r *http.Request) {
 	base := l.base(r)
 	answer(w, http.StatusOK, map[string]any{
-		"issuer":                                base + "/oauth",
-		"token_endpoint":                        base + tokenPath,
-		"revocation_endpoint":                   base + revokePath,
-		"jwks_uri":                              base + keysPath,
-		"response_types_supported":              []string{},
-		"grant_types_supported":                 []string{"password", "refresh_token", "client_credentials"},
-		"token_endpoint_auth_methods_supported": []string{"none", "client_secret_basic", "client_secret_post"},
+		"issuer":                                         l.issuerAt(r),
+		"authorization_endpoint":                         base + authorizePath,
+		"token_endpoint":                                 base + tokenPath,
+		"revocation_endpoint":                            base + revokePath,
+		"jwks_uri":                                       base + keysPath,
+		"response_types_supported":                       []string{"code"},
+		"grant_types_supported":                          []string{"authorization_code", "password", "refresh_token", "client_credentials"},
+		"code_challenge_methods_supported":               []string{"S256"},
+		"token_endpoint_auth_methods_supported":          []string{"none", "client_secret_basic", "client_secret_post"},
+		"authorization_response_iss_parameter_supported": true,
 	})
 }
+
+// issuerAt is the issuer as RFC 8414 has it: where its documents are.
+func (l *Login) issuerAt(r *http.Request) string { return l.base(r) + "/oauth" }
 
 // base is where the client has reached the server.
 func (l *Login) base(r *http.Request) string {

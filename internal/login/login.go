@@ -12,6 +12,7 @@ package login
 import (
 	"cmp"
 	"context"
+	"html/template"
 	"net/http"
 	"slices"
 	"strings"
@@ -69,6 +70,7 @@ type Login struct {
 	users    *UserFile
 	sessions *sessions
 	guard    *guard
+	page     *template.Template
 }
 
 // Open reads the user file. An error is one line with the file and what is wrong in it.
@@ -83,7 +85,7 @@ func Open(options Options) (*Login, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Login{options: options, users: users, guard: newGuard(options.Clock)}
+	l := &Login{options: options, users: users, guard: newGuard(options.Clock), page: newPage()}
 	l.sessions = newSessions(options.Sessions, options.Clock)
 	return l, nil
 }
@@ -96,6 +98,8 @@ const (
 	tokenPath  = "/oauth/token"
 	revokePath = "/oauth/revoke"
 	keysPath   = "/oauth/jwks"
+
+	authorizePath = "/oauth/authorize"
 
 	sessionPath      = "/oauth/session"
 	sessionTokenPath = "/oauth/session/token"
@@ -113,6 +117,8 @@ func (l *Login) Handler() http.Handler {
 		tokenPath:  {http.MethodPost: l.serveToken},
 		revokePath: {http.MethodPost: l.serveRevoke},
 		keysPath:   {http.MethodGet: l.serveKeys},
+
+		authorizePath: {http.MethodGet: l.serveAuthorize, http.MethodPost: l.serveAuthorized},
 
 		sessionPath:      {http.MethodPost: l.serveSession, http.MethodDelete: l.serveEnd},
 		sessionTokenPath: {http.MethodPost: l.serveSessionToken},

@@ -131,6 +131,9 @@ func isSecret(escaped string) bool {
 		return true
 	}
 	name = strings.ToLower(name)
+	if name == "code" { // of authorization
+		return true
+	}
 	for _, part := range secretNames {
 		if strings.Contains(name, part) {
 			return true

@@ -11,6 +11,7 @@ func TestCredentialsInQueriesAreMasked(t *testing.T) {
 		"/apis":                                  "/apis",
 		"/apis?":                                 "/apis?",
 		"/apis?limit=1&watch":                    "/apis?limit=1&watch",
+		"/a?code=x&codes=y":                      "/a?code=***&codes=y",
 		"/a?token=x":                             "/a?token=***",
 		"/a?limit=1&access_token=x&watch=1":      "/a?limit=1&access_token=***&watch=1",
 		"/a?Access_Token=x&api_key=y&apiKey=z":   "/a?Access_Token=***&api_key=***&apiKey=***",
