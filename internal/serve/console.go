@@ -24,6 +24,9 @@ func (s *Server) pages() ([]upstream.Handler, error) {
 	brand := s.definition.Console
 	title, version := upstream.About(s.definition)
 	told := console.Config{Title: cmp.Or(brand.Title, title), Version: version, ClientCertificate: s.secure != nil}
+	if s.plan.Options.Login.UserFile != "" {
+		told.Login = &console.Login{Password: true}
+	}
 	if s.plan.SwaggerUI.Served {
 		told.Swagger = console.SwaggerPath
 	}
