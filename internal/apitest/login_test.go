@@ -1,18 +1,25 @@
 package apitest_test
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/internal/auth/authtest"
 	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/files"
@@ -218,4 +225,183 @@ func TestCookiesAreNoCredentialsOfTheAPI(t *testing.T) {
 	}
 	stranger.do("DELETE", "/oauth/session", nil, page...).want(204)
 	c.stranger(got.Access).get("/apis").want(401)
+}
+
+// corp is a server whose users sign in at an issuer as well, and a browser that does not follow
+// redirects.
+type corp struct {
+	*client
+	issuer  *authtest.Issuer
+	browser *client
+	base    string
+	// code is one of the issuer for a request.
+	code func(request url.Values) string
+}
+
+func withCorp(t *testing.T, change func(claims map[string]any)) *corp {
+	t.Helper()
+	c := &corp{issuer: authtest.NewIssuer(t)}
+	var asked sync.Map // the nonce by code
+	c.issuer.Exchange = func(form url.Values, client, secret string) map[string]any {
+		sum := sha256.Sum256([]byte(form.Get("code_verifier")))
+		known, ok := asked.LoadAndDelete(form.Get("code"))
+		if !ok || client != "annex" || secret != "s3cret" || base64.RawURLEncoding.EncodeToString(sum[:]) != known.(url.Values).Get("code_challenge") || form.Get("redirect_uri") != known.(url.Values).Get("redirect_uri") {
+			return nil
+		}
+		claims := map[string]any{"sub": "jane", "groups": []string{"readers"}, "nonce": known.(url.Values).Get("nonce")}
+		change(claims)
+		return claims
+	}
+	t.Cleanup(func() { asked.Clear() })
+	file := userFile(t)
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, []byte(c.issuer.CA), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	data = fmt.Appendf(data, "providers:\n- {name: corp, title: Corp, issuer: %q, clientID: annex, clientSecret: s3cret, certificateAuthorityFile: %q}\n", c.issuer.URL, ca)
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	configuration := newCallersFile(t, "AuthenticationConfiguration", issuerEntry(c.issuer, "corp:"))
+	c.client = startWith(t, shop(), annex.Options{Storage: memory.Storage(), AuthenticationConfigFile: configuration.path, Login: annex.LoginOptions{UserFile: file}})
+	c.browser = c.stranger("")
+	c.browser.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	c.base = c.config.Host
+	c.code = func(request url.Values) string {
+		code := fmt.Sprint("code of ", request.Get("state"))
+		asked.Store(code, request)
+		return code
+	}
+	// Its keys are known a moment after the start.
+	c.stranger(c.issuer.Token(map[string]any{"sub": "x"})).until(200, func() *answer {
+		return c.stranger(c.issuer.Token(map[string]any{"sub": "x"})).get("/apis")
+	})
+	return c
+}
+
+// leave begins to sign in, and returns what the issuer is asked and the cookie.
+func (c *corp) leave(path string) (url.Values, string) {
+	c.t.Helper()
+	a := c.browser.get(path).want(303)
+	to, err := url.Parse(a.header.Get("Location"))
+	if err != nil || !strings.HasPrefix(to.String(), c.issuer.URL+"/authorize?") {
+		c.t.Fatalf("sent to %q: %v", to, err)
+	}
+	cookie, attributes, _ := strings.Cut(a.header.Get("Set-Cookie"), "; ")
+	if !strings.Contains(attributes, "HttpOnly; Secure; SameSite=Lax") || !strings.Contains(attributes, "Max-Age=600") {
+		c.t.Errorf("the cookie: %s", attributes)
+	}
+	return to.Query(), cookie
+}
+
+func (c *corp) back(cookie string, pairs ...string) *answer {
+	c.t.Helper()
+	values := url.Values{}
+	for i := 0; i < len(pairs); i += 2 {
+		values.Set(pairs[i], pairs[i+1])
+	}
+	return c.browser.get("/oauth/callback?"+values.Encode(), "Cookie", cookie)
+}
+
+func TestPeopleSignInAtAnIssuer(t *testing.T) {
+	t.Parallel()
+	c := withCorp(t, func(map[string]any) {})
+	request, cookie := c.leave("/oauth/login?provider=corp&return=/console/")
+	if request.Get("scope") != "openid profile email" || request.Get("code_challenge_method") != "S256" || request.Get("redirect_uri") != c.base+"/oauth/callback" {
+		t.Errorf("asked %v", request)
+	}
+	a := c.back(cookie, "code", c.code(request), "state", request.Get("state"), "iss", c.issuer.URL).want(303)
+	if a.header.Get("Location") != "/console/" {
+		t.Errorf("sent to %q", a.header.Get("Location"))
+	}
+	var session string
+	for _, set := range a.header.Values("Set-Cookie") {
+		if strings.HasPrefix(set, "__Host-annex-session=") {
+			session, _, _ = strings.Cut(set, ";")
+		}
+	}
+	var got granted
+	decode(t, c.browser.do("POST", "/oauth/session/token", nil, "Cookie", session, "X-Annex-Session", "1", "Origin", c.base).want(200).raw, &got)
+	if who := c.stranger(got.Access).self(); who.Username != "corp:jane" || !slices.Equal(who.Groups, []string{"corp:readers", "system:authenticated"}) {
+		t.Errorf("jane is %+v", who)
+	}
+	// What has been used once is of no use.
+	c.back(cookie, "code", "code of "+request.Get("state"), "state", request.Get("state")).want(403)
+}
+
+func TestMistakesInSigningInAtAnIssuer(t *testing.T) {
+	t.Parallel()
+	var change atomic.Pointer[func(map[string]any)]
+	good := func(map[string]any) {}
+	change.Store(&good)
+	c := withCorp(t, func(claims map[string]any) { (*change.Load())(claims) })
+	for name, path := range map[string]string{
+		"a foreign page": "/oauth/login?provider=corp&return=https://evil.example.com/", "a foreign host": "/oauth/login?provider=corp&return=//evil.example.com/",
+		"a backslash": "/oauth/login?provider=corp&return=/%5Cevil.example.com/", "a line break": "/oauth/login?provider=corp&return=/%0aLocation:x",
+		"twice": "/oauth/login?provider=corp&provider=corp", "a script": "/oauth/login?provider=corp&return=javascript:alert(1)",
+	} {
+		if a := c.browser.get(path); a.code != 400 || a.header.Get("Location") != "" {
+			t.Errorf("%s: %d to %q", name, a.code, a.header.Get("Location"))
+		}
+	}
+	for _, path := range []string{"/oauth/login", "/oauth/login?provider=other"} {
+		c.browser.get(path).want(404)
+	}
+	for name, wrong := range map[string]func(map[string]any){
+		"another nonce":    func(claims map[string]any) { claims["nonce"] = "x" },
+		"no nonce":         func(claims map[string]any) { delete(claims, "nonce") },
+		"another audience": func(claims map[string]any) { claims["aud"] = "others" },
+		"another party":    func(claims map[string]any) { claims["azp"] = "others" },
+		"two audiences":    func(claims map[string]any) { claims["aud"] = []string{"annex", "others"} },
+		"expired":          func(claims map[string]any) { claims["exp"] = 1 },
+		"another issuer":   func(claims map[string]any) { claims["iss"] = "https://elsewhere.example.com" },
+		"no user":          func(claims map[string]any) { delete(claims, "sub") },
+	} {
+		change.Store(&wrong)
+		request, cookie := c.leave("/oauth/login?provider=corp")
+		a := c.back(cookie, "code", c.code(request), "state", request.Get("state"))
+		if a.code != 403 || strings.Contains(strings.Join(a.header.Values("Set-Cookie"), ";"), "annex-session=") {
+			t.Errorf("%s: %d %s", name, a.code, a.raw)
+		}
+	}
+	change.Store(&good)
+	request, cookie := c.leave("/oauth/login?provider=corp")
+	for name, test := range map[string]struct {
+		code   int
+		cookie string
+		pairs  []string
+	}{
+		"no cookie":     {400, "", []string{"code", "x", "state", request.Get("state")}},
+		"a broken one":  {400, "__Host-annex-provider=x", []string{"code", "x", "state", request.Get("state")}},
+		"another state": {400, cookie, []string{"code", "x", "state", "y"}},
+		"no state":      {400, cookie, []string{"code", "x"}},
+		"no code":       {403, cookie, []string{"state", request.Get("state")}},
+		"an error":      {403, cookie, []string{"state", request.Get("state"), "error", "<script>"}},
+		"another code":  {403, cookie, []string{"state", request.Get("state"), "code", "x"}},
+		"mixed up":      {403, cookie, []string{"state", request.Get("state"), "code", c.code(request), "iss", "https://elsewhere.example.com"}},
+	} {
+		if a := c.back(test.cookie, test.pairs...); a.code != test.code || strings.Contains(string(a.raw), "<script") {
+			t.Errorf("%s: %d %s", name, a.code, a.raw)
+		}
+	}
+}
+
+func TestProvidersNeedAnIssuerWhoseTokensAreKnown(t *testing.T) {
+	t.Parallel()
+	file := userFile(t)
+	if err := os.WriteFile(file, []byte("providers: [{name: corp, issuer: 'https://corp.example.com', clientID: annex}]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	instance, err := annex.New(t.Context(), shop(), annex.Options{Storage: memory.Storage(), Login: annex.LoginOptions{UserFile: file}})
+	if err == nil {
+		instance.Close()
+		t.Fatal("no error")
+	}
+	if want := `provider "corp": there is no Options.AuthenticationConfigFile with an entry for its issuer`; !strings.Contains(err.Error(), want) {
+		t.Errorf("got %q, want %q in it", err, want)
+	}
 }

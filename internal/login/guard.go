@@ -51,6 +51,7 @@ type guard struct {
 	mu       sync.Mutex
 	buckets  *lru.Cache // *bucket by digest
 	reported time.Time
+	failed   time.Time
 	refused  int
 }
 
@@ -169,6 +170,18 @@ func (g *guard) report(ctx context.Context) {
 		klog.FromContext(ctx).Info("Passwords or secrets were refused", "requests", g.refused)
 		g.reported, g.refused = now, 0
 	}
+}
+
+// mayReport says whether something else may be logged, at most once a minute.
+func (g *guard) mayReport() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := g.clock.Now()
+	if now.Sub(g.failed) < reportInterval {
+		return false
+	}
+	g.failed = now
+	return true
 }
 
 // address is where a request comes from; a client has a whole network of IPv6.

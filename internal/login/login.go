@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/utils/clock"
 
@@ -60,6 +61,8 @@ type Options struct {
 	Keys Keys
 	// Sessions is the storage that Stored describes.
 	Sessions storage.Interface
+	// IDTokens knows whose the ID tokens of the providers' issuers are; nil has no providers.
+	IDTokens authenticator.Token
 	// Clock is used for validity; nil is the real one.
 	Clock clock.PassiveClock
 }
@@ -71,6 +74,8 @@ type Login struct {
 	sessions *sessions
 	guard    *guard
 	page     *template.Template
+
+	documents *documents
 }
 
 // Open reads the user file. An error is one line with the file and what is wrong in it.
@@ -81,11 +86,11 @@ func Open(options Options) (*Login, error) {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
 	}
-	users, err := OpenUserFile(options.UserFile)
+	users, err := OpenUserFile(options.UserFile, options.IDTokens != nil)
 	if err != nil {
 		return nil, err
 	}
-	l := &Login{options: options, users: users, guard: newGuard(options.Clock), page: newPage()}
+	l := &Login{options: options, users: users, guard: newGuard(options.Clock), page: newPage(), documents: &documents{known: map[string]*document{}}}
 	l.sessions = newSessions(options.Sessions, options.Clock)
 	return l, nil
 }
@@ -100,6 +105,8 @@ const (
 	keysPath   = "/oauth/jwks"
 
 	authorizePath = "/oauth/authorize"
+	providerPath  = "/oauth/login"
+	callbackPath  = "/oauth/callback"
 
 	sessionPath      = "/oauth/session"
 	sessionTokenPath = "/oauth/session/token"
@@ -119,6 +126,9 @@ func (l *Login) Handler() http.Handler {
 		keysPath:   {http.MethodGet: l.serveKeys},
 
 		authorizePath: {http.MethodGet: l.serveAuthorize, http.MethodPost: l.serveAuthorized},
+
+		providerPath: {http.MethodGet: l.serveProvider},
+		callbackPath: {http.MethodGet: l.serveCallback},
 
 		sessionPath:      {http.MethodPost: l.serveSession, http.MethodDelete: l.serveEnd},
 		sessionTokenPath: {http.MethodPost: l.serveSessionToken},

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 )
 
 // Pages keep no token: they have a cookie that no script reads, and exchange it for a token when
@@ -106,16 +107,16 @@ func (l *Login) beginPage(w http.ResponseWriter, r *http.Request) (string, error
 	}
 	u, err := l.password(r, given.Username, given.Password)
 	if err == nil {
-		err = l.startPage(w, r, sessionOf(u, ofPage))
+		err = l.startPage(w, r, sessionOf(u, ofPage), l.options.SessionLifetime)
 	}
 	l.note(r, ofPage, given.Username, err)
 	return given.Username, err
 }
 
 // startPage stores a session and sets its cookie. One that the browser had ends.
-func (l *Login) startPage(w http.ResponseWriter, r *http.Request, session *Session) error {
+func (l *Login) startPage(w http.ResponseWriter, r *http.Request, session *Session, longest time.Duration) error {
 	t := newTicket()
-	if err := l.sessions.create(r.Context(), t, session, l.options.IdleTimeout, l.options.SessionLifetime); err != nil {
+	if err := l.sessions.create(r.Context(), t, session, l.options.IdleTimeout, longest); err != nil {
 		return err
 	}
 	if old, ok := parseTicket(cookieOf(r, cookieName)); ok {

@@ -121,6 +121,12 @@ func (l *Login) callerOf(s *Session) (*user.DefaultInfo, error) {
 		}
 		return &user.DefaultInfo{Name: clientPrefix + c.ID, Groups: slices.Clone(c.Groups)}, nil
 	}
+	if s.Provider != "" {
+		if known.providers[s.Provider] == nil {
+			return nil, errRefused
+		}
+		return &user.DefaultInfo{Name: s.User, UID: s.UID, Groups: slices.Clone(s.Groups)}, nil
+	}
 	u := known.users[s.User]
 	if u == nil || u.Disabled || u.UID != s.UID || fingerprint(u.Password) != s.Password {
 		return nil, errRefused

@@ -45,6 +45,8 @@ const (
 type File struct {
 	Users   []User   `json:"users,omitempty"`
 	Clients []Client `json:"clients,omitempty"`
+	// Providers are where people sign in instead.
+	Providers []Provider `json:"providers,omitempty"`
 }
 
 // User is a person who signs in by a password.
@@ -127,6 +129,20 @@ func (f *File) check() error {
 		}
 		clients[c.ID] = true
 	}
+	providers := map[string]bool{}
+	for i, p := range f.Providers {
+		if err := CheckName("name", p.Name); err != nil {
+			return fmt.Errorf("providers[%d]: %w", i, err)
+		}
+		err := p.check()
+		if providers[p.Name] {
+			err = errors.New("the name is given twice")
+		}
+		if err != nil {
+			return fmt.Errorf("provider %q: %w", p.Name, err)
+		}
+		providers[p.Name] = true
+	}
 	return nil
 }
 
@@ -191,7 +207,9 @@ func checkRedirects(uris []string) error {
 // UserFile is a user file that is read again when it changes. Its methods may be called
 // concurrently.
 type UserFile struct {
-	path    string
+	path string
+	// issuers says that issuers are known at which people can sign in.
+	issuers bool
 	current atomic.Pointer[known]
 }
 
@@ -200,13 +218,16 @@ type known struct {
 	*File
 	users   map[string]*User
 	clients map[string]*Client
+
+	providers map[string]*Provider
 	// cost is the highest there is. A user who does not exist takes as long to refuse.
 	cost int
 }
 
-// OpenUserFile reads a user file, which has to be there and closed to others.
-func OpenUserFile(path string) (*UserFile, error) {
-	f := &UserFile{path: path}
+// OpenUserFile reads a user file, which has to be there and closed to others. It may have providers if
+// there are issuers.
+func OpenUserFile(path string, issuers bool) (*UserFile, error) {
+	f := &UserFile{path: path, issuers: issuers}
 	return f, f.load()
 }
 
@@ -221,7 +242,13 @@ func (f *UserFile) load() error {
 	if err != nil {
 		return err
 	}
-	k := &known{File: file, users: map[string]*User{}, clients: map[string]*Client{}, cost: bcrypt.MinCost}
+	if len(file.Providers) > 0 && !f.issuers {
+		return fmt.Errorf("user file %s: provider %q: there is no Options.AuthenticationConfigFile with an entry for its issuer", f.path, file.Providers[0].Name)
+	}
+	k := &known{File: file, users: map[string]*User{}, clients: map[string]*Client{}, providers: map[string]*Provider{}, cost: bcrypt.MinCost}
+	for i := range file.Providers {
+		k.providers[file.Providers[i].Name] = &file.Providers[i]
+	}
 	for i := range file.Users {
 		u := &file.Users[i]
 		k.users[u.Name] = u

@@ -34,13 +34,17 @@ func TestMistakesInTheUserFile(t *testing.T) {
 		"http elsewhere":        {"clients: [{id: a, redirectURIs: ['http://example.com/x']}]", "redirect URI"},
 		"a script":              {"clients: [{id: a, redirectURIs: ['javascript:alert(1)']}]", "redirect URI"},
 		"a fragment":            {"clients: [{id: a, redirectURIs: ['https://example.com/x#y']}]", "redirect URI"},
+		"a provider's issuer":   {"providers: [{name: a, issuer: 'http://example.com', clientID: x}]", "is no https URL"},
+		"no clientID":           {"providers: [{name: a, issuer: 'https://example.com'}]", "clientID is empty"},
+		"a provider twice":      {"providers: [{name: a, issuer: 'https://example.com', clientID: x}, {name: a, issuer: 'https://example.com', clientID: x}]", "given twice"},
+		"no openid":             {"providers: [{name: a, issuer: 'https://example.com', clientID: x, scopes: [email]}]", "lack openid"},
 		"a relative one":        {"clients: [{id: a, redirectURIs: ['/x']}]", "redirect URI"},
 	} {
 		path := filepath.Join(t.TempDir(), "users")
 		if err := os.WriteFile(path, []byte(test.data), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := OpenUserFile(path)
+		_, err := OpenUserFile(path, true)
 		if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want %s", name, err, test.want)
 		}
@@ -59,7 +63,7 @@ func TestAnOpenUserFileIsRefused(t *testing.T) {
 	if err := os.Chmod(path, 0o604); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenUserFile(path); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+	if _, err := OpenUserFile(path, true); err == nil || !strings.Contains(err.Error(), "chmod 600") {
 		t.Errorf("opened: %v", err)
 	}
 }

@@ -24,8 +24,11 @@ func (s *Server) pages() ([]upstream.Handler, error) {
 	brand := s.definition.Console
 	title, version := upstream.About(s.definition)
 	told := console.Config{Title: cmp.Or(brand.Title, title), Version: version, ClientCertificate: s.secure != nil}
-	if s.plan.Options.Login.UserFile != "" {
+	if s.login != nil {
 		told.Login = &console.Login{Password: true}
+		for _, c := range s.login.Choices() {
+			told.Login.Providers = append(told.Login.Providers, console.Provider(c))
+		}
 	}
 	if s.plan.SwaggerUI.Served {
 		told.Swagger = console.SwaggerPath

@@ -20,11 +20,16 @@ func (m *standalone) openLogin(s *Server) (err error) {
 	if err != nil {
 		return fmt.Errorf("open the storage of sessions: %w", err)
 	}
-	m.login, err = login.Open(login.Options{
+	options := login.Options{
 		UserFile: o.UserFile, Issuer: m.plan.LoginIssuer(), PublicURL: o.PublicURL, Audiences: m.plan.Options.APIAudiences,
 		TokenLifetime: o.TokenLifetime, IdleTimeout: o.IdleTimeout, SessionLifetime: o.SessionLifetime,
 		Title: m.plan.Definition.Name, Keys: m.keys, Sessions: sessions,
-	})
+	}
+	if m.callers.configuration != nil {
+		options.IDTokens = m.callers.configuration
+	}
+	m.login, err = login.Open(options)
+	s.login = m.login
 	return err
 }
 

@@ -32,6 +32,7 @@ import (
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/encryption"
 	"github.com/annexapi/annex/internal/informer"
+	"github.com/annexapi/annex/internal/login"
 	"github.com/annexapi/annex/internal/loopback"
 	"github.com/annexapi/annex/internal/maintenance"
 	"github.com/annexapi/annex/internal/mvcc"
@@ -63,6 +64,7 @@ type Server struct {
 	loopback        *loopback.Loopback
 	informers       *informer.Set
 	mode            mode
+	login           *login.Login     // nil if people cannot sign in
 	audit           *audit.Audit     // nil if nothing is recorded
 	accessLog       *audit.AccessLog // nil if there is none
 	kinds           []*registry.Kind

@@ -14,6 +14,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -30,6 +31,10 @@ type Issuer struct {
 	// Asked counts the requests for its keys.
 	Asked atomic.Int64
 
+	// Exchange says what the ID token claims that is issued for a code; nil issues none. It is set
+	// before anything is asked.
+	Exchange func(form url.Values, client, secret string) (claims map[string]any)
+
 	t    testing.TB
 	mu   sync.Mutex
 	id   int
@@ -43,7 +48,20 @@ func NewIssuer(t testing.TB) *Issuer {
 	i.Rotate()
 	mux := http.NewServeMux()
 	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, map[string]any{"issuer": i.URL, "jwks_uri": i.URL + "/keys"})
+		answer(w, map[string]any{"issuer": i.URL, "jwks_uri": i.URL + "/keys", "authorization_endpoint": i.URL + "/authorize", "token_endpoint": i.URL + "/token"})
+	})
+	mux.HandleFunc("POST /token", func(w http.ResponseWriter, r *http.Request) {
+		client, secret, _ := r.BasicAuth()
+		if r.ParseForm() != nil || i.Exchange == nil {
+			http.Error(w, "no", http.StatusBadRequest)
+			return
+		}
+		claims := i.Exchange(r.PostForm, client, secret)
+		if claims == nil {
+			http.Error(w, "no", http.StatusBadRequest)
+			return
+		}
+		answer(w, map[string]any{"access_token": "x", "token_type": "Bearer", "id_token": i.Token(claims)})
 	})
 	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
 		i.Asked.Add(1)
