@@ -165,7 +165,7 @@ func program(t *testing.T, args ...string) *process {
 	return p
 }
 
-// launch starts the program and reads its first lines.
+// launch starts the program and reads what it says of itself.
 func (p *process) launch(t *testing.T) {
 	t.Helper()
 	out, err := p.StdoutPipe()
@@ -176,7 +176,7 @@ func (p *process) launch(t *testing.T) {
 		t.Fatal(err)
 	}
 	scanner := bufio.NewScanner(out)
-	for range 3 {
+	for len(p.lines) == 0 || !strings.HasPrefix(p.lines[len(p.lines)-1], "try: ") {
 		if !scanner.Scan() {
 			t.Fatalf("the program ended: %v\n%s", p.Wait(), &p.log)
 		}
@@ -243,12 +243,15 @@ func TestServeTellsWhereItListensAndEndsInOrder(t *testing.T) {
 			if want := "kubeconfig: " + kubeconfig; p.lines[1] != want {
 				t.Errorf("line 2: %q, want %q", p.lines[1], want)
 			}
+			if want := "console: " + strings.TrimPrefix(p.lines[0], "shop listens on ") + "/console/"; p.lines[2] != want {
+				t.Errorf("line 3: %q, want %q", p.lines[2], want)
+			}
 			word := kubeconfig
 			if test.word != test.dir {
 				word = "'" + parent + "/" + strings.TrimPrefix(test.word, "'") + "/kubeconfig'"
 			}
-			if want := "kubectl --kubeconfig " + word + " api-resources"; !strings.HasSuffix(p.lines[2], want) {
-				t.Errorf("line 3: %q, want ...%s", p.lines[2], want)
+			if want := "kubectl --kubeconfig " + word + " api-resources"; !strings.HasSuffix(p.lines[3], want) {
+				t.Errorf("line 4: %q, want ...%s", p.lines[3], want)
 			}
 			info, err := os.Stat(kubeconfig)
 			if err != nil {
