@@ -98,6 +98,10 @@ function useNamespaces(kinds: Kind[]): string[] | undefined {
 function Main({ config: c, session, themeButton, signedOut }: { config: Config; session: Session; themeButton: ComponentChildren; signedOut: () => void }) {
   const place = usePlace();
   const [said, say] = useState('');
+  useEffect(() => {
+    const timer = said ? setTimeout(() => say(''), 8000) : undefined;
+    return () => clearTimeout(timer);
+  }, [said]);
   const kinds = useLoaded(discover, [session]);
   const [chosen, choose] = useState(() => place.parameters.get('ns') ?? localStorage.getItem('annex.namespace') ?? '');
   const inAddress = place.path[0] === 'o' && place.path[4] !== '-' ? place.path[4] : undefined;
