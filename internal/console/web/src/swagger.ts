@@ -33,9 +33,9 @@ async function start(): Promise<void> {
   const label = document.createElement('label');
   label.textContent = 'API ';
   const select = document.createElement('select');
-  const names = Object.keys(paths).sort((a, b) => Number(/k8s\.io|^api$|^version|^\.well/.test(a)) - Number(/k8s\.io|^api$|^version|^\.well/.test(b)) || a.localeCompare(b));
-  // Documents of groups come first: those of versions have what people look for.
-  names.sort((a, b) => Number(a.split('/').length < 3 && a !== 'api/v1') - Number(b.split('/').length < 3 && b !== 'api/v1'));
+  // What the server is for comes first, then what all servers have, and what is no version of a group.
+  const rank = (name: string) => (name.split('/').length < 3 && name !== 'api/v1' ? 3 : name.includes('.k8s.io/') ? 2 : name === 'api/v1' ? 1 : 0);
+  const names = Object.keys(paths).sort((a, b) => rank(a) - rank(b) || a.localeCompare(b));
   for (const name of names) select.append(new Option(name, name));
   label.append(select);
   bar.append(label);
