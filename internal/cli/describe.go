@@ -95,9 +95,11 @@ type wholeDescription struct {
 	// Handlers are the paths beside the API.
 	Handlers []string `json:"handlers,omitempty"`
 	// Console and SwaggerUI are the pages for people.
-	Console    page        `json:"console"`
-	SwaggerUI  page        `json:"swaggerUI"`
-	Aggregated *aggregated `json:"aggregated,omitempty"`
+	Console   page `json:"console"`
+	SwaggerUI page `json:"swaggerUI"`
+	// Login says how people sign in; nil if they cannot.
+	Login      *loginDescription `json:"login,omitempty"`
+	Aggregated *aggregated       `json:"aggregated,omitempty"`
 }
 
 // custom is a custom subresource among them.
@@ -215,7 +217,7 @@ its controllers, and with --aggregated what it asks of its cluster.`,
 				whole.Handlers = append(whole.Handlers, h.Path)
 			}
 			whole.Console, whole.SwaggerUI = describePage(p.Console), describePage(p.SwaggerUI)
-			whole.Aggregated = describeAggregated(p)
+			whole.Login, whole.Aggregated = describeLogin(p), describeAggregated(p)
 			if output == "json" {
 				return printJSON(cmd.OutOrStdout(), whole)
 			}
@@ -229,6 +231,7 @@ its controllers, and with --aggregated what it asks of its cluster.`,
 	admissionFlags(cmd.Flags(), &options.Admission)
 	requestHeaderFlags(cmd.Flags(), &options.RequestHeader)
 	fairnessFlag(cmd.Flags(), &options.PriorityAndFairness)
+	loginFlags(cmd.Flags(), &options.Login)
 	clusterFlags(cmd.Flags(), &options)
 	configFileFlag(cmd.Flags(), &configFile)
 	return cmd
@@ -246,6 +249,9 @@ func (d wholeDescription) print(out io.Writer) error {
 	}
 	if err == nil {
 		_, err = fmt.Fprintf(out, "\nConsole: %s\nSwagger UI: %s\n", d.Console, d.SwaggerUI)
+	}
+	if err == nil && d.Login != nil {
+		_, err = fmt.Fprintf(out, "\nPeople sign in at /oauth/, by %s: tokens last %s, sessions %s, or %s without use\n", d.Login.UserFile, d.Login.TokenLifetime, d.Login.SessionLifetime, d.Login.IdleTimeout)
 	}
 	if err == nil && d.Aggregated != nil {
 		err = d.Aggregated.print(out)

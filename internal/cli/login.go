@@ -18,6 +18,7 @@ import (
 	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/certs"
 	"github.com/annexapi/annex/internal/login"
+	"github.com/annexapi/annex/internal/plan"
 	"github.com/annexapi/annex/internal/serve"
 )
 
@@ -208,4 +209,20 @@ of the user's stay valid: user revoke revokes them.`,
 	}, func(f *login.File, u *login.User) {
 		f.Users = slices.DeleteFunc(f.Users, func(other login.User) bool { return other.Name == u.Name })
 	})
+}
+
+// loginDescription is what describe prints of how people sign in.
+type loginDescription struct {
+	UserFile        string `json:"userFile"`
+	TokenLifetime   string `json:"tokenLifetime"`
+	IdleTimeout     string `json:"idleTimeout"`
+	SessionLifetime string `json:"sessionLifetime"`
+}
+
+func describeLogin(p *plan.Plan) *loginDescription {
+	o := p.Options.Login
+	if o.UserFile == "" {
+		return nil
+	}
+	return &loginDescription{o.UserFile, o.TokenLifetime.String(), o.IdleTimeout.String(), o.SessionLifetime.String()}
 }
