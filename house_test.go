@@ -24,7 +24,7 @@ const module = "github.com/annexapi/annex"
 // follow a request from the façade to the disk; the reason stands where it is not
 // plain.
 var rooms = map[string][]string{
-	"":                                     {"api", "config", "internal/admit", "internal/budget", "internal/cli", "internal/define", "internal/informer", "internal/plan", "internal/serve", "store/driver"},
+	"":                                     {"api", "config", "internal/admit", "internal/budget", "internal/cli", "internal/define", "internal/informer", "internal/ordered", "internal/plan", "internal/serve", "store/driver"},
 	"controlplane":                         {"", "internal/admit", "internal/aggregate", "internal/builtin", "internal/crds", "internal/define", "internal/garbage", "internal/loopback", "internal/migration", "internal/policies", "internal/publish", "internal/quota", "internal/serve"}, // what only some servers link
 	"operation":                            {"", "api", "internal/define", "internal/operations", "operation/v1"},                                                                                                                                                                            // what only some servers link
 	"operation/v1":                         {"api"},                                                                                                                                                                                                                                          // clients link it
@@ -58,8 +58,9 @@ var rooms = map[string][]string{
 	"internal/encryption":                  {"store"},
 	"internal/encryption/kmstest":          {}, // for tests
 	"internal/informer":                    {"internal/define"},
+	"internal/query":                       {},
 	"internal/registry":                    {"internal/admit", "internal/convert", "internal/define", "store"},
-	"internal/upstream":                    {"config", "internal/budget", "internal/configfile", "internal/convert", "internal/define", "internal/reads", "internal/registry", "internal/structural", "internal/yamlsize"},
+	"internal/upstream":                    {"config", "internal/budget", "internal/configfile", "internal/convert", "internal/define", "internal/query", "internal/reads", "internal/registry", "internal/structural", "internal/yamlsize"},
 	"internal/cluster":                     {"config", "internal/admit", "internal/clientcert", "internal/requirements"},
 	"internal/auth":                        {"config", "internal/clientcert", "internal/configfile"},
 	"internal/auth/authtest":               {}, // for tests
@@ -97,7 +98,7 @@ var rooms = map[string][]string{
 	"internal/aggregate":                   {},
 	"internal/migration":                   {"internal/resources"},
 	"internal/reads":                       {"internal/convert", "internal/define", "internal/registry"},
-	"internal/crds":                        {"internal/reads", "internal/registry", "internal/upstream"}, // a server behind the server
+	"internal/crds":                        {"internal/query", "internal/reads", "internal/registry", "internal/upstream"}, // a server behind the server
 	"internal/loopback":                    {},
 	"internal/coreapi":                     {},
 	"internal/resources":                   {},
@@ -121,11 +122,11 @@ var rooms = map[string][]string{
 	"store/files":                          {"internal/yamlsize", "store/driver", "store/embedded", "store/journal"}, // its truth is an embedded journal, which the files follow
 	"store/etcd":                           {"internal/apierr", "internal/budget", "store", "store/driver"},
 	"store/storetest":                      {"internal/mvcc", "internal/testwait", "store", "store/journal"},
-	"internal/serve":                       {"config", "internal/accounts", "internal/admit", "internal/audit", "internal/auth", "internal/budget", "internal/certs", "internal/clientcert", "internal/cluster", "internal/console", "internal/controllers", "internal/convert", "internal/coreapi", "internal/define", "internal/encryption", "internal/fairness", "internal/informer", "internal/login", "internal/loopback", "internal/maintenance", "internal/mvcc", "internal/plan", "internal/registry", "internal/requirements", "internal/resources", "internal/reviews", "internal/rights", "internal/servingcert", "internal/upstream", "internal/virtual", "store", "store/driver", "store/journal"},
+	"internal/serve":                       {"config", "internal/accounts", "internal/admit", "internal/audit", "internal/auth", "internal/budget", "internal/certs", "internal/clientcert", "internal/cluster", "internal/console", "internal/controllers", "internal/convert", "internal/coreapi", "internal/define", "internal/encryption", "internal/fairness", "internal/informer", "internal/login", "internal/loopback", "internal/maintenance", "internal/mvcc", "internal/plan", "internal/query", "internal/registry", "internal/requirements", "internal/resources", "internal/reviews", "internal/rights", "internal/servingcert", "internal/upstream", "internal/virtual", "store", "store/driver", "store/journal"},
 }
 
 // leaves import no other room, and every room of internal may import them.
-var leaves = []string{"internal/apierr", "internal/atomicfile", "internal/await", "internal/filelock", "internal/filewatch", "internal/objects", "internal/outcome", "internal/secretfile"}
+var leaves = []string{"internal/apierr", "internal/atomicfile", "internal/await", "internal/filelock", "internal/filewatch", "internal/objects", "internal/ordered", "internal/outcome", "internal/secretfile"}
 
 // forbidden are packages that must not be linked, with the reason.
 var forbidden = map[string]string{

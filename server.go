@@ -36,6 +36,8 @@ type Server struct {
 	Handlers []Handler
 	// Console is how the console looks, a page for people.
 	Console Console
+	// Query says where queries are answered, for every kind.
+	Query Query
 	// Authorizer decides what callers may do, before Options.AuthorizationModes or the cluster
 	// of an aggregated server does, to which it leaves what it has no opinion on. Members of
 	// system:masters, and requests for health and the version, are not its business. It is
@@ -69,7 +71,7 @@ type Kind interface {
 
 // define compiles and checks the definition. The error names every mistake.
 func (s Server) define() (*define.Server, error) {
-	compiled := &define.Server{Name: s.Name, Title: s.Title, Version: s.Version, Console: s.Console.define(), Authorizer: s.Authorizer}
+	compiled := &define.Server{Name: s.Name, Title: s.Title, Version: s.Version, Console: s.Console.define(), Query: define.Query(s.Query), Authorizer: s.Authorizer}
 	if s.ControlPlane != nil {
 		plane, ok := s.ControlPlane.(serve.ControlPlane)
 		if !ok {

@@ -50,6 +50,9 @@ type Options struct {
 	// TLSCertFile and TLSPrivateKeyFile replace the serving certificate that the
 	// server makes for itself. They are read again when they change.
 	TLSCertFile, TLSPrivateKeyFile string
+	// QueryPrefix is the path at which queries are answered, such as /query; empty answers none.
+	// Nil is what the server says, which is /query unless its developer has moved it.
+	QueryPrefix *string
 	// Serving says how connections are answered.
 	Serving ServingOptions
 	// ClientCAFile holds authorities whose client certificates are accepted besides

@@ -15,6 +15,7 @@ import (
 
 	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/ordered"
 	"github.com/annexapi/annex/internal/plan"
 	"github.com/annexapi/annex/internal/serve"
 	"github.com/annexapi/annex/internal/upstream"
@@ -45,6 +46,7 @@ type description struct {
 	Custom           []custom `json:"customSubresources,omitempty"`
 	Columns          []string `json:"columns,omitempty"`
 	SelectableFields []string `json:"selectableFields,omitempty"`
+	QueryFields      []string `json:"queryFields,omitempty"`
 	IndexedFields    []string `json:"indexedFields,omitempty"`
 	IndexedLabels    []string `json:"indexedLabels,omitempty"`
 	GracePeriod      string   `json:"gracePeriod,omitempty"`
@@ -98,8 +100,11 @@ type wholeDescription struct {
 	Console   page `json:"console"`
 	SwaggerUI page `json:"swaggerUI"`
 	// Login says how people sign in; nil if they cannot.
-	Login      *loginDescription `json:"login,omitempty"`
-	Aggregated *aggregated       `json:"aggregated,omitempty"`
+	Login *loginDescription `json:"login,omitempty"`
+	// Queries are answered below a path; empty is nowhere.
+	Queries     string      `json:"queries,omitempty"`
+	QueriesFrom *source     `json:"queriesFrom,omitempty"`
+	Aggregated  *aggregated `json:"aggregated,omitempty"`
 }
 
 // custom is a custom subresource among them.
@@ -216,6 +221,7 @@ its controllers, and with --aggregated what it asks of its cluster.`,
 			for _, h := range definition.Handlers {
 				whole.Handlers = append(whole.Handlers, h.Path)
 			}
+			whole.Queries, whole.QueriesFrom = p.QueryPrefix, sourceOf(p.QueryPrefixFrom)
 			whole.Console, whole.SwaggerUI = describePage(p.Console), describePage(p.SwaggerUI)
 			whole.Login, whole.Aggregated = describeLogin(p), describeAggregated(p)
 			if output == "json" {
@@ -232,6 +238,7 @@ its controllers, and with --aggregated what it asks of its cluster.`,
 	requestHeaderFlags(cmd.Flags(), &options.RequestHeader)
 	fairnessFlag(cmd.Flags(), &options.PriorityAndFairness)
 	loginFlags(cmd.Flags(), &options.Login)
+	queryFlag(cmd.Flags(), &options.QueryPrefix)
 	clusterFlags(cmd.Flags(), &options)
 	configFileFlag(cmd.Flags(), &configFile)
 	return cmd
@@ -248,7 +255,11 @@ func (d wholeDescription) print(out io.Writer) error {
 		}
 	}
 	if err == nil {
-		_, err = fmt.Fprintf(out, "\nConsole: %s\nSwagger UI: %s\n", d.Console, d.SwaggerUI)
+		queries := d.Queries
+		if queries == "" {
+			queries = "none"
+		}
+		_, err = fmt.Fprintf(out, "\nQueries: %s\nConsole: %s\nSwagger UI: %s\n", d.QueriesFrom.of(queries), d.Console, d.SwaggerUI)
 	}
 	if err == nil && d.Login != nil {
 		_, err = fmt.Fprintf(out, "\nPeople sign in at /oauth/, by %s: tokens last %s, sessions %s, or %s without use\n", d.Login.UserFile, d.Login.TokenLifetime, d.Login.SessionLifetime, d.Login.IdleTimeout)
@@ -316,6 +327,9 @@ func describe(k *define.Kind) description {
 	for _, f := range k.Selectable {
 		d.SelectableFields = append(d.SelectableFields, f.Path)
 	}
+	for _, f := range k.Primary().QueryFields {
+		d.QueryFields = append(d.QueryFields, describeField(f))
+	}
 	for _, g := range k.Granted() {
 		d.Roles = append(d.Roles, grant(g))
 	}
@@ -327,6 +341,18 @@ func describe(k *define.Kind) description {
 		}
 	}
 	return d
+}
+
+// describeField says what queries can do with a field.
+func describeField(f ordered.Field) string {
+	text := f.Name + " (" + f.Type
+	if f.Sortable {
+		text += ", sortable"
+	}
+	if f.Text {
+		text += ", text"
+	}
+	return text + ")"
 }
 
 func following(s *define.Source) string {
@@ -397,6 +423,7 @@ func printDescriptions(out io.Writer, all []description) error {
 		lines = append(lines, [][2]string{
 			{"columns", strings.Join(d.Columns, ", ")},
 			{"selectable fields", strings.Join(d.SelectableFields, ", ")},
+			{"query fields", strings.Join(d.QueryFields, ", ")},
 			{"indexed fields", strings.Join(d.IndexedFields, ", ")},
 			{"indexed labels", strings.Join(d.IndexedLabels, ", ")},
 			{"grace period", d.GracePeriod},

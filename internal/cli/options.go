@@ -227,6 +227,7 @@ var flagOf = []struct{ field, flag string }{
 	{"Options.ListenUnix", "--unix-socket"},
 	{"Options.Listen", "--secure-port"},
 	{"Options.Controllers", "--controllers"},
+	{"Options.QueryPrefix", "--query-prefix"},
 	{"Options.Serving.MinTLSVersion", "--tls-min-version"},
 	{"Options.Serving.CipherSuites", "--tls-cipher-suites"},
 	{"Options.Serving.CurvePreferences", "--tls-curve-preferences"},

@@ -215,6 +215,7 @@ All flags may be in a file instead, named by --config.`,
 	serving.declare(flags, &options.Serving)
 	fairnessFlag(flags, &options.PriorityAndFairness)
 	consoleFlags(flags, &options)
+	queryFlag(flags, &options.QueryPrefix)
 	callers.declare(flags, &options)
 	accountFlags(flags, &options)
 	loginFlags(flags, &options.Login)

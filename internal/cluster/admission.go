@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/initializer"
 	admissionmetrics "k8s.io/apiserver/pkg/admission/metrics"
@@ -66,6 +67,26 @@ func (g gate) Admit(context.Context, admission.Attributes, admission.ObjectInter
 		return apierrors.NewServiceUnavailable(err.Error())
 	}
 	return nil
+}
+
+// Namespaces returns the names of the cluster's namespaces, as they were known last; none if they
+// are not looked after.
+func (h *Cluster) Namespaces(context.Context) ([]string, error) {
+	if in, _ := requirements.Enabled(h.config.Admission); !slices.Contains(in, lifecycle.PluginName) {
+		return nil, nil
+	}
+	if err := h.Problem(); err != nil {
+		return nil, err
+	}
+	all, err := h.informers.Core().V1().Namespaces().Lister().List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("namespaces of the cluster: %w", err)
+	}
+	var names []string
+	for _, ns := range all {
+		names = append(names, ns.Name)
+	}
+	return names, nil
 }
 
 // HasNamespace returns nil if the cluster has the namespace and does not delete it, for

@@ -95,6 +95,19 @@ func (n *Namespaces) Storage() map[string]rest.Storage {
 	}
 }
 
+// Names returns the names of all namespaces.
+func (n *Namespaces) Names(ctx context.Context) ([]string, error) {
+	list, err := n.main.List(ctx, nil)
+	if err != nil {
+		return nil, fmt.Errorf("list namespaces: %w", err)
+	}
+	var all []string
+	for i := range list.(*corev1.NamespaceList).Items {
+		all = append(all, list.(*corev1.NamespaceList).Items[i].Name)
+	}
+	return all, nil
+}
+
 // get returns a namespace as it is now, not as a cache knows it. The error is nil,
 // a NotFound as kube-apiserver words it, or one of the storage.
 func (n *Namespaces) get(ctx context.Context, name string) (*corev1.Namespace, error) {

@@ -100,6 +100,7 @@ func (c Config) build(config server.Config) (*upstream.Delegate, error) {
 			behind.Informers.Start(ctx.Done())
 			cache.WaitFor(ctx, "", definitions.Informer().HasSyncedChecker())
 		},
+		Queried: (&queried{definitions: definitions.Lister()}).resources,
 		Join: func(front *server.GenericAPIServer) error {
 			// Upstream's controllers bring these up to date.
 			behind.GenericAPIServer.StaticOpenAPISpec = front.StaticOpenAPISpec

@@ -42,6 +42,9 @@ func Check(s *Server) error {
 	c.admissionPlugins(s.AdmissionPlugins)
 	c.handlers(s.Handlers)
 	c.console(s.Console)
+	if err := CheckQueryPrefix(s.QueryPrefix()); err != nil {
+		c.errorf("Server.Query", "prefix %v", err)
+	}
 	seen := map[string]bool{}
 	for _, g := range s.Groups {
 		where := fmt.Sprintf("group %q", g.Name)
@@ -667,6 +670,37 @@ func (c *checker) capabilities(where string, k *Kind) {
 			c.errorf(where, "selectable field %q is declared twice or built in", f.Path)
 		}
 		fields[f.Path] = true
+	}
+	c.queryFields(where, k)
+}
+
+// reservedFields are the names of parameters of queries, and of fields that every kind has.
+var reservedFields = []string{
+	"page", "limit", "cursor", "sortBy", "ascending", "facets", "name", "q", "labelSelector", "fieldSelector", "fields",
+	"watch", "resourceVersion", "namespace", "creationTimestamp",
+}
+
+// queryFields checks that the hub has the fields that queries are about. The names of other versions may differ.
+func (c *checker) queryFields(where string, k *Kind) {
+	if len(k.QueryFields) > 0 && k.CustomStorage != nil {
+		c.errorf(where, "Query has no effect: the server does not store the objects")
+	}
+	seen := map[string]bool{}
+	for _, f := range k.QueryFields {
+		switch {
+		case slices.Contains(reservedFields, f.Name):
+			c.errorf(where, "query field %q: it is the name of a parameter, or of a field that every kind has", f.Name)
+		case seen[f.Name]:
+			c.errorf(where, "query field %q is declared twice", f.Name)
+		case f.Get == nil:
+			c.errorf(where, "query field %q has no function that returns its value", f.Name)
+		case k.Versions[0].Type.Kind() != reflect.Struct: // it is a mistake already
+		default:
+			if _, ok := FieldAt(k.Versions[0].Type, strings.Split(f.Name, ".")); !ok {
+				c.errorf(where, "query field %q does not exist in version %s, the hub", f.Name, k.Versions[0].GroupVersion.Version)
+			}
+		}
+		seen[f.Name] = true
 	}
 }
 

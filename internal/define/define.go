@@ -23,6 +23,7 @@ import (
 	"k8s.io/kube-openapi/pkg/spec3"
 
 	"github.com/annexapi/annex/api"
+	"github.com/annexapi/annex/internal/ordered"
 	"github.com/annexapi/annex/internal/structural"
 	"github.com/annexapi/annex/store/driver"
 )
@@ -40,6 +41,8 @@ type Server struct {
 	// Handlers answer paths beside the API.
 	Handlers []Handler
 	Console  Console
+	// Query says where queries are answered.
+	Query Query
 	// Authorizer is asked before the server decides itself what callers may do; nil is not.
 	Authorizer authorizer.Authorizer
 	// ControlPlane is what a cluster has by itself; nil is a server with little more than its
@@ -88,6 +91,12 @@ type AdmissionPlugin struct {
 	Name     string
 	Disabled bool
 	New      func(env any, configuration io.Reader) (admission.Interface, error)
+}
+
+// Query says where queries are answered: at /query if it is the zero value.
+type Query struct {
+	Prefix   string
+	Disabled bool
 }
 
 // Handler answers paths beside the API.
@@ -250,6 +259,8 @@ type Kind struct {
 	// WithoutAge adds no column of the age to them, WithoutName none of the name.
 	WithoutAge, WithoutName bool
 	Selectable              []SelectableField
+	// QueryFields are what queries sort and filter by, beside selectable fields and metadata.
+	QueryFields []ordered.Field
 	// IndexFields are paths of selectable fields, IndexLabels keys of labels.
 	IndexFields []string
 	IndexLabels []string

@@ -43,6 +43,8 @@ type indexes struct {
 	store  *resourceStore
 	byName map[string]*index
 	used   atomic.Int64 // when a list last asked, in nanoseconds of the core's clock
+	// asked indexes are waited for: there is no answer without them.
+	asked bool
 
 	// token is held by the one who brings the indexes up to date.
 	token      chan struct{}
@@ -64,6 +66,7 @@ type index struct {
 	values  cache.IndexFunc
 	entries *btree.BTreeG[indexEntry]
 	of      map[string][]string // the values of a key
+	ordered bool                // it has no groups
 
 	mu     sync.Mutex
 	groups map[string]*group // by value
@@ -234,7 +237,7 @@ func (x *indexes) build(ctx context.Context) (*indexState, error) {
 func (x *indexes) applyAll(ctx context.Context, versions iter.Seq[*version]) (inTime bool, err error) {
 	clock := x.store.core.clock
 	deadline := clock.Now().Add(updateTime)
-	tooLate := func() bool { return ctx.Err() != nil || clock.Now().After(deadline) }
+	tooLate := func() bool { return ctx.Err() != nil || !x.asked && clock.Now().After(deadline) }
 	values := make([]map[string][]string, decodeBatch)
 	for batch := range inBatches(versions, decodeBatch) {
 		inParallel(len(batch), func(i int) {
@@ -337,6 +340,10 @@ func (x *index) set(key string, values []string) {
 	if slices.Equal(old, values) {
 		return
 	}
+	if x.ordered {
+		x.place(key, old, values)
+		return
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, value := range old {
@@ -365,6 +372,21 @@ func (x *index) set(key string, values []string) {
 	default:
 		x.of[key] = slices.Clone(values)
 	}
+}
+
+// place is set of an order, where few objects have the same value.
+func (x *index) place(key string, old, values []string) {
+	for _, value := range old {
+		x.entries.Delete(indexEntry{value, key})
+	}
+	if len(values) == 0 {
+		delete(x.of, key)
+		return
+	}
+	for _, value := range values {
+		x.entries.Set(indexEntry{value, key})
+	}
+	x.of[key] = values
 }
 
 // cachedValues returns the values of a version that a slot of a shared event holds, or

@@ -21,6 +21,7 @@ type resourceStore struct {
 	keyspace *keyspace
 	resource store.Resource
 	indexes  *indexes // nil if none are declared
+	orders   orders
 	// tellsCorrupt says that unreadable objects are reported as corrupt, which
 	// allows to delete them without reading them.
 	tellsCorrupt bool
@@ -51,12 +52,9 @@ func newResourceStore(c *Core, keyspace *keyspace, resource store.Resource) *res
 // Close implements store.Closer.
 func (s *resourceStore) Close() {
 	s.close()
-	if s.indexes == nil {
-		return
-	}
 	s.core.mu.Lock()
 	defer s.core.mu.Unlock()
-	s.keyspace.indexes = slices.DeleteFunc(slices.Clone(s.keyspace.indexes), func(x *indexes) bool { return x == s.indexes })
+	s.keyspace.indexes = slices.DeleteFunc(slices.Clone(s.keyspace.indexes), func(x *indexes) bool { return x.store == s })
 }
 
 // Versioner implements storage.Interface.

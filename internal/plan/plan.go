@@ -48,6 +48,10 @@ type Plan struct {
 	AdmissionPlugins []define.AdmissionPlugin
 	// Console and SwaggerUI are pages for people.
 	Console, SwaggerUI Page
+	// QueryPrefix is where queries are answered, nowhere if it is empty, and QueryPrefixFrom who
+	// says so.
+	QueryPrefix     string
+	QueryPrefixFrom Source
 
 	mode       mode
 	mediaTypes map[schema.GroupResource]string
@@ -118,7 +122,7 @@ func Resolve(definition *define.Server, options config.Options) (*Plan, error) {
 	if err := p.define(definition); err != nil {
 		return nil, err
 	}
-	for _, step := range []func() error{p.place, p.encode, p.completeMode, p.completeRest} {
+	for _, step := range []func() error{p.place, p.encode, p.completeMode, p.completeQuery, p.completeRest} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -192,7 +196,7 @@ func Everything(definition *define.Server, options config.Options) (*Plan, error
 		}
 	}
 	p.gather(at)
-	for _, step := range []func() error{p.encode, p.completeRest} {
+	for _, step := range []func() error{p.encode, p.completeQuery, p.completeRest} {
 		if err := step(); err != nil {
 			return nil, err
 		}

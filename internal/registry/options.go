@@ -23,6 +23,7 @@ import (
 	"github.com/annexapi/annex/internal/admit"
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/ordered"
 	"github.com/annexapi/annex/store"
 )
 
@@ -227,7 +228,7 @@ func (s *Stores) open(
 		}
 	}
 	// The backend is closed as a whole, after the last request.
-	return wholeLists{withTypedReads(opened, below, s.machinery.Items())}, func() {}, nil
+	return ordered.Answering(wholeLists{withTypedReads(opened, below, s.machinery.Items())}, below), func() {}, nil
 }
 
 func (s *Stores) openCustom(
@@ -249,8 +250,9 @@ func (s *Stores) openCustom(
 	if !ok {
 		return nil, nil, fmt.Errorf("open storage of %s: %T cannot be closed alone", config.GroupResource, opened)
 	}
+	inner := opened
 	opened = encodedLists(opened, newFunc().GetObjectKind().GroupVersionKind(), s.machinery.Items())
-	return wholeLists{indexedSelectors{opened, x.fields}}, view.Close, nil
+	return ordered.Answering(wholeLists{indexedSelectors{opened, x.fields}}, inner), view.Close, nil
 }
 
 func (s *Stores) view(

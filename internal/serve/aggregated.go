@@ -107,6 +107,13 @@ func (m *aggregated) editors(s *Server) map[string][]*registry.Editor {
 	return all
 }
 
+func (m *aggregated) namespaceNames(ctx context.Context) ([]string, error) {
+	return m.front.Namespaces(ctx)
+}
+
+// mostNamespaces is bounded by the requests that it takes: one to the cluster for each.
+func (m *aggregated) mostNamespaces() int { return 100 }
+
 func (m *aggregated) serving() dynamiccertificates.CertKeyContentProvider { return m.certs.Serving() }
 
 func (m *aggregated) clientCA() dynamiccertificates.CAContentProvider { return m.front.ClientCA() }

@@ -23,7 +23,7 @@ func (s *Server) pages() ([]upstream.Handler, error) {
 	}
 	brand := s.definition.Console
 	title, version := upstream.About(s.definition)
-	told := console.Config{Title: cmp.Or(brand.Title, title), Version: version, ClientCertificate: s.secure != nil}
+	told := console.Config{Title: cmp.Or(brand.Title, title), Version: version, Query: s.plan.QueryPrefix, ClientCertificate: s.secure != nil}
 	if s.login != nil {
 		told.Login = &console.Login{Password: true}
 		for _, c := range s.login.Choices() {

@@ -43,6 +43,11 @@ type mode interface {
 	// for objects that are of several groups.
 	editors(s *Server) map[string][]*registry.Editor
 
+	// namespaceNames returns the namespaces that there are, of which mostNamespaces may be in the union
+	// that a caller's query is of.
+	namespaceNames(ctx context.Context) ([]string, error)
+	mostNamespaces() int
+
 	// serving is the certificate that the server shows.
 	serving() dynamiccertificates.CertKeyContentProvider
 	// clientCA is what client certificates are verified against.

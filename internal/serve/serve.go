@@ -230,6 +230,9 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 	if err := s.mode.configure(&config, own); err != nil {
 		return err
 	}
+	if err := s.queries(&config); err != nil {
+		return err
+	}
 	if s.upstream, err = upstream.New(config); err != nil {
 		return err
 	}

@@ -192,6 +192,13 @@ func (m *standalone) editors(s *Server) map[string][]*registry.Editor {
 	return all
 }
 
+func (m *standalone) namespaceNames(ctx context.Context) ([]string, error) {
+	return m.namespaces.Names(ctx)
+}
+
+// mostNamespaces is bounded by the time that it takes to ask for each of them: some microseconds.
+func (m *standalone) mostNamespaces() int { return 5000 }
+
 func (m *standalone) serving() dynamiccertificates.CertKeyContentProvider { return m.certs.Serving() }
 
 func (m *standalone) clientCA() dynamiccertificates.CAContentProvider {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/query"
 	"github.com/annexapi/annex/internal/reads"
 	"github.com/annexapi/annex/internal/registry"
 	"github.com/annexapi/annex/internal/structural"
@@ -23,11 +24,14 @@ import (
 // filters that do nothing unless configured, with a recovery of its own, and with
 // the request's deadline on the connection instead of the goroutine per request
 // that upstream's timeout filter spends.
-func chain(config Config, direct *reads.Direct, text noProtobuf, connections *connectionMetrics) func(http.Handler, *server.Config) http.Handler {
+func chain(config Config, direct *reads.Direct, text noProtobuf, connections *connectionMetrics, queries *query.API) func(http.Handler, *server.Config) http.Handler {
 	return func(handler http.Handler, c *server.Config) http.Handler {
 		handler = direct.Wrap(handler)
 		if len(text) > 0 {
 			handler = text.filter(handler, c)
+		}
+		if queries != nil {
+			handler = withQueries(handler, queries, c)
 		}
 		handler = withSteps(handler, c, steps(config)...)
 		handler = withReasons(handler, config.Ready)
@@ -46,6 +50,9 @@ func chain(config Config, direct *reads.Direct, text noProtobuf, connections *co
 		}
 		open := handler
 		handler = filters.WithAuthorization(handler, c.Authorization.Authorizer, c.Serializer)
+		if queries != nil {
+			handler = queries.Authorize(handler, open)
+		}
 		if config.Cluster != nil {
 			handler = withClusterUnavailable(handler, config.Cluster, c)
 		}

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/kube-openapi/pkg/common"
+
+	"github.com/annexapi/annex/internal/query"
 )
 
 // Delegation is a server behind this one, which answers what this one has no group for.
@@ -33,8 +35,18 @@ type Delegate struct {
 	// Join is called once with the server in front, when its documents are there and before
 	// the background work of either begins.
 	Join func(front *server.GenericAPIServer) error
+	// Queried returns the resources that can be queried; nil is none.
+	Queried func() []*query.Resource
 
 	groups []string
+}
+
+// queried returns the resources behind that can be queried.
+func (d *Delegate) queried() []*query.Resource {
+	if d == nil || d.Queried == nil {
+		return nil
+	}
+	return d.Queried()
 }
 
 func (d *Delegation) schemes() []*runtime.Scheme {

@@ -15,7 +15,8 @@ import (
 	"github.com/annexapi/annex/internal/define"
 )
 
-// Handler answers the paths of its definition, beside the API.
+// Handler answers the paths of its definition, beside the API. One without a handler keeps them from
+// others, for what comes behind.
 type Handler struct {
 	http.Handler
 	Definition *define.Handler
@@ -89,7 +90,7 @@ func (m mappedResources) NewRequestInfo(r *http.Request) (*request.RequestInfo, 
 func withHandlers(next http.Handler, all handlers, check step, stopping <-chan struct{}, c *server.Config) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := all.of(r.URL.Path)
-		if h == nil {
+		if h == nil || h.Handler == nil {
 			next.ServeHTTP(w, r)
 			return
 		}

@@ -34,6 +34,7 @@ import (
 	"github.com/annexapi/annex/internal/budget"
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/query"
 	"github.com/annexapi/annex/internal/reads"
 	"github.com/annexapi/annex/internal/registry"
 )
@@ -79,6 +80,9 @@ type Config struct {
 	LongRunning map[string]http.Handler
 	// Handlers answer paths beside the API, of which no two are the same.
 	Handlers []Handler
+	// NewQueries makes the API of queries, given the resources that the delegation has; nil is for
+	// none.
+	NewQueries func(delegated func() []*query.Resource) *query.API
 	// Tracing records spans of requests; nil records none.
 	Tracing *Tracing
 	// FlowControl queues requests instead of counting them; nil is for never. It does so while
@@ -126,6 +130,13 @@ type Server struct {
 
 // New builds the server. All API groups are installed when it returns.
 func New(c Config) (*Server, error) {
+	var delegate *Delegate
+	var queries *query.API
+	var err error
+	if c.NewQueries != nil {
+		queries = c.NewQueries(func() []*query.Resource { return delegate.queried() })
+		c.Handlers = append(slices.Clone(c.Handlers), queryPaths(queries)...)
+	}
 	config := server.NewConfig(c.Machinery.Codecs)
 	config.EffectiveVersion = EffectiveVersion(c.Definition)
 	config.MaxRequestsInFlight, config.MaxMutatingRequestsInFlight = max(0, c.Serving.MaxRequestsInFlight), max(0, c.Serving.MaxMutatingRequestsInFlight)
@@ -148,10 +159,9 @@ func New(c Config) (*Server, error) {
 		c.Metrics = append(slices.Clone(c.Metrics), connections.open, connections.ended)
 	}
 	direct := &reads.Direct{Recorded: c.AuditSink != nil, Traced: c.Tracing != nil, Pretty: isPretty}
-	config.BuildHandlerChainFunc = chain(c, direct, text, connections)
 	config.LongRunningFunc = longRunning(config.LongRunningFunc, c)
 	if len(c.Handlers) > 0 {
-		config.RequestInfoResolver = mappedResources{server.NewRequestInfoResolver(config), c.Handlers}
+		config.RequestInfoResolver = mappedResources{resolver(config), c.Handlers}
 	}
 
 	namer := c.Machinery.Namer(c.Delegation.schemes()...)
@@ -167,10 +177,13 @@ func New(c Config) (*Server, error) {
 	config.OpenAPIConfig.PostProcessSpec = inTurn(text.correctV2, long.describeV2)
 	config.OpenAPIV3Config.PostProcessSpec = inTurn(text.correctV3, long.describeV3)
 
-	delegate, err := c.Delegation.build(config, c.Ready)
-	if err != nil {
+	if delegate, err = c.Delegation.build(config, c.Ready); err != nil {
 		return nil, err
 	}
+	if queries != nil {
+		config.RequestInfoResolver = queriedResources{resolver(config), queries}
+	}
+	config.BuildHandlerChainFunc = chain(c, direct, text, connections, queries)
 	completed := config.Complete(nil)
 	completed.SkipOpenAPIInstallation = true // join installs the documents
 	generic, err := completed.New(c.Definition.Name, delegate.target())
@@ -189,6 +202,9 @@ func New(c Config) (*Server, error) {
 		}
 	}
 	for _, h := range c.Handlers {
+		if h.Handler == nil {
+			continue
+		}
 		// withHandlers answers; here they are listed with all other paths.
 		handle := generic.Handler.NonGoRestfulMux.Handle
 		if strings.HasSuffix(h.Definition.Path, "/") {
@@ -201,6 +217,9 @@ func New(c Config) (*Server, error) {
 	generic.Handler.NonGoRestfulMux.NotFoundHandler(http.HandlerFunc(http.NotFound))
 	if err := delegate.join(generic, completed.OpenAPIConfig, completed.OpenAPIV3Config); err != nil {
 		return nil, err
+	}
+	if queries != nil {
+		describeQueries(generic.OpenAPIV3VersionedService, queries, completed.OpenAPIV3Config)
 	}
 	for _, h := range c.Handlers {
 		if h.Definition.OpenAPI != nil {

@@ -2,6 +2,7 @@ package virtual
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -9,6 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/annexapi/annex/internal/await"
+	"github.com/annexapi/annex/internal/ordered"
 )
 
 // Get implements storage.Interface. Without a resource version it asks the source.
@@ -38,6 +40,18 @@ func (m *Mirror) GetList(ctx context.Context, key string, opts storage.ListOptio
 		return err
 	}
 	return m.Interface.GetList(ctx, key, opts, listObj)
+}
+
+// Query implements ordered.Querier. It asks the source, as a list does.
+func (m *Mirror) Query(ctx context.Context, key string, q *ordered.Query) (*ordered.Page, error) {
+	if err := m.refreshAll(ctx); err != nil {
+		return nil, err
+	}
+	querier, ok := m.Interface.(ordered.Querier)
+	if !ok {
+		return nil, fmt.Errorf("mirror of %s: %T answers no queries", m.resource.Resource, m.Interface)
+	}
+	return querier.Query(ctx, key, q)
 }
 
 // Watch implements storage.Interface. A watch that begins with the latest state

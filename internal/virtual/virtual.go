@@ -18,6 +18,7 @@ import (
 
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/mvcc"
+	"github.com/annexapi/annex/internal/ordered"
 	"github.com/annexapi/annex/store"
 	"github.com/annexapi/annex/store/memory"
 )
@@ -134,7 +135,7 @@ func (m *Mirror) open(
 		Triggers:   triggers,
 		Indexers:   indexers,
 	})
-	return m, func() {}, err
+	return ordered.Answering(m, m), func() {}, err
 }
 
 func (m *Mirror) openResource(resource store.Resource) error {

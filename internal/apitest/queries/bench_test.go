@@ -1,0 +1,133 @@
+package queries
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/annexapi/annex"
+)
+
+const (
+	manyObjects = 100_000
+	manyClients = 32
+)
+
+// BenchmarkPages asks for pages of 100,000 objects by 32 clients at once, over HTTPS, while another writes 100 objects a second: page 1 and
+// page 500 in the order of a declared field, and the next page by cursor. Beside it is what a client would do without queries: list all of
+// them, and sort. Run it with -benchtime 2000x; the list takes -bench ListAndSort -benchtime 32x.
+func BenchmarkPages(b *testing.B) {
+	c := crowded(b)
+	_, p := c.query(widgets + "?sortBy=spec.replicas&page=499&limit=50")
+	for name, query := range map[string]string{
+		"page=1":   "?sortBy=spec.replicas&limit=50",
+		"page=500": "?sortBy=spec.replicas&limit=50&page=500",
+		"cursor":   "?sortBy=spec.replicas&limit=50&cursor=" + p.Cursor,
+	} {
+		b.Run(name, func(b *testing.B) {
+			c.measure(b, func() int { return len(c.read(widgets + query)) })
+		})
+	}
+	b.Run("ListAndSort", func(b *testing.B) {
+		c.measure(b, func() int {
+			var list struct {
+				Items []struct{ Spec struct{ Replicas int } }
+			}
+			if err := json.Unmarshal(c.read("/apis/shop.example.com/v1/widgets"), &list); err != nil {
+				panic(err)
+			}
+			slices.SortFunc(list.Items, func(a, b struct{ Spec struct{ Replicas int } }) int {
+				return cmp.Compare(a.Spec.Replicas, b.Spec.Replicas)
+			})
+			return len(list.Items)
+		})
+	})
+}
+
+// crowded has many widgets, of which some are written all the time.
+func crowded(b *testing.B) *client {
+	c := start(b, shop(), annex.Options{})
+	name := func(i int) string { return fmt.Sprintf("widget-%06d", i) }
+	spec := func() object {
+		return object{"size": "small", "replicas": rand.IntN(1 << 30), "options": object{"note": "some text that makes it as long as objects usually are"}}
+	}
+	var next atomic.Int64
+	var creating sync.WaitGroup
+	for range 16 {
+		creating.Go(func() {
+			for i := next.Add(1); i <= manyObjects; i = next.Add(1) {
+				c.create("default", widget(name(int(i)), spec(), "app", "bench"))
+			}
+		})
+	}
+	creating.Wait()
+	writing, stop := context.WithCancel(context.Background())
+	var writers sync.WaitGroup
+	writers.Go(func() {
+		ticker := time.NewTicker(10 * time.Millisecond)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-writing.Done():
+				return
+			case <-ticker.C:
+				changed := name(1 + rand.IntN(manyObjects))
+				c.update(changed, widget(changed, spec(), "app", "bench"))
+			}
+		}
+	})
+	b.Cleanup(func() {
+		stop()
+		writers.Wait()
+	})
+	return c
+}
+
+// read returns the body of an answer.
+func (c *client) read(path string) []byte {
+	response := c.request(context.Background(), http.MethodGet, path, nil)
+	defer response.Body.Close()
+	raw, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		panic(fmt.Sprintf("%s: %d %s %v", path, response.StatusCode, raw, err))
+	}
+	return raw
+}
+
+// measure has clients ask at the same time, and reports how long that takes each.
+func (c *client) measure(b *testing.B, ask func() int) {
+	ask() // what is built at first is not measured
+	var mu sync.Mutex
+	var took []time.Duration
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	var asking sync.WaitGroup
+	b.ResetTimer()
+	for range manyClients {
+		asking.Go(func() {
+			var own []time.Duration
+			for left.Add(-1) >= 0 {
+				began := time.Now()
+				ask()
+				own = append(own, time.Since(began))
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			took = append(took, own...)
+		})
+	}
+	asking.Wait()
+	b.StopTimer()
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
+}

@@ -1,0 +1,156 @@
+package ordered
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/storage"
+)
+
+// Request is a query on its way through the handlers of lists and watches to a storage: a list
+// that is made with it has no items, and leaves them in Page; a watch tells of the objects that
+// the query selects.
+type Request struct {
+	Query
+	// Page is the answer to a list; nil as long as no storage has given it.
+	Page *Page
+}
+
+type requestKey struct{}
+
+// NewContext returns a context in which a list or a watch is a query.
+func NewContext(ctx context.Context, r *Request) context.Context {
+	return context.WithValue(ctx, requestKey{}, r)
+}
+
+func requestOf(ctx context.Context) *Request {
+	r, _ := ctx.Value(requestKey{}).(*Request)
+	return r
+}
+
+// Answering returns outer with lists and watches answered that are queries: by the Querier that
+// inner is, or else from lists of all objects.
+func Answering(outer, inner storage.Interface) storage.Interface {
+	querier, _ := inner.(Querier)
+	return answering{outer, inner, querier}
+}
+
+type answering struct {
+	storage.Interface
+	inner   storage.Interface // has all items in its lists, whatever a context says
+	querier Querier           // nil if there is none
+}
+
+// GetList implements storage.Interface.
+func (a answering) GetList(ctx context.Context, key string, opts storage.ListOptions, list runtime.Object) error {
+	r := requestOf(ctx)
+	if r == nil {
+		return a.Interface.GetList(ctx, key, opts, list)
+	}
+	q := r.Query
+	if a.querier != nil && opts.Recursive {
+		if p := opts.Predicate; !p.Empty() {
+			q.Matches = func(o runtime.Object) bool {
+				selected, err := p.Matches(o)
+				return err == nil && selected && (r.Matches == nil || r.Matches(o))
+			}
+		}
+		page, err := a.querier.Query(ctx, key, &q)
+		if err != nil {
+			return err
+		}
+		r.Page = page
+		return a.Versioner().UpdateList(list, page.Revision, "", nil)
+	}
+	opts.Predicate.Limit, opts.Predicate.Continue = 0, ""
+	if err := a.inner.GetList(ctx, key, opts, list); err != nil {
+		return err
+	}
+	objects, err := meta.ExtractList(list)
+	if err != nil {
+		return err
+	}
+	m, err := meta.ListAccessor(list)
+	if err != nil {
+		return err
+	}
+	page := PageOf(objects, &q)
+	if page.Revision, err = a.Versioner().ParseResourceVersion(m.GetResourceVersion()); err != nil {
+		return err
+	}
+	r.Page = page
+	return meta.SetList(list, nil)
+}
+
+// selectedField is in the fields of an object if a query selects it.
+const selectedField = "annex.query/selected"
+
+// Watch implements storage.Interface.
+func (a answering) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	r := requestOf(ctx)
+	if r == nil || r.selectsAll() {
+		return a.Interface.Watch(ctx, key, opts)
+	}
+	if a.querier == nil {
+		w, err := a.inner.Watch(ctx, key, opts)
+		if err != nil {
+			return nil, err
+		}
+		return watch.Filter(w, r.filter), nil
+	}
+	attributes := opts.Predicate.GetAttrs
+	opts.Predicate.GetAttrs = func(o runtime.Object) (labels.Set, fields.Set, error) {
+		l, f, err := attributes(o)
+		if err == nil && r.sees(o) {
+			f = maps.Clone(f)
+			if f == nil {
+				f = fields.Set{}
+			}
+			f[selectedField] = "true"
+		}
+		return l, f, err
+	}
+	selected := fields.OneTermEqualSelector(selectedField, "true")
+	if opts.Predicate.Field != nil {
+		selected = fields.AndSelectors(opts.Predicate.Field, selected)
+	}
+	opts.Predicate.Field = selected
+	return a.Interface.Watch(ctx, key, opts)
+}
+
+func (r *Request) selectsAll() bool {
+	return r.Namespaces == nil && len(r.Where) == 0 && r.Matches == nil
+}
+
+// sees is Selects, and the namespaces.
+func (r *Request) sees(o runtime.Object) bool {
+	m, err := meta.Accessor(o)
+	if err != nil {
+		return false
+	}
+	_, in := slices.BinarySearch(r.Namespaces, m.GetNamespace())
+	return (in || r.Namespaces == nil) && r.Selects(o)
+}
+
+// filter is for events that do not tell what an object was before: of one that is not selected now, it
+// tells as of one that is deleted.
+func (r *Request) filter(e watch.Event) (watch.Event, bool) {
+	object := e.Object
+	if shared, ok := object.(runtime.CacheableObject); ok {
+		object = shared.GetObject()
+	}
+	if e.Type == watch.Bookmark || e.Type == watch.Error || r.sees(object) {
+		return e, true
+	}
+	if e.Type != watch.Modified {
+		return e, false
+	}
+	e.Type = watch.Deleted
+	return e, true
+}

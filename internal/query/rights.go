@@ -1,0 +1,143 @@
+package query
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+)
+
+func badParameters(query url.Values) error {
+	return apierrors.NewBadRequest(fmt.Sprintf("there is no parameter %q here", sortedKeys(query)[0]))
+}
+
+type namespacesKey struct{}
+
+// namespacesOf returns the namespaces that a query is of, sorted; nil is all that its path says.
+func namespacesOf(ctx context.Context) []string {
+	all, _ := ctx.Value(namespacesKey{}).([]string)
+	return all
+}
+
+// Authorize returns authorized, which decides by the verb and the resource of a request, but for two:
+// a query of all namespaces is of those that its caller may list, if these are not all; and callers
+// who are known may see which resources and fields there are, of those that they may list. allowed
+// is behind authorized.
+func (a *API) Authorize(authorized, allowed http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p, ours := a.placeOf(r.URL.Path)
+		caller, known := request.UserFrom(r.Context())
+		if !ours || !known || r.Method != http.MethodGet {
+			authorized.ServeHTTP(w, r)
+			return
+		}
+		if !p.isResource() {
+			if !slices.Contains(caller.GetGroups(), user.AllAuthenticated) {
+				authorized.ServeHTTP(w, r)
+				return
+			}
+			annotate(r.Context(), "callers may see what they may list")
+			allowed.ServeHTTP(w, r)
+			return
+		}
+		resource := a.find(p)
+		if p.namespace != "" || resource == nil || !resource.Namespaced {
+			authorized.ServeHTTP(w, r)
+			return
+		}
+		attributes, err := filters.GetAuthorizerAttributes(r.Context())
+		if err != nil {
+			writeError(w, err)
+			return
+		}
+		decision, reason, err := a.config.Authorizer.Authorize(r.Context(), attributes)
+		if err == nil && decision == authorizer.DecisionAllow {
+			annotate(r.Context(), reason)
+			allowed.ServeHTTP(w, r)
+			return
+		}
+		namespaces, err := a.union(r.Context(), attributes, a.config.Union)
+		switch {
+		case err != nil:
+			writeError(w, err)
+		case len(namespaces) == 0:
+			authorized.ServeHTTP(w, r)
+		default:
+			annotate(r.Context(), fmt.Sprintf("in %d namespaces", len(namespaces)))
+			allowed.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), namespacesKey{}, namespaces)))
+		}
+	})
+}
+
+// annotate says in the audit that a request is allowed, and why, in the words of upstream.
+func annotate(ctx context.Context, reason string) {
+	audit.AddAuditAnnotations(ctx, "authorization.k8s.io/decision", "allow", "authorization.k8s.io/reason", reason)
+}
+
+// union returns the namespaces, sorted, in which a caller may do what it may not do in all of them.
+// It stops when there are enough.
+func (a *API) union(ctx context.Context, attributes authorizer.Attributes, enough int) ([]string, error) {
+	all, err := a.config.Namespaces(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("namespaces of a query: %w", err)
+	}
+	if len(all) > a.config.Union {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("you may not %s %s in all namespaces, and there are %d, more than the %d in each of which it is looked whether you may: name one in the path, as in %s/GROUP/VERSION/namespaces/NAME/%s",
+			attributes.GetVerb(), attributes.GetResource(), len(all), a.config.Union, a.config.Prefix, attributes.GetResource()))
+	}
+	var may []string
+	for _, namespace := range all {
+		decision, _, err := a.config.Authorizer.Authorize(ctx, inNamespace{attributes, namespace})
+		if ctx.Err() != nil {
+			return nil, apierrors.NewTimeoutError("the rights of the caller in all namespaces were not known in time", 1)
+		}
+		if err == nil && decision == authorizer.DecisionAllow {
+			if may = append(may, namespace); len(may) == enough {
+				break
+			}
+		}
+	}
+	slices.Sort(may)
+	return may, nil
+}
+
+// inNamespace is a request as if it were for one namespace.
+type inNamespace struct {
+	authorizer.Attributes
+	namespace string
+}
+
+// GetNamespace implements authorizer.Attributes.
+func (a inNamespace) GetNamespace() string { return a.namespace }
+
+// mayList tells whether the caller may list a resource, anywhere.
+func (a *API) mayList(ctx context.Context, resource *Resource) (bool, error) {
+	caller, ok := request.UserFrom(ctx)
+	if !ok {
+		return false, nil
+	}
+	attributes := authorizer.AttributesRecord{
+		User: caller, Verb: "list", ResourceRequest: true,
+		APIGroup: resource.Group, APIVersion: resource.Version, Resource: resource.Resource,
+	}
+	decision, _, err := a.config.Authorizer.Authorize(ctx, attributes)
+	if err == nil && decision == authorizer.DecisionAllow {
+		return true, nil
+	}
+	if !resource.Namespaced {
+		return false, nil
+	}
+	may, err := a.union(ctx, attributes, 1)
+	if apierrors.IsBadRequest(err) {
+		return false, nil // nor could it be queried over all namespaces
+	}
+	return len(may) > 0, err
+}

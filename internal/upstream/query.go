@@ -1,0 +1,96 @@
+package upstream
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/server"
+	"k8s.io/kube-openapi/pkg/builder3"
+	"k8s.io/kube-openapi/pkg/cached"
+	"k8s.io/kube-openapi/pkg/common"
+	"k8s.io/kube-openapi/pkg/handler3"
+	"k8s.io/kube-openapi/pkg/spec3"
+	"k8s.io/kube-openapi/pkg/util"
+
+	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/query"
+)
+
+// resolver is the one that a configuration has, or upstream's.
+func resolver(c *server.Config) request.RequestInfoResolver {
+	if c.RequestInfoResolver != nil {
+		return c.RequestInfoResolver
+	}
+	return server.NewRequestInfoResolver(c)
+}
+
+// queryPaths are the paths of queries.
+func queryPaths(queries *query.API) []Handler {
+	var all []Handler
+	for _, path := range []string{queries.Prefix(), queries.Prefix() + "/"} {
+		all = append(all, Handler{Definition: &define.Handler{Path: path, LongRunning: query.IsTail}})
+	}
+	return all
+}
+
+// queriedResources is a resolver that sees queries as lists and watches of what they query.
+type queriedResources struct {
+	request.RequestInfoResolver
+	queries *query.API
+}
+
+func (q queriedResources) NewRequestInfo(r *http.Request) (*request.RequestInfo, error) {
+	info, err := q.RequestInfoResolver.NewRequestInfo(r)
+	if err == nil && !info.IsResourceRequest {
+		q.queries.RequestInfo(r, info)
+	}
+	return info, err
+}
+
+// withQueries answers queries by the lists and watches that next answers. All that is done with
+// these before they are answered has been done with the query.
+func withQueries(next http.Handler, queries *query.API, c *server.Config) http.Handler {
+	answered := queries.Wrap(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !queries.Answers(r.URL.Path) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if err := checkPath(r); err != nil {
+			answerError(w, r, err, c)
+			return
+		}
+		answered.ServeHTTP(w, r)
+	})
+}
+
+// describeQueries adds a document of OpenAPI v3 for each version of the server's own that can be queried, with the schemas
+// that the documents of its objects have.
+func describeQueries(service *handler3.OpenAPIService, queries *query.API, config *common.OpenAPIV3Config) {
+	var making sync.Mutex // the configuration is not made for several at once
+	for _, gv := range queries.Described() {
+		service.UpdateGroupVersionLazy(strings.Trim(queries.PathOf(gv), "/"), cached.Once(cached.Func(func() (*spec3.OpenAPI, string, error) {
+			making.Lock()
+			defer making.Unlock()
+			var types []string
+			for _, model := range queries.Models(gv) {
+				types = append(types, util.GetCanonicalTypeName(model))
+			}
+			schemas, err := builder3.BuildOpenAPIDefinitionsForResources(config, types...)
+			if err != nil {
+				return nil, "", fmt.Errorf("OpenAPI v3 of queries of %s: %w", gv, err)
+			}
+			document := queries.Document(gv, func(model runtime.Object) string {
+				name, _ := config.GetDefinitionName(util.GetCanonicalTypeName(model))
+				return name
+			})
+			document.Info = config.Info
+			document.Components = &spec3.Components{Schemas: schemas, SecuritySchemes: config.SecuritySchemes}
+			return document, "static", nil
+		})))
+	}
+}
