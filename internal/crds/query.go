@@ -92,10 +92,10 @@ func fieldsOf(v *apiextensionsv1.CustomResourceDefinitionVersion) []ordered.Fiel
 		name := strings.TrimPrefix(path, ".")
 		parts := strings.Split(name, ".")
 		plain := path != name && !slices.Contains(parts, "") && !strings.ContainsAny(name, "[]{}()'\"*?@$\\: ")
-		if !plain || query.Reserved(name) || slices.ContainsFunc(all, func(f ordered.Field) bool { return f.Name == name }) {
+		if !plain || ordered.Reserved(name) || slices.ContainsFunc(all, func(f ordered.Field) bool { return f.Name == name }) {
 			return
 		}
-		if len(parts) == 2 && parts[0] == "metadata" && query.Reserved(parts[1]) {
+		if len(parts) == 2 && parts[0] == "metadata" && ordered.Reserved(parts[1]) {
 			return // it is a field of every resource
 		}
 		f := ordered.Field{Name: name, Description: description, Sortable: true}

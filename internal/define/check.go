@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/annexapi/annex/api"
+	"github.com/annexapi/annex/internal/ordered"
 )
 
 // Check completes the definition, which it may be called on again, and returns
@@ -674,12 +675,6 @@ func (c *checker) capabilities(where string, k *Kind) {
 	c.queryFields(where, k)
 }
 
-// reservedFields are the names of parameters of queries, and of fields that every kind has.
-var reservedFields = []string{
-	"page", "limit", "cursor", "sortBy", "ascending", "facets", "name", "q", "labelSelector", "fieldSelector", "fields",
-	"watch", "resourceVersion", "namespace", "creationTimestamp",
-}
-
 // queryFields checks that the hub has the fields that queries are about. The names of other versions may differ.
 func (c *checker) queryFields(where string, k *Kind) {
 	if len(k.QueryFields) > 0 && k.CustomStorage != nil {
@@ -688,7 +683,7 @@ func (c *checker) queryFields(where string, k *Kind) {
 	seen := map[string]bool{}
 	for _, f := range k.QueryFields {
 		switch {
-		case slices.Contains(reservedFields, f.Name):
+		case ordered.Reserved(f.Name):
 			c.errorf(where, "query field %q: it is the name of a parameter, or of a field that every kind has", f.Name)
 		case seen[f.Name]:
 			c.errorf(where, "query field %q is declared twice", f.Name)

@@ -33,6 +33,15 @@ type Field struct {
 	Get func(runtime.Object) any
 }
 
+// reserved are names that say something else to a query, or are of fields that all objects have.
+var reserved = []string{
+	"page", "limit", "cursor", "sortBy", "ascending", "facets", "name", "q", "labelSelector", "fieldSelector", "fields",
+	"watch", "resourceVersion", "namespace", "creationTimestamp",
+}
+
+// Reserved tells whether no kind can declare a field of a name.
+func Reserved(name string) bool { return slices.Contains(reserved, name) }
+
 // Value is the value of an object. A function that panics has told none.
 func (f *Field) Value(object runtime.Object) (v Value) {
 	defer func() {

@@ -57,11 +57,6 @@ var (
 	operators = []string{"ne", "gt", "gte", "lt", "lte", "contains"}
 )
 
-// Reserved tells whether a field cannot have a name, which is that of a parameter.
-func Reserved(name string) bool {
-	return slices.Contains(slices.Concat(common, ofPages, ofTails, []string{"namespace", "creationTimestamp"}), name)
-}
-
 // parse reads a request. An error tells the caller what is wrong with it.
 func parse(r *http.Request, p place, resource *Resource) (*asked, error) {
 	query, err := url.ParseQuery(r.URL.RawQuery)

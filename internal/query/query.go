@@ -82,7 +82,7 @@ func (a *API) placeOf(path string) (p place, ok bool) {
 	if !ours || rest != "" && rest[0] != '/' {
 		return place{}, false
 	}
-	switch parts := strings.Split(strings.Trim(rest, "/"), "/"); {
+	switch parts := strings.Split(strings.TrimPrefix(rest, "/"), "/"); {
 	case rest == "" || rest == "/":
 	case slices.Contains(parts, ""):
 		p.nowhere = true

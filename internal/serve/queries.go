@@ -83,7 +83,7 @@ func (s *Server) queried(k *define.Kind, v *define.Version, watched bool) (*quer
 func queryFields(k *define.Kind) []ordered.Field {
 	all := slices.Clone(k.QueryFields)
 	for _, f := range k.Selectable {
-		if !query.Reserved(f.Path) && !slices.ContainsFunc(all, func(other ordered.Field) bool { return other.Name == f.Path }) {
+		if !ordered.Reserved(f.Path) && !slices.ContainsFunc(all, func(other ordered.Field) bool { return other.Name == f.Path }) {
 			all = append(all, ordered.Field{Name: f.Path, Type: ordered.String, Sortable: true, Get: func(o runtime.Object) any { return f.Value(o) }})
 		}
 	}
