@@ -47,7 +47,7 @@ func Main(server Server) {
 func Run(ctx context.Context, server Server, args []string, stdout, stderr io.Writer) int {
 	budget.SetSoftLimit()
 	defer budget.SpareCollections()()
-	return cli.Run(ctx, cli.Program{Name: server.Name, Define: server.define, Env: newEnv}, args, stdout, stderr)
+	return cli.Run(ctx, cli.Program{Name: server.Name, Define: server.define, Env: newEnv, Extend: server.CommandLine}, args, stdout, stderr)
 }
 
 // ConfigError is an error in what was asked for, not in doing it: a wrong definition, option

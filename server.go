@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/annexapi/annex/config"
@@ -44,6 +46,15 @@ type Server struct {
 	// called concurrently, for every request; nil leaves everything to the others. One that
 	// is also an authorizer.RuleResolver tells callers in advance what they may do.
 	Authorizer authorizer.Authorizer
+	// Metrics are shown with the server's own at /metrics, and by the verb controllers: those of the
+	// library that controllers are made with, say. A metric of a name that the server has itself, or
+	// that came before, is left out.
+	Metrics []prometheus.Gatherer
+	// CommandLine changes the command line of Main and Run before it is read: it adds flags to
+	// verbs, such as serve and controllers, or verbs to the root command. It is called once by each.
+	// A flag that is another name for one that there is sets that one in its pflag.Value. Nil
+	// changes nothing.
+	CommandLine func(root *cobra.Command)
 	// ControlPlane makes a server that stands alone all that a cluster's API is, see package
 	// controlplane; nil has no more than Groups and what callers, rights and namespaces need.
 	ControlPlane ControlPlane
@@ -71,7 +82,7 @@ type Kind interface {
 
 // define compiles and checks the definition. The error names every mistake.
 func (s Server) define() (*define.Server, error) {
-	compiled := &define.Server{Name: s.Name, Title: s.Title, Version: s.Version, Console: s.Console.define(), Query: define.Query(s.Query), Authorizer: s.Authorizer}
+	compiled := &define.Server{Name: s.Name, Title: s.Title, Version: s.Version, Console: s.Console.define(), Query: define.Query(s.Query), Authorizer: s.Authorizer, Metrics: s.Metrics}
 	if s.ControlPlane != nil {
 		plane, ok := s.ControlPlane.(serve.ControlPlane)
 		if !ok {

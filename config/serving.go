@@ -41,6 +41,11 @@ type ServingOptions struct {
 	// share their sum.
 	MaxRequestsInFlight, MaxMutatingRequestsInFlight int
 
+	// RefusedUserAgents are programs whose requests are refused with 403, but for those for health:
+	// what their User-Agent begins with, before a slash or a space, such as kubectl. Programs
+	// call themselves what they like: it is against mistakes, not against attackers. Nil is none.
+	RefusedUserAgents []string
+
 	// Profiling serves /debug/pprof and /debug/flags/v to callers who may get, and put, these paths;
 	// never to anonymous ones.
 	Profiling bool

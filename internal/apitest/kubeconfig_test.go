@@ -3,8 +3,12 @@ package apitest_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
+	"io/fs"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,7 +16,9 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
+	"software.sslmate.com/src/go-pkcs12"
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/internal/testwait"
@@ -164,5 +170,70 @@ func TestMistakesInOptionsOfKubeconfigs(t *testing.T) {
 		if !errors.As(err, new(*annex.ConfigError)) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
+	}
+}
+
+func TestNoKubeconfigAndACertificateForBrowsers(t *testing.T) {
+	t.Parallel()
+	data := filepath.Join(t.TempDir(), "data")
+	options := annex.Options{Storage: memory.Storage(), DataDir: data, Kubeconfig: annex.KubeconfigOptions{None: true, PKCS12Password: "P@ssw0rd"}}
+	instance, stop := run(t, shop(), options)
+	if _, err := os.Stat(filepath.Join(data, "kubeconfig")); !errors.Is(err, fs.ErrNotExist) || instance.Kubeconfig() != "" {
+		t.Errorf("the kubeconfig is %q: %v", instance.Kubeconfig(), err)
+	}
+	path := filepath.Join(data, "cert", "client.p12")
+	encoded, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	key, cert, authorities, err := pkcs12.DecodeChain(encoded, "P@ssw0rd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(authorities[0])
+	browser := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{
+		RootCAs: roots, Certificates: []tls.Certificate{{Certificate: [][]byte{cert.Raw}, PrivateKey: key}},
+	}}}
+	defer browser.CloseIdleConnections()
+	response, err := browser.Get(instance.URL() + widgetsPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.StatusCode != 200 {
+		t.Errorf("the certificate is answered with %s", response.Status)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	// It stays as it is until the password or the certificate is another one.
+	_, stop = run(t, shop(), options)
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if again, err := os.ReadFile(path); err != nil || !bytes.Equal(again, encoded) {
+		t.Errorf("written anew, %v", err)
+	}
+	options.Kubeconfig.PKCS12Password = "other"
+	run(t, shop(), options)
+	if again, err := os.ReadFile(path); err != nil || bytes.Equal(again, encoded) {
+		t.Errorf("encrypted with the old password, %v", err)
+	}
+}
+
+func TestRefusedUserAgents(t *testing.T) {
+	t.Parallel()
+	c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), Serving: annex.ServingOptions{RefusedUserAgents: []string{"kubectl"}}})
+	for _, agent := range []string{"kubectl/v1.37.2 (linux/amd64) kubernetes/abc", "Kubectl", "kubectl 1.2"} {
+		c.get(widgetsPath, "User-Agent", agent).refused(403, metav1.StatusReasonForbidden, "this server does not answer "+strings.FieldsFunc(agent, func(r rune) bool { return r == '/' || r == ' ' })[0])
+		c.get("/apis", "User-Agent", agent).want(403)
+		c.get("/readyz", "User-Agent", agent).want(200)
+	}
+	for _, agent := range []string{"curl/8", "kubectl-annex/v1", "mykubectl/1", ""} {
+		c.get(widgetsPath, "User-Agent", agent).want(200)
 	}
 }

@@ -42,6 +42,26 @@ func Groups() []define.Group {
 	return all(EventTTL)
 }
 
+// ForControllers returns the groups of what the user's controllers need of a server that is no
+// control plane: leases, by which they elect a leader, and events. There are none without
+// controllers, and none of what the definition has itself.
+func ForControllers(definition *define.Server) []define.Group {
+	if len(definition.Controllers) == 0 {
+		return nil
+	}
+	has := func(group, resource string) bool {
+		return slices.ContainsFunc(definition.Kinds(), func(k *define.Kind) bool { return k.Group == group && k.Resource == resource })
+	}
+	var groups []define.Group
+	if event, alias := events(EventTTL); !has("", event.Resource) && !has(alias.Group, alias.Resource) {
+		groups = append(groups, define.Group{Name: "", Kinds: []*define.Kind{event}}, define.Group{Name: alias.Group, Kinds: []*define.Kind{alias}})
+	}
+	if lease := leases(); !has("coordination.k8s.io", lease.Resource) {
+		groups = append(groups, define.Group{Name: "coordination.k8s.io", Kinds: []*define.Kind{lease}})
+	}
+	return groups
+}
+
 // Names are those of all kinds, for messages and completion.
 func Names() []string {
 	var names []string

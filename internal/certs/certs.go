@@ -90,6 +90,10 @@ type Options struct {
 	// administrator's key; 0 has the key in them. Run renews the token when a third is left.
 	TokenLifetime time.Duration
 
+	// PKCS12Password has the administrator's certificate and key written as client.p12 into Dir,
+	// too; empty does not.
+	PKCS12Password string
+
 	// FrontProxy makes an authority and a client certificate of its own for the requests that the
 	// server sends on to others behind it.
 	FrontProxy bool
@@ -114,7 +118,8 @@ type Certs struct {
 	runners []dynamiccertificates.ControllerRunner
 	changed chan struct{}
 
-	tokenLifetime time.Duration
+	tokenLifetime  time.Duration
+	pkcs12Password string
 
 	revocations revocations
 
@@ -138,7 +143,7 @@ func Open(ctx context.Context, options Options) (*Certs, error) {
 		proxies: options.FrontProxy && options.FrontProxyFiles.CertFile == "",
 		changed: make(chan struct{}, 1),
 
-		tokenLifetime: options.TokenLifetime,
+		tokenLifetime: options.TokenLifetime, pkcs12Password: options.PKCS12Password,
 	}
 	if c.clock == nil {
 		c.clock = clock.RealClock{}
@@ -154,6 +159,9 @@ func Open(ctx context.Context, options Options) (*Certs, error) {
 		c.files = folder(options.Dir)
 	}
 	if _, err := c.renew(); err != nil {
+		return nil, err
+	}
+	if err := c.writePKCS12(); err != nil {
 		return nil, err
 	}
 	if err := c.loadRevocations(); err != nil {
@@ -252,6 +260,9 @@ func (c *Certs) Run(ctx context.Context) {
 		}
 		if err := c.rewriteKubeconfigs(); err != nil {
 			logger.Error(err, "Kubeconfig was not brought up to date")
+		}
+		if err := c.writePKCS12(); err != nil {
+			logger.Error(err, "The administrator's PKCS #12 was not brought up to date")
 		}
 		select {
 		case <-ctx.Done():

@@ -17,7 +17,6 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/utils/clock"
-	"software.sslmate.com/src/go-pkcs12"
 )
 
 // maxName is how many characters RFC 5280 lets a common name or an organization have
@@ -180,11 +179,7 @@ func (c *Credentials) PKCS12(password string) ([]byte, error) {
 	if password == "" {
 		return nil, refuse("the password is empty")
 	}
-	data, err := pkcs12.Modern.Encode(c.key, c.cert, []*x509.Certificate{c.authority.cert}, password)
-	if err != nil {
-		return nil, fmt.Errorf("encode PKCS #12: %w", err)
-	}
-	return data, nil
+	return encodePKCS12(c.pair, c.authority, password)
 }
 
 // Certificate is what is known of one that the authority has issued.

@@ -16,7 +16,7 @@ func controllersCommand(program Program) *cobra.Command {
 	var kubeconfig, kubeContext string
 	var selection []string
 	log := logFlags{}
-	election := serve.LeaderElection{}
+	election, probes := serve.LeaderElection{}, serve.Probes{}
 	cmd := &cobra.Command{
 		Use:   "controllers",
 		Short: "Run the controllers for a server that runs elsewhere",
@@ -24,14 +24,13 @@ func controllersCommand(program Program) *cobra.Command {
 
 The server is the one of the kubeconfig; tell it to run none of them itself, with
 serve --controllers=''. Of several such processes one works at a time: they elect a
-leader by a Lease in the server. A server that stands alone serves no Leases yet;
-then run one process, with --leader-elect=false.`,
+leader by a Lease in the server. When it is gone, another one works within 15 seconds.`,
 		Example: fmt.Sprintf(`  # the server without controllers, and the controllers beside it
   %[1]s serve --controllers=''
-  %[1]s controllers --kubeconfig data/kubeconfig --leader-elect=false
+  %[1]s controllers --kubeconfig data/kubeconfig
 
   # all but one
-  %[1]s controllers --kubeconfig data/kubeconfig --leader-elect=false --controllers='*,-janitor'`, program.Name),
+  %[1]s controllers --kubeconfig data/kubeconfig --controllers='*,-janitor'`, program.Name),
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			definition, err := program.Define()
@@ -52,8 +51,14 @@ then run one process, with --leader-elect=false.`,
 			if err := election.Complete(program.Name); err != nil {
 				return usage(err)
 			}
+			if err := probes.Check(); err != nil {
+				return usage(err)
+			}
 			logTo(cmd.ErrOrStderr(), log.format, log.verbosity)
-			return usageOf(serve.RunControllers(cmd.Context(), definition, selected, config, election, program.Env(definition), func() { fmt.Fprintf(cmd.OutOrStdout(), "%s runs controllers for %s\n", program.Name, config.Host) }))
+			return usageOf(serve.Controllers{
+				Definition: definition, Selected: selected, Config: config, Election: election, NewEnv: program.Env(definition), Probes: probes,
+				Started: func() { fmt.Fprintf(cmd.OutOrStdout(), "%s runs controllers for %s\n", program.Name, config.Host) },
+			}.Run(cmd.Context()))
 		},
 	}
 	flags := cmd.Flags()
@@ -66,6 +71,8 @@ then run one process, with --leader-elect=false.`,
 	flags.DurationVar(&election.LeaseDuration, "leader-elect-lease-duration", 15*time.Second, "how long others wait for a leader that is gone")
 	flags.DurationVar(&election.RenewDeadline, "leader-elect-renew-deadline", 10*time.Second, "how long the leader tries to renew before it gives up")
 	flags.DurationVar(&election.RetryPeriod, "leader-elect-retry-period", 2*time.Second, "how long to wait between tries")
+	flags.StringVar(&probes.Health, "health-probe-bind-address", "", "IP address and port at which /healthz and /readyz are answered by plain HTTP, to all who ask (default: nowhere)")
+	flags.StringVar(&probes.Metrics, "metrics-bind-address", "", "IP address and port at which /metrics is answered by plain HTTP, to all who ask; it may be that of health (default: nowhere)")
 	log.declare(flags)
 	return cmd
 }

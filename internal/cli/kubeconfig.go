@@ -22,8 +22,12 @@ import (
 
 const ephemeralDurationFlag = "ephemeral-token-duration"
 
-// kubeconfigFlags are those of serve.
-func kubeconfigFlags(flags *pflag.FlagSet, o *config.KubeconfigOptions) {
+const pkcs12PasswordFlag = "pkcs12-password-file"
+
+// kubeconfigFlags are those of serve. The password is what the file of that name holds.
+func kubeconfigFlags(flags *pflag.FlagSet, o *config.KubeconfigOptions, pkcs12PasswordFile *string) {
+	flags.BoolVar(&o.None, "no-kubeconfig", false, "write no kubeconfig of the administrator")
+	flags.StringVar(pkcs12PasswordFile, pkcs12PasswordFlag, "", "file with a password: the administrator's certificate and key are written as PKCS #12, too, encrypted with it, as client.p12 beside the certificates")
 	flags.BoolVar(&o.EphemeralToken, "ephemeral-token", false, "have the kubeconfig hold a short-lived token of the administrator, instead of a key")
 	flags.DurationVar(&o.EphemeralTokenDuration, ephemeralDurationFlag, 0, "how long the token of --ephemeral-token is valid; the server renews it in its data directory (default 12h0m0s)")
 }

@@ -39,6 +39,8 @@ type Program struct {
 	// Env returns what makes the environment that hooks and controllers of the definition
 	// get.
 	Env func(*define.Server) serve.EnvFunc
+	// Extend adds to the command line; nil adds nothing.
+	Extend func(root *cobra.Command)
 }
 
 // Run runs a verb and returns the exit code: 0 after a verb that did its work, 2 if the
@@ -107,6 +109,9 @@ func rootCommand(program Program) *cobra.Command {
 		return usage(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 	})
 	root.AddCommand(serveCommand(program), controllersCommand(program), manifestsCommand(program), storageCommand(program), userCommand(program), tokenKeyCommand(program), kubeconfigCommand(program), describeCommand(program), versionCommand(program))
+	if program.Extend != nil {
+		program.Extend(root)
+	}
 	completeValues(root)
 	return root
 }
@@ -122,7 +127,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 func serveCommand(program Program) *cobra.Command {
 	options, storage, addresses, audit := config.Options{}, storageOptions{}, addressOptions{}, auditFlags{}
 	accessLog, serving := accessLogFlags{}, servingFlags{}
-	log, configFile := logFlags{}, ""
+	log, configFile, pkcs12PasswordFile := logFlags{}, "", ""
 	gates := map[string]bool{}
 	callers, plane := callerFlags{}, planeFlags{}
 	memory := resource.QuantityValue{}
@@ -192,6 +197,11 @@ All flags may be in a file instead, named by --config.`,
 			if err := addresses.complete(&options); err != nil {
 				return usage(err)
 			}
+			if pkcs12PasswordFile != "" {
+				if options.Kubeconfig.PKCS12Password, err = readPassword(pkcs12PasswordFile); err != nil {
+					return usage(fmt.Errorf("--%s %s: %w", pkcs12PasswordFlag, pkcs12PasswordFile, err))
+				}
+			}
 			// A server outlives the process that reads what it prints.
 			signal.Ignore(syscall.SIGPIPE)
 			logTo(cmd.ErrOrStderr(), log.format, log.verbosity)
@@ -219,7 +229,7 @@ All flags may be in a file instead, named by --config.`,
 	callers.declare(flags, &options)
 	accountFlags(flags, &options)
 	loginFlags(flags, &options.Login)
-	kubeconfigFlags(flags, &options.Kubeconfig)
+	kubeconfigFlags(flags, &options.Kubeconfig, &pkcs12PasswordFile)
 	clusterFlags(flags, &options)
 	flags.DurationVar(&storage.etcd.CompactionInterval, "etcd-compaction-interval", 5*time.Minute, "how much of etcd's history is kept at least; 0 leaves compaction to others")
 	flags.DurationVar(&storage.etcd.HealthcheckTimeout, "etcd-healthcheck-timeout", 2*time.Second, "how long etcd may take to answer before the server is not ready; it is asked twice in this time")
@@ -236,6 +246,7 @@ All flags may be in a file instead, named by --config.`,
 	flags.Var(&valueCache, "value-cache-size", "memory for the encoded bytes of objects, for each storage; those written longest ago are read from disk beyond it; 0 keeps none")
 	flags.Var(&memory, "memory-budget", "memory that requests may need at once, for bodies and lists; others wait, then get 429; 0 bounds nothing (default: a quarter of what the process may use)")
 	flags.StringSliceVar(&options.Controllers, "controllers", []string{controllers.All}, controllersUsage)
+	flags.BoolVar(&options.UnrestrictedUpdate, "unrestricted-update", false, "accept updates without a resource version, which overwrite what others have written; for debugging")
 	flags.DurationVar(&options.RequestTimeout, "request-timeout", 0, "how long a request other than a watch may take (default 1m)")
 	flags.DurationVar(&options.ShutdownTimeout, "shutdown-timeout", 0, "how long a shutdown waits for requests in progress; then they are cut off (default 10s)")
 	flags.DurationVar(&options.ShutdownDelay, "shutdown-delay-duration", 0, "how long a server that is told to stop still answers as before, while /readyz fails")
@@ -290,6 +301,10 @@ func runServer(ctx context.Context, program Program, p *plan.Plan, out io.Writer
 		}
 		if cluster != "" {
 			fmt.Fprintf(out, "%s is ready at %s\n", program.Name, urls)
+			return
+		}
+		if instance.Kubeconfig() == "" {
+			fmt.Fprintf(out, "%s listens on %s\n", program.Name, urls)
 			return
 		}
 		kubeconfig := shortPath(instance.Kubeconfig())

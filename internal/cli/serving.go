@@ -28,6 +28,7 @@ func (s *servingFlags) declare(flags *pflag.FlagSet, o *config.ServingOptions) {
 	flags.StringVar(&o.ExternalHostname, "external-hostname", "", "name, with or without a port, that discovery tells clients, and that the server's own certificate covers (default: the address)")
 	flags.StringSliceVar(&o.AllowedOrigins, "cors-allowed-origins", nil, `regular expressions of origins whose pages may send requests from browsers, as in //example\.com(:|$)`)
 	flags.StringSliceVar(&o.StrictTransportSecurity, "strict-transport-security-directives", nil, "directives of the header Strict-Transport-Security: max-age=SECONDS, includeSubDomains, preload (default: none, no header)")
+	flags.StringSliceVar(&o.RefusedUserAgents, "refuse-user-agents", nil, "programs whose requests are refused, by what they call themselves, such as kubectl (default: none)")
 	flags.IntVar(&s.reads, "max-requests-inflight", 400, "how many requests that read are handled at once; others get 429; 0 bounds nothing")
 	flags.IntVar(&s.mutating, "max-mutating-requests-inflight", 200, "how many requests that write are handled at once; 0 bounds nothing")
 	flags.BoolVar(&o.Profiling, "profiling", false, "serve /debug/pprof and /debug/flags/v to callers who may get and put these paths")

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -45,6 +46,8 @@ type Server struct {
 	Query Query
 	// Authorizer is asked before the server decides itself what callers may do; nil is not.
 	Authorizer authorizer.Authorizer
+	// Metrics are shown with the server's own.
+	Metrics []prometheus.Gatherer
 	// ControlPlane is what a cluster has by itself; nil is a server with little more than its
 	// own groups.
 	ControlPlane ControlPlane

@@ -14,6 +14,7 @@ import (
 
 	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/accounts"
+	"github.com/annexapi/annex/internal/builtin"
 	"github.com/annexapi/annex/internal/cluster"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/fairness"
@@ -52,19 +53,23 @@ func modeOf(definition *define.Server, o *config.Options) mode {
 	case definition.ControlPlane != nil:
 		return controlPlane{standalone{fair: isFair(definition, o)}, definition.ControlPlane}
 	default:
-		return standalone{fair: isFair(definition, o)}
+		return standalone{fair: isFair(definition, o), added: builtin.ForControllers(definition)}
 	}
 }
 
 // standalone has no cluster in front. If it is fair, it has flow schemas and priority levels.
-type standalone struct{ fair bool }
+type standalone struct {
+	fair bool
+	// added are groups that its controllers need.
+	added []define.Group
+}
 
 func (m standalone) builtIn() []define.Group {
 	groups := []define.Group{rights.Group(), accounts.Group()}
 	if m.fair {
 		groups = append(groups, fairness.Group())
 	}
-	return groups
+	return merge(groups, m.added)
 }
 
 func (standalone) check(*define.Server) error { return nil }
@@ -110,8 +115,12 @@ type controlPlane struct {
 }
 
 func (m controlPlane) builtIn() []define.Group {
-	groups := m.standalone.builtIn()
-	for _, added := range m.plane.Groups() {
+	return merge(m.standalone.builtIn(), m.plane.Groups())
+}
+
+// merge adds groups to others, and their kinds to those of a group that is there.
+func merge(groups, more []define.Group) []define.Group {
+	for _, added := range more {
 		i := slices.IndexFunc(groups, func(g define.Group) bool { return g.Name == added.Name })
 		if i < 0 {
 			groups = append(groups, added)

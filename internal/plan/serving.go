@@ -92,6 +92,11 @@ func completeHTTP(o *config.ServingOptions) error {
 	if !(o.GoawayChance >= 0 && o.GoawayChance <= maxGoawayChance) {
 		return fmt.Errorf("Options.Serving.GoawayChance %v is not between 0 and %v", o.GoawayChance, maxGoawayChance)
 	}
+	for _, name := range o.RefusedUserAgents {
+		if name == "" || strings.ContainsAny(name, "/ ") {
+			return fmt.Errorf("Options.Serving.RefusedUserAgents %q is no name of a program, such as kubectl: it ends before a slash or a space", name)
+		}
+	}
 	for _, pattern := range o.AllowedOrigins {
 		if _, err := regexp.Compile(pattern); err != nil || pattern == "" {
 			return fmt.Errorf("Options.Serving.AllowedOrigins %q is no regular expression of origins, as //example\\.com(:|$) is", pattern)

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo/leaderelection" // whether this process leads
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -83,11 +84,31 @@ func (e *LeaderElection) Complete(server string) error {
 // ErrNoLeases says that a server has no Leases, and so no leader election.
 var ErrNoLeases = errors.New("serves no leases.coordination.k8s.io to elect a leader by: run one process, with LeaderElection.Enabled=false")
 
-// RunControllers runs controllers against another server until the context ends, or the
-// leadership is lost, which is an error. It calls started when they begin.
-func RunControllers(ctx context.Context, definition *define.Server, selected []define.Controller, config *rest.Config, election LeaderElection, newEnv EnvFunc, started func()) error {
+// Controllers are controllers that run in a process of their own.
+type Controllers struct {
+	Definition *define.Server
+	// Selected are those of the definition that run.
+	Selected []define.Controller
+	// Config is the way to the server that they work for.
+	Config   *rest.Config
+	Election LeaderElection
+	NewEnv   EnvFunc
+	Probes   Probes
+	// Started is called when they begin.
+	Started func()
+}
+
+// Run runs them until the context ends, or the leadership is lost, which is an error.
+func (c Controllers) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	probes, err := c.Probes.open(c.Definition.Metrics)
+	if err != nil {
+		return err
+	}
+	defer probes.close()
+	probes.serve()
+	config := c.Config
 	// A running set without informers: listers are for hooks.
 	informers := informer.NewSet(config, serializer.CodecFactory{})
 	if err := informers.Run(ctx); err != nil {
@@ -97,19 +118,21 @@ func RunControllers(ctx context.Context, definition *define.Server, selected []d
 	if err := rest.LoadTLSFiles(trust); err != nil {
 		return fmt.Errorf("client of %s: %w", config.Host, err)
 	}
-	env := newEnv(config, informers, func() []byte { return trust.CAData })
+	env := c.NewEnv(config, informers, func() []byte { return trust.CAData })
 	run := func(ctx context.Context) {
-		started()
-		controllers.Run(ctx, selected, env, clock.RealClock{})
+		probes.say("leads")
+		c.Started()
+		controllers.Run(ctx, c.Selected, env, clock.RealClock{})
 	}
-	if !election.Enabled {
+	if !c.Election.Enabled {
 		run(ctx)
 		return nil
 	}
 	if err := servesLeases(config); err != nil {
 		return err
 	}
-	return elect(ctx, definition.Name, config, election, run)
+	probes.say("waits for the lead")
+	return elect(ctx, c.Definition.Name, config, c.Election, run)
 }
 
 func servesLeases(config *rest.Config) error {

@@ -106,7 +106,7 @@ func TestOneOfSeveralProcessesLeads(t *testing.T) {
 			return nil
 		}}
 		go func() {
-			done <- RunControllers(ctx, &define.Server{Name: "s"}, []define.Controller{work}, config, election(), noEnv, func() {})
+			done <- testControllers(work, config).Run(ctx)
 		}()
 		return func() error { cancel(); return <-done }
 	}
@@ -127,7 +127,7 @@ func TestAProcessThatLosesTheLeadEnds(t *testing.T) {
 		<-ctx.Done()
 		return nil
 	}}
-	err := RunControllers(t.Context(), &define.Server{Name: "s"}, []define.Controller{work}, config, election(), noEnv, func() {})
+	err := testControllers(work, config).Run(t.Context())
 	if err == nil || err.Error() != "the lead was lost: the Lease default/e could not be renewed" {
 		t.Errorf("got %v", err)
 	}
@@ -137,7 +137,14 @@ func TestAProcessWhoseWorkIsDoneEnds(t *testing.T) {
 	t.Parallel()
 	_, config := leaseConfig(t)
 	work := define.Controller{Name: "c", Run: func(context.Context, any) error { return nil }}
-	if err := RunControllers(t.Context(), &define.Server{Name: "s"}, []define.Controller{work}, config, election(), noEnv, func() {}); err != nil {
+	if err := testControllers(work, config).Run(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+func testControllers(work define.Controller, config *rest.Config) Controllers {
+	return Controllers{
+		Definition: &define.Server{Name: "s"}, Selected: []define.Controller{work}, Config: config,
+		Election: election(), NewEnv: noEnv, Started: func() {},
 	}
 }

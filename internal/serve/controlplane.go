@@ -8,7 +8,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -145,20 +144,9 @@ func (m *controlPlane) controllers() []func(context.Context) error {
 	return append(m.standalone.controllers(), m.opened.Run)
 }
 
-// lead elects one of the replicas over a shared storage, by a Lease of their own. Without the kind,
-// each leads.
+// lead is in the namespace in which a cluster's controllers have their Leases.
 func (m *controlPlane) lead(ctx context.Context, run func(context.Context)) {
-	if !m.standalone.plan.Options.Storage.Traits().Remote || !m.servesLeases() {
-		run(ctx)
-		return
-	}
-	leadAlone(ctx, m.standalone.plan.Definition.Name, m.loopback.Config(), metav1.NamespaceSystem, run)
-}
-
-func (m *controlPlane) servesLeases() bool {
-	return slices.ContainsFunc(m.standalone.plan.Definition.Kinds(), func(k *define.Kind) bool {
-		return k.GroupResource() == coordinationv1.Resource("leases")
-	})
+	m.leadIn(ctx, metav1.NamespaceSystem, run)
 }
 
 // checks wait for what the control plane brings at the start.

@@ -159,6 +159,9 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 	if err := s.mode.store(s); err != nil {
 		return err
 	}
+	if s.plan.Options.UnrestrictedUpdate {
+		klog.FromContext(ctx).Error(nil, "Options.UnrestrictedUpdate: updates without a resource version overwrite what others have written")
+	}
 	env := newEnv(s.loopback.Config(), s.informers, s.rootCA)
 	s.env = env
 	hooks, err := admit.NewHooks(s.definition, env)
@@ -393,7 +396,7 @@ func (s *Server) ClientConfig() (*rest.Config, error) {
 // Kubeconfig is the path of the administrator's kubeconfig, empty if the server
 // writes none.
 func (s *Server) Kubeconfig() string {
-	if s.plan.Options.DataDir == "" || s.URL() == "" || !s.mode.administers() {
+	if s.plan.Options.DataDir == "" || s.URL() == "" || !s.mode.administers() || s.plan.Options.Kubeconfig.None {
 		return ""
 	}
 	path, err := filepath.Abs(s.plan.Path("kubeconfig"))

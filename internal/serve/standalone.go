@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -66,6 +68,7 @@ var _ mode = (*standalone)(nil)
 func (m *standalone) certificates(options *certs.Options) {
 	options.ClientCAFile = m.plan.Options.ClientCAFile
 	options.TokenLifetime = m.plan.Options.Kubeconfig.EphemeralTokenDuration
+	options.PKCS12Password = m.plan.Options.Kubeconfig.PKCS12Password
 }
 
 func (m *standalone) open(ctx context.Context, s *Server) error {
@@ -265,9 +268,25 @@ func (m *standalone) initialize(ctx context.Context) error {
 
 func (m *standalone) blocked() error { return nil }
 
-// lead runs at once: there are no other replicas, but for those over one etcd, which have no
-// Leases and run their controllers each.
-func (m *standalone) lead(ctx context.Context, run func(context.Context)) { run(ctx) }
+// lead elects one of the replicas over a shared storage, by a Lease of their own. Without the kind,
+// each leads.
+func (m *standalone) lead(ctx context.Context, run func(context.Context)) {
+	m.leadIn(ctx, metav1.NamespaceDefault, run)
+}
+
+func (m *standalone) leadIn(ctx context.Context, namespace string, run func(context.Context)) {
+	if !m.plan.Options.Storage.Traits().Remote || !m.servesLeases() {
+		run(ctx)
+		return
+	}
+	leadAlone(ctx, m.plan.Definition.Name, m.loopback.Config(), namespace, run)
+}
+
+func (m *standalone) servesLeases() bool {
+	return slices.ContainsFunc(m.plan.Definition.Kinds(), func(k *define.Kind) bool {
+		return k.BuiltIn && k.GroupResource() == coordinationv1.Resource("leases")
+	})
+}
 
 func (m *standalone) leave(context.Context) {}
 

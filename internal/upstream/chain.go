@@ -48,6 +48,9 @@ func chain(config Config, direct *reads.Direct, text noProtobuf, connections *co
 		if config.Aggregation != nil {
 			handler = config.Aggregation.Wrap(handler)
 		}
+		if refused := config.Serving.RefusedUserAgents; len(refused) > 0 {
+			handler = withSteps(handler, c, refuseUserAgents(refused))
+		}
 		open := handler
 		handler = filters.WithAuthorization(handler, c.Authorization.Authorizer, c.Serializer)
 		if queries != nil {

@@ -1,11 +1,13 @@
 package upstream
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 	handlersmetrics "k8s.io/apiserver/pkg/endpoints/handlers/metrics"
 	apiservermetrics "k8s.io/apiserver/pkg/endpoints/metrics"
 	"k8s.io/apiserver/pkg/server/mux"
@@ -16,8 +18,8 @@ import (
 )
 
 // installMetrics serves upstream's metrics, which are the process's, the
-// server's own and those that others gather of it at /metrics, and those of health checks at /metrics/slis.
-func installMetrics(paths *mux.PathRecorderMux, own []prometheus.Collector, gathered []prometheus.Gatherer) error {
+// server's own, those that others gather of it, and the user's at /metrics, and those of health checks at /metrics/slis.
+func installMetrics(paths *mux.PathRecorderMux, own []prometheus.Collector, gathered, users []prometheus.Gatherer) error {
 	apiservermetrics.Register()
 	handlersmetrics.Register()
 	storagemetrics.Register()
@@ -29,8 +31,44 @@ func installMetrics(paths *mux.PathRecorderMux, own []prometheus.Collector, gath
 		}
 	}
 	all := append(prometheus.Gatherers{legacyregistry.DefaultGatherer, registry}, gathered...)
-	handler := promhttp.HandlerFor(all, promhttp.HandlerOpts{})
-	paths.Handle("/metrics", http.HandlerFunc(handler.ServeHTTP))
+	paths.Handle("/metrics", metricsHandler(all, users))
 	slis.SLIMetrics{}.Install(paths)
 	return nil
+}
+
+// ProcessMetrics serves those of this process and of the libraries that it links, and the user's behind them.
+func ProcessMetrics(users []prometheus.Gatherer) http.Handler {
+	return metricsHandler(legacyregistry.DefaultGatherer, users)
+}
+
+func metricsHandler(own prometheus.Gatherer, users []prometheus.Gatherer) http.Handler {
+	handler := promhttp.HandlerFor(behind{own, users}, promhttp.HandlerOpts{})
+	return http.HandlerFunc(handler.ServeHTTP)
+}
+
+// behind gathers what others have without the metrics of names that came before. Libraries register
+// those of the process and of their clients, each in a registry of its own.
+type behind struct {
+	own    prometheus.Gatherer
+	others []prometheus.Gatherer
+}
+
+// Gather implements prometheus.Gatherer.
+func (b behind) Gather() ([]*dto.MetricFamily, error) {
+	all, err := b.own.Gather()
+	seen := map[string]bool{}
+	for _, family := range all {
+		seen[family.GetName()] = true
+	}
+	for _, other := range b.others {
+		more, moreErr := other.Gather()
+		err = errors.Join(err, moreErr)
+		for _, family := range more {
+			if !seen[family.GetName()] {
+				seen[family.GetName()] = true
+				all = append(all, family)
+			}
+		}
+	}
+	return all, err
 }

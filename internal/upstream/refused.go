@@ -72,6 +72,22 @@ func checkNamespace(r *http.Request, info *request.RequestInfo) (*http.Request, 
 	return r, nil
 }
 
+// refuseUserAgents refuses requests of programs that call themselves so, but those for health.
+func refuseUserAgents(names []string) step {
+	return func(r *http.Request, info *request.RequestInfo) (*http.Request, error) {
+		name, _, _ := strings.Cut(r.UserAgent(), "/")
+		name, _, _ = strings.Cut(name, " ")
+		refused := slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) })
+		if !refused || !info.IsResourceRequest && slices.Contains(alwaysOpen, r.URL.Path) {
+			return r, nil
+		}
+		return nil, apierrors.NewForbidden(schema.GroupResource{}, "", fmt.Errorf("this server does not answer %s", name))
+	}
+}
+
+// alwaysOpen tell load balancers and process managers how the server is.
+var alwaysOpen = []string{"/healthz", "/livez", "/readyz"}
+
 // checkOrigin refuses WebSockets that a page of another site opens, unless its origin is allowed:
 // browsers let every page do that, with the certificates and the network place of their user, and
 // tell by the Origin whose page it is. It is for servers that browsers reach directly.

@@ -193,7 +193,7 @@ func New(c Config) (*Server, error) {
 	if err := install(generic, completed, c, direct); err != nil {
 		return nil, err
 	}
-	if err := installMetrics(generic.Handler.NonGoRestfulMux, c.Metrics, c.Gathered); err != nil {
+	if err := installMetrics(generic.Handler.NonGoRestfulMux, c.Metrics, c.Gathered, c.Definition.Metrics); err != nil {
 		return nil, err
 	}
 	for _, handlers := range []map[string]http.Handler{c.LongRunning, c.Discovery} {
