@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"go/ast"
+	"path"
 	"slices"
 	"strings"
 
@@ -28,13 +29,16 @@ func Controller(ctx context.Context, o HookOptions) (*Result, error) {
 	}
 	p := k.project
 	d := k.hook()
-	if err := k.refuseDeclared("run" + d.Exported + "Controller"); err != nil {
-		return nil, err
+	for _, name := range []string{"setup", "run"} { // run is that of older projects
+		if err := k.refuseDeclared(name + d.Exported + "Controller"); err != nil {
+			return nil, err
+		}
 	}
 	if s, t := k.hub.typeNamed(o.Kind + "Status"); s == nil || !hasField(t, "Conditions") {
 		return nil, p.problem(p.server, k.element.Pos(), "kind %s has no conditions in its status, by which a controller tells how far it has come: add Conditions []metav1.Condition to %sStatus", o.Kind, o.Kind)
 	}
 	d.Define = definedBy(p.server.file, p.definition)
+	d.ControllerName = strings.ToLower(d.Exported)
 	w := &plan{root: p.root}
 	controller := k.beside("_controller.go")
 	if err := w.render(controller, "controller/controller.go", d); err != nil {
@@ -45,22 +49,15 @@ func Controller(ctx context.Context, o HookOptions) (*Result, error) {
 			return nil, err
 		}
 	}
-	annex := p.server.importName(library)
-	element := fmt.Sprintf("{Name: %q, Run: run%sController}", strings.ToLower(d.Exported), d.Exported)
-	switch value := fieldOf(p.definition, "Controllers").(type) {
-	case nil:
-		p.server.appendTo(p.definition, fmt.Sprintf("Controllers: []%s.Controller{\n%s,\n}", annex, element))
-	case *ast.CompositeLit:
-		p.server.appendTo(value, element)
-	default:
-		return nil, p.problem(p.server, value.Pos(), "Controllers is not written out as []annex.Controller{...}, so that nothing can be added to it: write it out in the literal of annex.Server")
+	if err := k.manage(w, d, "setup"+d.Exported+"Controller"); err != nil {
+		return nil, err
 	}
 	if !o.DryRun {
 		if err := p.needs(ctx, controllerRuntime, controllerRuntimeVersion); err != nil {
 			return nil, err
 		}
 	}
-	files, err := k.addHook(w, o.Options, controllerRuntime, "k8s.io/klog/v2")
+	files, err := k.addHook(w, o.Options, controllerRuntime, "github.com/prometheus/client_golang", "k8s.io/api", "k8s.io/client-go", "k8s.io/klog/v2")
 	if err != nil {
 		return nil, err
 	}
@@ -68,8 +65,59 @@ func Controller(ctx context.Context, o HookOptions) (*Result, error) {
 		"edit " + p.show(controller) + "   # reconcile: what a " + o.Kind + " asks for",
 		"go run . serve   # runs the controller too; to run it in a process of its own:",
 		"go run . serve --controllers=''   # and beside it",
-		"go run . controllers --kubeconfig data/kubeconfig --leader-elect=false",
+		"go run . controllers --kubeconfig data/kubeconfig",
 	}}, nil
+}
+
+// manage has the server run what sets the controller up, beside the others in their manager. The
+// first controller brings the manager, in a file of its own.
+func (k *projectKind) manage(w *plan, d hookData, setup string) error {
+	p := k.project
+	controllers := fieldOf(p.definition, "Controllers")
+	if call := managed(controllers); call != nil {
+		if n := len(call.Args); n > 0 && !p.server.comma(call.Args[n-1].End(), call.Rparen) {
+			setup = ", " + setup
+		}
+		p.server.insert(call.Rparen, setup)
+		return nil
+	}
+	if err := k.refuseDeclared("manage"); err != nil {
+		return err
+	}
+	element := fmt.Sprintf("{Name: %q, Run: manage(%s)}", "manager", setup)
+	switch value := controllers.(type) {
+	case nil:
+		element = fmt.Sprintf("Controllers: []%s.Controller{\n%s,\n}", p.server.importName(library), element)
+		if fieldOf(p.definition, "Metrics") == nil {
+			element += ",\nMetrics: managerMetrics"
+		}
+		p.server.appendTo(p.definition, element)
+	case *ast.CompositeLit:
+		p.server.appendTo(value, element)
+		if fieldOf(p.definition, "Metrics") == nil {
+			p.server.appendTo(p.definition, "Metrics: managerMetrics")
+		}
+	default:
+		return p.problem(p.server, value.Pos(), "Controllers is not written out as []annex.Controller{...}, so that nothing can be added to it: write it out in the literal of annex.Server")
+	}
+	return w.render(path.Join(path.Dir(p.server.path), "manager.go"), "controller/manager.go", d)
+}
+
+// managed is the call of manage among the controllers, nil if there is none.
+func managed(controllers ast.Expr) *ast.CallExpr {
+	if controllers == nil {
+		return nil
+	}
+	var found *ast.CallExpr
+	ast.Inspect(controllers, func(n ast.Node) bool {
+		if call, ok := n.(*ast.CallExpr); ok && found == nil {
+			if name, ok := call.Fun.(*ast.Ident); ok && name.Name == "manage" {
+				found = call
+			}
+		}
+		return found == nil
+	})
+	return found
 }
 
 // needs has the project's module require another, in that version unless it requires one.

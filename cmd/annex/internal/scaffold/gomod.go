@@ -205,7 +205,7 @@ func mergeSums(existing, sums []byte) []byte {
 }
 
 // direct notes in go.mod that the project now imports a module itself.
-func (p *plan) direct(path string) error {
+func (p *plan) direct(paths ...string) error {
 	file := filepath.Join(p.root, "go.mod")
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -217,8 +217,9 @@ func (p *plan) direct(path string) error {
 	}
 	changed := false
 	for _, r := range f.Require {
-		changed = changed || r.Mod.Path == path && r.Indirect
-		r.Indirect = r.Indirect && r.Mod.Path != path
+		named := slices.Contains(paths, r.Mod.Path)
+		changed = changed || named && r.Indirect
+		r.Indirect = r.Indirect && !named
 	}
 	if !changed {
 		return nil

@@ -33,6 +33,8 @@ type hookData struct {
 	Exported, Private string
 	// Name, Title, Request and Handler are those of a subresource.
 	Name, Title, Request, Handler string
+	// ControllerName is what metrics and Events know a controller by.
+	ControllerName string
 }
 
 func (k *projectKind) hook() hookData {
@@ -89,10 +91,8 @@ func (k *projectKind) addHook(w *plan, o Options, requires ...string) ([]File, e
 	if err := w.edited(k.project.server); err != nil {
 		return nil, err
 	}
-	for _, module := range requires {
-		if err := w.direct(module); err != nil {
-			return nil, err
-		}
+	if err := w.direct(requires...); err != nil {
+		return nil, err
 	}
 	return w.carryOut(o)
 }
