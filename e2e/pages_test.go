@@ -491,7 +491,7 @@ func (r *reader) run(command string, until func(line string) bool) (string, int)
 
 var (
 	serves    = regexp.MustCompile(`\b(?:wardle|animal|demo|run \.|run) serve\b[^\n|;]*`)
-	namesPort = regexp.MustCompile(`\b(?:8443|8444|8080|6443|2379|2380)\b`)
+	namesPort = regexp.MustCompile(`\b(?:6080|8443|8444|8080|6443|2379|2380)\b`)
 	makes     = regexp.MustCompile(`(?m)^make run\b`)
 )
 

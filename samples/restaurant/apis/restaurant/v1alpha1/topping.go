@@ -1,0 +1,28 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Topping is what can be on a pizza, and what it costs.
+type Topping struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec ToppingSpec `json:"spec,omitempty"`
+}
+
+// ToppingSpec is what a Topping costs.
+type ToppingSpec struct {
+	// cost is that of one portion, 0 or more.
+	// +k8s:optional
+	Cost float64 `json:"cost"`
+}
+
+// ToppingList is a list of Toppings.
+type ToppingList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []Topping `json:"items"`
+}

@@ -1,0 +1,6 @@
+// Package v1beta1 is the preferred version of the restaurant's API and its hub: it can say
+// whatever v1alpha1 can.
+//
+// +groupName=restaurant.wukong.com
+// +k8s:protobuf-gen=package
+package v1beta1

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"math/rand"
+	"os"
+	"strconv"
+	"testing"
+
+	"github.com/annexapi/annex/annextest"
+
+	restaurantv1beta1 "example.com/restaurant/apis/restaurant/v1beta1"
+)
+
+// asProgram makes the test binary the program itself, to be killed.
+const asProgram = "RESTAURANT_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// What one version says, the others can hold, and to the letter.
+func TestVersionsRoundTrip(t *testing.T) {
+	annextest.RoundTrip(t, server(), valid)
+}
+
+// stored holds objects as the server has stored them; make golden begins to keep them.
+const stored = "testdata/stored"
+
+func TestStoredObjectsStayReadable(t *testing.T) {
+	if _, err := os.Stat(stored); err != nil {
+		t.Skip("no objects are kept yet: make golden")
+	}
+	annextest.GoldenObjects(t, server(), stored, valid)
+}
+
+// valid are specs with names that are unique and quantities from 1 to 100.
+var valid = annextest.Fuzz(func(spec *restaurantv1beta1.PizzaSpec, r *rand.Rand) {
+	spec.Toppings = nil
+	for i := range 1 + r.Intn(20) {
+		spec.Toppings = append(spec.Toppings, restaurantv1beta1.PizzaTopping{Name: "t" + strconv.Itoa(i), Quantity: int32(1 + r.Intn(restaurantv1beta1.MaxQuantity))})
+	}
+	r.Shuffle(len(spec.Toppings), func(i, j int) { spec.Toppings[i], spec.Toppings[j] = spec.Toppings[j], spec.Toppings[i] })
+})
