@@ -38,7 +38,7 @@ var rooms = map[string][]string{
 	"internal/accounts":                    {"api", "internal/define", "internal/jws"},
 	"internal/jws":                         {},
 	"internal/login":                       {"internal/jws", "store"},
-	"internal/plan":                        {"config", "internal/accounts", "internal/audit", "internal/builtin", "internal/cluster", "internal/console", "internal/controllers", "internal/coreapi", "internal/define", "internal/fairness", "internal/login", "internal/registry", "internal/requirements", "internal/rights", "store/driver", "store/embedded", "store/memory"},
+	"internal/plan":                        {"config", "internal/accounts", "internal/audit", "internal/builtin", "internal/cluster", "internal/console", "internal/controllers", "internal/coreapi", "internal/define", "internal/fairness", "internal/leading", "internal/login", "internal/registry", "internal/requirements", "internal/rights", "store/driver", "store/embedded", "store/memory"},
 	"internal/cli":                         {"config", "internal/accounts", "internal/certs", "internal/cluster", "internal/controllers", "internal/define", "internal/login", "internal/maintenance", "internal/manifests", "internal/plan", "internal/requirements", "internal/serve", "internal/systemd", "internal/upstream", "store/driver", "store/embedded", "store/etcd", "store/files", "store/journal", "store/memory"},
 	"store/driver":                         {"store/journal"},
 	"api":                                  {}, // clients link it
@@ -64,7 +64,8 @@ var rooms = map[string][]string{
 	"internal/cluster":                     {"config", "internal/admit", "internal/clientcert", "internal/requirements"},
 	"internal/auth":                        {"config", "internal/clientcert", "internal/configfile"},
 	"internal/auth/authtest":               {}, // for tests
-	"internal/builtin":                     {"api", "internal/define", "internal/facts/admissionregistration", "internal/facts/apiregistration", "internal/facts/coordination", "internal/facts/coordinationv1beta1", "internal/facts/core", "internal/facts/events", "internal/facts/storagemigration", "internal/podspec"},
+	"internal/builtin":                     {"api", "internal/define", "internal/facts/admissionregistration", "internal/facts/apiregistration", "internal/facts/coordinationv1beta1", "internal/facts/core", "internal/facts/storagemigration", "internal/leading", "internal/podspec"},
+	"internal/leading":                     {"internal/define", "internal/facts/coordination", "internal/facts/core", "internal/facts/events"},
 	"internal/podspec":                     {},
 	"internal/configfile":                  {},
 	"internal/clientcert":                  {"config"},

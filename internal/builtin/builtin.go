@@ -19,10 +19,11 @@ import (
 
 	"github.com/annexapi/annex/api"
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/leading"
 )
 
 // EventTTL is how long events are kept unless Options say otherwise.
-const EventTTL = time.Hour
+const EventTTL = leading.EventTTL
 
 // Options say which kinds there are.
 type Options struct {
@@ -40,26 +41,6 @@ type Options struct {
 // Groups returns the groups with all their kinds.
 func Groups() []define.Group {
 	return all(EventTTL)
-}
-
-// ForControllers returns the groups of what the user's controllers need of a server that is no
-// control plane: leases, by which they elect a leader, and events. There are none without
-// controllers, and none of what the definition has itself.
-func ForControllers(definition *define.Server) []define.Group {
-	if len(definition.Controllers) == 0 {
-		return nil
-	}
-	has := func(group, resource string) bool {
-		return slices.ContainsFunc(definition.Kinds(), func(k *define.Kind) bool { return k.Group == group && k.Resource == resource })
-	}
-	var groups []define.Group
-	if event, alias := events(EventTTL); !has("", event.Resource) && !has(alias.Group, alias.Resource) {
-		groups = append(groups, define.Group{Name: "", Kinds: []*define.Kind{event}}, define.Group{Name: alias.Group, Kinds: []*define.Kind{alias}})
-	}
-	if lease := leases(); !has("coordination.k8s.io", lease.Resource) {
-		groups = append(groups, define.Group{Name: "coordination.k8s.io", Kinds: []*define.Kind{lease}})
-	}
-	return groups
 }
 
 // Names are those of all kinds, for messages and completion.
@@ -120,11 +101,11 @@ func name(g define.Group, k *define.Kind) string {
 
 // all makes the groups. The first is the core group.
 func all(eventTTL time.Duration) []define.Group {
-	event, alias := events(eventTTL)
+	event, alias := leading.Events(eventTTL)
 	return []define.Group{
 		{Name: "", Kinds: []*define.Kind{configMaps(), secrets(), event, resourceQuotas(), limitRanges(), podTemplates(), services()}},
 		{Name: "events.k8s.io", Kinds: []*define.Kind{alias}},
-		{Name: "coordination.k8s.io", Kinds: []*define.Kind{leases(), leaseCandidates()}},
+		{Name: "coordination.k8s.io", Kinds: []*define.Kind{leading.Leases(), leaseCandidates()}},
 		{Name: "admissionregistration.k8s.io", Kinds: admissionKinds()},
 		{Name: "storagemigration.k8s.io", Kinds: []*define.Kind{storageMigrations()}},
 		{Name: "apiregistration.k8s.io", Kinds: []*define.Kind{apiServices()}},
@@ -188,6 +169,10 @@ func integer(c define.Column) define.Column {
 func wide(c define.Column) define.Column {
 	c.Wide = true
 	return c
+}
+
+func selectable[T any](path string, value func(*T) string) define.SelectableField {
+	return define.SelectableField{Path: path, Value: func(obj runtime.Object) string { return value(any(obj).(*T)) }}
 }
 
 var described = metav1.ObjectMeta{}.SwaggerDoc()

@@ -14,10 +14,10 @@ import (
 
 	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/accounts"
-	"github.com/annexapi/annex/internal/builtin"
 	"github.com/annexapi/annex/internal/cluster"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/fairness"
+	"github.com/annexapi/annex/internal/leading"
 	"github.com/annexapi/annex/internal/requirements"
 	"github.com/annexapi/annex/internal/rights"
 	"github.com/annexapi/annex/store/driver"
@@ -53,7 +53,7 @@ func modeOf(definition *define.Server, o *config.Options) mode {
 	case definition.ControlPlane != nil:
 		return controlPlane{standalone{fair: isFair(definition, o)}, definition.ControlPlane}
 	default:
-		return standalone{fair: isFair(definition, o), added: builtin.ForControllers(definition)}
+		return standalone{fair: isFair(definition, o), added: leading.Groups(definition)}
 	}
 }
 

@@ -1,4 +1,4 @@
-package builtin
+package leading
 
 import (
 	"context"
@@ -22,10 +22,13 @@ import (
 	facts "github.com/annexapi/annex/internal/facts/events"
 )
 
-// events are served in the core group and, as the second kind, in events.k8s.io: the same
+// Events are served in the core group and, as the second kind, in events.k8s.io: the same
 // objects in other words.
-func events(ttl time.Duration) (event, alias *define.Kind) {
-	event = kind[corev1.Event, corev1.EventList]("events", core.API, rules[corev1.Event]{}, eventColumns()...)
+func Events(ttl time.Duration) (event, alias *define.Kind) {
+	event = &define.Kind{
+		Resource: "events", Columns: eventColumns(), WithoutAge: true,
+		Versions: []*define.Version{{Facts: core.API, Type: reflect.TypeFor[corev1.Event](), ListType: reflect.TypeFor[corev1.EventList]()}},
+	}
 	event.ShortNames, event.WithoutGeneration, event.WithoutName = []string{"ev"}, true, true
 	event.Unconditional, event.CreateOnUpdate, event.TTL = true, true, ttl
 	event.Selectable = eventFields()
@@ -343,3 +346,8 @@ func printedReference(r *corev1.ObjectReference) *reference {
 }
 
 func printedEventSource(s corev1.EventSource) source { return source{s.Component, s.Host} }
+
+func wide(c define.Column) define.Column {
+	c.Wide = true
+	return c
+}
