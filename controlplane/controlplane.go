@@ -6,6 +6,7 @@
 package controlplane
 
 import (
+	"io/fs"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,17 +37,21 @@ type Options struct {
 	// and changes nothing. What is in no file any more stays. Paths are relative to the
 	// working directory.
 	CRDs []string
+	// CRDFiles is a folder of such files that the program brings along, an embed.FS say; nil is none.
+	// They are read by annex.New, and those of folders within are not.
+	CRDFiles fs.FS
 }
 
 // New returns the control plane for annex.Server. It may be given to any number of servers. A
 // mistake in the options is told by annex.New.
 func New(options Options) annex.ControlPlane {
-	return plane{builtin.Options{Without: options.Without, EventTTL: options.EventTTL}, options.CRDs}
+	return plane{builtin.Options{Without: options.Without, EventTTL: options.EventTTL}, options.CRDs, options.CRDFiles}
 }
 
 type plane struct {
-	kinds builtin.Options
-	crds  []string // folders
+	kinds   builtin.Options
+	crds    []string // folders
+	brought fs.FS    // another one; nil is none
 }
 
 var _ serve.ControlPlane = plane{}
@@ -91,8 +96,8 @@ func (p plane) Open(server serve.Plane) (*serve.OpenedPlane, error) {
 	}
 	opened.Delegation = crds.Delegation(crds.Config{Storage: server.Storage, Client: server.Client, Self: self, Shared: server.Shared, Follower: local, Resolver: resolver})
 	opened.Admission = append(decided.Plugins(), decided.Params(), admit.Made("CustomResourceDefinitions", crds.Admission(server.Groups)))
-	if len(p.crds) > 0 {
-		manifests, err := crds.NewManifests(p.crds, server.Client)
+	if len(p.crds) > 0 || p.brought != nil {
+		manifests, err := crds.NewManifests(p.crds, p.brought, server.Client)
 		if err != nil {
 			return nil, err
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"net/http"
 	"os"
@@ -46,8 +47,9 @@ const (
 // Manifests applies the definitions in the files of folders: all of them when the server starts, and
 // those that change whenever files do. What is in no file any more stays, with its objects.
 type Manifests struct {
-	dirs   []string
-	client *client.ApiextensionsV1Client
+	dirs    []string
+	brought []manifest // of the program
+	client  *client.ApiextensionsV1Client
 
 	loading sync.Mutex        // held while files are read and applied
 	applied map[string][]byte // by name of the definition
@@ -56,23 +58,33 @@ type Manifests struct {
 	ready error
 }
 
-// NewManifests reads the files. Nothing is applied before Run. An error names the file that is not a
-// definition in YAML or JSON, or the folder that is not there.
-func NewManifests(dirs []string, config *rest.Config) (*Manifests, error) {
-	if _, err := readManifests(dirs); err != nil {
+// NewManifests reads the files of folders, and of one that the program brings unless it is nil. Nothing is applied before
+// Run. An error names the file that is not a definition in YAML or JSON, or the folder that is not there.
+func NewManifests(dirs []string, program fs.FS, config *rest.Config) (*Manifests, error) {
+	var brought []manifest
+	if program != nil {
+		var err error
+		if brought, err = readFolder(program, ""); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := readManifests(brought, dirs); err != nil {
 		return nil, err
 	}
 	definitions, err := client.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("client for definitions: %w", err)
 	}
-	return &Manifests{dirs: dirs, client: definitions, applied: map[string][]byte{}, ready: errors.New("the definitions of files are not applied yet")}, nil
+	return &Manifests{dirs: dirs, brought: brought, client: definitions, applied: map[string][]byte{}, ready: errors.New("the definitions of files are not applied yet")}, nil
 }
 
 // Run applies the definitions until the context ends. What is wrong is logged, once, and leaves what was applied before.
 func (m *Manifests) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
+	if len(m.dirs) == 0 {
+		m.loadOnce(ctx)
+	}
 	for _, dir := range m.dirs {
 		all.Go(func() { filewatch.RunDir(ctx, "Folder of CustomResourceDefinitions", dir, m.load) })
 	}
@@ -86,10 +98,27 @@ func (m *Manifests) Ready() error {
 	return m.ready
 }
 
+// loadOnce applies what no file changes.
+func (m *Manifests) loadOnce(ctx context.Context) {
+	for reported := ""; ; {
+		err := m.load(ctx)
+		if err == nil {
+			return
+		}
+		if err.Error() != reported {
+			reported = err.Error()
+			klog.FromContext(ctx).Error(err, "The CustomResourceDefinitions of the program are not applied")
+		}
+		if !await.Sleep(ctx, clock.RealClock{}, patience) {
+			return
+		}
+	}
+}
+
 func (m *Manifests) load(ctx context.Context) error {
 	m.loading.Lock()
 	defer m.loading.Unlock()
-	all, err := readManifests(m.dirs)
+	all, err := readManifests(m.brought, m.dirs)
 	if err == nil {
 		err = m.apply(ctx, all)
 	}
@@ -185,40 +214,60 @@ type manifest struct {
 	json   []byte
 }
 
-// readManifests reads the definitions of all folders, the files in the order of their names.
-func readManifests(dirs []string) ([]manifest, error) {
-	var all []manifest
-	sources := map[string]string{}
+// readManifests reads the definitions of all folders, beside those that are there.
+func readManifests(brought []manifest, dirs []string) ([]manifest, error) {
+	all := slices.Clone(brought)
 	for _, dir := range dirs {
-		entries, err := os.ReadDir(dir)
+		definitions, err := readFolder(os.DirFS(dir), dir)
 		if err != nil {
-			return nil, fmt.Errorf("folder of CustomResourceDefinitions: %w", err)
+			return nil, err
 		}
-		for _, entry := range entries {
-			if strings.HasPrefix(entry.Name(), ".") || !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(entry.Name())) {
-				continue // such as the links of mounted config maps, and README.md
-			}
-			definitions, err := readManifest(filepath.Join(dir, entry.Name()))
-			if err != nil {
-				return nil, err
-			}
-			for _, d := range definitions {
-				if other := sources[d.name]; other != "" {
-					return nil, fmt.Errorf("%s: %s is defined by %s, too", d.source, d.name, other)
-				}
-				sources[d.name] = d.source
-			}
-			all = append(all, definitions...)
+		all = append(all, definitions...)
+	}
+	sources := map[string]string{}
+	for _, d := range all {
+		if other := sources[d.name]; other != "" {
+			return nil, fmt.Errorf("%s: %s is defined by %s, too", d.source, d.name, other)
 		}
+		sources[d.name] = d.source
 	}
 	return all, nil
 }
 
-func readManifest(file string) ([]manifest, error) {
-	text, err := os.ReadFile(file)
+// readFolder reads the files of a folder, in the order of their names, which errors begin with the path of.
+func readFolder(dir fs.FS, path string) ([]manifest, error) {
+	entries, err := fs.ReadDir(dir, ".")
 	if err != nil {
-		return nil, fmt.Errorf("CustomResourceDefinition: %w", err)
+		return nil, fmt.Errorf("folder of CustomResourceDefinitions: %w", in(path, err))
 	}
+	var all []manifest
+	for _, entry := range entries {
+		if strings.HasPrefix(entry.Name(), ".") || !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(entry.Name())) {
+			continue // such as the links of mounted config maps, and README.md
+		}
+		text, err := fs.ReadFile(dir, entry.Name())
+		if err != nil {
+			return nil, fmt.Errorf("CustomResourceDefinition: %w", in(path, err))
+		}
+		definitions, err := readManifest(filepath.Join(path, entry.Name()), text)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, definitions...)
+	}
+	return all, nil
+}
+
+// in has an error of a folder name the file by its whole path.
+func in(path string, err error) error {
+	var of *fs.PathError
+	if errors.As(err, &of) {
+		of.Path = filepath.Join(path, of.Path)
+	}
+	return err
+}
+
+func readManifest(file string, text []byte) ([]manifest, error) {
 	var all []manifest
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
 	for i := 1; ; i++ {

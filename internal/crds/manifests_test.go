@@ -74,7 +74,7 @@ func TestManifestsApplyWhatChanged(t *testing.T) {
 	}
 	write("gadgets.yaml", gadgetsManifest)
 	write("widgets.yaml", widgetsManifest)
-	m, err := NewManifests([]string{dir}, &rest.Config{Host: host.URL})
+	m, err := NewManifests([]string{dir}, nil, &rest.Config{Host: host.URL})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -81,6 +82,29 @@ func TestDefinitionsOfFilesAreServedWhenTheServerIsReady(t *testing.T) {
 		if manager := definition.ManagedFields[0].Manager; manager != "annex-crds" {
 			t.Errorf("%s is managed by %s", name, manager)
 		}
+	}
+}
+
+func TestDefinitionsThatTheProgramBringsAreServed(t *testing.T) {
+	bringing := func(more ...string) annex.Server {
+		brought := fstest.MapFS{"widgets.yaml": {Data: []byte(widgetsFile)}, "deeper/more.yaml": {Data: []byte("not read")}, "embed.go": {Data: []byte("package crds")}}
+		return annex.Server{Name: "cluster", ControlPlane: controlplane.New(controlplane.Options{CRDFiles: brought, CRDs: more})}
+	}
+	for name, dirs := range map[string][]string{"alone": nil, "beside a folder": {folderOf(t, map[string]string{"gadgets.yaml": gadgetsFile})}} {
+		t.Run(name, func(t *testing.T) {
+			c := clientsOf(annextest.Start(t, bringing(dirs...)))
+			if _, err := c.widgets.Create(t.Context(), widget("one", nil), metav1.CreateOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	twice := bringing(folderOf(t, map[string]string{"w.yaml": widgetsFile}))
+	if _, err := annex.New(t.Context(), twice, annex.Options{Storage: memory.Storage()}); err == nil || !strings.Contains(err.Error(), "widgets.stable.example.com is defined by widgets.yaml, document 2, too") {
+		t.Errorf("defined twice: %v", err)
+	}
+	broken := annex.Server{Name: "cluster", ControlPlane: controlplane.New(controlplane.Options{CRDFiles: fstest.MapFS{"a.yaml": {Data: []byte("kind: Pod")}}})}
+	if _, err := annex.New(t.Context(), broken, annex.Options{Storage: memory.Storage()}); err == nil || !strings.Contains(err.Error(), `a.yaml: apiVersion "", kind "Pod"`) {
+		t.Errorf("no definition: %v", err)
 	}
 }
 
