@@ -6,7 +6,7 @@ SHELL := /bin/bash
 KUBECTL := $(or $(shell command -v kubectl),bin/kubectl)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
-TESTED := . cmd/annex cmd/kubectl-annex samples/animal samples/wardle samples/sqltable samples/ownjournal samples/cicd samples/restaurant release
+TESTED := . cmd/annex cmd/kubectl-annex samples/animal samples/wardle samples/sqltable samples/ownjournal samples/cicd samples/restaurant samples/devops release
 MODULES := $(TESTED) e2e store/etcd/etcdtest bench
 # Outside go.work, for they would raise the libraries of the others.
 APART := e2e/cluster e2e/conformance bench/peers
@@ -45,7 +45,7 @@ race: ## run the tests of concurrent packages under the race detector
 
 .PHONY: race-all
 race-all: ## run all tests under the race detector: half an hour and more
-	@failed=; for m in . cmd/annex samples/wardle samples/sqltable samples/ownjournal samples/cicd samples/restaurant store/etcd/etcdtest; do echo "race $$m"; \
+	@failed=; for m in . cmd/annex samples/wardle samples/sqltable samples/ownjournal samples/cicd samples/restaurant samples/devops store/etcd/etcdtest; do echo "race $$m"; \
 	go -C $$m test -race -timeout 60m ./... || failed="$$failed $$m"; done; [ -z "$$failed" ] || { echo "races or failures in:$$failed"; exit 1; }
 
 .PHONY: lint
@@ -69,6 +69,7 @@ release-try: ## install a release of HEAD from a file proxy, with an empty modul
 .PHONY: generate
 generate: ## write all generated files anew, and the tables of flags in docs/reference
 	go -C cmd/annex run . generate ../../internal/shop/... ../../operation/... ../../samples/wardle/apis/... ../../samples/sqltable/apis/... ../../samples/ownjournal/apis/... ../../samples/cicd/apis/... ../../samples/restaurant/apis/... ../../e2e/apis/...
+	$(MAKE) -C samples/devops generate ANNEX='go run github.com/annexapi/annex/cmd/annex'
 	cd cmd/annex && for group in admissionregistration authentication authorization coordination core events flowcontrol rbac storagemigration; do \
 		go run . generate --for k8s.io/api/$$group/v1 ../../internal/facts/$$group || exit; done
 	go -C cmd/annex run . generate --for k8s.io/api/coordination/v1beta1 ../../internal/facts/coordinationv1beta1

@@ -54,6 +54,7 @@ func build() error {
 		{"go", "build", "-o", bin + "/wardle", "example.com/wardle"},
 		{"go", "build", "-o", bin + "/cicd", "example.com/cicd"},
 		{"go", "build", "-o", bin + "/restaurant", "example.com/restaurant"},
+		{"go", "build", "-o", bin + "/devops", "example.com/devops"},
 		{"go", "build", "-o", bin + "/annex", "github.com/annexapi/annex/cmd/annex"},
 		{"go", "build", "-o", bin + "/kubectl-annex", "github.com/annexapi/annex/cmd/kubectl-annex"},
 		{bin + "/annex", "generate", "--for", "k8s.io/api/apps/v1", "--as", "apps.example.com/v1", "./testdata/foreign/apps"},
