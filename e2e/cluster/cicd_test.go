@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/annexapi/annex/e2e/cluster/kube"
+	"github.com/annexapi/annex/internal/streams/streamtest"
 	"github.com/annexapi/annex/internal/testwait"
 )
 
@@ -56,6 +58,57 @@ func TestCICD(t *testing.T) {
 	t.Run("ANamespaceWaitsForItsInstances", func(t *testing.T) {
 		startCICD(t, "cicd-3", account, etcd, "--controllers=*")
 		drained(t, ns)
+	})
+}
+
+// Instances are processes of the server, which the cluster connects with.
+func TestCommandsRunInInstancesThroughTheCluster(t *testing.T) {
+	admin := newKubectl(t, host.Admin())
+	admin.given(permissions(t, "cicd"), "apply", "-f", "-")
+	account, err := host.ServiceAccount(ending(t), "cicd", "cicd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	startJoined(t, "cicd", "cicd-instances", account, "--storage", "memory").register(t, jenkinsservices.GroupVersion())
+	ns := namespace(t)
+	admin.given(jenkinsServiceFile(t, "ci", 2), "-n", ns, "apply", "-f", "-")
+	admin.given(`{"decision":"Approved"}`, "create", "--raw", approvalPath(ns), "-f", "-")
+	running(t, ns, "2/2")
+
+	target := streamtest.Target{Config: host.Admin(), Path: strings.TrimSuffix(approvalPath(ns), "/approval")}
+	target.Commands(t, 1<<20)
+	t.Run("a terminal", target.Terminal)
+	t.Run("a log that is followed", func(t *testing.T) {
+		client, err := rest.HTTPClientFor(target.Config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request, err := http.NewRequestWithContext(ending(t), http.MethodGet, target.Config.Host+target.Path+"/logs?follow=true&container=1", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		lines := bufio.NewScanner(response.Body)
+		if !lines.Scan() || !strings.Contains(lines.Text(), "instance 1 of ci starts") {
+			t.Fatalf("%s: the log begins with %q, %v", response.Status, lines.Text(), lines.Err())
+		}
+		// One a second: those after the first few are written while the log is read.
+		for n := 1; n <= 5; n++ {
+			if want := fmt.Sprintf("build %d is done", n); !lines.Scan() || lines.Text() != want {
+				t.Fatalf("got %q, %v; want %q", lines.Text(), lines.Err(), want)
+			}
+		}
+	})
+
+	target.Config = user(t, "spectator")
+	admin.must("create", "clusterrole", "spectators", "--verb=get", "--resource=jenkinsservices."+cicdGroup+",jenkinsservices."+cicdGroup+"/exec")
+	admin.must("create", "clusterrolebinding", "spectators", "--clusterrole=spectators", "--user=spectator")
+	target.Refused(t, func(err error) bool {
+		return apierrors.IsForbidden(err) || err != nil && strings.Contains(err.Error(), `cannot create resource "jenkinsservices/exec"`)
 	})
 }
 
