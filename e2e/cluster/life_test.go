@@ -24,14 +24,16 @@ func restarts(t *testing.T, w *wardle) {
 			t.Fatal(err)
 		}
 		awaitAvailable(t, apiregistrationv1.ConditionTrue)
-		if w.upstream {
-			// For a moment after it says that it is ready, it does not know the authority of
-			// the front proxy, and takes all whom it names for anonymous.
-			testwait.NoError(t, "the server believes the front proxy", func(ctx context.Context) error {
-				_, err := client.List(ctx, metav1.ListOptions{})
-				return err
-			})
-		}
+		// For a moment after the cluster says that the server is available, its proxy may not know it, and
+		// for a moment after upstream's server says that it is ready, it does not know the authority of
+		// the front proxy, and takes all whom it names for anonymous.
+		testwait.NoError(t, "the way to the server is open", func(ctx context.Context) error {
+			_, err := client.List(ctx, metav1.ListOptions{})
+			if err != nil && !w.upstream && !apierrors.IsServiceUnavailable(err) {
+				t.Fatal(err)
+			}
+			return err
+		})
 		write(t, client, prefix, 10)
 		f.catchesUp(t)
 	}
