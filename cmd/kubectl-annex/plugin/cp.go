@@ -267,7 +267,7 @@ func (p *plugin) unpack(from io.Reader, name, to string) error {
 		case tar.TypeReg:
 			err = writeFile(root, at, header.FileInfo().Mode().Perm(), archive)
 		default:
-			fmt.Fprintf(p.ErrOut, "warning: %s is left out: it is neither a file nor a folder\n", header.Name)
+			fmt.Fprintf(p.ErrOut, "warning: %s is left out: it is neither a file nor a folder\n", printable(header.Name))
 		}
 		if err != nil {
 			return err
