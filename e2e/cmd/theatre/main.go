@@ -13,6 +13,7 @@ import (
 	"github.com/annexapi/annex"
 	v1 "github.com/annexapi/annex/e2e/apis/theatre/v1"
 	"github.com/annexapi/annex/e2e/shell"
+	"github.com/annexapi/annex/operation"
 	"github.com/annexapi/annex/stream"
 )
 
@@ -27,6 +28,10 @@ func main() {
 					Scale(".spec.replicas", ".status.replicas", ".status.selector").
 					Validate(v1.ValidatePlay).
 					Warn(shortTitle).
+					Subresources(
+						operation.Action("rehearse", perform),
+						operation.Action("perform", perform).Resumable(),
+					).
 					Columns(
 						annex.Column[v1.Play]{Name: "Title", Value: func(p *v1.Play) any { return p.Spec.Title }},
 						annex.Column[v1.Play]{Name: "Replicas", Type: "integer", Value: func(p *v1.Play) any { return p.Spec.Replicas }},
@@ -48,6 +53,7 @@ func main() {
 						stream.Proxy("proxy", boxOffice),
 					).
 					AdmitConnect(notWhileClosed),
+				operation.Kind(v1.API, operation.Options{LeaseDuration: 3 * time.Second}),
 			},
 		}},
 	})
@@ -66,6 +72,32 @@ func notWhileClosed(_ context.Context, c annex.Connection[v1.Hall]) error {
 		return errors.New("the hall is closed")
 	}
 	return nil
+}
+
+// Applause is what a performance ends with.
+type Applause struct {
+	Acts int64 `json:"acts"`
+}
+
+// perform plays one act after the other, from the one that has not been played.
+func perform(ctx context.Context, run *operation.Run[v1.Play, v1.Performance]) (*Applause, error) {
+	var act int64
+	if _, err := run.Restore(&act); err != nil {
+		return nil, err
+	}
+	run.Unit("acts")
+	for ; act < run.Object.Acts; act++ {
+		run.Progress(act, run.Object.Acts)
+		if err := run.Save(act); err != nil {
+			return nil, err
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("in act %d: %w", act+1, context.Cause(ctx))
+		}
+	}
+	return &Applause{act}, nil
 }
 
 func shortTitle(_ context.Context, play *v1.Play) []string {
