@@ -127,7 +127,7 @@ export function Terminal({ kind, namespace, name }: { kind: Kind; namespace: str
           {state}
         </span>
       </form>
-      {round > 0 && <div class="terminal" ref={host} key={round} />}
+      {round > 0 && <div class="tty" ref={host} key={round} />}
     </>
   );
 }

@@ -217,10 +217,12 @@ const steps = {
     await press('Run');
     await see('connected');
     await page.waitForSelector('.xterm-helper-textarea', patience);
+    // A shell forgets what is typed before its prompt.
+    await page.waitForFunction(() => /[#$] /.test(document.querySelector('.xterm-rows').textContent), patience);
     await page.type('.xterm-helper-textarea', 'echo sum=$((40+2)) $NAME\n');
     await page.waitForFunction(() => document.querySelector('.xterm-rows').textContent.includes('sum=42 made'), patience);
     // Cells are as wide as the sheet says that the library wrote.
-    const styled = await page.evaluate(() => document.adoptedStyleSheets.length > 0 && document.querySelectorAll('.terminal style').length === 0);
+    const styled = await page.evaluate(() => document.adoptedStyleSheets.length > 0 && document.querySelectorAll('.tty style').length === 0);
     assert.ok(styled, 'the styles of the terminal are adopted sheets');
     await shot('terminal');
     await page.type('.xterm-helper-textarea', 'exit 7\n');
