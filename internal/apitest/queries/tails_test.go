@@ -237,13 +237,12 @@ func TestATailLosesNothingAcrossReconnectsAndARestart(t *testing.T) {
 	n := 0
 	write := func(count int) {
 		for range count {
-			name := fmt.Sprintf("w%d", n%7)
 			if n%7 == n || n%5 == 0 {
-				name = fmt.Sprintf("w%d", 100+n)
+				name := fmt.Sprintf("w%d", 100+n)
 				c.create("default", widget(name, object{"size": "small"}))
 				written = append(written, "ADDED "+name)
 			} else {
-				name = "w100"
+				const name = "w100"
 				c.update(name, widget(name, object{"size": "small", "replicas": n % 100}))
 				written = append(written, "MODIFIED "+name)
 			}
