@@ -26,7 +26,8 @@ const (
 // page 500 in the order of a declared field, and the next page by cursor. Beside it is what a client would do without queries: list all of
 // them, and sort. Run it with -benchtime 2000x; the list takes -bench ListAndSort -benchtime 32x.
 func BenchmarkPages(b *testing.B) {
-	c := crowded(b)
+	c, quiet := crowded(b)
+	defer quiet()
 	_, p := c.query(widgets + "?sortBy=spec.replicas&page=499&limit=50")
 	for name, query := range map[string]string{
 		"page=1":   "?sortBy=spec.replicas&limit=50",
@@ -53,9 +54,9 @@ func BenchmarkPages(b *testing.B) {
 	})
 }
 
-// crowded has many widgets, of which some are written all the time.
-func crowded(b *testing.B) *client {
-	c := start(b, shop(), annex.Options{})
+// crowded has many widgets, of which some are written all the time, until quiet is called.
+func crowded(b *testing.B) (c *client, quiet func()) {
+	c = start(b, shop(), annex.Options{})
 	name := func(i int) string { return fmt.Sprintf("widget-%06d", i) }
 	spec := func() object {
 		return object{"size": "small", "replicas": rand.IntN(1 << 30), "options": object{"note": "some text that makes it as long as objects usually are"}}
@@ -85,11 +86,10 @@ func crowded(b *testing.B) *client {
 			}
 		}
 	})
-	b.Cleanup(func() {
+	return c, func() {
 		stop()
 		writers.Wait()
-	})
-	return c
+	}
 }
 
 // read returns the body of an answer.
