@@ -38,13 +38,14 @@ var rooms = map[string][]string{
 	"internal/accounts":                    {"api", "internal/define", "internal/jws"},
 	"internal/jws":                         {},
 	"internal/login":                       {"internal/jws", "store"},
-	"internal/plan":                        {"config", "internal/accounts", "internal/audit", "internal/builtin", "internal/cluster", "internal/console", "internal/controllers", "internal/coreapi", "internal/define", "internal/fairness", "internal/leading", "internal/login", "internal/registry", "internal/requirements", "internal/rights", "store/driver", "store/embedded", "store/memory"},
+	"internal/plan":                        {"config", "internal/accounts", "internal/audit", "internal/cluster", "internal/console", "internal/controllers", "internal/coreapi", "internal/define", "internal/fairness", "internal/leading", "internal/login", "internal/registry", "internal/requirements", "internal/rights", "store/driver", "store/embedded", "store/memory"},
 	"internal/cli":                         {"config", "internal/accounts", "internal/certs", "internal/cluster", "internal/controllers", "internal/define", "internal/login", "internal/maintenance", "internal/manifests", "internal/plan", "internal/requirements", "internal/serve", "internal/systemd", "internal/upstream", "store/driver", "store/embedded", "store/etcd", "store/files", "store/journal", "store/memory"},
 	"store/driver":                         {"store/journal"},
 	"api":                                  {}, // clients link it
 	"docs":                                 {}, // tests of the pages
 	"internal/apitest":                     {}, // the tests of the server as a whole
 	"internal/apitest/controlplane":        {}, // the same, of a control plane
+	"internal/apitest/queries":             {}, // the same, of queries
 	"internal/define":                      {"api", "internal/structural", "store/driver"},
 	"internal/structural":                  {"internal/yamlsize"},
 	"internal/yamlsize":                    {},

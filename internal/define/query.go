@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// DefaultQueryPrefix is where queries are answered if nobody says otherwise.
+// DefaultQueryPrefix is where queries are answered unless the definition or an option says otherwise.
 const DefaultQueryPrefix = "/query"
 
 // notForQueries are paths that the server answers by itself, those of pages among them.
