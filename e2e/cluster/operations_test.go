@@ -149,7 +149,7 @@ func TestOperationsThroughTheCluster(t *testing.T) {
 	one.Kill()
 	holder := status["holder"]
 	played, _, _ := unstructured.NestedInt64(status, "progress", "done")
-	status = s.until(performance, "taken over", func(status map[string]any) bool {
+	s.until(performance, "taken over", func(status map[string]any) bool {
 		return status["attempts"] == int64(3) && status["holder"] != holder && hasPlayed(played)(status)
 	})
 	s.post("operations/"+performance+"/cancel", `{}`, "")
