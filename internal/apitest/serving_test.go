@@ -10,6 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"math/big"
 	"net/http"
 	"net/http/httptrace"
@@ -187,6 +188,48 @@ func TestPagesOfAllowedOriginsMaySendRequests(t *testing.T) {
 	h1 := c.stranger("root").http1()
 	h1.get(widgetsPath+"/missing", append(slices.Clone(socket), allowed)...).refused(404, metav1.StatusReasonNotFound)
 	h1.get(widgetsPath+"/missing", append(slices.Clone(socket), other)...).refused(403, metav1.StatusReasonForbidden, "may not open a WebSocket")
+}
+
+// A browser sends the certificate of its user along with what any page has it send: a form, or a body without a type, which is
+// taken for JSON. It says whose page that is.
+func TestPagesOfOtherOriginsCannotUseTheCertificateOfABrowser(t *testing.T) {
+	t.Parallel()
+	log := newAuditLog(t)
+	server := shop()
+	server.Handlers = append(server.Handlers, annex.Handler{Path: "/orders/", Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) })})
+	instance, _ := run(t, server, annex.Options{
+		Storage: memory.Storage(), TokenAuthFile: tokenFile(t), Login: annex.LoginOptions{UserFile: userFile(t)},
+		Audit: annex.AuditOptions{PolicyFile: policyFile(t, "rules: [{level: Metadata}]"), Log: annex.AuditLogOptions{Path: log.path}},
+	})
+	c := clientOf(t, instance)
+	evil := []string{"Origin", "https://evil.example.com", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}
+	own := []string{"Origin", instance.URL(), "Sec-Fetch-Site", "same-origin"}
+	for i, mediaType := range []string{"", "text/plain", jsonType} {
+		headers := append([]string{"Content-Type", mediaType}, evil...)
+		a := c.post(widgetsPath, widget(fmt.Sprint("evil", i)), headers...)
+		a.refused(403, metav1.StatusReasonForbidden, "a page of another origin")
+		if e := log.of(a); e.User.Username == "" || e.ResponseStatus.Code != 403 {
+			t.Errorf("the audit: %+v", e)
+		}
+	}
+	c.post(widgetsPath, widget("untyped"), "Content-Type", "").want(201) // what the attack relies on
+	c.post(widgetsPath, widget("own"), own...).want(201)
+	c.stranger("root").post(widgetsPath, widget("by-token"), evil...).want(201)
+	for _, path := range []string{"/orders/1", "/oauth/token", "/oauth/session", "/query/shop.example.com/v1/widgets", "/apis/authentication.k8s.io/v1/selfsubjectreviews"} {
+		c.do(http.MethodPost, path, "{}", append([]string{"Content-Type", "text/plain"}, evil...)...).want(403)
+	}
+	c.post("/orders/1", "{}", own...).want(202)
+	c.do(http.MethodDelete, widgetsPath+"/own", nil, evil...).want(403)
+	c.get(widgetsPath+"/own", evil...).want(200) // a link; the page does not see the answer
+	socket := []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-Websocket-Version", "13", "Sec-Websocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==", "Origin"}
+	for _, path := range []string{widgetsPath + "?watch=true", "/query/shop.example.com/v1/widgets?watch=true"} {
+		for _, origin := range []string{"https://evil.example.com", "https://127.0.0.1:9", "null"} {
+			c.http1().get(path, append(slices.Clone(socket), origin)...).want(403)
+		}
+	}
+	if list := c.get(widgetsPath).want(200); strings.Contains(string(list.raw), "evil") {
+		t.Errorf("there is %s", list.raw)
+	}
 }
 
 func TestBrowsersAreToldToComeByHTTPS(t *testing.T) {

@@ -43,13 +43,16 @@ func chain(config Config, direct *reads.Direct, text noProtobuf, connections *co
 			handler = withUpgradePermission(handler, routes, c)
 		}
 		if len(config.Handlers) > 0 {
-			handler = withHandlers(handler, config.Handlers, checkHandled(config), config.Stopping, c)
+			handler = withHandlers(handler, config.Handlers, config.Stopping, c)
 		}
 		if config.Aggregation != nil {
 			handler = config.Aggregation.Wrap(handler)
 		}
 		if refused := config.Serving.RefusedUserAgents; len(refused) > 0 {
 			handler = withSteps(handler, c, refuseUserAgents(refused))
+		}
+		if config.Cluster == nil {
+			handler = withSteps(handler, c, refuseForeign)
 		}
 		open := handler
 		handler = filters.WithAuthorization(handler, c.Authorization.Authorizer, c.Serializer)
@@ -70,6 +73,9 @@ func chain(config Config, direct *reads.Direct, text noProtobuf, connections *co
 			handler = filters.WithTracing(handler, config.Tracing.provider)
 		}
 		handler = handlers(config.Handlers).ifOpen(withUnknownCallers(handler, config.Authenticator), withAuthentication(handler, config, c))
+		if config.Cluster == nil {
+			handler = withOrigins(handler, originPatterns(config.Serving))
+		}
 		handler = withBrowsers(handler, config.Serving)
 		handler = filters.WithWarningRecorder(handler)
 		handler = withConnectionDeadline(handler)
@@ -91,9 +97,6 @@ func chain(config Config, direct *reads.Direct, text noProtobuf, connections *co
 // steps are those that a server needs, in their order.
 func steps(config Config) []step {
 	var all []step
-	if config.Cluster == nil {
-		all = append(all, checkOrigin(originPatterns(config.Serving)))
-	}
 	if config.Serving.Profiling || config.FlowControl != nil {
 		all = append(all, refuseAnonymousDebugging)
 	}
@@ -105,14 +108,6 @@ func steps(config Config) []step {
 		all = append(all, warnOfDeprecation(warnings))
 	}
 	return all
-}
-
-// checkHandled is the step that requests to handlers beside the API have to pass.
-func checkHandled(config Config) step {
-	if config.Cluster == nil {
-		return checkOrigin(originPatterns(config.Serving))
-	}
-	return func(r *http.Request, _ *request.RequestInfo) (*http.Request, error) { return r, nil }
 }
 
 // longRunning adds connections, the server's own handlers and those beside the API to the

@@ -87,7 +87,7 @@ func (m mappedResources) NewRequestInfo(r *http.Request) (*request.RequestInfo, 
 
 // withHandlers answers the paths of handlers. It comes after authorization, and nothing that
 // is for objects of the API comes in between.
-func withHandlers(next http.Handler, all handlers, check step, stopping <-chan struct{}, c *server.Config) http.Handler {
+func withHandlers(next http.Handler, all handlers, stopping <-chan struct{}, c *server.Config) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := all.of(r.URL.Path)
 		if h == nil || h.Handler == nil {
@@ -95,15 +95,6 @@ func withHandlers(next http.Handler, all handlers, check step, stopping <-chan s
 			return
 		}
 		if err := checkPath(r); err != nil {
-			answerError(w, r, err, c)
-			return
-		}
-		info, ok := request.RequestInfoFrom(r.Context())
-		if !ok {
-			info = &request.RequestInfo{}
-		}
-		r, err := check(r, info)
-		if err != nil {
 			answerError(w, r, err, c)
 			return
 		}

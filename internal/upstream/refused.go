@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -88,18 +89,62 @@ func refuseUserAgents(names []string) step {
 // alwaysOpen tell load balancers and process managers how the server is.
 var alwaysOpen = []string{"/healthz", "/livez", "/readyz"}
 
-// checkOrigin refuses WebSockets that a page of another site opens, unless its origin is allowed:
-// browsers let every page do that, with the certificates and the network place of their user, and
-// tell by the Origin whose page it is. It is for servers that browsers reach directly.
-func checkOrigin(allowed []*regexp.Regexp) step {
-	return func(r *http.Request, _ *request.RequestInfo) (*http.Request, error) {
-		origin := r.Header.Get("Origin")
-		matches := func(pattern *regexp.Regexp) bool { return pattern.MatchString(origin) }
-		if wsstream.IsWebSocketRequest(r) && !sameSite(origin, r.Host) && !slices.ContainsFunc(allowed, matches) {
-			return nil, apierrors.NewForbidden(schema.GroupResource{}, "", fmt.Errorf("a page of %q may not open a WebSocket to %s", origin, r.Host))
+type foreignKey struct{}
+
+// withOrigins finds out whether a page of another origin has a browser send a request, which refuseForeign
+// refuses: browsers let every page open WebSockets and send forms and untyped bodies, with the
+// certificates and the network place of their user, and tell whose page it is. A page that knows a token
+// may come from another port of the host, and may send what browsers ask about before. It is for servers
+// that browsers reach directly, and before authentication, which takes tokens out of requests.
+func withOrigins(handler http.Handler, allowed []*regexp.Regexp) http.Handler {
+	protection := http.NewCrossOriginProtection()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" {
+			if err := checkOrigin(r, allowed, protection); err != nil {
+				r = r.WithContext(context.WithValue(r.Context(), foreignKey{}, err))
+			}
 		}
-		return r, nil
+		handler.ServeHTTP(w, r)
+	})
+}
+
+// refuseForeign refuses what withOrigins has found. It is behind authentication and audit, so that
+// both tell of it.
+func refuseForeign(r *http.Request, _ *request.RequestInfo) (*http.Request, error) {
+	err, _ := r.Context().Value(foreignKey{}).(error)
+	return r, err
+}
+
+func checkOrigin(r *http.Request, allowed []*regexp.Regexp, protection *http.CrossOriginProtection) error {
+	origin, socket := r.Header.Get("Origin"), wsstream.IsWebSocketRequest(r)
+	if slices.ContainsFunc(allowed, func(pattern *regexp.Regexp) bool { return pattern.MatchString(origin) }) {
+		return nil
 	}
+	if socket && !sameSite(origin, r.Host) {
+		return apierrors.NewForbidden(schema.GroupResource{}, "", fmt.Errorf("a page of %q may not open a WebSocket to %s", origin, r.Host))
+	}
+	asked := r
+	if socket { // which browsers do not ask about, either
+		writing := *r
+		writing.Method, asked = http.MethodPost, &writing
+	}
+	if !hasToken(r) && protection.Check(asked) != nil {
+		return apierrors.NewForbidden(schema.GroupResource{}, "", fmt.Errorf("a page of another origin, %q, may not have a browser send this to %s", origin, r.Host))
+	}
+	return nil
+}
+
+// hasToken says whether a request has a credential that pages have to know, be it right or not.
+func hasToken(r *http.Request) bool {
+	if r.Header.Get("Authorization") != "" {
+		return true
+	}
+	for protocol := range strings.SplitSeq(strings.Join(r.Header.Values("Sec-Websocket-Protocol"), ","), ",") {
+		if strings.HasPrefix(strings.TrimSpace(protocol), "base64url.bearer.authorization.k8s.io.") {
+			return true
+		}
+	}
+	return false
 }
 
 // sameSite says whether an Origin is of a host. A client that is no browser may send none.
