@@ -24,8 +24,8 @@ type limit struct {
 	every time.Duration
 }
 
-// The limits are for a name from an address, for an address, and for a name from everywhere. The
-// last is high: it is the one by which others could lock a user out.
+// The limits are for a name from an address, for an address, and for a name from everywhere. By the
+// last others could lock a user out: it is high, and not for addresses from which the user has signed in.
 var (
 	perNameAndAddress = limit{10, 30 * time.Second}
 	perAddress        = limit{50, 2 * time.Second}
@@ -33,8 +33,11 @@ var (
 )
 
 const (
-	// remembered is of how many names and addresses it is known how often they were wrong.
-	remembered = 16 << 10
+	// remembered is of how many names and addresses it is known how often they were wrong, and
+	// familiar of how many that they were right, and for how long.
+	remembered   = 16 << 10
+	familiar     = 4 << 10
+	familiarTime = 30 * 24 * time.Hour
 	// maxWaiting is how many passwords may wait to be tried.
 	maxWaiting = 32
 	// reportInterval is how long the log is silent about further wrong passwords.
@@ -47,9 +50,12 @@ type guard struct {
 	clock clock.PassiveClock
 	slots chan struct{}
 	queue chan struct{}
+	// matches is bcrypt's, which takes as long as the hash says.
+	matches func(hash, secret []byte) error
 
 	mu       sync.Mutex
 	buckets  *lru.Cache // *bucket by digest
+	right    *lru.Cache // when it was, by digest of a name from an address
 	reported time.Time
 	failed   time.Time
 	refused  int
@@ -62,7 +68,7 @@ type bucket struct {
 
 func newGuard(c clock.PassiveClock) *guard {
 	return &guard{
-		clock: c, buckets: lru.New(remembered),
+		clock: c, matches: bcrypt.CompareHashAndPassword, buckets: lru.New(remembered), right: lru.New(familiar),
 		slots: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), queue: make(chan struct{}, maxWaiting),
 	}
 }
@@ -79,13 +85,15 @@ func (e tooMany) seconds() int { return max(1, int(math.Ceil(e.after.Seconds()))
 // try says whether a secret is that of a hash; an empty hash is that of a user who does not exist,
 // as costly as others. It returns tooMany if it has not been tried.
 func (g *guard) try(r *http.Request, name, secret, hash string, cost int) (bool, error) {
-	keys := []struct {
+	type limited struct {
 		limit
 		key [sha256.Size]byte
-	}{
-		{perNameAndAddress, digest("both", address(r), name)},
-		{perAddress, digest("address", address(r))},
-		{perName, digest("name", name)},
+	}
+	// What the address is refused for leaves no trace of the names, which would displace others.
+	both := digest("both", address(r), name)
+	keys := []limited{{perAddress, digest("address", address(r))}, {perNameAndAddress, both}}
+	if !g.isFamiliar(both) {
+		keys = append(keys, limited{perName, digest("name", name)})
 	}
 	for i, k := range keys {
 		if after := g.take(k.key, k.limit); after > 0 {
@@ -100,6 +108,9 @@ func (g *guard) try(r *http.Request, name, secret, hash string, cost int) (bool,
 		for _, k := range keys {
 			g.giveBack(k.key)
 		}
+	}
+	if right {
+		g.remember(both)
 	}
 	if err == nil && !right {
 		g.report(r.Context())
@@ -131,8 +142,24 @@ func (g *guard) giveBack(key [sha256.Size]byte) {
 	defer g.mu.Unlock()
 	if known, ok := g.buckets.Get(key); ok {
 		b := known.(*bucket)
-		b.used = max(0, b.used-1)
+		if b.used = max(0, b.used-1); b.used == 0 {
+			g.buckets.Remove(key)
+		}
 	}
+}
+
+// remember keeps that a name was right from an address.
+func (g *guard) remember(both [sha256.Size]byte) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.right.Add(both, g.clock.Now())
+}
+
+func (g *guard) isFamiliar(both [sha256.Size]byte) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	at, ok := g.right.Get(both)
+	return ok && g.clock.Now().Sub(at.(time.Time)) < familiarTime
 }
 
 // compare tries a secret when a processor is to be had.
@@ -153,7 +180,13 @@ func (g *guard) compare(ctx context.Context, secret, hash string, cost int) (boo
 	if !exists {
 		hash = nobodys(cost)
 	}
-	return bcrypt.CompareHashAndPassword([]byte(hash), []byte(secret)[:min(len(secret), MaxPassword)]) == nil && exists, nil
+	tried := []byte(secret)[:min(len(secret), MaxPassword)]
+	right := g.matches([]byte(hash), tried) == nil && exists
+	// Each step of the cost takes as long as all before: a hash that costs less is not told by the time.
+	for step := costOf(hash); step < cost && !right; step++ {
+		_ = g.matches([]byte(nobodys(step)), tried)
+	}
+	return right, nil
 }
 
 // nobodys is a hash that no password is known of.

@@ -547,6 +547,112 @@ func TestNamesFromOneAddressAreBounded(t *testing.T) {
 	}
 }
 
+// from tries a password from an address.
+func (f *fixture) from(address, name, password string) int {
+	f.t.Helper()
+	r := httptest.NewRequest(http.MethodPost, "/oauth/token", strings.NewReader(url.Values{"grant_type": {"password"}, "username": {name}, "password": {password}}.Encode()))
+	r.RemoteAddr = address + ":1"
+	r.Header.Set("Content-Type", formType)
+	r.Header.Set("X-Forwarded-For", fmt.Sprint("198.51.100.", len(password)%250)) // what a client says of itself
+	w := httptest.NewRecorder()
+	f.Handler().ServeHTTP(w, r)
+	return w.Code
+}
+
+func TestOthersCannotLockAUserOutOfWhereItSignsIn(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	if code := f.from("192.0.2.1", "alice", "wonderland"); code != http.StatusOK {
+		t.Fatal(code)
+	}
+	tried := 0
+	for i := range 1000 {
+		if f.from(fmt.Sprintf("203.0.%d.%d", i/250, i%250), "alice", "wrong") == http.StatusBadRequest {
+			tried++
+		}
+	}
+	if tried != int(perName.burst) {
+		t.Errorf("%d passwords were tried from everywhere, want %v", tried, perName.burst)
+	}
+	if code := f.from("192.0.2.1", "alice", "wonderland"); code != http.StatusOK {
+		t.Errorf("where she has signed in: %d", code)
+	}
+	if code := f.from("192.0.2.2", "alice", "wonderland"); code != http.StatusTooManyRequests {
+		t.Errorf("elsewhere: %d", code)
+	}
+	// Her address is no licence.
+	tried = 0
+	for range 50 {
+		if f.from("192.0.2.1", "alice", "wrong") == http.StatusBadRequest {
+			tried++
+		}
+	}
+	if tried != int(perNameAndAddress.burst) {
+		t.Errorf("%d passwords were tried from her address", tried)
+	}
+	f.pass(familiarTime)
+	if code := f.from("192.0.2.1", "alice", "wonderland"); code != http.StatusOK {
+		t.Errorf("later: %d", code)
+	}
+}
+
+// A client has a network of IPv6, and forgets nothing for the server by naming many names.
+func TestLimitsAreNotForgotten(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	tried := 0
+	for i := range 200 {
+		if f.from(fmt.Sprintf("[2001:db8:0:1::%x]", i), "alice", "wrong") == http.StatusBadRequest {
+			tried++
+		}
+	}
+	if tried != int(perNameAndAddress.burst) {
+		t.Errorf("%d passwords were tried from one network", tried)
+	}
+	names := 0
+	for i := range 2 * remembered {
+		if f.from("[2001:db8:0:1::1]", fmt.Sprint("user", i), "wrong") == http.StatusBadRequest {
+			names++
+		}
+	}
+	if names != int(perAddress.burst)-tried {
+		t.Errorf("%d names were tried", names)
+	}
+	if f.guard.buckets.Len() > 3*int(perAddress.burst) {
+		t.Errorf("%d names and addresses are remembered", f.guard.buckets.Len())
+	}
+	f.pass(perAddress.every)
+	if code := f.from("[2001:db8:0:1::1]", "alice", "wrong"); code != http.StatusTooManyRequests {
+		t.Errorf("alice, after that: %d", code)
+	}
+}
+
+// The time of a refusal is that of the highest cost there is, whosever name it was.
+func TestCheapHashesDoNotTellThatThereIsAUser(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	dear, err := bcrypt.GenerateFromPassword([]byte("expensive"), bcrypt.MinCost+5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.file.Users = append(f.file.Users, User{Name: "bob", UID: "3", Password: string(dear)})
+	f.write()
+	took := 0 // in units of the least cost
+	matches := f.guard.matches
+	f.guard.matches = func(hash, secret []byte) error {
+		took += 1 << (costOf(string(hash)) - bcrypt.MinCost)
+		return matches(hash, secret)
+	}
+	for _, name := range []string{"alice", "mallory", "bob", "no user", strings.Repeat("n", 300)} {
+		for _, password := range []string{"wrong", strings.Repeat("x", MaxPassword+1)} {
+			took = 0
+			if f.from("192.0.2.1", name, password); took != 1<<5 {
+				t.Errorf("%.10s: a wrong password of %d bytes takes %d units, want %d", name, len(password), took, 1<<5)
+			}
+		}
+	}
+}
+
 func TestMetadataAndKeys(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
