@@ -1,8 +1,10 @@
 package mvcc
 
 import (
+	"container/heap"
 	"context"
 	"fmt"
+	"iter"
 	"sort"
 	"strings"
 	"sync"
@@ -275,23 +277,49 @@ func (r *run) keep(n int) {
 	r.size = n
 }
 
-// next takes the first entry of the order off; false if there is none.
-func (all runs) next() (indexEntry, bool) {
-	first := -1
-	var found indexEntry
-	for i, r := range all {
-		if r.size == 0 {
-			continue
+// inOrder yields what is left of the runs, merged.
+func (all runs) inOrder() iter.Seq[indexEntry] {
+	return func(yield func(indexEntry) bool) {
+		m := &merging{}
+		for _, r := range all {
+			if r.size > 0 {
+				m.runs, m.heads = append(m.runs, r), append(m.heads, r.at(0))
+			}
 		}
-		if e := r.at(0); first < 0 || r.comesBefore(e, found) {
-			first, found = i, e
+		heap.Init(m)
+		for len(m.runs) > 0 && yield(m.heads[0]) {
+			r := &m.runs[0]
+			if r.drop(1); r.size == 0 {
+				heap.Pop(m)
+				continue
+			}
+			m.heads[0] = r.at(0)
+			heap.Fix(m, 0)
 		}
 	}
-	if first < 0 {
-		return indexEntry{}, false
-	}
-	all[first].drop(1)
-	return found, true
+}
+
+// merging is a heap of runs by their first entries.
+type merging struct {
+	runs  runs
+	heads []indexEntry
+}
+
+func (m *merging) Len() int           { return len(m.runs) }
+func (m *merging) Less(i, j int) bool { return m.runs[i].comesBefore(m.heads[i], m.heads[j]) }
+func (m *merging) Swap(i, j int) {
+	m.runs[i], m.runs[j] = m.runs[j], m.runs[i]
+	m.heads[i], m.heads[j] = m.heads[j], m.heads[i]
+}
+
+// Push implements heap.Interface. Runs are not added.
+func (m *merging) Push(any) {}
+
+// Pop implements heap.Interface.
+func (m *merging) Pop() any {
+	last := len(m.runs) - 1
+	m.runs, m.heads = m.runs[:last], m.heads[:last]
+	return nil
 }
 
 // place is where a key is in an order.

@@ -8,12 +8,15 @@ import (
 	"sort"
 	"strings"
 
-	"github.com/annexapi/annex/internal/apierr"
 	"github.com/annexapi/annex/internal/budget"
 	"github.com/annexapi/annex/internal/ordered"
 )
 
 var _ ordered.Querier = (*resourceStore)(nil)
+
+// mostRuns is of how many runs an order is made at most: an interval in each of several namespaces is
+// one. Where conditions would make it more, the objects are looked at.
+const mostRuns = 10_000
 
 // mostTries is how often a query begins anew because compaction has passed it.
 const mostTries = 5
@@ -58,10 +61,12 @@ func splitConditions(q *ordered.Query) (by ordered.Set, others []ordered.Conditi
 	by = ordered.All()
 	for _, c := range q.Where {
 		if c.Field.Name == q.By.Name {
-			by = by.And(c.Set)
-		} else {
-			others = append(others, c)
+			if both := by.And(c.Set); len(both)*len(q.Namespaces) <= mostRuns {
+				by = both
+				continue
+			}
 		}
+		others = append(others, c)
 	}
 	return by, others
 }
@@ -84,14 +89,12 @@ func (s *resourceStore) pageOf(ctx context.Context, q *ordered.Query, by ordered
 		all.drop(q.Offset)
 	}
 	var entries []indexEntry
-	for len(entries) < q.Limit {
-		e, ok := all.next()
-		if !ok {
+	for e := range all.inOrder() {
+		if page.More = len(entries) == q.Limit; page.More {
 			break
 		}
 		entries = append(entries, e)
 	}
-	page.More = all.size() > 0
 	return page, s.fill(ctx, page, state, entries)
 }
 
@@ -160,7 +163,7 @@ func (s *resourceStore) search(ctx context.Context, q *ordered.Query, by ordered
 	}
 	all, inOrder := runsOf(state, q.Namespaces, by, q.Descending), true
 	for _, c := range others {
-		if !c.Field.Sortable {
+		if !c.Field.Sortable || len(c.Set)*len(q.Namespaces) > mostRuns {
 			continue
 		}
 		other, at, err := s.order(c.Field, namespaced).exact(ctx)
@@ -201,21 +204,13 @@ const foundBytes = 128
 // find returns what of some runs fulfils the conditions, as entries of the order that is asked for,
 // and counts their values.
 func (s *resourceStore) find(ctx context.Context, page *ordered.Page, q *ordered.Query, state *indexState, all runs) ([]indexEntry, error) {
-	if account := budget.From(ctx); account != nil {
-		if err := apierr.NoMemory(account.Hold(ctx, int64(all.size())*foundBytes)); err != nil {
-			return nil, err
-		}
+	account, places := budget.From(ctx), int64(all.size())*foundBytes
+	if err := hold(ctx, account, places); err != nil {
+		return nil, err
 	}
 	found := make([]indexEntry, 0, all.size())
-	entries := func(yield func(indexEntry) bool) {
-		for {
-			if e, ok := all.next(); !ok || !yield(e) {
-				return
-			}
-		}
-	}
 	var failed unreadable
-	for batch := range inBatches(entries, decodeBatch) {
+	for batch := range inBatches(all.inOrder(), decodeBatch) {
 		if ctx.Err() != nil {
 			return nil, tooSlow(s.keyspace.prefix)
 		}
@@ -238,9 +233,14 @@ func (s *resourceStore) find(ctx context.Context, page *ordered.Page, q *ordered
 					return nil, s.failure(state, failed)
 				}
 			case o.object != nil:
-				page.Count(q, o.object)
+				if err := page.Count(q, o.object); err != nil {
+					return nil, err
+				}
 				found = append(found, indexEntry{string(values[i]), batch[i].key})
 			}
+		}
+		if err := hold(ctx, account, places+page.CountedBytes()); err != nil {
+			return nil, err
 		}
 	}
 	return found, s.failure(state, failed)

@@ -110,7 +110,10 @@ func (c *comparison) query() {
 	for i := range list.Items {
 		all = append(all, &list.Items[i])
 	}
-	want := ordered.PageOf(all, &reference)
+	want, err := ordered.PageOf(all, &reference)
+	if err != nil {
+		c.t.Fatal(err)
+	}
 	if got, want := describePage(got), describePage(want); got != want {
 		c.t.Errorf("query by %s, descending %v, %d after %v from %d in %v under %s where %d:\n got %s\nwant %s",
 			q.By.Name, q.Descending, q.Limit, q.After, q.Offset, q.Namespaces, prefix, len(q.Where), got, want)
@@ -267,6 +270,48 @@ func TestAQueryWithoutConditionsReadsItsPageOnly(t *testing.T) {
 	where := []ordered.Condition{{Field: byColor, Set: ordered.Union(ordered.Exactly(ordered.Encode("color-3")))}}
 	if page := ask(ordered.Query{By: byName, Limit: 5, Where: where}); page.Total != 100 || decoded.Load() != 105 {
 		t.Errorf("an indexed condition found %d and decoded %d, want 100 and 105", page.Total, decoded.Load())
+	}
+}
+
+// TestManyValuesInManyNamespacesAreAnsweredToo asks for more intervals than an order is taken apart into.
+func TestManyValuesInManyNamespacesAreAnsweredToo(t *testing.T) {
+	_, pods := open(t, newLedger(), mvcc.Options{})
+	colored(t, pods, 300, 10)
+	list := &example.PodList{}
+	if err := pods.GetList(t.Context(), "/pods/", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, list); err != nil {
+		t.Fatal(err)
+	}
+	var all []runtime.Object
+	for i := range list.Items {
+		all = append(all, &list.Items[i])
+	}
+	namespaces := []string{list.Items[0].Namespace}
+	for i := range 200 {
+		namespaces = append(namespaces, fmt.Sprint("other-", i))
+	}
+	slices.Sort(namespaces)
+	colors, names := make([]ordered.Interval, 100), make([]ordered.Interval, 100)
+	for i := range colors {
+		colors[i] = ordered.Exactly(ordered.Encode(fmt.Sprint("color-", 2*i)))
+		names[i] = ordered.Exactly(ordered.Encode(list.Items[3*i].Name))
+	}
+	for _, by := range []ordered.Field{byColor, byName} {
+		for _, offset := range []int{0, 9} {
+			q := &ordered.Query{By: by, Namespaces: namespaces, Limit: 20, Offset: offset, Where: []ordered.Condition{
+				{Field: byColor, Set: ordered.Union(colors...)}, {Field: byName, Set: ordered.Union(names...)},
+			}}
+			got, err := pods.(ordered.Querier).Query(t.Context(), "/pods/", q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := ordered.PageOf(all, q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, want := describePage(got), describePage(want); got != want || len(want) < 100 {
+				t.Errorf("by %s from %d:\n got %s\nwant %s", by.Name, offset, got, want)
+			}
+		}
 	}
 }
 

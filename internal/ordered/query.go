@@ -6,8 +6,10 @@ package ordered
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -112,6 +114,8 @@ type Page struct {
 	// Counts are, for each of the fields that are counted, how many of these have a value.
 	Counts   []map[Value]int
 	Revision uint64
+
+	different int // how many values there are in Counts
 }
 
 // Querier is a storage that answers queries by itself.
@@ -121,8 +125,9 @@ type Querier interface {
 	Query(ctx context.Context, key string, q *Query) (*Page, error)
 }
 
-// PageOf answers a query from a list of all objects, at the cost of looking at each.
-func PageOf(objects []runtime.Object, q *Query) *Page {
+// PageOf answers a query from a list of all objects, at the cost of looking at each. An error is one of
+// Count.
+func PageOf(objects []runtime.Object, q *Query) (*Page, error) {
 	type placed struct {
 		Position
 		object runtime.Object
@@ -137,7 +142,9 @@ func PageOf(objects []runtime.Object, q *Query) *Page {
 		if _, in := slices.BinarySearch(q.Namespaces, m.GetNamespace()); q.Namespaces != nil && !in {
 			continue
 		}
-		page.Count(q, object)
+		if err := page.Count(q, object); err != nil {
+			return nil, err
+		}
 		selected = append(selected, placed{Position{q.By.Value(object), m.GetNamespace(), m.GetName()}, object})
 	}
 	page.Total = len(selected)
@@ -160,7 +167,7 @@ func PageOf(objects []runtime.Object, q *Query) *Page {
 		page.Objects, page.Last = append(page.Objects, p.object), p.Position
 	}
 	page.More = q.Limit > 0 && last < len(selected)
-	return page
+	return page, nil
 }
 
 // NewCounts returns the counts of a page that has none yet.
@@ -172,9 +179,23 @@ func NewCounts(q *Query) []map[Value]int {
 	return counts
 }
 
-// Count adds an object to the counts of the page.
-func (p *Page) Count(q *Query, object runtime.Object) {
+// MostValues is how many different values one query counts, in all its fields.
+const MostValues = 100_000
+
+// Count adds an object to the counts of the page. An error is the caller's: there are too many different
+// values.
+func (p *Page) Count(q *Query, object runtime.Object) error {
 	for i := range q.Counted {
-		p.Counts[i][q.Counted[i].Value(object)]++
+		v := q.Counted[i].Value(object)
+		if p.Counts[i][v]++; p.Counts[i][v] > 1 {
+			continue
+		}
+		if p.different++; p.different > MostValues {
+			return apierrors.NewBadRequest(fmt.Sprintf("facets: what is selected has more than %d different values of the fields that are counted; count fields with fewer values, or select less", MostValues))
+		}
 	}
+	return nil
 }
+
+// CountedBytes is about how much memory the counts take.
+func (p *Page) CountedBytes() int64 { return int64(p.different) * (LongestString/2 + 64) }

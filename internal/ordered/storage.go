@@ -80,7 +80,10 @@ func (a answering) GetList(ctx context.Context, key string, opts storage.ListOpt
 	if err != nil {
 		return err
 	}
-	page := PageOf(objects, &q)
+	page, err := PageOf(objects, &q)
+	if err != nil {
+		return err
+	}
 	if page.Revision, err = a.Versioner().ParseResourceVersion(m.GetResourceVersion()); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -88,5 +89,19 @@ func TestAWatchWithoutOldObjectsTellsOfThoseThatAreSelected(t *testing.T) {
 	}
 	if want := []string{"ADDED1", "DELETED1", "MODIFIED2", "DELETED2", "BOOKMARK"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestOnlySoManyDifferentValuesAreCounted(t *testing.T) {
+	pods := make([]runtime.Object, ordered.MostValues+1)
+	for i := range pods {
+		pods[i] = pod("a", fmt.Sprint(i), fmt.Sprint(i))
+	}
+	q := &ordered.Query{By: byNode, Counted: []ordered.Field{byNode}}
+	if page, err := ordered.PageOf(pods[1:], q); err != nil || len(page.Counts[0]) != ordered.MostValues || page.CountedBytes() < 1<<20 {
+		t.Errorf("as many as there may be: %v", err)
+	}
+	if _, err := ordered.PageOf(pods, q); !apierrors.IsBadRequest(err) {
+		t.Errorf("one more: %v", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -84,7 +85,10 @@ func pageOfList(body []byte, q *ordered.Query) (*ordered.Page, error) {
 	for i := range list.Items {
 		objects[i] = &list.Items[i]
 	}
-	page := ordered.PageOf(objects, q)
+	page, err := ordered.PageOf(objects, q)
+	if err != nil {
+		return nil, err
+	}
 	page.Revision, _ = strconv.ParseUint(list.GetResourceVersion(), 10, 64)
 	return page, nil
 }
@@ -107,24 +111,18 @@ type facet struct {
 }
 
 func facetsOf(counts map[ordered.Value]int) []facet {
-	all := make([]facet, 0, len(counts))
-	for v, n := range counts {
-		f := facet{Count: n}
+	values := slices.SortedFunc(maps.Keys(counts), func(a, b ordered.Value) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+	})
+	all := []facet{}
+	for _, v := range values[:min(len(values), mostCounts)] {
+		f := facet{Count: counts[v]}
 		if v != "" {
 			f.Value = new(v.Text())
 		}
 		all = append(all, f)
 	}
-	text := func(f facet) string {
-		if f.Value == nil {
-			return ""
-		}
-		return *f.Value
-	}
-	slices.SortFunc(all, func(a, b facet) int {
-		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(text(a), text(b)))
-	})
-	return all[:min(len(all), mostCounts)]
+	return all
 }
 
 // writePage writes the answer.

@@ -28,6 +28,8 @@ const (
 	// name, in all conditions.
 	mostFacets = 10
 	mostValues = 200
+	// mostWords is how many words one request may look for.
+	mostWords = 50
 	// longestValue bounds one value.
 	longestValue = ordered.LongestString - 1
 )
@@ -40,8 +42,9 @@ type asked struct {
 	tail     bool
 	// selectors are passed on to the list.
 	selectors url.Values
-	// version is where a tail goes on; empty is with what there is.
-	version string
+	// version is where a tail goes on; empty is with what there is. union is of which namespaces it
+	// was, if it was of several.
+	version, union string
 	// projection are the fields of items that stay; nil is all.
 	projection [][]string
 	facets     []string
@@ -145,7 +148,11 @@ func (a *asked) conditions(query url.Values, fields []ordered.Field) error {
 		byName := *fieldOf(fields, "name")
 		others = append(others, func(o runtime.Object) bool { return strings.Contains(text(&byName, o), part) })
 	}
-	if words := strings.Fields(strings.ToLower(query.Get("q"))); len(words) > 0 {
+	words := strings.Fields(strings.ToLower(query.Get("q")))
+	if len(words) > mostWords {
+		return fmt.Errorf("q: %d words; %d are the most", len(words), mostWords)
+	}
+	if len(words) > 0 {
 		texts := slices.DeleteFunc(slices.Clone(fields), func(f ordered.Field) bool { return !f.Text })
 		others = append(others, func(o runtime.Object) bool { return hasWords(texts, o, words) })
 	}
@@ -328,6 +335,7 @@ func (a *asked) where(r *http.Request, query url.Values) error {
 	if a.version == "" {
 		a.version = query.Get("resourceVersion")
 	}
+	a.version, a.union, _ = strings.Cut(a.version, unionMark)
 	if n, err := strconv.ParseUint(a.version, 10, 64); a.version != "" && (err != nil || n == 0) {
 		return fmt.Errorf("%q is no resource version to go on from", a.version)
 	}

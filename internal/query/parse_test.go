@@ -57,7 +57,10 @@ func FuzzParse(f *testing.F) {
 		}
 		q.Selects(object)
 		if !a.tail {
-			page := ordered.PageOf([]runtime.Object{object}, &q)
+			page, err := ordered.PageOf([]runtime.Object{object}, &q)
+			if err != nil {
+				t.Error(err)
+			}
 			if page.Total == 1 && len(page.Objects) == 1 {
 				again, err := readCursor(writeCursor(page.Last, a.binding), a.binding)
 				if err != nil || *again != page.Last {

@@ -2,12 +2,17 @@ package query
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -25,6 +30,50 @@ type namespacesKey struct{}
 func namespacesOf(ctx context.Context) []string {
 	all, _ := ctx.Value(namespacesKey{}).([]string)
 	return all
+}
+
+// unionOf names a union of namespaces, in which a tail goes on: one that begins in another would miss
+// what was in its namespaces before. It is empty for what is no union.
+func unionOf(namespaces []string) string {
+	if namespaces == nil {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(strings.Join(namespaces, "/")))
+	return hex.EncodeToString(sum[:6])
+}
+
+var errUnion = &apierrors.StatusError{ErrStatus: metav1.Status{
+	Status: metav1.StatusFailure, Code: http.StatusGone, Reason: metav1.StatusReasonExpired,
+	Message: "the namespaces in which you may watch this have changed: begin anew",
+}}
+
+// stillMay returns nil if the caller of a tail may do what it may have done when the tail began, in
+// the same namespaces, or if that cannot be told now.
+func (a *API) stillMay(ctx context.Context, asked *asked) error {
+	namespaces := asked.request.Namespaces
+	attributes, err := filters.GetAuthorizerAttributes(ctx)
+	if err != nil {
+		return err
+	}
+	decision, reason, err := a.config.Authorizer.Authorize(ctx, attributes)
+	switch {
+	case err == nil && decision == authorizer.DecisionAllow && namespaces == nil:
+		return nil
+	case err == nil && decision == authorizer.DecisionAllow:
+		return errUnion
+	case err != nil:
+		return nil
+	}
+	if asked.place.namespace == "" && asked.resource.Namespaced {
+		now, err := a.union(ctx, attributes, a.config.Union)
+		if err != nil || namespaces != nil && slices.Equal(now, namespaces) {
+			return nil
+		}
+		if len(now) > 0 {
+			return errUnion
+		}
+	}
+	return apierrors.NewForbidden(schema.GroupResource{Group: attributes.GetAPIGroup(), Resource: attributes.GetResource()}, "", fmt.Errorf("you may not watch this any more: %s", reason))
 }
 
 // Authorize returns authorized, which decides by the verb and the resource of a request, but for two:

@@ -27,6 +27,8 @@ const (
 	longestEvent = 64 << 20
 	// longestMessage is how much a client may say over a WebSocket, where it has nothing to say.
 	longestMessage = 512
+	// rightsBeats is after how many beats it is looked whether the caller still may watch.
+	rightsBeats = 4
 )
 
 // tail answers with the objects that a query selects, and then with what becomes of them.
@@ -49,13 +51,17 @@ func (a *API) tail(w http.ResponseWriter, r *http.Request, asked *asked, next ht
 	}
 	ctx, end := context.WithCancel(r.Context())
 	defer end()
-	t := &tail{asked: asked, end: end, header: http.Header{}, initial: asked.version == ""}
+	t := &tail{asked: asked, end: end, header: http.Header{}, initial: asked.version == "", union: unionOf(asked.request.Namespaces)}
 	t.open = func() (sender, error) { return openEvents(w), nil }
 	if websocket.IsWebSocketUpgrade(r) {
 		t.open = func() (sender, error) { return openSocket(w, r, end) }
 	}
+	if asked.union != "" && asked.union != t.union {
+		return t.refuse(errUnion)
+	}
 	var beating sync.WaitGroup
-	beating.Go(func() { t.beat(ctx, a.config.Heartbeat) })
+	still := func() error { return a.stillMay(ctx, asked) }
+	beating.Go(func() { t.beat(ctx, a.config.Heartbeat, still) })
 	next.ServeHTTP(t, listOf(r.WithContext(ctx), asked, query))
 	end()
 	beating.Wait()
@@ -99,6 +105,7 @@ type tail struct {
 	to      sender // nil until the watch begins
 	failed  error
 	initial bool // what there is has not been told as a whole
+	union   string
 	quiet   bool // since the last beat
 }
 
@@ -190,8 +197,11 @@ func (t *tail) tell(line []byte) error {
 	}
 	// What is told first is not in the order of versions: who went on from one of these would miss others.
 	version := object.Metadata.ResourceVersion
-	if t.initial {
+	switch {
+	case t.initial:
 		version = ""
+	case t.union != "" && version != "":
+		version += unionMark + t.union
 	}
 	if t.asked.projection != nil && e.Type != string(watch.Bookmark) {
 		var err error
@@ -216,6 +226,9 @@ func (t *tail) send(kind, version string, data []byte) error {
 	return t.failed
 }
 
+// unionMark is in the id of an event of a tail of several namespaces, between the version and their name.
+const unionMark = "."
+
 // noVersion has a client begin anew when it comes back.
 const noVersion = "-"
 
@@ -235,17 +248,28 @@ func (t *tail) fail(status []byte) error {
 	return t.send(string(watch.Error), version, data)
 }
 
-// beat tells every now and then that the tail is still there, until the context ends.
-func (t *tail) beat(ctx context.Context, every time.Duration) {
+// beat tells every now and then that the tail is still there, until the context ends, or the caller may
+// not watch any more.
+func (t *tail) beat(ctx context.Context, every time.Duration, still func() error) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
-	for {
+	for beats := 1; ; beats++ {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
+		var ended error
+		if beats%rightsBeats == 0 {
+			ended = still()
+		}
 		t.mu.Lock()
+		if ended != nil && t.to != nil && t.failed == nil {
+			if t.failed = t.say(ended); t.failed == nil {
+				t.failed = ended // nothing comes after it
+			}
+			t.end()
+		}
 		if t.to != nil && t.failed == nil && t.quiet {
 			if t.failed = t.to.beat(); t.failed != nil {
 				t.end()
@@ -273,19 +297,41 @@ func (t *tail) close() error {
 		return err
 	}
 	// Clients of event streams do not come back after an answer that is none.
+	return t.refused(err)
+}
+
+// refuse begins a tail and tells an error, after which nothing comes.
+func (t *tail) refuse(err error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.refused(err)
+}
+
+// refused is refuse with mu.
+func (t *tail) refused(err error) error {
 	if t.begin(); t.failed != nil {
 		return t.failed
 	}
 	defer t.to.close()
+	t.failed = t.say(err)
+	return nil
+}
+
+// say tells an error. It needs mu, and a tail that has begun.
+func (t *tail) say(err error) error {
+	status := statusOf(err)
+	version := ""
+	if status.Code == http.StatusGone {
+		version = noVersion
+	}
 	data, err := json.Marshal(struct {
 		Type   string         `json:"type"`
 		Object *metav1.Status `json:"object"`
-	}{string(watch.Error), statusOf(err)})
+	}{string(watch.Error), status})
 	if err != nil {
 		return err
 	}
-	t.failed = t.to.event(string(watch.Error), noVersion, data)
-	return nil
+	return t.to.event(string(watch.Error), version, data)
 }
 
 // events are Server-Sent Events.

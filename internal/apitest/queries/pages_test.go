@@ -211,6 +211,30 @@ func TestBadQueriesAreRefusedWithTheReason(t *testing.T) {
 	}
 }
 
+// What a caller asks for is bounded, whatever it takes to answer.
+func TestHostileQueriesAreBounded(t *testing.T) {
+	t.Parallel()
+	c := start(t, shop(), annex.Options{})
+	c.create("default", widget("w", object{"replicas": 1, "options": object{"note": "a b c"}}))
+	repeated := func(parameter string, n int) string { return widgets + "?" + strings.Repeat("&"+parameter, n)[1:] }
+	c.refused(http.StatusBadRequest, repeated("spec.size=x", 10_000), "more than 200 values")
+	c.refused(http.StatusBadRequest, repeated("spec.size[contains]=x", 10_000), "more than 200 values")
+	c.refused(http.StatusBadRequest, widgets+"?q="+strings.Repeat("a+", 100_000), "words")
+	c.refused(http.StatusBadRequest, widgets+"?fields="+strings.Repeat("a.", 10_000)+"a", "paths")
+	c.refused(http.StatusBadRequest, widgets+"?fields="+strings.Repeat("a,", 10_000)+"a", "paths")
+	c.refused(http.StatusBadRequest, widgets+"?facets="+strings.Repeat("name,", 10), "twice")
+	c.refused(http.StatusBadRequest, widgets+"?cursor="+strings.Repeat("A", 100_000), "cursor")
+	c.refused(http.StatusBadRequest, widgets+"?page=1000000000", "1000000")
+	c.same(widgets + "?page=1000000&limit=1000")
+	// Nothing is a pattern.
+	for _, text := range []string{".*", "(a+)+$", "%", "*", "\\", "'; --", "{{7*7}}", "\x00", "\xff"} {
+		c.same(widgets + "?name=" + url.QueryEscape(text))
+		c.same(widgets + "?q=" + url.QueryEscape(text))
+		c.same(widgets + "?spec.size[contains]=" + url.QueryEscape(text))
+		c.same(widgets + "?spec.size=" + url.QueryEscape(text))
+	}
+}
+
 func TestFieldsAreDescribed(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop(), annex.Options{})
