@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -70,6 +71,35 @@ func limit(t *testing.T, core corev1client.CoreV1Interface, q *corev1.ResourceQu
 	})
 }
 
+// enforced waits until admission knows the quotas of a namespace that have been made. It follows them as an
+// informer does, and until it knows of one it admits all, as in a cluster. It learns of quotas in the order in
+// which they were made, and of one more one sees when it is there.
+func enforced(t *testing.T, client kubernetes.Interface, namespace string) {
+	t.Helper()
+	last := quotaOf(map[string]string{"count/leases.coordination.k8s.io": "0"})
+	last.Name = "last"
+	if _, err := client.CoreV1().ResourceQuotas(namespace).Create(t.Context(), last, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	forbidden(t, client, namespace, last.Name)
+}
+
+// forbidden waits until admission knows a quota that forbids leases.
+func forbidden(t *testing.T, client kubernetes.Interface, namespace, quota string) {
+	t.Helper()
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "refused"}}
+	testwait.NoError(t, "the quota "+quota+" is enforced", func(ctx context.Context) error {
+		_, err := client.CoordinationV1().Leases(namespace).Create(ctx, lease, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		switch {
+		case err == nil:
+			return errors.New("a lease is admitted that a quota forbids")
+		case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "quota: "+quota):
+			return nil
+		}
+		return err
+	})
+}
+
 // uses waits until the status of the quota says so.
 func uses(t *testing.T, core corev1client.CoreV1Interface, want string) {
 	t.Helper()
@@ -82,8 +112,8 @@ func uses(t *testing.T, core corev1client.CoreV1Interface, want string) {
 	})
 }
 
-// admitted writes until admission knows the quotas as they are. It follows them as an informer does, and
-// while it is behind the answer is a conflict, or that their status is unknown, as in a cluster.
+// admitted writes until admission knows the quotas as they are. While it is behind, the answer is a conflict,
+// or that their status is unknown, as in a cluster.
 func admitted(t *testing.T, write func(ctx context.Context) error) error {
 	t.Helper()
 	for {
@@ -113,8 +143,9 @@ func TestQuotasAreEnforced(t *testing.T) {
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	core := client.CoreV1()
 	lab(t, client)
-	limit(t, core, quotaOf(map[string]string{"configmaps": "3", "count/configmaps": "4", "count/leases.coordination.k8s.io": "0"}))
-	uses(t, core, "configmaps=1 count/configmaps=1 count/leases.coordination.k8s.io=0")
+	limit(t, core, quotaOf(map[string]string{"configmaps": "3", "count/configmaps": "4"}))
+	enforced(t, client, "lab")
+	uses(t, core, "configmaps=1 count/configmaps=1")
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	for range 5 {
 		if err := admitted(t, configMapIn(core, "lab", "dry", dry)); err != nil {
@@ -126,7 +157,7 @@ func TestQuotasAreEnforced(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	uses(t, core, "configmaps=3 count/configmaps=3 count/leases.coordination.k8s.io=0")
+	uses(t, core, "configmaps=3 count/configmaps=3")
 	for _, options := range []metav1.CreateOptions{{}, dry} {
 		err := admitted(t, configMapIn(core, "lab", "beyond", options))
 		want := `configmaps "beyond" is forbidden: exceeded quota: limits, requested: configmaps=1, used: configmaps=3, limited: configmaps=3`
@@ -145,7 +176,7 @@ func TestQuotasAreEnforced(t *testing.T) {
 	if err := core.ConfigMaps("lab").Delete(t.Context(), "c0", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	uses(t, core, "configmaps=2 count/configmaps=2 count/leases.coordination.k8s.io=0")
+	uses(t, core, "configmaps=2 count/configmaps=2")
 	testwait.NoError(t, "there is room", configMapIn(core, "lab", "beyond", metav1.CreateOptions{}))
 }
 
@@ -160,6 +191,7 @@ func TestQuotasBelowUseRefuseWhatIsNew(t *testing.T) {
 		}
 	}
 	limit(t, core, quotaOf(map[string]string{"secrets": "10"}))
+	enforced(t, client, "lab")
 	uses(t, core, "secrets=4")
 	if _, err := core.ResourceQuotas("lab").Patch(t.Context(), "limits", types.MergePatchType, []byte(`{"spec":{"hard":{"secrets":"2","serviceaccounts":null,"count/serviceaccounts":"9"}}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
@@ -176,12 +208,13 @@ func TestQuotasSayNothingIsUsedOfWhatThereIsNot(t *testing.T) {
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	core := client.CoreV1()
 	lab(t, client)
-	limit(t, core, quotaOf(map[string]string{"pods": "5", "requests.cpu": "1", "services.nodeports": "1", "count/nothings.example.com": "3", "count/events": "3", "resourcequotas": "2"}))
-	uses(t, core, "pods=0 requests.cpu=0 resourcequotas=1 services.nodeports=0")
+	limit(t, core, quotaOf(map[string]string{"pods": "5", "requests.cpu": "1", "services.nodeports": "1", "count/nothings.example.com": "3", "count/events": "3", "resourcequotas": "2", "count/leases.coordination.k8s.io": "0"}))
+	forbidden(t, client, "lab", "limits")
+	uses(t, core, "count/leases.coordination.k8s.io=0 pods=0 requests.cpu=0 resourcequotas=1 services.nodeports=0")
 	scoped := quotaOf(map[string]string{"pods": "5"})
 	scoped.Name, scoped.Spec.Scopes = "scoped", []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeBestEffort}
 	limit(t, core, scoped)
-	uses(t, core, "pods=0 requests.cpu=0 resourcequotas=2 services.nodeports=0")
+	uses(t, core, "count/leases.coordination.k8s.io=0 pods=0 requests.cpu=0 resourcequotas=2 services.nodeports=0")
 	third := quotaOf(map[string]string{"pods": "5"})
 	third.Name = "third"
 	testwait.NoError(t, "a third quota is refused", func(ctx context.Context) error {
@@ -226,6 +259,7 @@ func TestQuotasCountCustomResources(t *testing.T) {
 		}
 	}
 	used(0)
+	enforced(t, client, "default")
 	for i := range 2 {
 		if err := admitted(t, widgetNamed(fmt.Sprint("w", i))); err != nil {
 			t.Fatal(err)
@@ -247,6 +281,7 @@ func TestQuotasForgetWhatWasNotStored(t *testing.T) {
 	core := client.CoreV1()
 	lab(t, client)
 	limit(t, core, quotaOf(map[string]string{"configmaps": "5"}))
+	enforced(t, client, "lab")
 	for range 3 {
 		if err := admitted(t, configMapIn(core, "lab", rootCA, metav1.CreateOptions{})); !apierrors.IsAlreadyExists(err) {
 			t.Fatalf("one that is there: %v", err)
@@ -262,6 +297,7 @@ func TestQuotasHoldUnderConcurrentCreates(t *testing.T) {
 	core := client.CoreV1()
 	lab(t, client)
 	limit(t, core, quotaOf(map[string]string{"count/secrets": "20"}))
+	enforced(t, client, "lab")
 	var created atomic.Int32
 	var all sync.WaitGroup
 	for i := range 60 {
