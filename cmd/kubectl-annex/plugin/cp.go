@@ -29,7 +29,8 @@ func (p *plugin) newCopy() *cobra.Command {
 		Long: `Copies files and folders to and from an object, of a kind that has exec. One of the two is there, KIND/NAME:PATH, and the
 other is here. The program tar must be there. Into a folder that exists, the copy goes by its own name.
 
-What comes from the object is written below the destination, or the copy is refused. Links are left out.`,
+What comes from the object is written below the destination, and not through links that are there, or the copy is refused.
+Symbolic links of the object's are left out, and so is, both ways, what is neither a file nor a folder.`,
 		Example: `  ` + p.called() + ` cp ./settings runner/x:/etc/app
   ` + p.called() + ` cp runner/x:/var/log ./logs`,
 		ValidArgsFunction: p.completeCopy,
@@ -93,8 +94,12 @@ func (p *plugin) completeCopy(cmd *cobra.Command, words []string, typed string) 
 
 // upload copies what is at from here to the path there.
 func (p *plugin) upload(ctx context.Context, o object, from, to string, given copyFlags) error {
-	if _, err := os.Stat(from); err != nil {
+	local, err := filepath.EvalSymlinks(from)
+	if err != nil {
 		return fmt.Errorf("copy to %s: %w", o, err)
+	}
+	if info, err := os.Stat(local); err == nil && !info.IsDir() && !info.Mode().IsRegular() {
+		return fmt.Errorf("copy to %s: %s is neither a file nor a folder", o, from)
 	}
 	if err := p.isThere(ctx, o); err != nil {
 		return err
@@ -117,13 +122,19 @@ func (p *plugin) upload(ctx context.Context, o object, from, to string, given co
 	}
 	reader, writer := io.Pipe()
 	packed := make(chan error, 1)
+	var leftOut []string
 	go func() {
-		err := pack(writer, from, name)
+		var err error
+		leftOut, err = pack(writer, local, name)
 		packed <- errors.Join(err, writer.CloseWithError(err))
 	}()
-	err := run(reader, p.Out, p.ErrOut, command...)
+	err = run(reader, p.Out, p.ErrOut, command...)
 	reader.Close()
-	if unread := <-packed; unread != nil && !errors.Is(unread, io.ErrClosedPipe) {
+	unread := <-packed
+	for _, below := range leftOut {
+		p.warnLeftOut(filepath.Join(from, below))
+	}
+	if unread != nil && !errors.Is(unread, io.ErrClosedPipe) {
 		return fmt.Errorf("copy to %s: %w", o, unread)
 	}
 	return err
@@ -137,10 +148,15 @@ func absolute(local string) string {
 	return local
 }
 
-// pack writes a tar of what is at the local path, by another name.
-func pack(to io.Writer, local, name string) error {
+func (p *plugin) warnLeftOut(at string) {
+	fmt.Fprintf(p.ErrOut, "warning: %s is left out: it is neither a file nor a folder\n", printable(at))
+}
+
+// pack writes a tar of what is at the local path, which is no link, by another name. It returns what it left out, by
+// the path below.
+func pack(to io.Writer, local, name string) (leftOut []string, err error) {
 	archive := tar.NewWriter(to)
-	err := filepath.WalkDir(local, func(at string, entry fs.DirEntry, err error) error {
+	err = filepath.WalkDir(local, func(at string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -148,18 +164,20 @@ func pack(to io.Writer, local, name string) error {
 		if err != nil {
 			return err
 		}
-		info, err := os.Stat(at)
-		if at != local {
-			info, err = entry.Info()
-		}
+		info, err := entry.Info()
 		if err != nil {
 			return err
 		}
 		link := ""
-		if info.Mode()&fs.ModeSymlink != 0 {
+		switch info.Mode().Type() {
+		case 0, fs.ModeDir:
+		case fs.ModeSymlink:
 			if link, err = os.Readlink(at); err != nil {
 				return err
 			}
+		default:
+			leftOut = append(leftOut, below)
+			return nil
 		}
 		header, err := tar.FileInfoHeader(info, link)
 		if err != nil {
@@ -177,10 +195,16 @@ func pack(to io.Writer, local, name string) error {
 			return err
 		}
 		defer file.Close()
-		_, err = io.Copy(archive, file)
+		_, err = io.CopyN(archive, file, header.Size) // a file that grows, such as a log, is copied as long as it was
+		if errors.Is(err, io.EOF) {
+			err = fmt.Errorf("%s became shorter while it was copied", at)
+		}
 		return err
 	})
-	return errors.Join(err, archive.Close())
+	if err == nil { // an archive that is not whole must not look so
+		err = archive.Close()
+	}
+	return leftOut, err
 }
 
 // download copies what is at the path there to a path here.
@@ -198,12 +222,19 @@ func (p *plugin) download(ctx context.Context, o object, from, to string, given 
 	if info, err := os.Stat(to); err == nil && info.IsDir() && name != "." {
 		to = filepath.Join(to, name)
 	}
+	if linked, err := filepath.EvalSymlinks(to); err == nil {
+		to = linked // the user named it
+	}
+	asked := name
+	if strings.HasPrefix(name, "-") {
+		asked = "./" + name // which is no flag
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	reader, writer := io.Pipe()
 	ran := make(chan error, 1)
 	go func() {
-		err := p.execute(ctx, o, roleExec, []string{"tar", "cf", "-", "-C", folder, name}, given.container, false, nil, nil, writer, p.ErrOut)
+		err := p.execute(ctx, o, roleExec, []string{"tar", "cf", "-", "-C", folder, asked}, given.container, false, nil, nil, writer, p.ErrOut)
 		ran <- errors.Join(err, writer.CloseWithError(err))
 	}()
 	err := p.unpack(reader, name, absolute(to))
@@ -233,8 +264,11 @@ var errNothing = errors.New("the other side sent nothing")
 // errOutside refuses a tar that would write elsewhere.
 var errOutside = errors.New("the other side sent a path outside of what was asked for: nothing more is copied")
 
+// errLink refuses to write through a link, which may lead anywhere.
+var errLink = errors.New("on this machine it is a link, or no file: nothing is written there")
+
 // unpack writes the files of a tar, which all are name or below it, to the path to. Nothing is written
-// through links, whatever their names in the tar or on disk are.
+// through links, whatever their names in the tar or on disk are; the path to itself is none.
 func (p *plugin) unpack(from io.Reader, name, to string) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err
@@ -261,18 +295,38 @@ func (p *plugin) unpack(from io.Reader, name, to string) error {
 		}
 		some = true
 		at := filepath.Join(filepath.Base(to), filepath.FromSlash(below))
+		if err := overwritable(root, at); err != nil {
+			return err
+		}
 		switch header.Typeflag {
 		case tar.TypeDir:
 			err = root.MkdirAll(at, 0o755)
 		case tar.TypeReg:
 			err = writeFile(root, at, header.FileInfo().Mode().Perm(), archive)
+		case tar.TypeLink: // another name of a file that was sent
+			below, ok := belowName(header.Linkname, name)
+			if !ok {
+				return fmt.Errorf("%w: %q", errOutside, header.Linkname)
+			}
+			err = linkFile(root, filepath.Join(filepath.Base(to), filepath.FromSlash(below)), at)
 		default:
-			fmt.Fprintf(p.ErrOut, "warning: %s is left out: it is neither a file nor a folder\n", printable(header.Name))
+			p.warnLeftOut(header.Name)
 		}
 		if err != nil {
 			return err
 		}
 	}
+}
+
+// overwritable refuses a path on which is, or at whose end is, a link or something that is neither a file nor a folder.
+func overwritable(root *os.Root, at string) error {
+	for part := at; part != "."; part = filepath.Dir(part) {
+		info, err := root.Lstat(part)
+		if err == nil && !info.IsDir() && !info.Mode().IsRegular() {
+			return fmt.Errorf("%q: %w", part, errLink)
+		}
+	}
+	return nil
 }
 
 // belowName is the rest of an entry's path below name.
@@ -301,4 +355,21 @@ func writeFile(root *os.Root, at string, mode fs.FileMode, from io.Reader) error
 	}
 	_, err = io.Copy(file, from)
 	return errors.Join(err, file.Close())
+}
+
+// linkFile makes another name of a file.
+func linkFile(root *os.Root, file, at string) error {
+	if err := overwritable(root, file); err != nil {
+		return err
+	}
+	if err := root.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+		return err
+	}
+	if file == at {
+		return nil
+	}
+	if err := root.Remove(at); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return root.Link(file, at)
 }

@@ -4,9 +4,11 @@ import (
 	"archive/tar"
 	"bytes"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -18,15 +20,18 @@ func TestACopyStaysBelowItsDestination(t *testing.T) {
 		refused bool
 		files   []string
 	}{
-		"a file":                  {"x", []tar.Header{{Name: "x", Typeflag: tar.TypeReg}}, false, []string{"to"}},
-		"a folder":                {"x", []tar.Header{{Name: "x/", Typeflag: tar.TypeDir}, {Name: "x/y", Typeflag: tar.TypeReg}}, false, []string{"to/y"}},
-		"all of a folder":         {".", []tar.Header{{Name: "./", Typeflag: tar.TypeDir}, {Name: "./y", Typeflag: tar.TypeReg}}, false, []string{"to/y"}},
-		"a path that leads out":   {"x", []tar.Header{{Name: "x/../../evil", Typeflag: tar.TypeReg}}, true, nil},
-		"one that comes back":     {"x", []tar.Header{{Name: "x/../x", Typeflag: tar.TypeReg}}, true, nil},
-		"out of all of a folder":  {".", []tar.Header{{Name: "../evil", Typeflag: tar.TypeReg}}, true, nil},
-		"a path from the root":    {".", []tar.Header{{Name: "/evil", Typeflag: tar.TypeReg}}, true, nil},
-		"another name":            {"x", []tar.Header{{Name: "y", Typeflag: tar.TypeReg}}, true, nil},
-		"a name that only begins": {"x", []tar.Header{{Name: "xy", Typeflag: tar.TypeReg}}, true, nil},
+		"a file":                            {"x", []tar.Header{{Name: "x", Typeflag: tar.TypeReg}}, false, []string{"to"}},
+		"a folder":                          {"x", []tar.Header{{Name: "x/", Typeflag: tar.TypeDir}, {Name: "x/y", Typeflag: tar.TypeReg}}, false, []string{"to/y"}},
+		"all of a folder":                   {".", []tar.Header{{Name: "./", Typeflag: tar.TypeDir}, {Name: "./y", Typeflag: tar.TypeReg}}, false, []string{"to/y"}},
+		"a path that leads out":             {"x", []tar.Header{{Name: "x/../../evil", Typeflag: tar.TypeReg}}, true, nil},
+		"one that comes back":               {"x", []tar.Header{{Name: "x/../x", Typeflag: tar.TypeReg}}, true, nil},
+		"out of all of a folder":            {".", []tar.Header{{Name: "../evil", Typeflag: tar.TypeReg}}, true, nil},
+		"a path from the root":              {".", []tar.Header{{Name: "/evil", Typeflag: tar.TypeReg}}, true, nil},
+		"another name":                      {"x", []tar.Header{{Name: "y", Typeflag: tar.TypeReg}}, true, nil},
+		"a name that only begins":           {"x", []tar.Header{{Name: "xy", Typeflag: tar.TypeReg}}, true, nil},
+		"a file by two names":               {"x", []tar.Header{{Name: "x/a", Typeflag: tar.TypeReg}, {Name: "x/b", Typeflag: tar.TypeLink, Linkname: "x/a"}}, false, []string{"to/a", "to/b"}},
+		"another name of one elsewhere":     {"x", []tar.Header{{Name: "x/b", Typeflag: tar.TypeLink, Linkname: "../evil"}}, true, nil},
+		"another name of one from the root": {"x", []tar.Header{{Name: "x/b", Typeflag: tar.TypeLink, Linkname: "/etc/passwd"}}, true, nil},
 		"through a link that is sent": {"x", []tar.Header{
 			{Name: "x/out", Typeflag: tar.TypeSymlink, Linkname: "../.."}, {Name: "x/out/evil", Typeflag: tar.TypeReg},
 		}, false, []string{"to/out/evil"}},
@@ -67,29 +72,102 @@ func TestACopyStaysBelowItsDestination(t *testing.T) {
 	}
 }
 
-// A link that was there before is no way out either.
-func TestACopyDoesNotFollowLinksOutOfItsDestination(t *testing.T) {
+// What is there before, such as a link, is no way out either, and is not written to.
+func TestACopyIsWrittenToFilesAndFoldersOnly(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	work, other := filepath.Join(dir, "work"), filepath.Join(dir, "other")
-	for _, folder := range []string{filepath.Join(work, "to"), other} {
-		if err := os.MkdirAll(folder, 0o755); err != nil {
-			t.Fatal(err)
-		}
+	for name, test := range map[string]struct {
+		entry tar.Header
+		make  func(work string) error
+	}{
+		"a link to a folder elsewhere": {tar.Header{Name: "x/there/evil"}, func(work string) error {
+			return os.Symlink(filepath.Join(work, "..", "other"), filepath.Join(work, "to", "there"))
+		}},
+		"a link to a folder beside it": {tar.Header{Name: "x/there/evil"}, func(work string) error { return os.Symlink("../beside", filepath.Join(work, "to", "there")) }},
+		"a link to a file beside it":   {tar.Header{Name: "x/there"}, func(work string) error { return os.Symlink("../beside/file", filepath.Join(work, "to", "there")) }},
+		"a link to what is not there":  {tar.Header{Name: "x/there"}, func(work string) error { return os.Symlink("../beside/new", filepath.Join(work, "to", "there")) }},
+		"a pipe":                       {tar.Header{Name: "x/there"}, func(work string) error { return syscall.Mkfifo(filepath.Join(work, "to", "there"), 0o644) }},
+		"another name of what a link leads to": {tar.Header{Name: "x/new", Typeflag: tar.TypeLink, Linkname: "x/there/file"}, func(work string) error {
+			return os.Symlink("../beside", filepath.Join(work, "to", "there"))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			work := filepath.Join(dir, "work")
+			for _, folder := range []string{filepath.Join(work, "to"), filepath.Join(work, "beside"), filepath.Join(dir, "other")} {
+				if err := os.MkdirAll(folder, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.WriteFile(filepath.Join(work, "beside", "file"), []byte("mine"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if err := test.make(work); err != nil {
+				t.Fatal(err)
+			}
+			var sent bytes.Buffer
+			archive := tar.NewWriter(&sent)
+			test.entry.Mode = 0o644
+			if err := archive.WriteHeader(&test.entry); err != nil {
+				t.Fatal(err)
+			}
+			archive.Close()
+			if err := newPlugin(Options{}, IOStreams{ErrOut: &bytes.Buffer{}}).unpack(&sent, "x", filepath.Join(work, "to")); !errors.Is(err, errLink) {
+				t.Errorf("it is not refused: %v", err)
+			}
+			kept, err := os.ReadFile(filepath.Join(work, "beside", "file"))
+			if err != nil || string(kept) != "mine" {
+				t.Errorf("the file beside the destination is %q now, %v", kept, err)
+			}
+			for _, folder := range []string{filepath.Join(work, "beside"), filepath.Join(dir, "other")} {
+				entries, err := os.ReadDir(folder)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, entry := range entries {
+					if entry.Name() != "file" {
+						t.Errorf("%s is in %s", entry.Name(), folder)
+					}
+				}
+			}
+		})
 	}
-	if err := os.Symlink(other, filepath.Join(work, "to", "link")); err != nil {
+}
+
+// growing appends to a file with each write to it.
+type growing struct {
+	file string
+	to   bytes.Buffer
+}
+
+func (g *growing) Write(p []byte) (int, error) {
+	file, err := os.OpenFile(g.file, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	if _, err := file.WriteString("more"); err != nil {
+		return 0, err
+	}
+	return g.to.Write(p)
+}
+
+// A log that is written to meanwhile is copied as long as it was.
+func TestAFileThatGrowsIsCopied(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "log")
+	if err := os.WriteFile(file, []byte("first"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	var sent bytes.Buffer
-	archive := tar.NewWriter(&sent)
-	if err := archive.WriteHeader(&tar.Header{Name: "x/link/evil", Typeflag: tar.TypeReg, Mode: 0o644}); err != nil {
+	to := &growing{file: file}
+	if _, err := pack(to, file, "log"); err != nil {
 		t.Fatal(err)
 	}
-	archive.Close()
-	if err := newPlugin(Options{}, IOStreams{ErrOut: &bytes.Buffer{}}).unpack(&sent, "x", filepath.Join(work, "to")); err == nil {
-		t.Error("it was written through the link")
+	archive := tar.NewReader(&to.to)
+	if _, err := archive.Next(); err != nil {
+		t.Fatal(err)
 	}
-	if _, err := os.Stat(filepath.Join(other, "evil")); err == nil {
-		t.Error("the file is outside of the destination")
+	if got, err := io.ReadAll(archive); err != nil || string(got) != "first" {
+		t.Errorf("%q, %v", got, err)
 	}
 }

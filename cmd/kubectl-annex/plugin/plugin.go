@@ -79,15 +79,15 @@ func Run(ctx context.Context, o Options, args []string, streams IOStreams) int {
 	case errors.Is(err, errReported):
 		return exitFailure
 	case errors.As(err, &usage), !ran && !errors.Is(err, errServer):
-		fmt.Fprintf(streams.ErrOut, "error: %v\nSee %s --help.\n", err, p.called())
+		fmt.Fprintf(streams.ErrOut, "error: %s\nSee %s --help.\n", printable(err.Error()), p.called())
 		return exitUsage
 	case ctx.Err() != nil:
 		return exitInterrupted
 	}
 	if apierrors.ReasonForError(err) != "" {
-		fmt.Fprintf(streams.ErrOut, "error from server (%s): %v\n", apierrors.ReasonForError(err), err)
+		fmt.Fprintf(streams.ErrOut, "error from server (%s): %s\n", printable(string(apierrors.ReasonForError(err))), printable(err.Error()))
 	} else {
-		fmt.Fprintf(streams.ErrOut, "error: %v\n", err)
+		fmt.Fprintf(streams.ErrOut, "error: %s\n", printable(err.Error()))
 	}
 	return exitFailure
 }

@@ -4,14 +4,20 @@ package plugin
 
 import (
 	"bufio"
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/creack/pty"
+
+	"github.com/annexapi/annex/internal/testwait"
 )
 
 // On a terminal, the other side gets its size, and each key as it is typed; and the exit code comes back.
@@ -48,4 +54,36 @@ func TestExecPassesTheTerminalOn(t *testing.T) {
 			t.Errorf("the terminal has no %q:\n%s", want, all.String())
 		}
 	}
+}
+
+// When the terminal goes away, the command there ends with the plugin.
+func TestExecEndsWithItsTerminal(t *testing.T) {
+	_, dir := openShop(t)
+	cmd := exec.CommandContext(t.Context(), "kubectl-annex", "exec", "-it", "wd/a", "--", "sh", "-c", "echo process $$; exec sleep 600")
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(dir, "kubeconfig"), "HOME="+dir)
+	terminal, err := pty.Start(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := 0
+	for lines := bufio.NewScanner(terminal); there == 0 && lines.Scan(); {
+		if _, number, ok := strings.Cut(strings.TrimSpace(lines.Text()), "process "); ok {
+			if there, err = strconv.Atoi(number); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if there == 0 {
+		t.Fatal("the command has not begun")
+	}
+	terminal.Close()
+	if err := cmd.Wait(); err == nil {
+		t.Error("the plugin ended well")
+	}
+	testwait.NoError(t, "the command has ended", func(context.Context) error {
+		if err := syscall.Kill(there, 0); !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("signal to %d: %v", there, err)
+		}
+		return nil
+	})
 }
