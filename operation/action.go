@@ -165,7 +165,9 @@ func Action[T, R, A any, PT object[T], PR message[R]](name string, run func(ctx 
 func (b *ActionBuilder[T, R]) long() *define.Long { return define.SubresourceIn(b.action).Long }
 
 // Resumable has operations run again whose process has ended, or was stopped before they had:
-// from the beginning, or from where the checkpoint says that they were.
+// from the beginning, or from where the checkpoint says that they were. The fifth process in a row that
+// does not end in order is the last: without a new checkpoint in between, the operation has failed, since
+// the action may be what ends them.
 func (b *ActionBuilder[T, R]) Resumable() *ActionBuilder[T, R] {
 	b.long().Resumable = true
 	return b

@@ -221,7 +221,7 @@ func retry(ctx context.Context, r *annex.ActionRequest[operationv1.Operation, op
 		if err := retriable(op); err != nil {
 			return err
 		}
-		op.Status.Phase, op.Status.Message = operationv1.OperationPending, ""
+		op.Status.Phase, op.Status.Message, op.Status.Interruptions = operationv1.OperationPending, "", 0
 		op.Status.Error, op.Status.Result, op.Status.CompletionTime = nil, nil, nil
 		return nil
 	})

@@ -2,6 +2,7 @@ package define
 
 import (
 	"context"
+	"errors"
 	"reflect"
 	"time"
 
@@ -55,9 +56,13 @@ type OperationsEnv struct {
 	// Shared says that other processes may have the same storage open.
 	Shared bool
 	// Call makes the call of an action as it was recorded, with the object as it is now. The
-	// context is for the call's function.
+	// context is for the call's function. The error is ErrUnknownAction if the server has no such action.
 	Call func(ctx context.Context, recorded Recorded) (context.Context, *Call, error)
 }
+
+// ErrUnknownAction is that of a call of an action that the server does not have: it had it once, or
+// another replica has.
+var ErrUnknownAction = errors.New("the server knows no such action")
 
 // Recorded is a call as an operation keeps it.
 type Recorded struct {

@@ -1,6 +1,7 @@
 package operations
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -217,6 +218,9 @@ func (a *attempt) write(ctx context.Context, urgent bool) bool {
 		defer a.mu.Unlock()
 		said := a.said.DeepCopy()
 		op.Status.Progress, op.Status.Message, op.Status.Log, op.Status.Checkpoint = said.Progress, said.Message, said.Log, said.Checkpoint
+		if said.Checkpoint != nil && !bytes.Equal(said.Checkpoint.Raw, a.checkpoint) {
+			op.Status.Interruptions = 0
+		}
 		op.Status.RenewTime = &metav1.MicroTime{Time: a.runner.config.Clock.Now()}
 	})
 	switch {
@@ -332,6 +336,7 @@ func (a *attempt) conclude(ctx context.Context, op *operationv1.Operation, o out
 		finish(op, now, operationv1.OperationCancelled, "cancelled", nil)
 	case errors.Is(why, errStopping) && a.call.Subresource.Long.Resumable:
 		op.Status.Phase, op.Status.Message = operationv1.OperationPending, "interrupted: the server stopped; it will be resumed"
+		op.Status.Interruptions = 0
 		op.Status.Holder, op.Status.RenewTime = "", nil
 	case errors.Is(why, errStopping):
 		err := apierrors.NewServiceUnavailable(fmt.Sprintf("the server stopped while the operation was running: %v", o.err))

@@ -3,6 +3,7 @@ package operations
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -36,6 +37,10 @@ type Config struct {
 	// Call makes the call of a recorded action.
 	Call func(ctx context.Context, recorded define.Recorded) (context.Context, *define.Call, error)
 }
+
+// maxInterruptions is how often in a row processes may end that run an operation, which may be what
+// ends them.
+const maxInterruptions = 5
 
 // retryAfter is the pause after a write that failed for a reason that may pass.
 const retryAfter = time.Second
@@ -330,8 +335,22 @@ func (r *Runner) claim(ctx, lasting context.Context, op *operationv1.Operation) 
 		return 0
 	}
 	runCtx, call, err := r.config.Call(lasting, recordedOf(op))
-	if orphaned && err == nil && !call.Subresource.Long.Resumable {
+	if errors.Is(err, define.ErrUnknownAction) {
+		if r.config.Shared { // a replica of another version may have it
+			klog.FromContext(ctx).Info("Operation is left to other replicas", "operation", keyOf(op), "reason", err.Error())
+			return 0
+		}
+		err = apierrors.NewBadRequest(err.Error())
+	}
+	if orphaned {
+		next.Status.Interruptions++
+	}
+	switch {
+	case err != nil || !orphaned:
+	case !call.Subresource.Long.Resumable:
 		err = apierrors.NewServiceUnavailable("the server that ran the operation ended while it was running; how far it came is not known")
+	case next.Status.Interruptions >= maxInterruptions:
+		err = apierrors.NewServiceUnavailable(fmt.Sprintf("the server ended %d times in a row while it ran the operation, which got no further in between: it is not resumed by itself again, and can be retried", maxInterruptions))
 	}
 	if err != nil && (orphaned || final(err)) {
 		finish(next, r.config.Clock.Now(), operationv1.OperationFailed, err.Error(), err)

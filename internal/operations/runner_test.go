@@ -14,6 +14,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -189,6 +190,102 @@ func TestAnOperationThatCannotBeResumedFailsWhenItsHolderIsGone(t *testing.T) {
 	})
 	if op.Status.Error.Reason != metav1.StatusReasonServiceUnavailable || !strings.Contains(op.Status.Error.Message, "ended while it was running; how far it came is not known") || op.Status.Attempts != 1 || begun.Load() {
 		t.Errorf("%+v %v", op.Status, begun.Load())
+	}
+}
+
+// interrupt has an operation found that processes before have left running.
+func (s *store) interrupt(name, action string, interruptions int32, checkpoint string) {
+	s.add(name, action)
+	s.change(name, func(op *operationv1.Operation) {
+		op.Status = operationv1.OperationStatus{Phase: operationv1.OperationRunning, Holder: "one that was killed", Attempts: interruptions + 1, Interruptions: interruptions}
+		if checkpoint != "" {
+			op.Status.Checkpoint = &runtime.RawExtension{Raw: []byte(checkpoint)}
+		}
+	})
+}
+
+func TestAnOperationThatEndsEachProcessFails(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		interruptions int32
+		saves         any
+		left          int32
+		runs          bool
+	}{
+		"the fourth process was killed":                {3, nil, 4, true},
+		"the fifth":                                    {4, nil, 5, false},
+		"the fourth, and it saves what had been saved": {3, "half", 4, true},
+		"the fourth, and it comes further in another":  {3, "more", 0, true},
+		"the first": {0, nil, 1, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, clock := newStore(), fakeClock()
+			s.interrupt("o", "move", test.interruptions, `"half"`)
+			began, release := make(chan struct{}), make(chan struct{})
+			s.start(t, clock, map[string]action{"move": {true, func(ctx context.Context, a *operations.Attempt) (any, error) {
+				if test.saves != nil {
+					if err := a.Save(ctx, test.saves); err != nil {
+						return nil, err
+					}
+				}
+				close(began)
+				<-release
+				return "done", nil
+			}}}, func(c *operations.Config) { c.Shared = false })
+			if !test.runs {
+				op := s.becomes(t, "o", operationv1.OperationFailed)
+				if e := op.Status.Error; e.Code != 503 || !strings.Contains(e.Message, "ended 5 times in a row") || op.Status.Interruptions != test.left || op.Status.Attempts != 5 {
+					t.Errorf("%+v", op.Status)
+				}
+				return
+			}
+			<-began
+			if op := s.get("o"); op.Status.Interruptions != test.left {
+				t.Errorf("%d interruptions, want %d", op.Status.Interruptions, test.left)
+			}
+			close(release)
+			s.becomes(t, "o", operationv1.OperationSucceeded)
+		})
+	}
+}
+
+func TestAnUnknownActionIsLeftToAReplicaThatHasIt(t *testing.T) {
+	t.Parallel()
+	s, clock := newStore(), fakeClock()
+	old := map[string]action{"known": {run: func(context.Context, *operations.Attempt) (any, error) { return "old", nil }}}
+	s.start(t, clock, old)
+	s.add("new", "added")
+	s.interrupt("running", "added", 0, "")
+	s.add("after", "known")
+	s.becomes(t, "after", operationv1.OperationSucceeded)
+	clock.Step(2 * lease)
+	s.add("later", "known")
+	s.becomes(t, "later", operationv1.OperationSucceeded)
+	for name, phase := range map[string]operationv1.OperationPhase{"new": operationv1.OperationPending, "running": operationv1.OperationRunning} {
+		if op := s.get(name); op.Status.Phase != phase {
+			t.Errorf("%s: the old replica has written %+v", name, op.Status)
+		}
+	}
+	s.start(t, clock, map[string]action{"added": {true, func(context.Context, *operations.Attempt) (any, error) { return "new", nil }}})
+	s.becomes(t, "new", operationv1.OperationSucceeded)
+	testwait.Until(t, "the lease is over", func() bool {
+		clock.Step(time.Second)
+		return s.get("running").Status.Phase == operationv1.OperationSucceeded
+	})
+	// What no replica has can still be cancelled.
+	s.add("none", "removed")
+	s.change("none", func(op *operationv1.Operation) { op.Spec.Cancel = true })
+	s.becomes(t, "none", operationv1.OperationCancelled)
+}
+
+func TestAnUnknownActionFailsWhereTheStorageIsTheServersAlone(t *testing.T) {
+	t.Parallel()
+	s, clock := newStore(), fakeClock()
+	s.start(t, clock, nil, func(c *operations.Config) { c.Shared = false })
+	s.add("o", "removed")
+	if op := s.becomes(t, "o", operationv1.OperationFailed); op.Status.Error.Code != 400 || !strings.Contains(op.Status.Error.Message, "knows no such action: removed") {
+		t.Errorf("%+v", op.Status.Error)
 	}
 }
 
@@ -406,11 +503,6 @@ func TestCancellationsAreFoundWheneverTheyCome(t *testing.T) {
 	s.becomes(t, "late", operationv1.OperationRunning)
 	s.change("late", func(op *operationv1.Operation) { op.Spec.Cancel = true })
 	s.becomes(t, "late", operationv1.OperationCancelled)
-
-	s.add("unknown", "nothing")
-	if op := s.becomes(t, "unknown", operationv1.OperationFailed); op.Status.Error.Code != 400 || op.Status.Message != "no action nothing" {
-		t.Errorf("%+v", op.Status)
-	}
 }
 
 // Saying something costs no write, and so hardly anything.

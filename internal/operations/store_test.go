@@ -200,7 +200,7 @@ func (s *store) start(t testing.TB, clock *clocktesting.FakeClock, actions map[s
 		Call: func(ctx context.Context, recorded define.Recorded) (context.Context, *define.Call, error) {
 			a, ok := actions[recorded.Subresource]
 			if !ok {
-				return nil, nil, apierrors.NewBadRequest("no action " + recorded.Subresource)
+				return nil, nil, fmt.Errorf("%w: %s", define.ErrUnknownAction, recorded.Subresource)
 			}
 			long := &define.Long{Resumable: a.resumable, Run: func(ctx context.Context, _ *define.Call, attempt any) (any, error) {
 				return a.run(ctx, attempt.(*operations.Attempt))

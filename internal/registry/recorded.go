@@ -18,12 +18,13 @@ import (
 
 // Call makes the call of a long action as it was recorded, with the object as it is now. The
 // context is for the action: it has the caller's name and the namespace. The error is an API
-// status: NotFound and Conflict say that the object is gone, and another is there by its name.
+// status: NotFound and Conflict say that the object is gone, and another is there by its name. Or it is
+// define.ErrUnknownAction.
 func (k *Kind) Call(ctx context.Context, recorded define.Recorded) (context.Context, *define.Call, error) {
 	resource := k.Definition.GroupResource()
 	i := slices.IndexFunc(k.Definition.CustomSubresources, func(s *define.Subresource) bool { return s.Name == recorded.Subresource && s.Long != nil })
 	if i < 0 || k.own != nil {
-		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("%s have no action %s that operations carry out any more", resource, recorded.Subresource))
+		return nil, nil, fmt.Errorf("%w: %s have no action %s that operations carry out", define.ErrUnknownAction, resource, recorded.Subresource)
 	}
 	version := k.Definition.Hub()
 	for _, v := range k.Definition.Versions {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 
 	"github.com/annexapi/annex/internal/define"
@@ -41,7 +40,7 @@ func (s *Server) recordedCall(ctx context.Context, recorded define.Recorded) (co
 			return k.Call(ctx, recorded)
 		}
 	}
-	return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("the server has no %s any more", recorded.Resource.GroupResource()))
+	return nil, nil, fmt.Errorf("%w: there are no %s", define.ErrUnknownAction, recorded.Resource.GroupResource())
 }
 
 // startOperations carries out operations until the context ends. Each replica does. wait blocks until

@@ -132,6 +132,10 @@ type OperationStatus struct {
 	// attempts is how often the operation has begun to run.
 	// +optional
 	Attempts int32 `json:"attempts,omitempty"`
+	// interruptions is how many processes in a row have ended, or could not hold the operation any
+	// longer, while they ran it, since it saved a new checkpoint.
+	// +optional
+	Interruptions int32 `json:"interruptions,omitempty"`
 	// startTime is when the latest attempt began.
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`

@@ -639,6 +639,13 @@ func schema_OperationStatus(ref common.ReferenceCallback) common.OpenAPIDefiniti
 							Format:      "int32",
 						},
 					},
+					"interruptions": {
+						SchemaProps: spec.SchemaProps{
+							Description: "interruptions is how many processes in a row have ended, or could not hold the operation any longer, while they ran it, since it saved a new checkpoint.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
 					"startTime": {
 						SchemaProps: spec.SchemaProps{
 							Description: "startTime is when the latest attempt began.",
