@@ -40,7 +40,6 @@ func chain(config Config, direct *reads.Direct, text noProtobuf, connections *co
 		if len(routes) > 0 {
 			handler = withConnectionsCounted(handler, routes, connections)
 			handler = withConnectionsEnding(handler, routes, config.Stopping)
-			handler = withUpgradePermission(handler, routes, c)
 		}
 		if len(config.Handlers) > 0 {
 			handler = withHandlers(handler, config.Handlers, config.Stopping, c)
@@ -56,6 +55,9 @@ func chain(config Config, direct *reads.Direct, text noProtobuf, connections *co
 		}
 		open := handler
 		handler = filters.WithAuthorization(handler, c.Authorization.Authorizer, c.Serializer)
+		if len(routes) > 0 {
+			handler = withUpgradePermission(handler, routes, c)
+		}
 		if queries != nil {
 			handler = queries.Authorize(handler, open)
 		}

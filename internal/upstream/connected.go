@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/server"
@@ -113,7 +114,8 @@ func withConnectionsCounted(handler http.Handler, routes connectRoutes, metrics 
 // withUpgradePermission wants of upgrades the permission that a POST needs, if the
 // subresource can be connected by one. A WebSocket begins with a GET, SPDY may, and backends may
 // upgrade any method: else who may get could do by it what only those may who may create.
-// Kubernetes wants the same of WebSockets for exec, attach and portforward.
+// Kubernetes wants the same of WebSockets for exec, attach and portforward. It is asked for before the
+// permission of the request itself, since what the audit log says of the first decision stands.
 func withUpgradePermission(handler http.Handler, routes connectRoutes, c *server.Config) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
@@ -127,8 +129,14 @@ func withUpgradePermission(handler http.Handler, routes connectRoutes, c *server
 		}
 		create := *info
 		create.Verb = "create"
+		ctx := request.WithRequestInfo(r.Context(), &create)
+		if attributes, err := filters.GetAuthorizerAttributes(ctx); err == nil {
+			if decision, _, _ := c.Authorization.Authorizer.Authorize(ctx, attributes); decision == authorizer.DecisionAllow {
+				handler.ServeHTTP(w, r)
+				return
+			}
+		}
 		allowed := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { handler.ServeHTTP(w, r) })
-		filters.WithAuthorization(allowed, c.Authorization.Authorizer, c.Serializer).
-			ServeHTTP(w, r.WithContext(request.WithRequestInfo(r.Context(), &create)))
+		filters.WithAuthorization(allowed, c.Authorization.Authorizer, c.Serializer).ServeHTTP(w, r.WithContext(ctx))
 	})
 }

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/filters"
@@ -95,21 +97,29 @@ func TestAWebSocketNeedsThePermissionOfAPost(t *testing.T) {
 				return authorizer.DecisionNoOpinion, "", nil
 			})
 			reached := false
-			handler := withUpgradePermission(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			handler := filters.WithAuthorization(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				info, _ := request.RequestInfoFrom(r.Context())
 				reached = info.Verb == "get"
-			}), connectRoutes{widgetLog: &define.Subresource{Methods: test.methods}}, c)
-			handler = filters.WithAuthorization(handler, c.Authorization.Authorizer, c.Serializer)
+			}), c.Authorization.Authorizer, c.Serializer)
+			handler = withUpgradePermission(handler, connectRoutes{widgetLog: &define.Subresource{Methods: test.methods}}, c)
 			r, info := logRequest("GET", "")
 			if test.upgrade {
 				r.Header.Set("Connection", "Upgrade")
 				r.Header.Set("Upgrade", "websocket")
 			}
-			ctx := request.WithUser(request.WithRequestInfo(r.Context(), info), &user.DefaultInfo{Name: "jane"})
+			ctx := audit.WithAuditContext(request.WithUser(request.WithRequestInfo(r.Context(), info), &user.DefaultInfo{Name: "jane"}))
+			recorded := audit.AuditContextFrom(ctx)
+			if err := recorded.Init(audit.RequestAuditConfig{Level: auditinternal.LevelMetadata}, nil); err != nil {
+				t.Fatal(err)
+			}
 			w := httptest.NewRecorder()
 			handler.ServeHTTP(w, r.WithContext(ctx))
 			if w.Code != test.want || reached != (test.want == 200) {
 				t.Errorf("%d, reached %v: %s", w.Code, reached, w.Body)
+			}
+			decision := map[int]string{200: "allow", 403: "forbid"}[test.want]
+			if got, _ := recorded.GetEventAnnotation("authorization.k8s.io/decision"); got != decision {
+				t.Errorf("the audit log says %q, not %q", got, decision)
 			}
 		})
 	}
