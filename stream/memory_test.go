@@ -1,12 +1,19 @@
 package stream_test
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"k8s.io/client-go/rest"
+
+	v1 "github.com/annexapi/annex/internal/shop/v1"
+	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/stream"
 )
 
 // BenchmarkSessions prints what 200 sessions at a time need, with their clients, which are in the
@@ -41,6 +48,74 @@ func BenchmarkSessions(b *testing.B) {
 			}
 		})
 	}
+}
+
+// What a client does not read is not written for it: the command waits, and the session costs hardly more than one in
+// which nothing is written.
+func TestAClientThatDoesNotReadCostsNoMemory(t *testing.T) { // alone: it measures memory
+	const clients = 50
+	type flood struct {
+		begun, written atomic.Int64
+		begin          chan struct{}
+	}
+	var now atomic.Pointer[flood]
+	config := startWidgets(t, widgets(stream.Exec("exec", func(_ context.Context, _ *stream.ExecRequest[v1.Widget], s stream.Streams) error {
+		f := now.Load()
+		f.begun.Add(1)
+		<-f.begin
+		text := bytes.Repeat([]byte("what a command writes faster than it is read\n"), 200)
+		for {
+			n, err := s.Stdout.Write(text)
+			f.written.Add(int64(n))
+			if err != nil {
+				return err
+			}
+		}
+	})))
+	for _, d := range dialects()[:3] {
+		t.Run(d.name, func(t *testing.T) {
+			f := &flood{begin: make(chan struct{})}
+			now.Store(f)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var running sync.WaitGroup
+			var stuck atomic.Int64
+			for range clients {
+				running.Go(func() {
+					_ = d.stream(t, ctx, config, command{}, stuckWriter{ctx, &stuck}, io.Discard)
+				})
+			}
+			testwait.Until(t, "the commands begin", func() bool { return f.begun.Load() == clients })
+			before := inUse()
+			close(f.begin)
+			var written int64
+			testwait.Until(t, "the commands wait", func() bool {
+				last := written
+				written = f.written.Load()
+				return stuck.Load() == clients && written == last
+			})
+			each := (inUse() - before) / clients
+			t.Logf("%s: %d clients that do not read cost %d KiB each, their own side included, more than clients of silent commands; %d KiB have been written for each", d.name, clients, each>>10, written/clients>>10)
+			if each > 1<<20 {
+				t.Errorf("each costs %d KiB", each>>10)
+			}
+			cancel()
+			running.Wait()
+			nothingIsLeft(t)
+		})
+	}
+}
+
+// stuckWriter takes nothing until the context ends. It counts writers that wait.
+type stuckWriter struct {
+	ctx   context.Context
+	stuck *atomic.Int64
+}
+
+func (w stuckWriter) Write([]byte) (int, error) {
+	w.stuck.Add(1)
+	<-w.ctx.Done()
+	return 0, w.ctx.Err()
 }
 
 // inUse is what the process holds in its heap and stacks.

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 
 	v1 "github.com/annexapi/annex/internal/shop/v1"
@@ -102,6 +103,7 @@ func ask(t *testing.T, config *rest.Config, method, path string, body io.Reader,
 	if response.StatusCode == http.StatusSwitchingProtocols {
 		return response, ""
 	}
+	defer utilnet.CloseIdleConnectionsFor(transport)
 	defer response.Body.Close()
 	raw, err := io.ReadAll(response.Body)
 	if err != nil {

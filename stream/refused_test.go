@@ -46,8 +46,17 @@ func TestWhatIsNoSessionIsRefused(t *testing.T) { // alone: it counts goroutines
 		}),
 		stream.Proxy("proxy", func(context.Context, *stream.ProxyRequest[v1.Widget]) (*stream.Backend, error) { return nil, nil }).
 			Check(func(context.Context, *stream.ProxyRequest[v1.Widget]) error { return stopped }),
+		annex.Action("inspection", func(_ context.Context, r *annex.ActionRequest[v1.Widget, v1.Inspection]) (*v1.Inspection, error) {
+			if r.Object.Phase == "Panic" {
+				panic("as the test wants")
+			}
+			return r.Object, nil
+		}),
 	))
-	leavesNothing(t, func(t *testing.T) { refusals(t, config) })
+	leavesNothing(t, func(t *testing.T) {
+		refusals(t, config)
+		refusedBodies(t, config)
+	})
 }
 
 func refusals(t *testing.T, config *rest.Config) {
@@ -87,6 +96,30 @@ func refusals(t *testing.T, config *rest.Config) {
 		}
 		if response.StatusCode != test.code || !strings.Contains(text, test.text) || test.code != 101 && !strings.Contains(text, `"kind":"Status"`) {
 			t.Errorf("%s %s: %s %s", test.method, test.path, response.Status, text)
+		}
+	}
+}
+
+func refusedBodies(t *testing.T, config *rest.Config) {
+	for _, test := range []struct {
+		body, mediaType string
+		code            int
+		text            string
+	}{
+		{`{"phase":7}`, "application/json", 400, "cannot unmarshal number into Go struct field"},
+		{`[]`, "application/json", 400, "cannot unmarshal array"},
+		{`"phase"`, "application/json", 400, "cannot unmarshal string"},
+		{`{"phase":"x"`, "application/json", 400, "unexpected end of JSON input"},
+		{`{"kind":"Widget","apiVersion":"shop.example.com/v1"}`, "application/json", 400, "Widget"},
+		{"phase: [x]", "application/yaml", 400, "cannot unmarshal array"},
+		{"phase", "text/plain", 415, "the body of the request was in an unknown format"},
+		{"\x00\x01\x02", "application/vnd.kubernetes.protobuf", 415, ""},
+		{`{"phase":"Panic"}`, "application/json", 500, "the server"},
+		{`{"phase":"x"}`, "application/json", 201, `"phase":"x"`},
+	} {
+		response, text := ask(t, config, "POST", "w/inspection", strings.NewReader(test.body), http.Header{"Content-Type": {test.mediaType}})
+		if response.StatusCode != test.code || !strings.Contains(text, test.text) || test.code != 201 && !strings.Contains(text, `"kind":"Status"`) {
+			t.Errorf("%s %s: %s %s", test.mediaType, test.body, response.Status, text)
 		}
 	}
 }

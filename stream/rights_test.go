@@ -2,14 +2,19 @@ package stream_test
 
 import (
 	"context"
+	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -205,6 +210,80 @@ func TestPoliciesSeeTheOptionsOfSessions(t *testing.T) {
 	if out, _, err := d.run(t, t.Context(), config, command{words: []string{"echo", "x"}}); err != nil || out != "w  x" {
 		t.Errorf("got %q, %v", out, err)
 	}
+}
+
+// A webhook is sent the options of a session, and a refusal of its is the answer.
+func TestWebhooksSeeTheOptionsOfSessions(t *testing.T) {
+	t.Parallel()
+	reviews := make(chan *admissionv1.AdmissionRequest, 100)
+	hook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var review admissionv1.AdmissionReview
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			t.Error(err)
+			return
+		}
+		var options stream.ExecOptions
+		if err := json.Unmarshal(review.Request.Object.Raw, &options); err != nil {
+			t.Error(err)
+		}
+		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: options.Command[0] != "sh", Result: &metav1.Status{Code: 403, Message: "no shells here"}}
+		reviews <- review.Request
+		review.Request = nil
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(review)
+	}))
+	t.Cleanup(hook.Close)
+	server := shop(everything(t, newToy()))
+	server.ControlPlane = controlplane.New(controlplane.Options{})
+	config := annextest.Start(t, server)
+	create(t, config, "w")
+	fails, none := admissionregistrationv1.Fail, admissionregistrationv1.SideEffectClassNone
+	_, err := kubernetes.NewForConfigOrDie(config).AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "no-shells"},
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+			Name: "no-shells.example.com",
+			ClientConfig: admissionregistrationv1.WebhookClientConfig{
+				URL: &hook.URL, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}),
+			},
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Connect},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{"shop.example.com"}, APIVersions: []string{"v1"}, Resources: []string{"widgets/exec"}},
+			}},
+			FailurePolicy: &fails, SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
+		}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := dialects()[0]
+	testwait.NoError(t, "shells are refused", func(ctx context.Context) error {
+		_, _, err := d.run(t, ctx, config, command{words: []string{"sh"}})
+		if err == nil || !strings.Contains(err.Error(), `admission webhook "no-shells.example.com" denied the request: no shells here`) {
+			return fmt.Errorf("got %w", err)
+		}
+		return nil
+	})
+	for len(reviews) > 0 {
+		<-reviews
+	}
+	eachDialect(t, false, func(t *testing.T, d dialect) {
+		if _, _, err := d.run(t, t.Context(), config, command{words: []string{"sh", "-c", "x"}}); err == nil || !strings.Contains(err.Error(), "no shells here") {
+			t.Errorf("got %v", err)
+		}
+		<-reviews
+		if out, _, err := d.run(t, t.Context(), config, command{words: []string{"echo", "x"}, input: strings.NewReader(""), query: url.Values{"container": {"side"}}}); err != nil || out != "w side x" {
+			t.Errorf("got %q, %v", out, err)
+		}
+		r := <-reviews
+		if r.Operation != admissionv1.Connect || r.Kind != (metav1.GroupVersionKind{Group: "shop.example.com", Version: "v1", Kind: "ExecOptions"}) ||
+			r.Resource.Resource != "widgets" || r.SubResource != "exec" || r.Name != "w" || r.Namespace != "default" || r.UserInfo.Username == "" {
+			t.Errorf("the request is %+v", r)
+		}
+		want := `{"kind":"ExecOptions","apiVersion":"shop.example.com/v1","stdin":true,"stdout":true,"stderr":true,"container":"side","command":["echo","x"]}`
+		if string(r.Object.Raw) != want {
+			t.Errorf("the options are %s, not %s", r.Object.Raw, want)
+		}
+	})
 }
 
 func TestSessionsAreDiscovered(t *testing.T) {
