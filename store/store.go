@@ -42,7 +42,8 @@ type Resource struct {
 	// Indexers return the values of labels and fields by which lists find objects,
 	// under the names that storage.LabelIndex and storage.FieldIndex make, and no
 	// others than selectors see. They must not change the object, and are called by
-	// many goroutines at once. Nil is none: every list looks at every object.
+	// many goroutines at once. Nil is none: lists by fields look at every object. Labels
+	// that selectors see are those of the metadata: a backend may index others as well.
 	Indexers *cache.Indexers
 	// Triggers are values by which a watch cache finds the watches of an event fast;
 	// nil is none, and there is at most one. The revisioned core needs none.

@@ -127,9 +127,7 @@ func (c *Core) Open(resource store.Resource) (storage.Interface, error) {
 	}
 	s := newResourceStore(c, keyspace, resource)
 	if s.indexes != nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		keyspace.indexes = append(keyspace.indexes, s.indexes)
+		s.maintain(s.indexes)
 	}
 	return s, nil
 }

@@ -46,6 +46,10 @@
 // it trims what they have not seen of that log. Writers have nothing to do with them.
 // What no list has used for ten minutes is let go, and built anew when it is asked for.
 //
+// A label that no Indexer declares gets an index of its own when a second list of many objects
+// selects by it, be it by a value or because it is there: up to sixteen for a resource, and
+// as many entries as Options.LabelEntries says.
+//
 // Unstructured objects may be decoded by a webhook, so compaction never decodes them: it
 // lets go indexes that it would have to bring up to date. And a list waits five seconds
 // for indexes at most; then it looks at all objects, as it does while there are none.

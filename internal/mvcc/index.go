@@ -45,6 +45,8 @@ type indexes struct {
 	used   atomic.Int64 // when a list last asked, in nanoseconds of the core's clock
 	// asked indexes are waited for: there is no answer without them.
 	asked bool
+	// bounded indexes are let go when all of the core's have too many entries.
+	bounded bool
 
 	// token is held by the one who brings the indexes up to date.
 	token      chan struct{}
@@ -52,6 +54,7 @@ type indexes struct {
 	paused     time.Time           // until when they are not built
 
 	current atomic.Pointer[indexState] // nil until they are built
+	entries atomic.Int64               // of bounded indexes
 }
 
 // indexState is what the indexes were at one revision. It never changes.
@@ -202,6 +205,10 @@ func (x *indexes) update(ctx context.Context) (*indexState, error) {
 	}
 	before := slices.Collect(maps.Keys(x.unreadable))
 	if inTime, err := x.applyAll(ctx, slices.Values(changed)); err != nil || !inTime {
+		if !x.fit() {
+			x.giveUp()
+			return nil, nil
+		}
 		return current, err
 	}
 	for _, key := range before {
@@ -223,13 +230,38 @@ func (x *indexes) build(ctx context.Context) (*indexState, error) {
 	x.free()
 	snapshot, prefix := x.store.core.snapshot(), x.store.keyspace.prefix
 	inTime, err := x.applyAll(ctx, snapshot.under(prefix, prefix, snapshot.revision))
-	if err != nil || !inTime {
-		if x.free(); err == nil {
-			x.paused = x.store.core.clock.Now().Add(buildPause)
-		}
+	switch {
+	case err != nil:
+		x.free()
 		return nil, err
+	case !inTime:
+		x.giveUp()
+		return nil, nil
 	}
 	return x.publish(snapshot.revision), nil
+}
+
+// giveUp lets go indexes that take too long, or too much memory, for a while. It needs token.
+func (x *indexes) giveUp() {
+	x.free()
+	x.paused = x.store.core.clock.Now().Add(buildPause)
+}
+
+// fit is false if this and all other bounded indexes have too many entries. It needs token.
+func (x *indexes) fit() bool {
+	if !x.bounded {
+		return true
+	}
+	entries := 0
+	for _, index := range x.byName {
+		entries += index.entries.Len()
+	}
+	x.entries.Store(int64(entries))
+	all := int64(0)
+	for _, other := range x.store.core.indexes() {
+		all += other.entries.Load()
+	}
+	return all <= x.store.core.options.LabelEntries
 }
 
 // applyAll gives the keys of versions their values, if that is done in time. It needs
@@ -254,6 +286,9 @@ func (x *indexes) applyAll(ctx context.Context, versions iter.Seq[*version]) (in
 		for i, v := range batch {
 			x.apply(v.key, values[i])
 		}
+		if !x.fit() {
+			return false, nil
+		}
 	}
 	return true, nil
 }
@@ -262,6 +297,7 @@ func (x *indexes) applyAll(ctx context.Context, versions iter.Seq[*version]) (in
 func (x *indexes) free() {
 	x.current.Store(nil)
 	x.reset()
+	x.fit()
 }
 
 func (x *indexes) reset() {
@@ -465,53 +501,69 @@ func namesValues(r labels.Requirement) bool {
 	return r.Operator() == selection.Equals || r.Operator() == selection.DoubleEquals || r.Operator() == selection.In
 }
 
-// plan is what the indexes have to say about a predicate; nil is nothing.
-type plan struct {
-	lookups []lookup
-	state   *indexState
+// plan is what indexes have to say about a predicate, one of which is enough.
+type plan []planned
+
+// planned is a lookup in an index as it was at some revision.
+type planned struct {
+	lookup
+	index *index
+	state *indexState
 }
 
-// plan asks the indexes, and builds them if need be. It comes before the snapshot
-// that is to be read, which would age meanwhile.
-func (s *resourceStore) plan(ctx context.Context, predicate storage.SelectionPredicate) (*plan, error) {
-	if s.indexes == nil || predicate.Empty() {
+// plan asks the indexes about what a predicate selects under a prefix, and builds them if need
+// be. It comes before the snapshot that is to be read, which would age meanwhile.
+func (s *resourceStore) plan(ctx context.Context, prefix string, predicate storage.SelectionPredicate) (plan, error) {
+	if predicate.Empty() {
 		return nil, nil
 	}
-	lookups := s.indexes.lookups(predicate)
-	if len(lookups) == 0 {
-		return nil, nil
+	var p plan
+	if s.indexes != nil {
+		if lookups := s.indexes.lookups(predicate); len(lookups) > 0 {
+			state, err := s.indexes.state(ctx)
+			if err != nil {
+				return nil, err
+			}
+			p = p.with(s.indexes, state, lookups...)
+		}
 	}
-	state, err := s.indexes.state(ctx)
-	if state == nil || err != nil {
-		return nil, err
+	return s.planLabels(ctx, p, prefix, predicate)
+}
+
+func (p plan) with(x *indexes, state *indexState, lookups ...lookup) plan {
+	if state == nil {
+		return p
 	}
-	return &plan{lookups, state}, nil
+	for _, l := range lookups {
+		p = append(p, planned{l, x.byName[l.index], state})
+	}
+	return p
 }
 
 // candidates yields the objects with a prefix at a revision, from a key on, by key:
 // at least those that the predicate of a plan selects, and all if no index makes
 // that fewer.
-func (s *resourceStore) candidates(p *plan, snapshot *snapshot, prefix, from string, revision uint64) iter.Seq[*version] {
+func (s *resourceStore) candidates(p plan, snapshot *snapshot, prefix, from string, revision uint64) iter.Seq[*version] {
 	all := snapshot.under(prefix, from, revision)
-	if p == nil {
-		return all
-	}
 	// An index is worth it if it leaves out half of the objects.
-	var best lookup
+	var best *planned
 	fewest := s.objects() / 2
-	for _, l := range p.lookups {
-		if count := s.indexes.byName[l.index].count(l.values); count < fewest {
-			best, fewest = l, count
+	for i := range p {
+		if count := p[i].index.count(p[i].values); count < fewest {
+			best, fewest = &p[i], count
 		}
 	}
-	others, known := s.changedBetween(p.state.revision, revision, s.objects()/2-fewest)
-	if best.index == "" || !known {
+	if best == nil {
 		return all
 	}
-	others = append(others, p.state.unreadable...)
+	others, known := s.changedBetween(best.state.revision, revision, s.objects()/2-fewest)
+	if !known {
+		return all
+	}
+	others = append(others, best.state.unreadable...)
 	slices.Sort(others)
 	return func(yield func(*version) bool) {
-		for key := range p.state.keys(best, prefix, from, others) {
+		for key := range best.state.keys(best.lookup, prefix, from, others) {
 			if v := snapshot.latest.get(key).at(revision); v != nil && !yield(v) {
 				return
 			}

@@ -117,7 +117,7 @@ type comparison struct {
 func (c *comparison) open() {
 	c.clock = newClock()
 	core, err := mvcc.Open(c.t.Context(), c.ledger, mvcc.Options{
-		Clock: c.clock, HotBytes: []int64{-1, 1, 0}[c.random.IntN(3)], ValueBytes: []int64{-1, 3000, 0}[c.random.IntN(3)], ObjectCacheBytes: []int64{-1, 3000, 0}[c.random.IntN(3)],
+		Clock: c.clock, LabelObjects: 1, LabelEntries: []int64{0, 20}[c.random.IntN(2)], HotBytes: []int64{-1, 1, 0}[c.random.IntN(3)], ValueBytes: []int64{-1, 3000, 0}[c.random.IntN(3)], ObjectCacheBytes: []int64{-1, 3000, 0}[c.random.IntN(3)],
 	})
 	if err != nil {
 		c.t.Fatal(err)
@@ -154,7 +154,7 @@ func (c *comparison) write() {
 	namespace, name := c.pick("ns", 3), c.pick("pod-", 20)
 	path := "/pods/" + namespace + "/" + name
 	change := func(pod *example.Pod) {
-		pod.Labels = map[string]string{"color": c.pick("color-", 6)}
+		pod.Labels = map[string]string{"color": c.pick("color-", 6), "size": c.pick("size-", 4), c.pick("other-", 20): ""}
 		if c.random.IntN(5) == 0 {
 			pod.Labels = nil
 		}
@@ -191,6 +191,9 @@ func (c *comparison) selector() (labels.Selector, fields.Selector) {
 		fmt.Sprintf("color in (%s, %s, none)", c.pick("color-", 6), c.pick("color-", 6)),
 		"color!=" + c.pick("color-", 6), "!color", fmt.Sprintf("color notin (%s)", c.pick("color-", 6)),
 		fmt.Sprintf("color,color in (%s)", c.pick("color-", 6)),
+		"size=" + c.pick("size-", 4), fmt.Sprintf("size in (%s, %s)", c.pick("size-", 4), c.pick("size-", 4)), "size!=" + c.pick("size-", 4),
+		c.pick("other-", 20), c.pick("other-", 20) + "=", "!" + c.pick("other-", 20), fmt.Sprintf("%s,size=%s", c.pick("other-", 20), c.pick("size-", 4)),
+		fmt.Sprintf("color=%s,size=%s", c.pick("color-", 6), c.pick("size-", 4)),
 	}
 	label, err := labels.Parse(texts[c.random.IntN(len(texts))])
 	if err != nil {
@@ -222,7 +225,7 @@ func (c *comparison) compare(revision uint64, limit int64) {
 	if revision > 0 {
 		opts.ResourceVersion, opts.ResourceVersionMatch = rv(revision), metav1.ResourceVersionMatchExact
 	}
-	opts.Predicate = predicateOf(label, field, &c.scanned)
+	opts.Predicate = predicateOf(opaque{label}, field, &c.scanned)
 	plain, opts2 := &example.PodList{}, opts
 	if err := c.plain.GetList(context.Background(), prefix, opts, plain); err != nil {
 		c.t.Fatal(err)
@@ -257,8 +260,13 @@ func (c *comparison) compare(revision uint64, limit int64) {
 	}
 }
 
+// opaque is a selector of which no index can be asked.
+type opaque struct{ labels.Selector }
+
+func (opaque) Requirements() (labels.Requirements, bool) { return nil, false }
+
 func describePod(pod *example.Pod) string {
-	return fmt.Sprintf("%s@%s %s %s", pod.Name, pod.ResourceVersion, pod.Labels["color"], pod.Spec.NodeName)
+	return fmt.Sprintf("%s@%s %s %s", pod.Name, pod.ResourceVersion, pod.Labels, pod.Spec.NodeName)
 }
 
 func (c *comparison) compareInitialEvents() {
@@ -269,6 +277,9 @@ func (c *comparison) compareInitialEvents() {
 		seen *[]string
 	}{{c.indexed, &got}, {c.plain, &want}} {
 		opts := storage.ListOptions{Predicate: predicateOf(label, field, new(int)), SendInitialEvents: new(true)}
+		if side.pods == c.plain {
+			opts.Predicate.Label = opaque{label}
+		}
 		opts.Predicate.AllowWatchBookmarks = true
 		w := watchWith(c.t, side.pods, opts)
 		for {

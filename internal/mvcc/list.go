@@ -41,7 +41,7 @@ func (s *resourceStore) ListShared(ctx context.Context, key string, opts storage
 	if err != nil {
 		return nil, err
 	}
-	plan, err := s.plan(ctx, opts.Predicate)
+	plan, err := s.plan(ctx, prefix, opts.Predicate)
 	if err != nil {
 		return nil, err
 	}
@@ -127,10 +127,13 @@ func (s *snapshot) under(prefix, from string, revision uint64) iter.Seq[*version
 	}
 }
 
+// below is the first key after all that have a prefix, which is not empty.
+func below(prefix string) string { return prefix[:len(prefix)-1] + string(prefix[len(prefix)-1]+1) }
+
 // countFrom returns how many objects with a prefix there are at a revision, from a key
 // on. It does not walk them.
 func (s *resourceStore) countFrom(snapshot *snapshot, prefix, from string, revision uint64) int64 {
-	below := prefix[:len(prefix)-1] + string(prefix[len(prefix)-1]+1)
+	below := below(prefix)
 	count := snapshot.latest.objects(from, below)
 	// Keys with later events may have had an object where they have none, and the
 	// other way round.

@@ -26,6 +26,14 @@ type Options struct {
 	// bytes, by an estimate. Default 512 MiB.
 	ObjectCacheBytes int64
 
+	// LabelEntries bounds the indexes of labels that no Indexer declares, which lists
+	// make by selecting by them: one entry for each object that has such a label, of
+	// about 150 bytes. Default 1,000,000.
+	LabelEntries int64
+	// LabelObjects is how many objects a list must be about for such an index: fewer
+	// are looked at one by one. Default 1,000.
+	LabelObjects int64
+
 	// SnapshotAge bounds how long a snapshot of the storage tools, a backup that is
 	// being read say, may hold back the compaction of the history; SnapshotBytes bounds
 	// how far the history may exceed History.MaxBytes by that. A snapshot beyond either
@@ -62,6 +70,8 @@ func (o Options) withDefaults() Options {
 	o.ValueBytes = setting(o.ValueBytes, 1<<30, 0)
 	o.HotBytes = setting(o.HotBytes, 16<<20, 0)
 	o.ObjectCacheBytes = setting(o.ObjectCacheBytes, 512<<20, 0)
+	o.LabelEntries = setting(o.LabelEntries, 1_000_000, 0)
+	o.LabelObjects = setting(o.LabelObjects, 1000, 0)
 	o.SnapshotAge = setting(o.SnapshotAge, time.Hour, math.MaxInt64)
 	o.SnapshotBytes = setting(o.SnapshotBytes, 256<<20, math.MaxInt64)
 	o.BookmarkInterval = setting(o.BookmarkInterval, time.Minute, 0)

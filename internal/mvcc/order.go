@@ -64,12 +64,17 @@ func (s *resourceStore) order(field ordered.Field, namespaced bool) *indexes {
 		s.orders.byName = map[orderName]*indexes{}
 	}
 	s.orders.byName[name] = x
+	s.maintain(x)
+	return x
+}
+
+// maintain has compaction keep indexes up to date, until the view is closed.
+func (s *resourceStore) maintain(x *indexes) {
 	s.core.mu.Lock()
 	defer s.core.mu.Unlock()
 	if s.open.Err() == nil {
 		s.keyspace.indexes = append(s.keyspace.indexes[:len(s.keyspace.indexes):len(s.keyspace.indexes)], x)
 	}
-	return x
 }
 
 // exact returns the indexes at a revision that is not older than the call. Nothing of the

@@ -18,9 +18,6 @@ var _ ordered.Querier = (*resourceStore)(nil)
 // one. Where conditions would make it more, the objects are looked at.
 const mostRuns = 10_000
 
-// mostTries is how often a query begins anew because compaction has passed it.
-const mostTries = 5
-
 // Query implements ordered.Querier. A page without conditions costs its length, and its
 // total a few steps for each namespace that is asked for; so does one whose only conditions are on
 // the field that it is ordered by. All others look at each object that the conditions on sortable
@@ -37,13 +34,16 @@ func (s *resourceStore) Query(ctx context.Context, key string, q *ordered.Query)
 			asked.Namespaces = append(asked.Namespaces, namespace)
 		}
 	}
-	for range mostTries {
+	for {
+		// It begins anew if compaction has passed it.
 		page, err := s.query(ctx, &asked)
 		if !errors.Is(err, errCompacted) {
 			return page, err
 		}
+		if ctx.Err() != nil {
+			return nil, tooSlow(s.keyspace.prefix)
+		}
 	}
-	return nil, tooSlow(s.keyspace.prefix)
 }
 
 // query is Query, or errCompacted.

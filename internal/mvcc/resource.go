@@ -22,6 +22,7 @@ type resourceStore struct {
 	resource store.Resource
 	indexes  *indexes // nil if none are declared
 	orders   orders
+	labels   labelIndexes
 	// tellsCorrupt says that unreadable objects are reported as corrupt, which
 	// allows to delete them without reading them.
 	tellsCorrupt bool

@@ -50,7 +50,7 @@ type watcher struct {
 	initial *snapshot // its objects come first; nil for none
 	// wrap returns what an initial event has of a shared object.
 	wrap       func(runtime.Object) runtime.Object
-	plan       *plan  // to find them by
+	plan       plan   // to find them by
 	endInitial bool   // a bookmark tells their end
 	start      uint64 // events up to this revision are not delivered
 	position   uint64 // of the next event in the log
@@ -111,7 +111,7 @@ func (s *resourceStore) watch(ctx context.Context, key string, opts storage.List
 		w.bookmarks = s.core.clock.NewTimer(w.untilBookmark())
 	}
 	if wanted, legacy := initialEvents(revision, opts); w.recursive && (wanted || legacy) {
-		if w.plan, err = s.plan(ctx, opts.Predicate); err != nil {
+		if w.plan, err = s.plan(ctx, key, opts.Predicate); err != nil {
 			w.end()
 			return nil, err
 		}

@@ -1,0 +1,159 @@
+package mvcc
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/client-go/tools/cache"
+)
+
+const (
+	// mostLabels is how many labels of a resource are indexed at most, beside those that
+	// its Indexers declare.
+	mostLabels = 16
+	// mostAsked is how many of them one list may ask for.
+	mostAsked = 4
+	// replaceTime is how long no list has used an index that makes way for another.
+	replaceTime = time.Minute
+)
+
+// labelIndexes are the indexes of labels that no Indexer declares: the second list of many
+// objects that selects by a label builds that label's. Otherwise they are as others are, each by
+// itself.
+type labelIndexes struct {
+	mu     sync.Mutex
+	byName map[string]*labelIndex
+}
+
+type labelIndex struct {
+	*indexes
+	wanted bool // by more than one list
+}
+
+// labelled is an index that has one value for all objects with a label.
+const labelled = "labelled:"
+
+// labelLookup is what to ask of an index about a requirement; false if indexes do not help.
+func labelLookup(r labels.Requirement) (lookup, bool) {
+	switch {
+	case namesValues(r):
+		return lookup{storage.LabelIndex(r.Key()), r.ValuesUnsorted()}, true
+	case r.Operator() == selection.Exists:
+		return lookup{labelled + r.Key(), []string{""}}, true
+	}
+	return lookup{}, false
+}
+
+// planLabels adds to a plan what indexes of labels that are not declared have to say.
+func (s *resourceStore) planLabels(ctx context.Context, p plan, prefix string, predicate storage.SelectionPredicate) (plan, error) {
+	if predicate.Label == nil || predicate.Label.Empty() {
+		return p, nil
+	}
+	if int64(s.core.snapshot().objects(prefix)) < s.core.options.LabelObjects {
+		return p, nil
+	}
+	requirements, _ := predicate.Label.Requirements()
+	began, asked := s.core.clock.Now(), 0
+	for _, r := range requirements {
+		l, ok := labelLookup(r)
+		if !ok || s.indexes != nil && s.indexes.byName[l.index] != nil {
+			continue
+		}
+		if asked++; asked > mostAsked || s.core.clock.Since(began) > updateTime {
+			break
+		}
+		x := s.labelIndex(r.Key(), l.index)
+		if x == nil {
+			continue
+		}
+		state, err := x.state(ctx)
+		if err != nil {
+			return nil, err
+		}
+		p = p.with(x, state, l)
+	}
+	return p, nil
+}
+
+// objects returns how many objects there are with a prefix, which ends with a slash. It does
+// not walk them.
+func (s *snapshot) objects(prefix string) int {
+	return s.latest.objects(prefix, below(prefix))
+}
+
+// labelIndex returns the index of a label, unless this is the first list that asks for it or
+// there is no room for it.
+func (s *resourceStore) labelIndex(key, name string) *indexes {
+	all := &s.labels
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	now := s.core.clock.Now()
+	if x := all.byName[name]; x != nil {
+		if !x.wanted {
+			x.wanted = true
+			s.maintain(x.indexes)
+		}
+		x.used.Store(now.UnixNano())
+		return x.indexes
+	}
+	if len(all.byName) >= mostLabels && !s.makeRoom(now) {
+		return nil
+	}
+	x := &indexes{store: s, token: make(chan struct{}, 1), bounded: true, byName: map[string]*index{name: {values: labelValue(key, name)}}}
+	x.used.Store(now.UnixNano())
+	if all.byName == nil {
+		all.byName = map[string]*labelIndex{}
+	}
+	all.byName[name] = &labelIndex{indexes: x}
+	return nil
+}
+
+// makeRoom lets go of the index that lists have used longest ago, if that is long enough. It
+// needs the mutex of labels.
+func (s *resourceStore) makeRoom(now time.Time) bool {
+	oldest, used := "", now.Add(-replaceTime).UnixNano()
+	for name, x := range s.labels.byName {
+		if last := x.used.Load(); last <= used {
+			oldest, used = name, last
+		}
+	}
+	if oldest == "" {
+		return false
+	}
+	x := s.labels.byName[oldest].indexes
+	delete(s.labels.byName, oldest)
+	s.core.mu.Lock()
+	defer s.core.mu.Unlock()
+	s.keyspace.indexes = slices.DeleteFunc(slices.Clone(s.keyspace.indexes), func(other *indexes) bool { return other == x })
+	return true
+}
+
+// labelValue is the function of an index by a label.
+func labelValue(key, name string) cache.IndexFunc {
+	return func(object any) ([]string, error) {
+		o, ok := object.(runtime.Object)
+		if !ok {
+			return nil, fmt.Errorf("index of label %s: %T is no object", key, object)
+		}
+		m, err := meta.Accessor(o)
+		if err != nil {
+			return nil, fmt.Errorf("index of label %s: %w", key, err)
+		}
+		value, ok := m.GetLabels()[key]
+		switch {
+		case !ok:
+			return nil, nil
+		case name == labelled+key:
+			return []string{""}, nil
+		}
+		return []string{value}, nil
+	}
+}
