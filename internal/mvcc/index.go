@@ -75,7 +75,12 @@ type index struct {
 	groups map[string]*group // by value
 }
 
-type indexEntry struct{ value, key string }
+// indexEntry is that an object has a value. In an order it is of a version, the latest at the revision
+// of the indexes.
+type indexEntry struct {
+	value, key string
+	of         *version
+}
 
 // group is the objects with one value. Those that have no other share values.
 type group struct {
@@ -218,7 +223,7 @@ func (x *indexes) update(ctx context.Context) (*indexState, error) {
 			if values == nil {
 				break // what hinders it hinders the others, and lists look at them all
 			}
-			x.apply(key, values)
+			x.apply(v, values)
 		}
 	}
 	return x.publish(revision), nil
@@ -284,7 +289,7 @@ func (x *indexes) applyAll(ctx context.Context, versions iter.Seq[*version]) (in
 			return false, nil
 		}
 		for i, v := range batch {
-			x.apply(v.key, values[i])
+			x.apply(v, values[i])
 		}
 		if !x.fit() {
 			return false, nil
@@ -360,14 +365,18 @@ func (x *indexes) object(v *version) (runtime.Object, error) {
 	return x.store.object(context.Background(), v)
 }
 
-// apply gives a key new values. It needs token.
-func (x *indexes) apply(key string, values map[string][]string) {
-	delete(x.unreadable, key)
+// apply gives the key of a version its values. It needs token.
+func (x *indexes) apply(v *version, values map[string][]string) {
+	delete(x.unreadable, v.key)
 	if values == nil {
-		x.unreadable[key] = struct{}{}
+		x.unreadable[v.key] = struct{}{}
 	}
 	for name, index := range x.byName {
-		index.set(key, values[name])
+		if index.ordered {
+			index.place(v, values[name])
+		} else {
+			index.set(v.key, values[name])
+		}
 	}
 }
 
@@ -376,14 +385,10 @@ func (x *index) set(key string, values []string) {
 	if slices.Equal(old, values) {
 		return
 	}
-	if x.ordered {
-		x.place(key, old, values)
-		return
-	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, value := range old {
-		x.entries.Delete(indexEntry{value, key})
+		x.entries.Delete(indexEntry{value: value, key: key})
 		if g := x.groups[value]; g.count > 1 {
 			g.count--
 		} else {
@@ -398,7 +403,7 @@ func (x *index) set(key string, values []string) {
 			x.groups[g.values[0]] = g
 		}
 		g.count++
-		x.entries.Set(indexEntry{g.values[0], key})
+		x.entries.Set(indexEntry{value: g.values[0], key: key})
 	}
 	switch len(values) {
 	case 0:
@@ -410,19 +415,18 @@ func (x *index) set(key string, values []string) {
 	}
 }
 
-// place is set of an order, where few objects have the same value.
-func (x *index) place(key string, old, values []string) {
-	for _, value := range old {
-		x.entries.Delete(indexEntry{value, key})
+// place is set of an order, where few objects have the same value, and an object has one.
+func (x *index) place(v *version, values []string) {
+	old := x.of[v.key]
+	if len(old) > 0 && !slices.Equal(old, values) {
+		x.entries.Delete(indexEntry{value: old[0], key: v.key})
 	}
 	if len(values) == 0 {
-		delete(x.of, key)
+		delete(x.of, v.key)
 		return
 	}
-	for _, value := range values {
-		x.entries.Set(indexEntry{value, key})
-	}
-	x.of[key] = values
+	x.entries.Set(indexEntry{values[0], v.key, v})
+	x.of[v.key] = values
 }
 
 // cachedValues returns the values of a version that a slot of a shared event holds, or
@@ -640,7 +644,7 @@ type cursor struct {
 
 func newCursor(entries *btree.BTreeG[indexEntry], value, from string) *cursor {
 	c := &cursor{entries: entries.Iter(), value: value}
-	c.is(c.entries.Seek(indexEntry{value, from}))
+	c.is(c.entries.Seek(indexEntry{value: value, key: from}))
 	return c
 }
 

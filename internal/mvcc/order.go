@@ -180,7 +180,7 @@ func (r run) at(i int) indexEntry {
 		i = 2*r.first + r.size - 1 - i
 	}
 	e, _ := r.entries.GetAt(i)
-	return indexEntry{e.value[r.skip:], e.key}
+	return indexEntry{e.value[r.skip:], e.key, e.of}
 }
 
 // comesBefore tells whether an entry has its place before another.
@@ -342,5 +342,5 @@ func (s *resourceStore) entryAt(p ordered.Position) indexEntry {
 	if p.Namespace != "" {
 		key += p.Namespace + "/"
 	}
-	return indexEntry{string(p.Value), key + p.Name}
+	return indexEntry{value: string(p.Value), key: key + p.Name}
 }

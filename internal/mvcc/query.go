@@ -95,15 +95,12 @@ func (s *resourceStore) pageOf(ctx context.Context, q *ordered.Query, by ordered
 		}
 		entries = append(entries, e)
 	}
-	return page, s.fill(ctx, page, state, entries)
+	return page, s.fill(ctx, page, entries)
 }
 
 // fill puts the objects of entries into a page.
-func (s *resourceStore) fill(ctx context.Context, page *ordered.Page, state *indexState, entries []indexEntry) error {
-	versions, err := s.versionsOf(state, entries)
-	if err != nil {
-		return err
-	}
+func (s *resourceStore) fill(ctx context.Context, page *ordered.Page, entries []indexEntry) error {
+	versions := versionsOf(entries)
 	if account := budget.From(ctx); account != nil {
 		if err := hold(ctx, account, weigh(slices.Values(versions), 0).memory(account)); err != nil {
 			return err
@@ -122,7 +119,7 @@ func (s *resourceStore) fill(ctx context.Context, page *ordered.Page, state *ind
 	if ctx.Err() != nil {
 		return tooSlow(s.keyspace.prefix)
 	}
-	if err := s.failure(state, failed); err != nil {
+	if err := s.failure(failed); err != nil {
 		return err
 	}
 	if last := len(entries) - 1; last >= 0 {
@@ -131,26 +128,22 @@ func (s *resourceStore) fill(ctx context.Context, page *ordered.Page, state *ind
 	return nil
 }
 
-// failure is what to say of objects that could not be read: nothing yet, if the history has moved
-// past the revision of a state.
-func (s *resourceStore) failure(state *indexState, failed unreadable) error {
-	if s.core.compacted.Load() > state.revision || errors.Is(failed.abort, errCompacted) {
+// failure is what to say of objects that could not be read: nothing yet, if compaction has passed one of
+// them.
+func (s *resourceStore) failure(failed unreadable) error {
+	if errors.Is(failed.abort, errCompacted) {
 		return errCompacted
 	}
 	return failed.err(s.resource.Resource)
 }
 
-// versionsOf returns what entries stand for.
-func (s *resourceStore) versionsOf(state *indexState, entries []indexEntry) ([]*version, error) {
-	snapshot := s.core.snapshot()
+// versionsOf returns what entries stand for, which compaction may pass.
+func versionsOf(entries []indexEntry) []*version {
 	versions := make([]*version, len(entries))
 	for i, e := range entries {
-		// An order is as exact as it is new: only what compaction cuts off can be missing.
-		if versions[i] = snapshot.latest.get(e.key).at(state.revision); versions[i] == nil {
-			return nil, errCompacted
-		}
+		versions[i] = e.of
 	}
-	return versions, nil
+	return versions
 }
 
 // search looks at all objects that one condition on a sortable field leaves, that with the fewest
@@ -171,11 +164,11 @@ func (s *resourceStore) search(ctx context.Context, q *ordered.Query, by ordered
 			return nil, err
 		}
 		if fewer := runsOf(other, q.Namespaces, c.Set, false); fewer.size() < all.size()/2 {
-			state, revision, all, inOrder = other, at, fewer, false
+			revision, all, inOrder = at, fewer, false
 		}
 	}
 	page := &ordered.Page{Revision: revision, Counts: ordered.NewCounts(q)}
-	found, err := s.find(ctx, page, q, state, all)
+	found, err := s.find(ctx, page, q, all)
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +188,7 @@ func (s *resourceStore) search(ctx context.Context, q *ordered.Query, by ordered
 	}
 	last := min(first+max(q.Limit, 0), len(found))
 	page.More = q.Limit > 0 && last < len(found)
-	return page, s.fill(ctx, page, state, found[first:last])
+	return page, s.fill(ctx, page, found[first:last])
 }
 
 // foundBytes is what a search takes for each object that it may find, beside the object.
@@ -203,7 +196,7 @@ const foundBytes = 128
 
 // find returns what of some runs fulfils the conditions, as entries of the order that is asked for,
 // and counts their values.
-func (s *resourceStore) find(ctx context.Context, page *ordered.Page, q *ordered.Query, state *indexState, all runs) ([]indexEntry, error) {
+func (s *resourceStore) find(ctx context.Context, page *ordered.Page, q *ordered.Query, all runs) ([]indexEntry, error) {
 	account, places := budget.From(ctx), int64(all.size())*foundBytes
 	if err := hold(ctx, account, places); err != nil {
 		return nil, err
@@ -214,10 +207,7 @@ func (s *resourceStore) find(ctx context.Context, page *ordered.Page, q *ordered
 		if ctx.Err() != nil {
 			return nil, tooSlow(s.keyspace.prefix)
 		}
-		versions, err := s.versionsOf(state, batch)
-		if err != nil {
-			return nil, err
-		}
+		versions := versionsOf(batch)
 		values, objects := make([]ordered.Value, len(batch)), s.read(ctx, versions)
 		inParallel(len(batch), func(i int) {
 			if objects[i].err == nil && q.Selects(objects[i].object) {
@@ -230,18 +220,18 @@ func (s *resourceStore) find(ctx context.Context, page *ordered.Page, q *ordered
 			switch {
 			case o.err != nil:
 				if !failed.add(versions[i].key, o.err) {
-					return nil, s.failure(state, failed)
+					return nil, s.failure(failed)
 				}
 			case o.object != nil:
 				if err := page.Count(q, o.object); err != nil {
 					return nil, err
 				}
-				found = append(found, indexEntry{string(values[i]), batch[i].key})
+				found = append(found, indexEntry{string(values[i]), batch[i].key, batch[i].of})
 			}
 		}
 		if err := hold(ctx, account, places+page.CountedBytes()); err != nil {
 			return nil, err
 		}
 	}
-	return found, s.failure(state, failed)
+	return found, s.failure(failed)
 }

@@ -53,7 +53,7 @@ func (a *API) page(w http.ResponseWriter, r *http.Request, asked *asked, next ht
 			}
 		}
 	}
-	return writePage(w, asked, items)
+	return a.writePage(w, asked, items)
 }
 
 // listOf is the request for the list, or the watch, that a query goes with.
@@ -126,7 +126,7 @@ func facetsOf(counts map[ordered.Value]int) []facet {
 }
 
 // writePage writes the answer.
-func writePage(w http.ResponseWriter, asked *asked, items [][]byte) error {
+func (a *API) writePage(w http.ResponseWriter, asked *asked, items [][]byte) error {
 	page := asked.request.Page
 	rest := struct {
 		TotalItems      int                `json:"totalItems"`
@@ -147,15 +147,35 @@ func writePage(w http.ResponseWriter, asked *asked, items [][]byte) error {
 	if err != nil {
 		return err
 	}
-	var body bytes.Buffer
+	size := len(tail) + 16
+	for _, item := range items {
+		size += len(item) + 1
+	}
+	body, _ := a.bodies.Get().(*bytes.Buffer)
+	if body == nil {
+		body = &bytes.Buffer{}
+	}
+	body.Reset()
+	body.Grow(size)
 	body.WriteString(`{"items":[`)
-	body.Write(bytes.Join(items, []byte(",")))
+	for i, item := range items {
+		if i > 0 {
+			body.WriteByte(',')
+		}
+		body.Write(item)
+	}
 	body.WriteString("],")
 	body.Write(tail[1:])
 	body.WriteByte('\n')
 	writeJSON(w, http.StatusOK, body.Bytes())
+	if body.Cap() <= largestKept {
+		a.bodies.Put(body)
+	}
 	return nil
 }
+
+// largestKept is how large a buffer may be that is used again.
+const largestKept = 1 << 20
 
 func writeJSON(w http.ResponseWriter, code int, body []byte) {
 	w.Header().Set("Content-Type", runtime.ContentTypeJSON)

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -55,14 +56,17 @@ type Config struct {
 }
 
 // API is the query API of one server.
-type API struct{ config Config }
+type API struct {
+	config Config
+	bodies sync.Pool // of *bytes.Buffer, in which answers are put together
+}
 
 // New makes the API.
 func New(c Config) *API {
 	if c.Heartbeat == 0 {
 		c.Heartbeat = 15 * time.Second
 	}
-	return &API{c}
+	return &API{config: c}
 }
 
 // core is how the core group is written in paths.
