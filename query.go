@@ -15,7 +15,9 @@ import (
 // filtered, counted, and followed. The zero value is /query. The operator may say otherwise with
 // Options.QueryPrefix.
 type Query struct {
-	// Prefix is the path before groups, such as /kapis; empty is /query.
+	// Prefix is the path before groups, such as /kapis; empty is /query. Server.Handlers may have
+	// paths below it that end in a slash: they answer what is no query, which is a GET of
+	// GROUP/VERSION, of GROUP/VERSION/RESOURCE, or of that in a namespace.
 	Prefix string
 	// Disabled answers none.
 	Disabled bool

@@ -21,8 +21,8 @@ func (p *Plan) completeQuery() error {
 		return fmt.Errorf("Options.QueryPrefix: %w", err)
 	}
 	for _, h := range d.Handlers {
-		if path := strings.TrimSuffix(h.Path, "/"); p.QueryPrefix != "" && (path == p.QueryPrefix || strings.HasPrefix(path, p.QueryPrefix+"/")) {
-			return fmt.Errorf("Options.QueryPrefix: queries are answered at %s, and the server has a handler at %s: move one of them", p.QueryPrefix, h.Path)
+		if p.QueryPrefix != "" && !strings.HasSuffix(h.Path, "/") && (h.Path == p.QueryPrefix || strings.HasPrefix(h.Path, p.QueryPrefix+"/")) {
+			return fmt.Errorf("Options.QueryPrefix: queries are answered at %s, and the server has a handler at %s, which may be a query's path: end it in a slash to answer what is below it and no query, or move one of them", p.QueryPrefix, h.Path)
 		}
 	}
 	return nil

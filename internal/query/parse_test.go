@@ -145,22 +145,23 @@ func TestAProjectionKeepsIdentityAndPaths(t *testing.T) {
 
 func TestPathsOfQueries(t *testing.T) {
 	a := New(Config{Prefix: "/query"})
+	get := func(path string) *http.Request { return httptest.NewRequest(http.MethodGet, path, nil) }
 	for path, want := range map[string]string{
 		"/query": "/apis///", "/query/": "/apis///", "/query/core/v1/pods": "/api/v1/pods", "/query/g/v1/namespaces/n/pods": "/apis/g/v1/namespaces/n/pods",
 		"/query/core/v1/namespaces": "/api/v1/namespaces",
 	} {
-		p, ok := a.placeOf(path)
+		p, ok := a.placeOf(get(path))
 		if !ok || p.nowhere || p.isResource() && p.path() != want {
 			t.Errorf("%s: %+v, %s", path, p, p.path())
 		}
 	}
 	for _, path := range []string{"/query/g", "/query//v1/x", "/query/g/v1/x/y", "/query/g/v1/names/n/pods", "/query/g/v1/namespaces/n/pods/x"} {
-		if p, ok := a.placeOf(path); !ok || !p.nowhere {
+		if p, ok := a.placeOf(get(path)); !ok || !p.nowhere {
 			t.Errorf("%s: %+v", path, p)
 		}
 	}
 	for _, path := range []string{"/queries", "/", "/apis/query"} {
-		if _, ok := a.placeOf(path); ok {
+		if _, ok := a.placeOf(get(path)); ok {
 			t.Errorf("%s is taken for a query", path)
 		}
 	}

@@ -51,6 +51,9 @@ type Config struct {
 	// Namespaces returns those that there are; there is a union of at most Union of them.
 	Namespaces func(ctx context.Context) ([]string, error)
 	Union      int
+	// Beside tells whether the server has a handler of its own for a path below Prefix. It answers
+	// what is no query: requests of other methods than GET, and paths of another form. Nil has none.
+	Beside func(path string) bool
 	// Heartbeat is after how long a tail says that it is still there; 0 is 15 seconds.
 	Heartbeat time.Duration
 }
@@ -80,12 +83,22 @@ type place struct {
 
 func (p place) isResource() bool { return p.resource != "" }
 
-// placeOf returns what a path is about; false if it is none of the API's.
-func (a *API) placeOf(path string) (p place, ok bool) {
-	rest, ours := strings.CutPrefix(path, a.config.Prefix)
+// placeOf returns what a request is about; false if it is not for the API to answer. What a request is depends on
+// its method and its path alone, so that all who ask are told the same.
+func (a *API) placeOf(r *http.Request) (p place, ok bool) {
+	rest, ours := strings.CutPrefix(r.URL.Path, a.config.Prefix)
 	if !ours || rest != "" && rest[0] != '/' {
 		return place{}, false
 	}
+	p = placeBelow(rest)
+	if isQuery := r.Method == http.MethodGet && !p.nowhere; !isQuery && a.config.Beside != nil && a.config.Beside(r.URL.Path) {
+		return place{}, false
+	}
+	return p, true
+}
+
+// placeBelow reads a path behind the prefix.
+func placeBelow(rest string) (p place) {
 	switch parts := strings.Split(strings.TrimPrefix(rest, "/"), "/"); {
 	case rest == "" || rest == "/":
 	case slices.Contains(parts, ""):
@@ -102,13 +115,13 @@ func (a *API) placeOf(path string) (p place, ok bool) {
 	if p.group == core {
 		p.group = ""
 	}
-	return p, true
+	return p
 }
 
 // RequestInfo tells audit, authorization and flow control that a request is a list or a watch of a
 // resource.
 func (a *API) RequestInfo(r *http.Request, info *request.RequestInfo) {
-	p, ok := a.placeOf(r.URL.Path)
+	p, ok := a.placeOf(r)
 	if !ok || !p.isResource() || r.Method != http.MethodGet {
 		return
 	}
@@ -159,9 +172,9 @@ func (a *API) Prefix() string { return a.config.Prefix }
 // IsTail tells whether a request, if it is for a resource, goes on as long as its client likes.
 func IsTail(r *http.Request) bool { return isTail(r.URL.Query()) }
 
-// Answers tells whether a path is the API's.
-func (a *API) Answers(path string) bool {
-	_, ours := a.placeOf(path)
+// Answers tells whether a request is for the API to answer.
+func (a *API) Answers(r *http.Request) bool {
+	_, ours := a.placeOf(r)
 	return ours
 }
 
@@ -169,7 +182,7 @@ func (a *API) Answers(path string) bool {
 // watches, and all that has to be said about a request has been.
 func (a *API) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p, ok := a.placeOf(r.URL.Path)
+		p, ok := a.placeOf(r)
 		if !ok {
 			next.ServeHTTP(w, r)
 			return

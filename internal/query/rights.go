@@ -82,7 +82,7 @@ func (a *API) stillMay(ctx context.Context, asked *asked) error {
 // is behind authorized.
 func (a *API) Authorize(authorized, allowed http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p, ours := a.placeOf(r.URL.Path)
+		p, ours := a.placeOf(r)
 		caller, known := request.UserFrom(r.Context())
 		if !ours || !known || r.Method != http.MethodGet {
 			authorized.ServeHTTP(w, r)

@@ -52,7 +52,10 @@ func (s *Server) queries(config *upstream.Config) error {
 			Resources:  func() []*query.Resource { return slices.Concat(own, delegated()) },
 			Authorizer: config.Authorizer,
 			Namespaces: s.mode.namespaceNames,
-			Union:      s.mode.mostNamespaces(),
+			Beside: func(path string) bool {
+				return slices.ContainsFunc(s.plan.Definition.Handlers, func(h define.Handler) bool { return h.Answers(path) })
+			},
+			Union: s.mode.mostNamespaces(),
 		})
 	}
 	return nil

@@ -117,7 +117,7 @@ func steps(config Config) []step {
 func longRunning(check request.LongRunningRequestCheck, config Config) request.LongRunningRequestCheck {
 	routes, beside := connectRoutesOf(config.Definition), handlers(config.Handlers)
 	return func(r *http.Request, info *request.RequestInfo) bool {
-		if beside.of(info.Path) != nil {
+		if beside.of(r) != nil {
 			return beside.longRunning(r)
 		}
 		if config.Aggregation != nil && config.Aggregation.LongRunning(r, info) {

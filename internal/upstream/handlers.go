@@ -20,6 +20,9 @@ import (
 type Handler struct {
 	http.Handler
 	Definition *define.Handler
+	// Takes says which requests for its paths it answers, before all others with longer ones; nil is
+	// those for which there is no handler with a longer path.
+	Takes func(*http.Request) bool
 	// Open lets all requests through, as system:anonymous if the caller is not
 	// known, and authorizes none. Pages are open that people see before they have signed in, and
 	// where they do so. Credentials that are wrong or have expired do not refuse a request, and all
@@ -30,12 +33,19 @@ type Handler struct {
 // handlers are those beside the API.
 type handlers []Handler
 
-// of returns the handler of a path, the one with the longest path of its own; nil if there is
-// none.
-func (all handlers) of(path string) *Handler {
+// of returns the handler of a request: one that takes it, or the one with the longest path of its own; nil
+// if there is none.
+func (all handlers) of(r *http.Request) *Handler {
 	var found *Handler
 	for i := range all {
-		if h := &all[i]; h.Definition.Answers(path) && (found == nil || len(h.Definition.Path) > len(found.Definition.Path)) {
+		h := &all[i]
+		switch {
+		case !h.Definition.Answers(r.URL.Path):
+		case h.Takes != nil:
+			if h.Takes(r) {
+				return h
+			}
+		case found == nil || len(h.Definition.Path) > len(found.Definition.Path):
 			found = h
 		}
 	}
@@ -45,7 +55,7 @@ func (all handlers) of(path string) *Handler {
 // longRunning says whether a request is exempt from the request timeout and the limits of
 // requests in flight.
 func (all handlers) longRunning(r *http.Request) bool {
-	h := all.of(r.URL.Path)
+	h := all.of(r)
 	return h != nil && h.Definition.LongRunning != nil && h.Definition.LongRunning(r)
 }
 
@@ -61,7 +71,7 @@ func (m mappedResources) NewRequestInfo(r *http.Request) (*request.RequestInfo, 
 	if err != nil || info.IsResourceRequest {
 		return info, err
 	}
-	h := m.handlers.of(r.URL.Path)
+	h := m.handlers.of(r)
 	if h == nil || h.Definition.Resource == nil {
 		return info, nil
 	}
@@ -89,7 +99,7 @@ func (m mappedResources) NewRequestInfo(r *http.Request) (*request.RequestInfo, 
 // is for objects of the API comes in between.
 func withHandlers(next http.Handler, all handlers, stopping <-chan struct{}, c *server.Config) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := all.of(r.URL.Path)
+		h := all.of(r)
 		if h == nil || h.Handler == nil {
 			next.ServeHTTP(w, r)
 			return

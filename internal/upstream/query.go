@@ -32,7 +32,7 @@ func resolver(c *server.Config) request.RequestInfoResolver {
 func queryPaths(queries *query.API) []Handler {
 	var all []Handler
 	for _, path := range []string{queries.Prefix(), queries.Prefix() + "/"} {
-		all = append(all, Handler{Definition: &define.Handler{Path: path, LongRunning: query.IsTail}})
+		all = append(all, Handler{Definition: &define.Handler{Path: path, LongRunning: query.IsTail}, Takes: queries.Answers})
 	}
 	return all
 }
@@ -56,7 +56,7 @@ func (q queriedResources) NewRequestInfo(r *http.Request) (*request.RequestInfo,
 func withQueries(next http.Handler, queries *query.API, c *server.Config) http.Handler {
 	answered := queries.Wrap(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !queries.Answers(r.URL.Path) {
+		if !queries.Answers(r) {
 			next.ServeHTTP(w, r)
 			return
 		}

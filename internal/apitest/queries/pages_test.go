@@ -9,7 +9,10 @@ import (
 	"strings"
 	"testing"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
+
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store/memory"
 )
 
@@ -290,6 +293,11 @@ func TestQueriesMoveAndGo(t *testing.T) {
 	if code, _ := none.do(http.MethodGet, "/kapis/shop.example.com/v1/widgets", nil); code != 404 {
 		t.Errorf("where there is none: %d", code)
 	}
+	beside := shop()
+	beside.Handlers = []annex.Handler{{Path: "/query/widgets", Handler: http.NotFoundHandler()}}
+	if _, err := annex.New(t.Context(), beside, annex.Options{Storage: memory.Storage()}); err == nil || !strings.Contains(err.Error(), "end it in a slash") {
+		t.Errorf("a handler at what may be a query's path: %v", err)
+	}
 	for _, prefix := range []string{"query", "/", "/apis/x", "/q/", "/a b"} {
 		if _, err := annex.New(t.Context(), server, annex.Options{Storage: memory.Storage(), QueryPrefix: &prefix}); err == nil || !strings.Contains(err.Error(), "Options.QueryPrefix") {
 			t.Errorf("%q: %v", prefix, err)
@@ -298,6 +306,59 @@ func TestQueriesMoveAndGo(t *testing.T) {
 		moved.Query.Prefix = prefix
 		if _, err := annex.New(t.Context(), moved, annex.Options{Storage: memory.Storage()}); err == nil || !strings.Contains(err.Error(), "Server.Query") {
 			t.Errorf("%q: %v", prefix, err)
+		}
+	}
+}
+
+// A server may answer itself what is below the prefix and no query: queries stay what they are, with the rights of
+// the list that they are of.
+func TestHandlersAnswerBesideQueries(t *testing.T) {
+	t.Parallel()
+	server := shop()
+	server.Query.Prefix = "/kapis"
+	const below = "/kapis/shop.example.com/v1/"
+	server.Handlers = []annex.Handler{{
+		Path:    below,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "%s %s", r.Method, r.URL.Path) }),
+		Resource: func(r *http.Request) *authorizationv1.ResourceAttributes {
+			return &authorizationv1.ResourceAttributes{Verb: "get", Group: "shop.example.com", Version: "v1", Resource: "widgets", Subresource: "made-by-hand"}
+		},
+	}}
+	c := start(t, server, annex.Options{})
+	c.create("default", widget("w0", object{"size": "small"}))
+	for user, rule := range map[string]object{
+		"reader":  {"apiGroups": []string{"shop.example.com"}, "resources": []string{"widgets"}, "verbs": []string{"list"}},
+		"crafter": {"apiGroups": []string{"shop.example.com"}, "resources": []string{"widgets/made-by-hand"}, "verbs": []string{"get"}},
+	} {
+		const roles = "/apis/rbac.authorization.k8s.io/v1/"
+		c.must(http.MethodPost, roles+"clusterroles", object{"metadata": object{"name": user}, "rules": []object{rule}})
+		c.must(http.MethodPost, roles+"clusterrolebindings", object{
+			"metadata": object{"name": user}, "roleRef": object{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": user},
+			"subjects": []object{{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}},
+		})
+	}
+	testwait.Until(t, "the users have their roles", func() bool {
+		read, _ := c.do(http.MethodGet, below+"widgets", nil, "Impersonate-User", "reader")
+		made, _ := c.do(http.MethodPost, below+"widgets", nil, "Impersonate-User", "crafter")
+		return read == http.StatusOK && made == http.StatusOK
+	})
+	for _, test := range []struct{ user, method, path, want string }{
+		{"reader", "GET", below + "widgets", `"totalItems":1`},
+		{"reader", "GET", below + "namespaces/default/widgets?limit=0", `"totalItems":1`},
+		{"reader", "GET", "/kapis/shop.example.com/v1", `"widgets"`},
+		{"reader", "GET", below + "none", `cannot list resource`},
+		{"reader", "GET", below + "namespaces/default/widgets/w0", "widgets/made-by-hand"},
+		{"reader", "POST", below + "widgets", "widgets/made-by-hand"},
+		{"crafter", "GET", below + "namespaces/default/widgets/w0", "GET " + below + "namespaces/default/widgets/w0"},
+		{"crafter", "POST", below + "widgets", "POST " + below + "widgets"},
+		{"crafter", "PUT", below, "PUT " + below},
+		{"crafter", "GET", below + "widgets", "cannot list resource"},
+		{"crafter", "GET", below + "namespaces/default/widgets", "cannot list resource"},
+		{"crafter", "POST", "/kapis/shop.example.com/v1beta1/widgets", "cannot post path"},
+		{"crafter", "GET", below + "namespaces//widgets", "empty or dotted"},
+	} {
+		if code, body := c.do(test.method, test.path, nil, "Impersonate-User", test.user); !strings.Contains(string(body), test.want) {
+			t.Errorf("%s %s by %s: %d %s", test.method, test.path, test.user, code, body)
 		}
 	}
 }
