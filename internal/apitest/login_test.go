@@ -151,6 +151,9 @@ func TestSessionsOutliveTheServer(t *testing.T) {
 			instance, _ = run(t, shop(), options)
 			c := clientOf(t, instance)
 			c.stranger(first.Access).get("/apis").want(200)
+			if document := string(c.get("/openapi/v3/oauth").want(200).raw); !strings.Contains(document, `"/oauth/token"`) {
+				t.Errorf("the document is %s", document)
+			}
 			second := c.stranger("").grant("grant_type", "refresh_token", "refresh_token", first.Refresh).granted()
 			c.stranger(second.Access).get("/apis").want(200)
 			c.stranger("").grant("grant_type", "refresh_token", "refresh_token", first.Refresh).want(400)
@@ -166,6 +169,42 @@ func TestWithoutAUserFileThereIsNoSigningIn(t *testing.T) {
 		c.get(path).want(404)
 		c.stranger("").get(path).want(401)
 	}
+}
+
+// The first user needs no restart: until there is one, there is nothing to sign in at.
+func TestTheFirstUserSignsInWhileTheServerRuns(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	instance, stop := run(t, shop(), annex.Options{DataDir: dir, Storage: memory.Storage(), Console: new(true)})
+	c := clientOf(t, instance)
+	c.stranger("").get("/oauth/jwks").want(404)
+	if told := string(c.stranger("").get("/console/config.json").want(200).raw); strings.Contains(told, "login") {
+		t.Errorf("the console is told %s", told)
+	}
+	content, err := os.ReadFile(userFile(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "users"), content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	testwait.Until(t, "the file is read", func() bool { return c.stranger("").get("/oauth/jwks").code == 200 })
+	first := c.stranger("").signIn()
+	c.stranger(first.Access).get("/apis").want(200)
+	if told := string(c.stranger("").get("/console/config.json").want(200).raw); !strings.Contains(told, `"login":{"password":true}`) {
+		t.Errorf("the console is told %s", told)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	own := shop()
+	own.Handlers = []annex.Handler{{Path: "/oauth/", Handler: http.NotFoundHandler()}}
+	if err := os.Remove(filepath.Join(dir, "users")); err != nil {
+		t.Fatal(err)
+	}
+	own.Console.Disabled = true
+	instance, _ = run(t, own, annex.Options{DataDir: dir, Storage: memory.Storage()}) // the handler has the path
+	clientOf(t, instance).stranger("").get("/oauth/jwks").want(401)
 }
 
 func TestMistakesInHowPeopleSignIn(t *testing.T) {

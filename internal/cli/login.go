@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -26,7 +27,7 @@ const userFileFlag = "user-file"
 
 // loginFlags say how people sign in.
 func loginFlags(flags *pflag.FlagSet, o *config.LoginOptions) {
-	flags.StringVar(&o.UserFile, userFileFlag, "", "file of the users who sign in by a password, the clients and the issuers, as user passwd writes it; read again when it changes (default: users in the data directory, if it is there)")
+	flags.StringVar(&o.UserFile, userFileFlag, "", "file of the users who sign in by a password, the clients and the issuers, as user passwd writes it; read again when it changes (default: users in the data directory)")
 	flags.StringVar(&o.PublicURL, "login-public-url", "", "https URL at which people reach the server, without a path (default: as each request says)")
 	flags.DurationVar(&o.TokenLifetime, "login-token-lifetime", 0, "how long an access token of a user is valid (default 15m)")
 	flags.DurationVar(&o.IdleTimeout, "login-idle-timeout", 0, "how long a session of a user lasts that is not used (default 24h)")
@@ -74,7 +75,7 @@ is none. The password is asked for twice on a terminal, or is the first line of 
 What is kept is a hash of it (bcrypt). All sessions of the user end, and a user who was disabled
 is not any more.
 
-A server notices at once, but for the first user, with whom it has to be started.`,
+A server that is running notices at once.`,
 		Example: fmt.Sprintf(`  %[1]s user passwd alice --group staff
 
   # in a script
@@ -162,6 +163,52 @@ func newPassword(cmd *cobra.Command, file string) (string, error) {
 	return string(typed[0]), nil
 }
 
+// listedUser is a user or a client of a user file, without what it proves itself by.
+type listedUser struct {
+	Name   string   `json:"name"`
+	UID    string   `json:"uid,omitempty"`
+	Groups []string `json:"groups"`
+	State  string   `json:"state"`
+}
+
+// listPasswords prints the callers of the user file.
+func (v *userVerbs) listPasswords(out io.Writer, output string) error {
+	path, err := v.userFile()
+	if err != nil {
+		return err
+	}
+	file, err := login.ReadUsers(path)
+	if err != nil {
+		return err
+	}
+	all := []listedUser{}
+	add := func(name, uid string, groups []string, disabled bool) {
+		state := "enabled"
+		if disabled {
+			state = "disabled"
+		}
+		all = append(all, listedUser{name, uid, append([]string{}, groups...), state})
+	}
+	for _, u := range file.Users {
+		add(u.Name, u.UID, u.Groups, u.Disabled)
+	}
+	for _, c := range file.Clients {
+		if len(c.Groups) > 0 {
+			add(c.Caller(), "", c.Groups, c.Disabled)
+		}
+	}
+	slices.SortFunc(all, func(a, b listedUser) int { return strings.Compare(a.Name, b.Name) })
+	if output == "json" {
+		return printJSON(out, all)
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "NAME\tGROUPS\tUID\tSTATE")
+	for _, u := range all {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", u.Name, strings.Join(u.Groups, ","), u.UID, u.State)
+	}
+	return w.Flush()
+}
+
 // existing is a verb that changes a user who is in the file.
 func (v *userVerbs) existing(use, done string, cmd *cobra.Command, change func(f *login.File, u *login.User)) *cobra.Command {
 	cmd.Use, cmd.Args = use+" NAME", oneName
@@ -221,7 +268,7 @@ type loginDescription struct {
 
 func describeLogin(p *plan.Plan) *loginDescription {
 	o := p.Options.Login
-	if o.UserFile == "" {
+	if o.UserFile == "" || p.UsersAwaited {
 		return nil
 	}
 	return &loginDescription{o.UserFile, o.TokenLifetime.String(), o.IdleTimeout.String(), o.SessionLifetime.String()}

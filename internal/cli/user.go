@@ -305,17 +305,28 @@ func (v *userVerbs) issue(n *newUser, out, errOut io.Writer) error {
 
 func (v *userVerbs) list() *cobra.Command {
 	var output string
+	var passwords bool
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "Print the certificates that were issued, and which of them are valid",
 		Long: `Print the certificates that were issued to users, and the administrator's of now: the
-user's name and groups, the serial number, when it was issued and until when it is valid.`,
+user's name and groups, the serial number, when it was issued and until when it is valid.
+
+With --passwords, print who signs in by a password instead, and the clients that are callers
+themselves: name, groups and UID, and who is disabled.`,
 		Example: fmt.Sprintf(`  %[1]s user list
+  %[1]s user list --passwords
   %[1]s user list --output json | jq -r '.[] | select(.state == "valid") | .name'`, v.program.Name),
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkOutput(output); err != nil {
 				return err
+			}
+			if passwords {
+				return v.listPasswords(cmd.OutOrStdout(), output)
+			}
+			if v.plan.Options.Login.UserFile != "" {
+				return usage(fmt.Errorf("--%s is for --passwords", userFileFlag))
 			}
 			users, err := v.users()
 			if err != nil {
@@ -332,7 +343,8 @@ user's name and groups, the serial number, when it was issued and until when it 
 		},
 	}
 	outputFlag(cmd, &output)
-	return cmd
+	cmd.Flags().BoolVar(&passwords, "passwords", false, "print who signs in by a password, instead of certificates")
+	return v.userFileFlag(cmd)
 }
 
 func (v *userVerbs) revoke() *cobra.Command {

@@ -43,6 +43,8 @@ type Config struct {
 	Console string `json:"console,omitempty"`
 	// Login is nil if users cannot sign in at the server.
 	Login *Login `json:"login,omitempty"`
+	// LoginNow, unless it is nil, says at each request what Login is.
+	LoginNow func() *Login `json:"-"`
 	// ClientCertificate says that callers may be known by certificates.
 	ClientCertificate bool `json:"clientCertificate"`
 }
@@ -82,12 +84,9 @@ func SwaggerUI(config Config) (http.Handler, error) {
 }
 
 func newPages(prefix string, files map[string]file, config Config) (http.Handler, error) {
-	told, err := json.Marshal(config)
-	if err != nil {
-		return nil, fmt.Errorf("what the page %s is told: %w", prefix, err)
-	}
-	files["config.json"] = plain(told, "application/json")
-	return &pages{prefix: prefix, files: files}, nil
+	p := &pages{prefix: prefix, files: files, config: config}
+	_, err := p.told()
+	return p, err
 }
 
 // policy lets pages use what the server serves, and nothing of others; neither scripts nor
@@ -150,7 +149,21 @@ var mediaTypes = map[string]string{
 // pages serves files below a prefix.
 type pages struct {
 	prefix string
-	files  map[string]file
+	files  map[string]file // by their names; config.json is none of them
+	config Config
+}
+
+// told is what the page is told of its server.
+func (p *pages) told() (file, error) {
+	config := p.config
+	if config.LoginNow != nil {
+		config.Login = config.LoginNow()
+	}
+	content, err := json.Marshal(config)
+	if err != nil {
+		return file{}, fmt.Errorf("what the page %s is told: %w", p.prefix, err)
+	}
+	return plain(content, "application/json"), nil
 }
 
 func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -171,6 +184,10 @@ func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		name = "index.html"
 	}
 	f, ok := p.files[name]
+	if name == "config.json" {
+		told, err := p.told()
+		f, ok = told, err == nil
+	}
 	if !ok || !below {
 		http.Error(w, "there is no such page", http.StatusNotFound)
 		return

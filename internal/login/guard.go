@@ -18,7 +18,7 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// limit is how many wrong passwords are free, and how long it takes for another one to be.
+// limit is how many passwords are free, and how long it takes for another one to be.
 type limit struct {
 	burst float64
 	every time.Duration
@@ -30,6 +30,8 @@ var (
 	perNameAndAddress = limit{10, 30 * time.Second}
 	perAddress        = limit{50, 2 * time.Second}
 	perName           = limit{200, 5 * time.Second}
+	// perRight is for those of a name that are right, which cost the processor as much.
+	perRight = limit{60, time.Second}
 )
 
 const (
@@ -95,6 +97,9 @@ func (g *guard) try(r *http.Request, name, secret, hash string, cost int) (bool,
 	if !g.isFamiliar(both) {
 		keys = append(keys, limited{perName, digest("name", name)})
 	}
+	if hash != "" {
+		keys = append(keys, limited{perRight, digest("right", name)})
+	}
 	for i, k := range keys {
 		if after := g.take(k.key, k.limit); after > 0 {
 			for _, taken := range keys[:i] {
@@ -104,8 +109,8 @@ func (g *guard) try(r *http.Request, name, secret, hash string, cost int) (bool,
 		}
 	}
 	right, err := g.compare(r.Context(), secret, hash, cost)
-	if right || err != nil {
-		for _, k := range keys {
+	for _, k := range keys {
+		if err != nil || right != (k.limit == perRight) {
 			g.giveBack(k.key)
 		}
 	}

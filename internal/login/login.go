@@ -45,6 +45,8 @@ type Keys interface {
 type Options struct {
 	// UserFile has the users, clients and providers.
 	UserFile string
+	// Awaited says that the UserFile need not be there. Until it is, there are no endpoints.
+	Awaited bool
 	// Issuer is whom tokens name as their issuer. It must be no other issuer's of the server.
 	Issuer string
 	// PublicURL is where clients reach the server, without a slash at its end; empty takes it
@@ -86,7 +88,7 @@ func Open(options Options) (*Login, error) {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
 	}
-	users, err := OpenUserFile(options.UserFile, options.IDTokens != nil)
+	users, err := OpenUserFile(options.UserFile, options.IDTokens != nil, options.Awaited)
 	if err != nil {
 		return nil, err
 	}
@@ -94,6 +96,9 @@ func Open(options Options) (*Login, error) {
 	l.sessions = newSessions(options.Sessions, options.Clock)
 	return l, nil
 }
+
+// HasUsers tells whether there is a user file, so that anyone can sign in.
+func (l *Login) HasUsers() bool { return !l.users.current.Load().awaited }
 
 // Run reads the user file again when it changes, until ctx is done.
 func (l *Login) Run(ctx context.Context) { l.users.Run(ctx) }
@@ -136,6 +141,10 @@ func (l *Login) Handler() http.Handler {
 	metadata := map[string]http.HandlerFunc{http.MethodGet: l.serveMetadata}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		secure(w.Header())
+		if !l.HasUsers() {
+			http.NotFound(w, r)
+			return
+		}
 		methods := endpoints[r.URL.Path]
 		if strings.HasPrefix(r.URL.Path, metadataPath) {
 			methods = metadata

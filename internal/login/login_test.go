@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,6 +21,7 @@ import (
 
 	"golang.org/x/crypto/bcrypt"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/kube-openapi/pkg/spec3"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/yaml"
 
@@ -533,6 +535,30 @@ func TestWrongPasswordsAreBounded(t *testing.T) {
 	f.signIn()
 }
 
+// Right passwords cost the processor as wrong ones do.
+func TestRightPasswordsAreBounded(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	ask := func() int {
+		return f.post("/oauth/token", "grant_type", "password", "username", "alice", "password", "wonderland").code
+	}
+	for i := range int(perRight.burst) {
+		if code := ask(); code != http.StatusOK {
+			t.Fatalf("sign-in %d: %d", i, code)
+		}
+	}
+	if code := ask(); code != http.StatusTooManyRequests {
+		t.Errorf("one more: %d", code)
+	}
+	if a := f.post("/oauth/token", "grant_type", "client_credentials", "client_id", "ci", "client_secret", "ci's secret"); a.code != 200 {
+		t.Errorf("another: %d %s", a.code, a.raw)
+	}
+	f.pass(perRight.every)
+	if code := ask(); code != http.StatusOK {
+		t.Errorf("a second later: %d", code)
+	}
+}
+
 func TestNamesFromOneAddressAreBounded(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -650,6 +676,28 @@ func TestCheapHashesDoNotTellThatThereIsAUser(t *testing.T) {
 				t.Errorf("%.10s: a wrong password of %d bytes takes %d units, want %d", name, len(password), took, 1<<5)
 			}
 		}
+	}
+}
+
+// What the document says there is answers, and is asked for in the method that it says.
+func TestTheDocumentIsOfTheEndpoints(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	document := Document()
+	for path, at := range document.Paths.Paths {
+		for method, o := range map[string]*spec3.Operation{"GET": at.Get, "POST": at.Post, "DELETE": at.Delete} {
+			a := f.send(method, path, "")
+			if answers := a.code != http.StatusMethodNotAllowed && a.code != http.StatusNotFound; answers != (o != nil) {
+				t.Errorf("%s %s: %d, and in the document %v", method, path, a.code, o != nil)
+			}
+		}
+	}
+	grants := document.Paths.Paths[tokenPath].Post.RequestBody.Content[formType].Schema
+	answered := document.Paths.Paths[tokenPath].Post.Responses.StatusCodeResponses[200].Content["application/json"].Schema
+	tokens := f.post(tokenPath, "grant_type", "password", "username", "alice", "password", "wonderland")
+	var members map[string]any
+	if err := json.Unmarshal([]byte(tokens.raw), &members); err != nil || len(members) != len(answered.Properties) || !slices.Contains(grants.Required, "grant_type") {
+		t.Errorf("%s is answered, %v described, %v", tokens.raw, answered.Properties, err)
 	}
 }
 

@@ -119,7 +119,7 @@ func (l *Login) callerOf(s *Session) (*user.DefaultInfo, error) {
 		if c == nil || c.Disabled || len(c.Groups) == 0 || fingerprint(c.Secret) != s.Password {
 			return nil, errRefused
 		}
-		return &user.DefaultInfo{Name: clientPrefix + c.ID, Groups: slices.Clone(c.Groups)}, nil
+		return &user.DefaultInfo{Name: c.Caller(), Groups: slices.Clone(c.Groups)}, nil
 	}
 	if s.Provider != "" {
 		if known.providers[s.Provider] == nil {

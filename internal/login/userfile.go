@@ -71,6 +71,9 @@ type Client struct {
 	Disabled bool     `json:"disabled,omitempty"`
 }
 
+// Caller is the name of a client that is a caller itself.
+func (c *Client) Caller() string { return clientPrefix + c.ID }
+
 // clientPrefix begins the names of callers that are clients themselves.
 const clientPrefix = "client:"
 
@@ -210,6 +213,8 @@ type UserFile struct {
 	path string
 	// issuers says that issuers are known at which people can sign in.
 	issuers bool
+	// awaited says that the file need not be there until it has been.
+	awaited bool
 	current atomic.Pointer[known]
 }
 
@@ -220,14 +225,16 @@ type known struct {
 	clients map[string]*Client
 
 	providers map[string]*Provider
+	// awaited says that there is no file yet.
+	awaited bool
 	// cost is the highest there is. A user who does not exist takes as long to refuse.
 	cost int
 }
 
-// OpenUserFile reads a user file, which has to be there and closed to others. It may have providers if
-// there are issuers.
-func OpenUserFile(path string, issuers bool) (*UserFile, error) {
-	f := &UserFile{path: path, issuers: issuers}
+// OpenUserFile reads a user file, which has to be there, unless it is awaited, and closed to others. It may
+// have providers if there are issuers.
+func OpenUserFile(path string, issuers, awaited bool) (*UserFile, error) {
+	f := &UserFile{path: path, issuers: issuers, awaited: awaited}
 	return f, f.load()
 }
 
@@ -239,6 +246,10 @@ func (f *UserFile) Run(ctx context.Context) {
 
 func (f *UserFile) load() error {
 	file, err := readFile(f.path)
+	if last := f.current.Load(); f.awaited && errors.Is(err, fs.ErrNotExist) && (last == nil || last.awaited) {
+		f.current.Store(&known{File: &File{}, awaited: true, cost: bcrypt.MinCost})
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ func TestMistakesInTheUserFile(t *testing.T) {
 		if err := os.WriteFile(path, []byte(test.data), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := OpenUserFile(path, true)
+		_, err := OpenUserFile(path, true, false)
 		if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want %s", name, err, test.want)
 		}
@@ -63,7 +63,7 @@ func TestAnOpenUserFileIsRefused(t *testing.T) {
 	if err := os.Chmod(path, 0o604); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenUserFile(path, true); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+	if _, err := OpenUserFile(path, true, false); err == nil || !strings.Contains(err.Error(), "chmod 600") {
 		t.Errorf("opened: %v", err)
 	}
 }

@@ -21,8 +21,9 @@ const minTokenLifetime, maxTokenLifetime = 10 * time.Second, 24 * time.Hour
 // completeLogin fills in defaults and returns the first mistake.
 func (p *Plan) completeLogin() error {
 	o := &p.Options.Login
-	if o.UserFile == "" {
-		if path := p.Path(login.FileName); path != "" && isFile(path) {
+	if path := p.Path(login.FileName); path != "" && o.UserFile == "" {
+		p.UsersAwaited = !isFile(path)
+		if !p.UsersAwaited || p.handlerOfLogin() == "" {
 			o.UserFile = path
 		}
 	}
@@ -46,14 +47,22 @@ func (p *Plan) completeLogin() error {
 	if slices.Contains(p.Options.ServiceAccounts.Issuers, p.LoginIssuer()) {
 		return fmt.Errorf("Options.ServiceAccounts.Issuers %q is whom tokens of people name: choose another", p.LoginIssuer())
 	}
+	if path := p.handlerOfLogin(); path != "" {
+		return fmt.Errorf("handler %q: the path is that of signing in, which Options.Login.UserFile brings", path)
+	}
+	return nil
+}
+
+// handlerOfLogin is the path of a handler of the definition that is one of signing in; empty if there is none.
+func (p *Plan) handlerOfLogin() string {
 	for _, h := range p.Definition.Handlers {
 		for _, path := range login.Paths() {
 			if strings.HasPrefix(h.Path, path) || h.Path+"/" == path {
-				return fmt.Errorf("handler %q: the path is that of signing in, which Options.Login.UserFile brings", h.Path)
+				return h.Path
 			}
 		}
 	}
-	return nil
+	return ""
 }
 
 func checkPublicURL(text string) error {

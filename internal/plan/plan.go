@@ -48,6 +48,8 @@ type Plan struct {
 	AdmissionPlugins []define.AdmissionPlugin
 	// Console and SwaggerUI are pages for people.
 	Console, SwaggerUI Page
+	// UsersAwaited says that Options.Login.UserFile need not be there yet.
+	UsersAwaited bool
 	// QueryPrefix is where queries are answered, nowhere if it is empty, and QueryPrefixFrom who
 	// says so.
 	QueryPrefix     string

@@ -25,10 +25,7 @@ func (s *Server) pages() ([]upstream.Handler, error) {
 	title, version := upstream.About(s.definition)
 	told := console.Config{Title: cmp.Or(brand.Title, title), Version: version, Query: s.plan.QueryPrefix, ClientCertificate: s.secure != nil}
 	if s.login != nil {
-		told.Login = &console.Login{Password: true}
-		for _, c := range s.login.Choices() {
-			told.Login.Providers = append(told.Login.Providers, console.Provider(c))
-		}
+		told.LoginNow = s.signIn
 	}
 	if s.plan.SwaggerUI.Served {
 		told.Swagger = console.SwaggerPath
@@ -55,4 +52,16 @@ func (s *Server) ConsoleURL() string {
 		return base + console.Path
 	}
 	return ""
+}
+
+// signIn is how people sign in now; nil if there are none yet.
+func (s *Server) signIn() *console.Login {
+	if !s.login.HasUsers() {
+		return nil
+	}
+	told := &console.Login{Password: true}
+	for _, c := range s.login.Choices() {
+		told.Providers = append(told.Providers, console.Provider(c))
+	}
+	return told
 }

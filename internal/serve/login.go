@@ -21,7 +21,7 @@ func (m *standalone) openLogin(s *Server) (err error) {
 		return fmt.Errorf("open the storage of sessions: %w", err)
 	}
 	options := login.Options{
-		UserFile: o.UserFile, Issuer: m.plan.LoginIssuer(), PublicURL: o.PublicURL, Audiences: m.plan.Options.APIAudiences,
+		UserFile: o.UserFile, Awaited: m.plan.UsersAwaited, Issuer: m.plan.LoginIssuer(), PublicURL: o.PublicURL, Audiences: m.plan.Options.APIAudiences,
 		TokenLifetime: o.TokenLifetime, IdleTimeout: o.IdleTimeout, SessionLifetime: o.SessionLifetime,
 		Title: m.plan.Definition.Name, Keys: m.keys, Sessions: sessions,
 	}
@@ -42,6 +42,9 @@ func (m *standalone) loginHandlers() []upstream.Handler {
 	handler := m.login.Handler()
 	for _, path := range login.Paths() {
 		all = append(all, upstream.Handler{Handler: handler, Definition: &define.Handler{Path: path}, Open: true})
+	}
+	if m.login.HasUsers() {
+		all[0].Definition.OpenAPI = login.Document
 	}
 	return all
 }
