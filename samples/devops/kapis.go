@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,15 +13,12 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
 	"example.com/devops/apis/devops/v1alpha3"
@@ -30,17 +26,17 @@ import (
 )
 
 const (
-	kapisPath = "/kapis/devops.devops.io/v1alpha3/"
+	// queries is where the server answers pages and tails of all its resources, by itself.
+	queries   = "/kapis"
+	kapisPath = queries + "/devops.devops.io/v1alpha3/"
 	// maxBody is how long a body may be.
 	maxBody = 1 << 20
-	// heartbeat is how often a stream of events says that it is alive.
-	heartbeat = 15 * time.Second
 )
 
-// kapis is the REST API for front ends. It does all as the caller, who may do what the API lets it.
+// kapis is the REST API for front ends: what the query API does not do. It does all as the caller, who may do what
+// the API lets it.
 type kapis struct {
 	client clientset.Interface
-	pages  pages
 	dir    string // of runs
 }
 
@@ -49,21 +45,19 @@ func newKapis(caller *rest.Config, dir string) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &kapis{client: client, pages: pages{client}, dir: dir}
+	k := &kapis{client: client, dir: dir}
 	mux := http.NewServeMux()
 	for pattern, answer := range map[string]func(http.ResponseWriter, *http.Request) error{
-		"GET " + pipelinesPath:               k.listPipelines,
-		"POST " + pipelinesPath:              k.createPipeline,
-		"GET " + pipelinePath:                k.getPipeline,
-		"PUT " + pipelinePath:                k.updatePipeline,
-		"DELETE " + pipelinePath:             k.deletePipeline,
-		"GET " + pipelineRunsPath:            k.listRuns,
-		"POST " + pipelineRunsPath:           k.createRun,
-		"GET " + pipelineRunPath:             k.getRun,
-		"DELETE " + pipelineRunPath:          k.deleteRun,
-		"POST " + pipelineRunPath + "/stop":  k.stopRun,
-		"GET " + pipelineRunPath + "/log":    k.readLog,
-		"GET " + pipelineRunPath + "/events": k.watchRun,
+		"POST " + pipelinesPath:             k.createPipeline,
+		"GET " + pipelinePath:               k.getPipeline,
+		"PUT " + pipelinePath:               k.updatePipeline,
+		"DELETE " + pipelinePath:            k.deletePipeline,
+		"GET " + pipelineRunsPath:           k.listRuns,
+		"POST " + pipelineRunsPath:          k.createRun,
+		"GET " + pipelineRunPath:            k.getRun,
+		"DELETE " + pipelineRunPath:         k.deleteRun,
+		"POST " + pipelineRunPath + "/stop": k.stopRun,
+		"GET " + pipelineRunPath + "/log":   k.readLog,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			if err := answer(w, r); err != nil {
@@ -112,7 +106,7 @@ func (r *refusal) Header() http.Header         { return r.header }
 func (r *refusal) Write(p []byte) (int, error) { return len(p), nil }
 func (r *refusal) WriteHeader(int)             {}
 
-var kapisParts = regexp.MustCompile(`^` + regexp.QuoteMeta(kapisPath) + `namespaces/([^/]+)/pipelines(?:/([^/]+)(?:/(pipelineruns)(?:/([^/]+)(?:/(stop|log|events))?)?)?)?$`)
+var kapisParts = regexp.MustCompile(`^` + regexp.QuoteMeta(kapisPath) + `namespaces/([^/]+)/pipelines(?:/([^/]+)(?:/(pipelineruns)(?:/([^/]+)(?:/(stop|log))?)?)?)?$`)
 
 // resourceOf says as what a request is authorized: as that for the objects which it is about. What
 // has no route is a path, for which roles have nonResourceURLs.
@@ -134,8 +128,6 @@ func resourceOf(r *http.Request) *authorizationv1.ResourceAttributes {
 		as.Verb = "patch"
 	case part[5] == "log":
 		as.Subresource = "log"
-	case part[5] == "events":
-		as.Verb = "watch"
 	case as.Name == "" && as.Verb == "get":
 		as.Verb = "list"
 	}
@@ -145,31 +137,7 @@ func resourceOf(r *http.Request) *authorizationv1.ResourceAttributes {
 // longRunning is what may take as long as the run does.
 func longRunning(r *http.Request) bool {
 	part := kapisParts.FindStringSubmatch(r.URL.Path)
-	return part != nil && r.Method == http.MethodGet && (part[5] == "events" || part[5] == "log")
-}
-
-func (k *kapis) listPipelines(w http.ResponseWriter, r *http.Request) error {
-	q, err := parseQuery(r.URL.Query(), false)
-	if err != nil {
-		return err
-	}
-	page, err := k.pages.pipelines(r.Context(), r.PathValue("namespace"), q)
-	if err != nil {
-		return err
-	}
-	return answerJSON(w, http.StatusOK, page)
-}
-
-func (k *kapis) listRuns(w http.ResponseWriter, r *http.Request) error {
-	q, err := parseQuery(r.URL.Query(), true)
-	if err != nil {
-		return err
-	}
-	page, err := k.pages.runs(r.Context(), r.PathValue("namespace"), r.PathValue("pipeline"), q)
-	if err != nil {
-		return err
-	}
-	return answerJSON(w, http.StatusOK, page)
+	return part != nil && r.Method == http.MethodGet && part[5] == "log"
 }
 
 func (k *kapis) getPipeline(w http.ResponseWriter, r *http.Request) error {
@@ -406,68 +374,6 @@ func (l *lazyHeader) begin() {
 func (l *lazyHeader) Write(p []byte) (int, error) {
 	l.begin()
 	return l.ResponseWriter.Write(p)
-}
-
-// watchRun answers with Server-Sent Events: the run as it is, and each time that it changes, until it
-// has ended. Who comes back behind the last event is answered with 204, by which an EventSource knows
-// that there will be nothing more.
-func (k *kapis) watchRun(w http.ResponseWriter, r *http.Request) error {
-	if err := noQuery(r); err != nil {
-		return err
-	}
-	run, err := k.run(r)
-	if err != nil {
-		return err
-	}
-	if run.Status.Phase.Final() && r.Header.Get("Last-Event-ID") == run.ResourceVersion {
-		w.WriteHeader(http.StatusNoContent)
-		return nil
-	}
-	// It begins with an ADDED event of what is there.
-	changes, err := k.client.DevopsV1alpha3().PipelineRuns(run.Namespace).Watch(r.Context(), metav1.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector("metadata.name", run.Name).String(),
-	})
-	if err != nil {
-		return err
-	}
-	defer changes.Stop()
-	for name, value := range map[string]string{"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"} {
-		w.Header().Set(name, value)
-	}
-	w.WriteHeader(http.StatusOK)
-	streamEvents(r.Context(), w, changes, run.UID)
-	return nil
-}
-
-// streamEvents writes events until the run has ended, or the client goes.
-func streamEvents(ctx context.Context, w http.ResponseWriter, changes watch.Interface, uid types.UID) {
-	alive := time.NewTicker(heartbeat)
-	defer alive.Stop()
-	for {
-		text, last := ": alive\n\n", false
-		select {
-		case <-ctx.Done():
-			return
-		case <-alive.C:
-		case change, ok := <-changes.ResultChan():
-			run, isRun := change.Object.(*v1alpha3.PipelineRun)
-			if !ok || !isRun {
-				return // the client comes back by itself
-			}
-			if run.UID != uid {
-				return
-			}
-			data, err := json.Marshal(map[string]any{"type": change.Type, "object": named(run)})
-			if err != nil {
-				return
-			}
-			text = fmt.Sprintf("id: %s\nevent: %s\ndata: %s\n\n", run.ResourceVersion, change.Type, data)
-			last = change.Type == watch.Deleted || run.Status.Phase.Final()
-		}
-		if _, err := io.WriteString(w, text); err != nil || http.NewResponseController(w).Flush() != nil || last {
-			return
-		}
-	}
 }
 
 // decodeBody reads a JSON object, whose fields are all known.

@@ -39,6 +39,7 @@ func server(runs *runs) annex.Server {
 	return annex.Server{
 		Name:         "devops",
 		ControlPlane: controlplane.New(controlplane.Options{CRDFiles: crds()}),
+		Query:        annex.Query{Prefix: queries},
 		Controllers:  []annex.Controller{{Name: "pipelineruns", Run: runs.control}},
 		Handlers: []annex.Handler{
 			{Path: "/convert", Handler: http.HandlerFunc(answerConversion)},

@@ -24,9 +24,11 @@ type operation struct {
 
 var (
 	listQuery = []string{
-		"page", "integer", "Which page, from 1.", "limit", "integer", "How many items a page has, 1 to 1000. Default 10.",
-		"sortBy", "string", "creationTimestamp, name; of runs, startTime and completionTime as well.", "ascending", "boolean", "Default false: the newest first.",
-		"name", "string", "A part of the name.", "labelSelector", "string", "As in Kubernetes.",
+		"page", "integer", "Which page, from 1.", "limit", "integer", "How many items a page has, 1000 at most; 0 counts only. Default 10 of a pipeline's runs, else 50.",
+		"cursor", "string", "The page behind the one that gave it.",
+		"sortBy", "string", "name, creationTimestamp, or a column of the kind such as status.phase; of a pipeline's runs, startTime and completionTime as well. Default creationTimestamp of a pipeline's runs, else name.",
+		"ascending", "boolean", "Default false of a pipeline's runs, the newest first, else true.",
+		"name", "string", "A part of the name.", "labelSelector", "string", "As in Kubernetes.", "q", "string", "Words that are in one of the columns or the name.",
 	}
 	operations = []operation{
 		{method: http.MethodGet, path: pipelinesPath, id: "listPipelines", description: "A page of pipelines.", query: listQuery, answer: "PipelinePage"},
@@ -42,7 +44,9 @@ var (
 		{method: http.MethodDelete, path: pipelineRunPath, id: "deletePipelineRun", description: "Delete a run, with its log. It is ended before.", answer: "Status"},
 		{method: http.MethodPost, path: pipelineRunPath + "/stop", id: "stopPipelineRun", description: "End a run.", answer: "PipelineRun", code: http.StatusAccepted},
 		{method: http.MethodGet, path: pipelineRunPath + "/log", id: "readPipelineRunLog", description: "Download the log of a run.", query: []string{"follow", "boolean", "Go on until the run has ended."}, media: "text/plain"},
-		{method: http.MethodGet, path: pipelineRunPath + "/events", id: "watchPipelineRun", description: "The run, each time that it changes, as Server-Sent Events, until it has ended.", media: "text/event-stream"},
+		{method: http.MethodGet, path: kapisPath + "namespaces/{namespace}/pipelineruns", id: "followPipelineRuns", description: "The runs of a namespace, each time that one changes, as Server-Sent Events; without watch, a page of them.", query: []string{
+			"watch", "boolean", "true follows them.", "spec.pipelineRef.name", "string", "Only those of a pipeline.", "fieldSelector", "string", "metadata.name=NAME is one run.",
+		}, media: "text/event-stream"},
 	}
 )
 
@@ -116,8 +120,8 @@ var schemas = map[string]string{
 	"Status":          `{"type":"object","description":"As the API answers: what was wrong, or that it is done.","properties":{"status":{"type":"string"},"message":{"type":"string"},"reason":{"type":"string"},"code":{"type":"integer"},"details":{"type":"object"}}}`,
 	"RunRequest":      `{"type":"object","properties":{"branch":{"type":"string"},"parameters":{"type":"array","items":{"type":"object","required":["name"],"properties":{"name":{"type":"string"},"value":{"type":"string"}}}}}}`,
 	"RunSummary":      `{"type":"object","required":["name","namespace","pipeline","state","queuedTime"],"properties":{"name":{"type":"string"},"namespace":{"type":"string"},"pipeline":{"type":"string"},"branch":{"type":"string"},"state":{"type":"string","enum":["Queued","Running","Success","Failure","Aborted","Unknown"]},"message":{"type":"string"},"queuedTime":{"type":"string","format":"date-time"},"startTime":{"type":"string","format":"date-time"},"endTime":{"type":"string","format":"date-time"},"durationMilliseconds":{"type":"integer","format":"int64"}}}`,
-	"PipelinePage":    `{"type":"object","required":["items","totalItems"],"properties":{"items":{"type":"array","items":{"$ref":"#/components/schemas/Pipeline"}},"totalItems":{"type":"integer"}}}`,
-	"PipelineRunPage": `{"type":"object","required":["items","totalItems"],"properties":{"items":{"type":"array","items":{"oneOf":[{"$ref":"#/components/schemas/RunSummary"},{"$ref":"#/components/schemas/PipelineRun"}]}},"totalItems":{"type":"integer"}}}`,
+	"PipelinePage":    `{"type":"object","required":["items","totalItems","resourceVersion"],"properties":{"resourceVersion":{"type":"string"},"cursor":{"type":"string"},"items":{"type":"array","items":{"$ref":"#/components/schemas/Pipeline"}},"totalItems":{"type":"integer"}}}`,
+	"PipelineRunPage": `{"type":"object","required":["items","totalItems","resourceVersion"],"properties":{"resourceVersion":{"type":"string"},"cursor":{"type":"string"},"items":{"type":"array","items":{"oneOf":[{"$ref":"#/components/schemas/RunSummary"},{"$ref":"#/components/schemas/PipelineRun"}]}},"totalItems":{"type":"integer"}}}`,
 }
 
 // schemasOfDefinitions are those of the kinds, as their CustomResourceDefinitions say them in v1alpha3.

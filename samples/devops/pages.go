@@ -1,45 +1,24 @@
 package main
 
 import (
-	"cmp"
-	"context"
-	"fmt"
+	"encoding/json"
+	"net/http"
 	"net/url"
-	"slices"
-	"strconv"
-	"strings"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"example.com/devops/apis/devops/v1alpha1"
 	"example.com/devops/apis/devops/v1alpha3"
-	"example.com/devops/client/clientset"
 )
 
-const (
-	defaultLimit = 10
-	maxLimit     = 1000
-)
-
-// query is which objects are wanted, and how many of them.
-type query struct {
-	page, limit   int
-	sortBy        string
-	ascending     bool
-	name          string
-	branch        string
-	labelSelector string
-	full          bool
-}
-
-// page is a part of the objects, and how many there are.
+// page is a page of runs: PipelineRuns as the query API has them, or runSummaries.
 type page struct {
-	Items      []any `json:"items"`
-	TotalItems int   `json:"totalItems"`
+	Items           []any  `json:"items"`
+	TotalItems      int    `json:"totalItems"`
+	ResourceVersion string `json:"resourceVersion"`
+	Cursor          string `json:"cursor,omitempty"`
+	Facets          any    `json:"facets,omitempty"`
 }
 
 // runSummary is the older form of a run, in the words of v1alpha1.
@@ -56,125 +35,66 @@ type runSummary struct {
 	DurationMilliseconds int64          `json:"durationMilliseconds,omitempty"`
 }
 
-var (
-	pipelineSorts = []string{"creationTimestamp", "name"}
-	runSorts      = []string{"completionTime", "creationTimestamp", "name", "startTime"}
-)
-
-// parseQuery reads the parameters of a list of pipelines, or of runs. What it does not know it refuses.
-func parseQuery(values url.Values, ofRuns bool) (query, error) {
-	q := query{page: 1, limit: defaultLimit, sortBy: "creationTimestamp", full: !ofRuns}
-	known, sorts := []string{"ascending", "labelSelector", "limit", "name", "page", "sortBy"}, pipelineSorts
-	if ofRuns {
-		known, sorts = append(known, "backward", "branch"), runSorts
-	}
-	rest := url.Values{}
-	for name, value := range values {
-		if !slices.Contains(known, name) {
-			rest[name] = value
-		} else if len(value) > 1 {
-			return q, apierrors.NewBadRequest(fmt.Sprintf("parameter %s is given twice", name))
-		}
-	}
-	if err := nothingElse(rest, known...); err != nil {
-		return q, err
-	}
-	q.name, q.branch, q.labelSelector = values.Get("name"), values.Get("branch"), values.Get("labelSelector")
-	if _, err := labels.Parse(q.labelSelector); err != nil {
-		return q, apierrors.NewBadRequest("parameter labelSelector: " + err.Error())
-	}
-	if by := values.Get("sortBy"); by != "" {
-		if !slices.Contains(sorts, by) {
-			return q, apierrors.NewBadRequest(fmt.Sprintf("parameter sortBy is %q: use one of %s", by, strings.Join(sorts, ", ")))
-		}
-		q.sortBy = by
-	}
-	for name, at := range map[string]struct {
-		to  *int
-		max int
-	}{"page": {&q.page, 1_000_000}, "limit": {&q.limit, maxLimit}} {
-		if text := values.Get(name); text != "" {
-			n, err := strconv.Atoi(text)
-			if err != nil || n < 1 || n > at.max {
-				return q, apierrors.NewBadRequest(fmt.Sprintf("parameter %s is %q: use a number from 1 to %d", name, text, at.max))
-			}
-			*at.to = n
-		}
-	}
-	var err error
-	if q.ascending, err = boolean(values, "ascending", false); err != nil {
-		return q, err
-	}
-	backward, err := boolean(values, "backward", true)
-	q.full = q.full || !backward
-	return q, err
-}
-
-// pages reads pages as the caller: it lists all, and sorts.
-type pages struct{ client clientset.Interface }
-
-func (p pages) pipelines(ctx context.Context, namespace string, q query) (*page, error) {
-	list, err := p.client.DevopsV1alpha3().Pipelines(namespace).List(ctx, metav1.ListOptions{LabelSelector: q.labelSelector})
+// listRuns answers with a page of a pipeline's runs: what the query API says of runs, in the words of the front
+// ends. Pipelines need no such thing: their pages are the query API's own.
+func (k *kapis) listRuns(w http.ResponseWriter, r *http.Request) error {
+	asked := r.URL.Query()
+	backward, err := boolean(asked, "backward", true)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	wanted := slices.DeleteFunc(list.Items, func(p v1alpha3.Pipeline) bool { return !strings.Contains(p.Name, q.name) })
-	return cut(wanted, q, func(p *v1alpha3.Pipeline) time.Time { return p.CreationTimestamp.Time }, func(p *v1alpha3.Pipeline) string { return p.Name },
-		func(p *v1alpha3.Pipeline) any {
-			p.APIVersion, p.Kind, p.ManagedFields = group+"/v1alpha3", "Pipeline", nil
-			return p
-		}), nil
-}
-
-func (p pages) runs(ctx context.Context, namespace, pipeline string, q query) (*page, error) {
-	selected := fields.Set{"spec.pipelineRef.name": pipeline}
-	if q.branch != "" {
-		selected["spec.scm.refName"] = q.branch
-	}
-	list, err := p.client.DevopsV1alpha3().PipelineRuns(namespace).List(ctx, metav1.ListOptions{LabelSelector: q.labelSelector, FieldSelector: selected.String()})
+	query, err := queryOf(asked, r.PathValue("pipeline"))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	wanted := slices.DeleteFunc(list.Items, func(r v1alpha3.PipelineRun) bool { return !strings.Contains(r.Name, q.name) })
-	at := func(r *v1alpha3.PipelineRun) time.Time {
-		t := &r.CreationTimestamp
-		switch q.sortBy {
-		case "startTime":
-			t = r.Status.StartTime
-		case "completionTime":
-			t = r.Status.CompletionTime
+	request := k.rest().Get().AbsPath(kapisPath + "namespaces/" + r.PathValue("namespace") + "/pipelineruns")
+	for name, values := range query {
+		for _, value := range values {
+			request.Param(name, value)
 		}
-		if t == nil {
-			return time.Time{}
-		}
-		return t.Time
 	}
-	return cut(wanted, q, at, func(r *v1alpha3.PipelineRun) string { return r.Name }, func(r *v1alpha3.PipelineRun) any {
-		if q.full {
-			return named(r)
-		}
-		return summary(r)
-	}), nil
+	answer, err := request.Do(r.Context()).Raw()
+	if err != nil {
+		return detailed(answer, err)
+	}
+	if !backward {
+		writeJSON(w, http.StatusOK, answer)
+		return nil
+	}
+	var runs struct{ Items []v1alpha3.PipelineRun }
+	shown := &page{}
+	if err := json.Unmarshal(answer, shown); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(answer, &runs); err != nil {
+		return err
+	}
+	for i := range runs.Items {
+		shown.Items[i] = summary(&runs.Items[i])
+	}
+	return answerJSON(w, http.StatusOK, shown)
 }
 
-// cut sorts objects by a time unless it is by name, and returns a page of them. Ties are broken by name.
-func cut[T any](all []T, q query, at func(*T) time.Time, name func(*T) string, show func(*T) any) *page {
-	slices.SortFunc(all, func(a, b T) int {
-		order := cmp.Compare(name(&a), name(&b))
-		if q.sortBy != "name" {
-			order = cmp.Or(at(&a).Compare(at(&b)), order)
-		}
-		if !q.ascending {
-			order = -order
-		}
-		return order
-	})
-	p := &page{Items: []any{}, TotalItems: len(all)}
-	from := min((q.page-1)*q.limit, len(all))
-	for i := range all[from:min(from+q.limit, len(all))] {
-		p.Items = append(p.Items, show(&all[from+i]))
+// queryOf is what the query API is asked for a page of a pipeline's runs. What it has no other name for here, it
+// is asked for as it is, and refuses what it does not know.
+func queryOf(asked url.Values, pipeline string) (url.Values, error) {
+	query := url.Values{"limit": {"10"}, "sortBy": {"creationTimestamp"}, "ascending": {"false"}}
+	for name, values := range asked {
+		query[name] = values
 	}
-	return p
+	if query.Has("watch") {
+		return nil, apierrors.NewBadRequest("parameter watch: here are pages; pipelineruns of the namespace can be followed")
+	}
+	if branch, ok := query["branch"]; ok && branch[0] != "" {
+		query["spec.scm.refName"] = branch
+	}
+	if field := map[string]string{"startTime": "status.startTime", "completionTime": "status.completionTime"}[query.Get("sortBy")]; field != "" {
+		query.Set("sortBy", field)
+	}
+	query.Set("spec.pipelineRef.name", pipeline)
+	query.Del("backward")
+	query.Del("branch")
+	return query, nil
 }
 
 func summary(run *v1alpha3.PipelineRun) *runSummary {

@@ -114,13 +114,13 @@ func (r *runs) start(run *v1alpha3.PipelineRun, pipeline *v1alpha3.Pipeline) err
 	changed := r.changed
 	r.mu.Unlock()
 	go func() {
+		defer changed(e.name) // behind the end, or the controller might look before it, and never again
 		defer close(e.ended)
 		defer cancel(nil)
 		e.run(ctx, run, pipeline, workspace, log, func() { changed(e.name) })
 		if err := errors.Join(log.close(e.folder), os.RemoveAll(workspace)); err != nil {
 			klog.Background().Error(err, "The folder of a run is not as it should be", "run", e.name)
 		}
-		changed(e.name)
 	}()
 	return nil
 }
