@@ -92,9 +92,13 @@ console-check: ## look whether what is committed of the console is what its sour
 $(CONSOLE)/node_modules: $(CONSOLE)/package.json $(CONSOLE)/package-lock.json
 	cd $(CONSOLE) && npm ci --silent && touch node_modules
 
+# What it uses is built where nothing else is.
+BROWSER := bin/browser
+
 .PHONY: browser
-browser: bin/kubectl ## use the console in a headless Chromium, if there is one (not in CI; SHOTS=folder keeps screenshots)
-	@if command -v node npm >/dev/null; then go build -o bin/cicd ./samples/cicd && $(MAKE) --no-print-directory $(CONSOLE)/node_modules && node $(CONSOLE)/test/browser.mjs bin/cicd bin/kubectl $(SHOTS); \
+browser: bin/kubectl ## use the console in a headless Chromium, if there is one (not in CI; screenshots are in bin/browser/shots, or SHOTS)
+	@if command -v node npm >/dev/null; then mkdir -p $(BROWSER) && go build -o $(BROWSER)/cicd ./samples/cicd && go -C cmd/annex build -o $(CURDIR)/$(BROWSER)/annex . && go -C e2e build -o $(CURDIR)/$(BROWSER)/theatre ./cmd/theatre && \
+		cp bin/kubectl $(BROWSER)/kubectl && $(MAKE) --no-print-directory $(CONSOLE)/node_modules && node $(CONSOLE)/test/browser.mjs $(BROWSER) $(or $(SHOTS),$(BROWSER)/shots); \
 	else echo "node or npm is not installed: the console is not tested in a browser"; fi
 
 .PHONY: protobuf-proof

@@ -88,6 +88,18 @@ export function pageOf(prefix: string, kind: Kind, namespace: string, asked: Ask
   return get<Page>(`${base(prefix, kind, namespace)}?${q}`, { signal });
 }
 
+export interface Count {
+  value: string | null;
+  count: number;
+}
+
+// countsOf says how many objects have which value of a field, the most frequent first.
+export async function countsOf(prefix: string, kind: Kind, namespace: string, field: string, signal: AbortSignal): Promise<Count[]> {
+  const q = new URLSearchParams({ limit: '0', facets: field });
+  const answer = await get<{ facets?: Record<string, Count[]> }>(`${base(prefix, kind, namespace)}?${q}`, { signal });
+  return (answer.facets?.[field] ?? []).slice(0, 50);
+}
+
 // changes calls each whenever something that is selected has changed, until the signal ends.
 export async function changes(prefix: string, kind: Kind, namespace: string, asked: Asked, from: string, signal: AbortSignal, each: () => void): Promise<void> {
   const q = parametersOf(asked);

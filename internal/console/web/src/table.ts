@@ -56,12 +56,14 @@ export class Rows {
     this.rows = rows;
   }
 
-  // fetch reads the rows of some objects that are not loaded; those that are gone stay away.
+  // fetch reads the rows of some objects that are not loaded; those that are gone stay away. Who may list
+  // may not always get.
   async fetch(kind: Kind, metas: Meta[], signal: AbortSignal): Promise<void> {
     await Promise.all(
       metas.map(async (m) => {
         try {
-          const table = await get<Wire>(pathOf(kind, m.namespace, m.name), { accept: tableType, signal });
+          const table = await get<Wire>(pathOf(kind, m.namespace, undefined, undefined, { fieldSelector: 'metadata.name=' + m.name }), { accept: tableType, signal });
+          this.rows.delete(keyOf(m));
           for (const row of this.take(table)) this.rows.set(row.key, row);
         } catch (error) {
           if (!(error instanceof Refused)) throw error;

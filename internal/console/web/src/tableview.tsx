@@ -4,11 +4,11 @@
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { follow, type Meta, Refused } from './api';
 import { type Kind, pathOf } from './discovery';
-import { type Asked, changes, type Field, fieldsOf, type Filter, type Page, pageOf } from './querying';
+import { type Asked, changes, countsOf, type Field, fieldsOf, type Filter, type Page, pageOf } from './querying';
 import { wanted } from './rights';
 import { linkToNew, linkToObject } from './router';
 import { age, type Column, compare, isAge, keyOf, type Row, Rows, tableType } from './table';
-import { Loading, Problem, useApp, useMay, useNow, useTask } from './widgets';
+import { Loading, Problem, useApp, useLoaded, useMay, useNow, useTask } from './widgets';
 
 const perPage = 50;
 const ops: Record<string, [string, string][]> = {
@@ -177,7 +177,7 @@ export function TableView({ kind, namespace }: { kind: Kind; namespace: string }
                 setPage(1);
               }}
             />
-            {fields && fields.length > 0 && <Filters fields={fields} filters={filters} set={(f) => (setFilters(f), setPage(1))} sort={sort} setSort={(s) => (setSort(s), setPage(1))} />}
+            {fields && fields.length > 0 && <Filters kind={kind} namespace={namespace} fields={fields} filters={filters} set={(f) => (setFilters(f), setPage(1))} sort={sort} setSort={(s) => (setSort(s), setPage(1))} />}
             {rows.columns.some((c) => c.priority) && (
               <label class="check">
                 <input type="checkbox" checked={wide} onChange={(e) => setWide(e.currentTarget.checked)} /> all columns
@@ -291,13 +291,24 @@ function RowView({ row, kind, columns, showNamespace, fresh, now }: { row: Row; 
   );
 }
 
+// Values suggests the values that there are, with how many objects have each. Names are not worth it.
+function Values({ id, kind, namespace, field }: { id: string; kind: Kind; namespace: string; field: string }) {
+  const { config } = useApp();
+  const counts = useLoaded(async (signal) => (config.query && field !== 'name' ? countsOf(config.query, kind, namespace, field, signal) : []), [config.query, kind, namespace, field]);
+  return (
+    <datalist id={id}>
+      {(counts.value ?? []).map((c) => c.value !== null && <option value={c.value}>{`${c.value} (${c.count})`}</option>)}
+    </datalist>
+  );
+}
+
 interface Sort {
   by: string;
   ascending: boolean;
   server: boolean;
 }
 
-function Filters({ fields, filters, set, sort, setSort }: { fields: Field[]; filters: Filter[]; set: (f: Filter[]) => void; sort: Sort; setSort: (s: Sort) => void }) {
+function Filters({ kind, namespace, fields, filters, set, sort, setSort }: { kind: Kind; namespace: string; fields: Field[]; filters: Filter[]; set: (f: Filter[]) => void; sort: Sort; setSort: (s: Sort) => void }) {
   const able = fields.filter((f) => f.filterable);
   const sortable = fields.filter((f) => f.sortable);
   const opsOf = (name: string) => ops[able.find((f) => f.name === name)?.type ?? 'string'] ?? ops['string']!;
@@ -324,8 +335,9 @@ function Filters({ fields, filters, set, sort, setSort }: { fields: Field[]; fil
               <option value="false">false</option>
             </select>
           ) : (
-            <input aria-label="Value" value={f.value} placeholder={able.find((a) => a.name === f.field)?.type === 'time' ? '2026-01-31T00:00:00Z' : ''} onChange={(e) => set(filters.with(i, { ...f, value: e.currentTarget.value.trim() }))} />
+            <input aria-label="Value" list={`values-${i}`} value={f.value} placeholder={able.find((a) => a.name === f.field)?.type === 'time' ? '2026-01-31T00:00:00Z' : ''} onChange={(e) => set(filters.with(i, { ...f, value: e.currentTarget.value.trim() }))} />
           )}
+          {able.find((a) => a.name === f.field)?.type === 'string' && !f.op.includes('contains') && <Values id={`values-${i}`} kind={kind} namespace={namespace} field={f.field} />}
           <button type="button" class="plain" aria-label="Remove this filter" onClick={() => set(filters.toSpliced(i, 1))}>
             ×
           </button>

@@ -1,16 +1,19 @@
 // The console in a headless Chromium, against samples/cicd: what users see and do, in the order in
 // which they do it. make browser runs it.
 //
-//   node browser.mjs SERVER KUBECTL [folder for screenshots]
+//   node browser.mjs FOLDER [folder for screenshots]
+//
+// FOLDER has the programs cicd, annex, theatre (of e2e) and kubectl.
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { appendFileSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import puppeteer from 'puppeteer-core';
 
-const [server, kubectlPath, shots] = process.argv.slice(2).map((path) => resolve(path));
+const [programs, shots] = process.argv.slice(2).map((path) => resolve(path));
 const chromium = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
 if (!chromium) {
   console.log('chromium is not installed: the console is not tested in a browser (Debian: apt-get install chromium)');
@@ -19,30 +22,59 @@ if (!chromium) {
 const dir = mkdtempSync(join(tmpdir(), 'console-'));
 const token = { ada: 'ada-0123456789abcdef', vic: 'vic-0123456789abcdef' };
 writeFileSync(join(dir, 'tokens.csv'), `${token.ada},ada,1,"system:masters"\n${token.vic},vic,2,"viewers"\n`, { mode: 0o600 });
+const password = { grace: 'correct horse battery', jane: 'staple of the day' };
 
-const running = spawn(server, ['serve', '--data-dir', join(dir, 'data'), '--secure-port', '0', '--token-auth-file', join(dir, 'tokens.csv')], { cwd: dir });
-let printed = '';
-let log = '';
-running.stderr.on('data', (d) => (log += d));
-const base = await new Promise((ready, reject) => {
-  running.stdout.on('data', (d) => {
-    printed += d;
-    const m = printed.match(/^console: (https:\S+)\/console\/$/m);
-    if (m && printed.includes('try: ')) ready(m[1]);
+const servers = [];
+
+// serve begins a server, and says where it is and how kubectl asks it.
+async function serve(program, prepare = () => {}) {
+  const home = join(dir, program);
+  mkdirSync(join(home, 'tmp'), { recursive: true });
+  prepare(home);
+  const running = spawn(join(programs, program), ['serve', '--data-dir', join(home, 'data'), '--secure-port', '0', '--token-auth-file', join(dir, 'tokens.csv')], { cwd: home, env: { ...process.env, TMPDIR: join(home, 'tmp') } });
+  servers.push(running);
+  let printed = '';
+  let log = '';
+  running.stderr.on('data', (d) => (log += d));
+  const base = await new Promise((ready, reject) => {
+    running.stdout.on('data', (d) => {
+      printed += d;
+      const m = printed.match(/^console: (https:\S+)\/console\/$/m);
+      if (m && printed.includes('try: ')) ready(m[1]);
+    });
+    running.on('exit', (code) => reject(new Error(`${program} has ended with ${code}:\n${printed}${log}`)));
+    setTimeout(() => reject(new Error(`${program} is not ready:\n${printed}${log}`)), 60_000).unref();
   });
-  running.on('exit', (code) => reject(new Error(`the server has ended with ${code}:\n${printed}${log}`)));
-  setTimeout(() => reject(new Error(`the server is not ready:\n${printed}${log}`)), 60_000).unref();
+  const kubectl = (args, input) => execFileSync(join(programs, 'kubectl'), ['--kubeconfig', join(home, 'data', 'kubeconfig'), ...args], { input, encoding: 'utf8', stdio: ['pipe', 'pipe', 'pipe'] });
+  return { home, base, kubectl };
+}
+
+const cicd = await serve('cicd');
+const theatre = await serve('theatre');
+// A control plane, in which people sign in by passwords.
+const plane = await serve('annex', (home) => {
+  for (const [name, groups] of [['grace', ['--group', 'system:masters']], ['jane', []]])
+    execFileSync(join(programs, 'annex'), ['user', 'passwd', name, '--data-dir', join(home, 'data'), ...groups], { input: password[name] + '\n', stdio: ['pipe', 'pipe', 'pipe'] });
 });
-const kubectl = (args, input) => execFileSync(kubectlPath, ['--kubeconfig', join(dir, 'data', 'kubeconfig'), ...args], { input, encoding: 'utf8', stdio: ['pipe', 'pipe', 'pipe'] });
+const { kubectl } = cicd;
+let base = cicd.base; // of the server whose page is open
 const service = (name, spec = { instanceamount: 1, instancecpu: 1 }, metadata = {}) =>
   JSON.stringify({ apiVersion: 'autobusi.group.cicd/v1alpha', kind: 'JenkinsService', metadata: { name, namespace: 'default', ...metadata }, spec });
+
+// What would run if it were markup, an expression or a link.
+const evil = `<img src=x onerror="console.log('XSS img')"><script>console.log('XSS script')</script>"'>{{7*7}}\${7*7}[link](javascript:console.log('XSS'))<svg onload="console.log('XSS svg')">`;
+const unharmed = async () => {
+  assert.equal(await page.evaluate(() => document.querySelectorAll('#app script, #app img, #app iframe, #app object, #app [onerror], #app [onload], a[href^="javascript:"]').length), 0, 'markup of an object is in the page');
+  assert.equal(await page.evaluate(() => ({}).polluted), undefined);
+};
 
 const browser = await puppeteer.launch({ executablePath: chromium, headless: true, acceptInsecureCerts: true, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
 const patience = { timeout: 15_000 };
 const wrong = []; // what a browser complains of, of all pages
 let page;
 
-async function open(path = '/console/') {
+async function open(path = '/console/', server = cicd) {
+  base = server.base;
   const context = await browser.createBrowserContext();
   page = await context.newPage();
   await page.setViewport({ width: 1280, height: 800 });
@@ -57,7 +89,7 @@ async function open(path = '/console/') {
     void d.dismiss();
   });
   page.on('request', (r) => {
-    if (!r.url().startsWith(base) && !r.url().startsWith('data:') && !r.url().startsWith(base.replace('https', 'wss'))) wrong.push(`a request elsewhere: ${r.url()}`);
+    if (!r.url().startsWith(server.base) && !r.url().startsWith('data:') && !r.url().startsWith(server.base.replace('https', 'wss'))) wrong.push(`a request elsewhere: ${r.url()}`);
   });
   await page.goto(base + path, { waitUntil: 'domcontentloaded' });
 }
@@ -85,6 +117,16 @@ const signIn = async (who) => {
   await press('Sign in with the token');
   await page.waitForSelector('nav.side', patience);
 };
+const byPassword = async (who, text = password[who]) => {
+  await fill('User name', who);
+  await fill('Password', text);
+  await press('Sign in');
+};
+const rows = () => page.$$eval('tbody tr', (all) => all.map((tr) => [...tr.querySelectorAll('td')].map((td) => td.textContent.trim())));
+const rowsAre = (want, column = 0) =>
+  page.waitForFunction((w, c) => JSON.stringify([...document.querySelectorAll('tbody tr')].map((tr) => tr.querySelectorAll('td')[c]?.textContent.trim())) === w, patience, JSON.stringify(want), column).catch(async () => {
+    throw new Error(`the rows are ${JSON.stringify(await rows())}, want ${JSON.stringify(want)}`);
+  });
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const accessible = async (what) => {
   // By the protocol, which the policy of the page is not asked about.
@@ -94,6 +136,7 @@ const accessible = async (what) => {
 };
 
 const list = '#/k/autobusi.group.cicd/v1alpha/jenkinsservices';
+const pizzas = '#/k/shop.example.com/v1/pizzas';
 const object = (name, tab = '') => `#/o/autobusi.group.cicd/v1alpha/jenkinsservices/default/${name}${tab && '/' + tab}`;
 
 const steps = {
@@ -235,20 +278,35 @@ const steps = {
     await page.waitForFunction(() => document.querySelectorAll('svg .node').length === 2 && document.querySelectorAll('svg .edge').length === 1, patience);
     await accessible('the graph');
   },
+  async 'what a log and a terminal print commands nothing'() {
+    // What the instance prints is what is written to the pipe of its process.
+    const pipes = readdirSync('/proc').filter((pid) => /^\d+$/.test(pid) && targetOf(`/proc/${pid}/cwd`).startsWith(join(cicd.home, 'tmp')) && targetOf(`/proc/${pid}/fd/1`).startsWith('pipe:'));
+    assert.ok(pipes.length > 0, 'there is no process of an instance');
+    appendFileSync(`/proc/${pipes[0]}/fd/1`, `\x1b]0;hostile\x07\x1b[2J\x1b[31mred\x1b]8;;javascript:console.log('XSS')\x1b\\link\x1b]8;;\x1b\\ ${evil}\n`);
+    await at(object('made', 'logs'));
+    await press('Read again');
+    await see('<script>', 'pre.log');
+    await unharmed();
+    await at(object('made', 'exec'));
+    await fill('Command', `sh -c "printf '\\033]0;hostile\\007\\033]52;c;ZXZpbA==\\007\\033]8;;javascript:console.log(1)\\033\\\\\\\\link\\033]8;;\\033\\\\\\\\'; echo '<img src=x onerror=console.log(1)>'; sleep 1"`);
+    await press('Run');
+    await page.waitForFunction(() => document.querySelector('.xterm-rows')?.textContent.includes('<img src=x'), patience);
+    assert.notEqual(await page.title(), 'hostile');
+    await unharmed();
+  },
   async 'strings of objects are text, whatever they are'() {
-    const evil = `<img src=x onerror="console.log('XSS img')"><script>console.log('XSS script')</script>"'>{{7*7}}\${7*7}javascript:alert(1)`;
-    kubectl(['apply', '-f', '-'], service('evil', { instanceamount: 1, instancecpu: 1 }, { annotations: { evil, 'a.b/constructor': evil }, finalizers: ['example.com/x'] }));
+    kubectl(['apply', '-f', '-'], service('evil', { instanceamount: 1, instancecpu: 1 }, { annotations: { evil, 'a.b/constructor': evil }, labels: { __proto__: 'x', constructor: 'toString' }, finalizers: ['example.com/x'] }));
     kubectl(['patch', 'js', 'evil', '--subresource=status', '--type=merge', '-p', JSON.stringify({ status: { message: evil, conditions: [{ type: evil, status: 'True', reason: evil, message: evil }] } })]);
     for (const hash of [list, object('evil'), object('evil', 'edit'), object('evil', 'owners'), '#/' + encodeURIComponent(evil), `#/k/core/v1/${encodeURIComponent(evil)}`, `#/o/core/v1/namespaces/-/${encodeURIComponent(evil)}`]) {
       await at(hash);
-      await new Promise((r) => setTimeout(r, 400));
+      await page.waitForNetworkIdle({ idleTime: 200, timeout: 5000 }).catch(() => {}); // watches stay
+      await unharmed();
     }
     await at(object('evil'));
     await see('<script>', 'pre');
     await at(object('evil', 'edit'));
     await press('YAML');
-    assert.equal(await page.evaluate(() => document.querySelectorAll('#app script, #app img, #app iframe, #app [onerror]').length), 0);
-    assert.equal(await page.evaluate(() => ({}).polluted), undefined);
+    await unharmed();
   },
   async 'deletion asks first, and says how it goes on'() {
     await at(object('build-1'));
@@ -329,7 +387,241 @@ const steps = {
     await page.waitForFunction(() => document.querySelector('.live-responses-table tbody .response-col_status')?.innerText.startsWith('200'), patience);
     await shot('swagger-ui');
   },
+  async 'an operation is shown with its progress'() {
+    theatre.kubectl(['apply', '-f', '-'], JSON.stringify({ apiVersion: 'theatre.example.com/v1', kind: 'Play', metadata: { name: 'hamlet', namespace: 'default' }, spec: { title: 'Hamlet' } }));
+    await open('/console/', theatre);
+    await signIn(token.ada);
+    await at('#/o/theatre.example.com/v1/plays/default/hamlet');
+    await press('perform');
+    await page.waitForSelector('dialog .form input', patience);
+    await (await field('acts')).fill('200');
+    await page.locator('dialog button.primary').click();
+    await page.waitForFunction(() => document.querySelector('progress')?.value > 0, patience);
+    await see('Running', 'pre');
+    await shot('operation');
+    await accessible('an operation');
+    await see('Succeeded', 'pre');
+  },
+  async 'people sign in by a password, and a wrong one is refused'() {
+    const names = ['one', 'two', 'three', 'four', 'five'];
+    plane.kubectl(['apply', '-f', '-'], JSON.stringify(definition()));
+    plane.kubectl(['wait', 'crd/pizzas.shop.example.com', '--for=condition=Established', '--timeout=30s']);
+    for (const [i, name] of names.entries()) {
+      plane.kubectl(['create', 'namespace', `team-${name}`]);
+      const pizzas = [0, 1, 2].map((j) => pizza(`team-${name}`, `pizza-${name}-${j}`, { cost: 10 * j + i, size: j === 1 ? 'large' : 'small', note: `of ${name}` }));
+      plane.kubectl(['create', '-f', '-'], JSON.stringify({ apiVersion: 'v1', kind: 'List', items: pizzas }));
+    }
+    await open('/console/', plane);
+    await see('User name');
+    await accessible('the sign-in by password');
+    await byPassword('grace', 'wrong');
+    await see('the user name or the password is wrong', '[role=alert]');
+    await byPassword('grace');
+    await see('grace', '.user');
+    await see('Pizza', 'nav.side');
+    // The session is the browser's, and is good for tokens only.
+    assert.equal(await page.evaluate(() => document.cookie), '');
+    assert.equal(await page.evaluate(() => sessionStorage.length), 0);
+    assert.equal(await page.evaluate(async () => (await fetch('/api/v1/namespaces', { credentials: 'include' })).status), 401);
+    await page.reload();
+    await see('grace', '.user');
+  },
+  async 'the query API sorts and filters, and says which values there are'() {
+    await at(pizzas);
+    await see('15 objects');
+    await page.select('#sort', 'spec.cost');
+    await rowsAre(['pizza-one-0', 'pizza-two-0', 'pizza-three-0', 'pizza-four-0', 'pizza-five-0', 'pizza-one-1', 'pizza-two-1', 'pizza-three-1', 'pizza-four-1', 'pizza-five-1', 'pizza-one-2', 'pizza-two-2', 'pizza-three-2', 'pizza-four-2', 'pizza-five-2'], 1);
+    await press('Ascending; change');
+    await page.waitForFunction(() => document.querySelector('tbody tr')?.textContent.includes('pizza-five-2'), patience);
+    await press('+ Filter');
+    await page.locator('select[aria-label=Field]').setTimeout(patience.timeout).wait();
+    await page.select('select[aria-label=Field]', 'spec.size');
+    await page.waitForFunction(() => JSON.stringify([...document.querySelectorAll('datalist option')].map((o) => o.textContent)) === '["small (10)","large (5)"]', patience);
+    await fill('Value', 'large');
+    await page.keyboard.press('Enter');
+    await see('5 objects');
+    await rowsAre(['pizza-five-1', 'pizza-four-1', 'pizza-three-1', 'pizza-two-1', 'pizza-one-1'], 1);
+    // What is selected follows what happens.
+    plane.kubectl(['patch', 'pizza', 'pizza-one-0', '-n', 'team-one', '--type=merge', '-p', '{"spec":{"size":"large"}}']);
+    await see('6 objects');
+    await shot('query');
+    await accessible('the filters');
+    plane.kubectl(['patch', 'pizza', 'pizza-one-0', '-n', 'team-one', '--type=merge', '-p', '{"spec":{"size":"small"}}']);
+    await see('5 objects');
+  },
+  async 'events are told with their object'() {
+    plane.kubectl(['create', '-f', '-'], JSON.stringify(event('pizza-one-0', 'Baked', 'it is done')));
+    await at(`#/o/shop.example.com/v1/pizzas/team-one/pizza-one-0/events`);
+    await see('it is done', 'tbody');
+    plane.kubectl(['create', '-f', '-'], JSON.stringify(event('pizza-one-0', 'Burnt', 'it was done before')));
+    await see('it was done before', 'tbody');
+    await accessible('the events');
+  },
+  async 'no string of a definition, an object or an event is executed'() {
+    plane.kubectl(['apply', '-f', '-'], JSON.stringify(definition(evil)));
+    plane.kubectl(['create', '-f', '-'], JSON.stringify(pizza('team-one', 'evil', { cost: 1, size: 'small', note: evil, kind: evil }, { annotations: { evil }, labels: { evil: 'x'.repeat(63) }, finalizers: ['example.com/' + 'x'.repeat(20)] })));
+    plane.kubectl(['create', '-f', '-'], JSON.stringify(event('evil', evil.slice(0, 100), evil)));
+    plane.kubectl(['create', '-f', '-'], JSON.stringify({ apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'evil', namespace: 'team-one', annotations: { evil } }, data: { evil } }));
+    await page.reload();
+    const own = '#/o/shop.example.com/v1/pizzas/team-one/evil';
+    for (const [hash, text] of [
+      [pizzas, '<img src=x'], [own, '<script>'], [own + '/edit', 'note'], [own + '/events', '<script>'], [own + '/owners', 'owner'], ['#/new/shop.example.com/v1/pizzas?ns=team-one', 'note'],
+      ['#/o/core/v1/configmaps/team-one/evil', '<script>'], ['#/o/core/v1/configmaps/team-one/evil/edit', 'data'], ['#/o/apiextensions.k8s.io/v1/customresourcedefinitions/-/pizzas.shop.example.com', '<script>'],
+    ]) {
+      await at(hash);
+      await see(text);
+      await unharmed();
+    }
+    // What the definition says of its fields is in the form.
+    await at('#/new/shop.example.com/v1/pizzas?ns=team-one');
+    await see('<script>', '.hint');
+    await page.waitForFunction(() => [...document.querySelectorAll('.form option')].some((o) => o.textContent.includes('<script>')), patience);
+    await unharmed();
+    await page.goto(base + '/swagger-ui/#apis/shop.example.com/v1', { waitUntil: 'domcontentloaded' });
+    await see('shop', '#swagger');
+    await page.locator('.opblock-tag').setTimeout(patience.timeout).click();
+    for (const summary of (await page.$$('.opblock-summary-control')).slice(0, 3)) await summary.click();
+    await page.waitForSelector('.opblock-body', patience);
+    await page.evaluate(() => document.querySelectorAll('.model-toggle, .tablinks, .models-control, .expand-operation').forEach((e) => e.click()));
+    assert.equal(await page.evaluate(() => document.querySelectorAll('#swagger script, #swagger [onerror], #swagger [onload], #swagger a[href^="javascript:"]').length), 0);
+    assert.equal(await page.evaluate(() => globalThis.polluted), undefined);
+  },
+  async 'another site can neither frame the pages nor use their session'() {
+    for (const path of ['/console/', '/swagger-ui/', '/console/config.json', '/oauth/authorize', '/console/missing']) {
+      const headers = await page.evaluate(async (p) => Object.fromEntries((await fetch(p)).headers), path);
+      assert.equal(headers['x-frame-options'], 'DENY', path);
+      assert.match(headers['content-security-policy'], /frame-ancestors 'none'/, path);
+      assert.equal(headers['x-content-type-options'], 'nosniff', path);
+    }
+    // On the same host, at another port: cookies go along, whatever their SameSite says.
+    const site = createServer((_, w) => w.writeHead(200, { 'Content-Type': 'text/html' }).end('<!doctype html><title>evil</title><body></body>'));
+    await new Promise((r) => site.listen(0, '127.0.0.1', r));
+    const hostile = await page.browserContext().newPage();
+    try {
+      const tried = [];
+      hostile.on('response', (r) => r.url().startsWith(base) && tried.push(`${r.request().method()} ${new URL(r.url()).pathname} ${r.status()}`));
+      await hostile.goto(`http://127.0.0.1:${site.address().port}/`);
+      const seen = await hostile.evaluate(async (target) => {
+        const result = {};
+        const frame = document.createElement('iframe');
+        frame.src = target + '/console/';
+        document.body.append(frame);
+        await new Promise((r) => (frame.onload = r));
+        try {
+          result.framed = frame.contentWindow.document.body.innerText;
+        } catch {
+          result.framed = '';
+        }
+        const untyped = new Blob([JSON.stringify({ username: 'grace', password: 'correct horse battery' })]);
+        for (const [name, path, init] of [
+          ['token', '/oauth/session/token', { method: 'POST', headers: { 'X-Annex-Session': '1' } }],
+          ['end', '/oauth/session', { method: 'DELETE' }],
+          ['signin', '/oauth/session', { method: 'POST', body: untyped, mode: 'no-cors' }],
+          ['create', '/api/v1/namespaces', { method: 'POST', body: untyped, mode: 'no-cors' }],
+          ['read', '/api/v1/namespaces', {}],
+        ])
+          result[name] = await fetch(target + path, { credentials: 'include', ...init }).then((r) => (r.type === 'opaque' ? 'opaque' : 'readable'), () => 'refused');
+        result.socket = await new Promise((r) => {
+          const socket = new WebSocket(target.replace('https', 'wss') + '/query/core/v1/namespaces?watch=true');
+          socket.onopen = () => r('open');
+          socket.onerror = () => r('refused');
+        });
+        return result;
+      }, base);
+      assert.deepEqual(seen, { framed: '', token: 'refused', end: 'refused', signin: 'opaque', create: 'opaque', read: 'refused', socket: 'refused' });
+      for (const answer of tried.filter((t) => /^(POST|DELETE) /.test(t))) assert.match(answer, / (401|403)$/, answer);
+    } finally {
+      await hostile.close();
+      await new Promise((r) => site.close(r));
+    }
+    await page.goto(base + '/console/', { waitUntil: 'domcontentloaded' });
+    await see('grace', '.user');
+  },
+  async 'a user who may list in two of five namespaces sees these two'() {
+    for (const ns of ['team-two', 'team-four']) {
+      plane.kubectl(['create', 'role', 'looker', '--verb=list,watch', '--resource=pizzas.shop.example.com', '-n', ns]);
+      plane.kubectl(['create', 'rolebinding', 'looker', '--role=looker', '--user=jane', '-n', ns]);
+    }
+    await open('/console/', plane);
+    await byPassword('jane');
+    await see('jane', '.user');
+    await see('Pizza', 'nav.side');
+    assert.deepEqual(await page.$$eval('nav.side li a', (all) => all.map((a) => a.textContent)), ['Pizza']);
+    await at(pizzas);
+    await see('6 objects');
+    const both = ['pizza-four-0', 'pizza-four-1', 'pizza-four-2', 'pizza-two-0', 'pizza-two-1', 'pizza-two-2'];
+    await rowsAre(both, 1);
+    assert.deepEqual([...new Set((await rows()).map((r) => r[0]))], ['team-four', 'team-two']);
+    await page.select('#sort', 'spec.cost');
+    await rowsAre(['pizza-two-0', 'pizza-four-0', 'pizza-two-1', 'pizza-four-1', 'pizza-two-2', 'pizza-four-2'], 1);
+    await press('+ Filter');
+    await page.locator('select[aria-label=Field]').setTimeout(patience.timeout).wait();
+    await page.select('select[aria-label=Field]', 'namespace');
+    await page.waitForFunction(() => JSON.stringify([...document.querySelectorAll('datalist option')].map((o) => o.textContent)) === '["team-four (3)","team-two (3)"]', patience);
+    await fill('Value', 'team-one');
+    await page.keyboard.press('Enter');
+    await see('0 objects');
+    await press('Remove this filter');
+    await see('6 objects');
+    // What others do elsewhere is not seen, and what they do here is.
+    plane.kubectl(['create', '-f', '-'], JSON.stringify(pizza('team-one', 'unseen', { cost: 5, size: 'small' })));
+    plane.kubectl(['create', '-f', '-'], JSON.stringify(pizza('team-two', 'seen', { cost: 5, size: 'small' })));
+    await see('7 objects');
+    await see('seen', 'tbody');
+    assert.ok(!(await rows()).some((r) => r.includes('unseen') || r.includes('team-one')));
+    plane.kubectl(['delete', 'pizza', 'seen', '-n', 'team-two']);
+    await see('6 objects');
+    await accessible('the table of some namespaces');
+    await shot('two-of-five');
+    const offers = () => page.$$eval('main a.button, main button', (all) => all.map((e) => e.textContent.trim()));
+    for (const hash of [pizzas, pizzas + '?ns=team-two', pizzas + '?ns=team-one', '#/o/shop.example.com/v1/pizzas/team-two/pizza-two-0', '#/o/shop.example.com/v1/pizzas/team-one/pizza-one-0', '#/k/core/v1/secrets', '#/k/core/v1/namespaces', '#/']) {
+      await at(hash);
+      await page.waitForNetworkIdle({ idleTime: 300, timeout: 5000 }).catch(() => {}); // watches stay
+      for (const offer of await offers()) assert.doesNotMatch(offer, /^(New|Delete|Edit|Save)/, `${hash} offers ${offer}`);
+      const text = await page.evaluate(() => document.querySelector('main').innerText);
+      if (hash.includes('team-one')) assert.doesNotMatch(text, /of one|pizza-one-1/, hash);
+    }
+    await at(pizzas + '?ns=team-one');
+    await see('cannot list resource "pizzas"', 'main');
+    await see('0 objects', 'main');
+  },
 };
+
+// definition is of pizzas, which can be sorted by their cost and chosen by their size; its texts may be hostile.
+function definition(text = 'what it says') {
+  const properties = { cost: { type: 'number', description: text }, size: { type: 'string', description: text }, note: { type: 'string', description: text }, kind: { type: 'string', description: text, enum: ['plain', text], default: text } };
+  return {
+    apiVersion: 'apiextensions.k8s.io/v1', kind: 'CustomResourceDefinition', metadata: { name: 'pizzas.shop.example.com', annotations: { text } },
+    spec: {
+      group: 'shop.example.com', scope: 'Namespaced', names: { plural: 'pizzas', singular: 'pizza', kind: 'Pizza' },
+      versions: [{
+        name: 'v1', served: true, storage: true, selectableFields: [{ jsonPath: '.spec.size' }],
+        schema: { openAPIV3Schema: { type: 'object', description: text, properties: { spec: { type: 'object', description: text, properties } } } },
+        additionalPrinterColumns: [
+          { name: 'Cost', type: 'number', jsonPath: '.spec.cost', description: text }, { name: 'Size', type: 'string', jsonPath: '.spec.size' }, { name: text, type: 'string', jsonPath: '.spec.note', description: text },
+        ],
+      }],
+    },
+  };
+}
+function pizza(namespace, name, spec, metadata = {}) {
+  return { apiVersion: 'shop.example.com/v1', kind: 'Pizza', metadata: { name, namespace, ...metadata }, spec };
+}
+function event(name, reason, message) {
+  const uid = plane.kubectl(['get', 'pizza', name, '-n', 'team-one', '-o', 'jsonpath={.metadata.uid}']);
+  const now = new Date().toISOString().replace(/\.\d+Z/, 'Z');
+  return {
+    apiVersion: 'v1', kind: 'Event', metadata: { generateName: 'e-', namespace: 'team-one' }, involvedObject: { apiVersion: 'shop.example.com/v1', kind: 'Pizza', name, namespace: 'team-one', uid },
+    reason, message, type: 'Warning', source: { component: message }, firstTimestamp: now, lastTimestamp: now, count: 1,
+  };
+}
+function targetOf(link) {
+  try {
+    return readlinkSync(link);
+  } catch {
+    return '';
+  }
+}
 
 let failed = 0;
 try {
@@ -348,8 +640,8 @@ try {
   }
 } finally {
   await browser.close();
-  running.kill('SIGINT');
-  await new Promise((r) => (running.exitCode !== null ? r() : running.on('exit', r)));
+  for (const running of servers) running.kill('SIGINT');
+  await Promise.all(servers.map((running) => new Promise((r) => (running.exitCode !== null ? r() : running.on('exit', r)))));
   rmSync(dir, { recursive: true, force: true });
 }
 console.log(failed ? `${failed} of ${Object.keys(steps).length} steps failed` : `${Object.keys(steps).length} steps in ${await browserName()}`);
