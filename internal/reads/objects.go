@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/deprecation"
 	"k8s.io/apiserver/pkg/endpoints/metrics"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -44,6 +45,8 @@ type resource struct {
 	serializer runtime.NegotiatedSerializer
 	json       *form
 	protobuf   *form // nil if there is none
+	// deprecated says that the Go type has a time after which upstream warns of the version.
+	deprecated bool
 }
 
 // form is how an object is written in a media type.
@@ -64,6 +67,7 @@ func (d *Direct) Add(k *define.Kind, v *define.Version, storage rest.Storage, se
 		root = "/api/" + v.GroupVersion.Version + "/"
 	}
 	r := &resource{GroupVersionResource: v.GroupVersion.WithResource(k.Resource), root: root, namespaced: !k.ClusterScoped, storage: getter, serializer: serializer}
+	r.deprecated = deprecation.IsDeprecated(v.New(), 0, 0)
 	as := func(mediaType string) *form {
 		info, ok := runtime.SerializerInfoForMediaType(serializer.SupportedMediaTypes(), mediaType)
 		if !ok {
@@ -110,7 +114,7 @@ func (d *Direct) answer(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	read := d.resource(info)
-	if read == nil || !read.isPath(info) || d.Traced || d.Recorded && recordsAnswers(r.Context()) || d.Pretty(r) {
+	if read == nil || read.deprecated || !read.isPath(info) || d.Traced || d.Recorded && recordsAnswers(r.Context()) || d.Pretty(r) {
 		return false
 	}
 	form := read.form(r.Header.Get("Accept"))

@@ -48,9 +48,11 @@ func TestDirectAnswersWhatUpstreamNeedNot(t *testing.T) {
 	}
 	maps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	nodes := schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
+	old := schema.GroupVersionResource{Version: "v1", Resource: "bindings"}
 	of := map[schema.GroupVersionResource]*resource{
 		maps:  {GroupVersionResource: maps, root: "/api/v1/", namespaced: true, storage: stored{}, json: form(runtime.ContentTypeJSON), protobuf: form(runtime.ContentTypeProtobuf)},
 		nodes: {GroupVersionResource: nodes, root: "/api/v1/", storage: stored{}, json: form(runtime.ContentTypeJSON)},
+		old:   {GroupVersionResource: old, root: "/api/v1/", namespaced: true, storage: stored{}, json: form(runtime.ContentTypeJSON), deprecated: true},
 	}
 	resolver := &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
 	const path, protobuf = "/api/v1/namespaces/default/configmaps/m", runtime.ContentTypeProtobuf
@@ -79,6 +81,7 @@ func TestDirectAnswersWhatUpstreamNeedNot(t *testing.T) {
 		{name: "of another resource", path: "/api/v1/namespaces/default/secrets/m"},
 		{name: "of another version", path: "/api/v2/namespaces/default/configmaps/m"},
 		{name: "of another group", path: "/apis/x/v1/namespaces/default/configmaps/m"},
+		{name: "of a version that upstream warns of", path: "/api/v1/namespaces/default/bindings/b"},
 		{name: "a subresource", path: path + "/status"},
 		{name: "a list", path: "/api/v1/namespaces/default/configmaps"},
 		{name: "a watch of old", path: "/api/v1/watch/namespaces/default/configmaps/m"},
