@@ -137,12 +137,20 @@ func validateVariables(variables []admissionregistrationv1.Variable, c *compiler
 // oneOf checks a value of an enumeration. A nil pointer is a mistake if it is required.
 func oneOf[T ~string](value *T, required bool, at *field.Path, supported ...T) field.ErrorList {
 	switch {
-	case required && (value == nil || *value == ""):
+	case required && value == nil:
 		return field.ErrorList{field.Required(at, "")}
 	case value == nil || slices.Contains(supported, *value):
 		return nil
 	}
 	return field.ErrorList{field.NotSupported(at, *value, supported)}
+}
+
+// given is a value that is none if it is empty.
+func given[T ~string](value *T) *T {
+	if value != nil && *value == "" {
+		return nil
+	}
+	return value
 }
 
 func only(what, where string) string {

@@ -295,7 +295,7 @@ func validateParamRef(r *admissionregistrationv1.ParamRef, at *field.Path) field
 	if r.Name == "" && r.Selector == nil {
 		errs = append(errs, field.Required(at, "one of name or selector must be specified"))
 	}
-	return append(errs, oneOf(r.ParameterNotFoundAction, true, at.Child("parameterNotFoundAction"), admissionregistrationv1.DenyAction, admissionregistrationv1.AllowAction)...)
+	return append(errs, oneOf(given(r.ParameterNotFoundAction), true, at.Child("parameterNotFoundAction"), admissionregistrationv1.DenyAction, admissionregistrationv1.AllowAction)...)
 }
 
 func validateActions(actions []admissionregistrationv1.ValidationAction, at *field.Path) field.ErrorList {
@@ -344,7 +344,7 @@ func validateMutatingPolicy(p *mutatingPolicy) field.ErrorList {
 	for i := range spec.Mutations {
 		errs = append(errs, validateMutation(&spec.Mutations[i], c, at.Child("mutations").Index(i))...)
 	}
-	return append(errs, oneOf(&spec.ReinvocationPolicy, true, at.Child("reinvocationPolicy"), admissionregistrationv1.IfNeededReinvocationPolicy, admissionregistrationv1.NeverReinvocationPolicy)...)
+	return append(errs, oneOf(given(&spec.ReinvocationPolicy), true, at.Child("reinvocationPolicy"), admissionregistrationv1.IfNeededReinvocationPolicy, admissionregistrationv1.NeverReinvocationPolicy)...)
 }
 
 func validateMutation(m *admissionregistrationv1.Mutation, c *compiler, at *field.Path) field.ErrorList {
@@ -377,7 +377,7 @@ func validateMutation(m *admissionregistrationv1.Mutation, c *compiler, at *fiel
 			errs = append(errs, field.Invalid(at.Child("applyConfiguration"), "{applyConfiguration}", "must not be specified when patchType is JSONPatch"))
 		}
 	default:
-		errs = append(errs, oneOf(&m.PatchType, true, at.Child("patchType"), admissionregistrationv1.PatchTypeApplyConfiguration, admissionregistrationv1.PatchTypeJSONPatch)...)
+		errs = append(errs, oneOf(given(&m.PatchType), true, at.Child("patchType"), admissionregistrationv1.PatchTypeApplyConfiguration, admissionregistrationv1.PatchTypeJSONPatch)...)
 	}
 	return errs
 }
