@@ -36,6 +36,7 @@ import (
 //	<!-- background: TEXT -->    the block's command goes on running; it has begun when it prints TEXT
 //	<!-- not run: REASON -->     the block is not run
 //	<!-- needs: PROGRAM ... -->  the page is only run where these programs are, in bin or PATH
+//	<!-- file: PATH -->          the block is the file at that path
 //	<!-- project -->             the page begins in a project that annex init and create api made
 //
 // What is done otherwise than the page says: servers listen on free ports, and make
@@ -195,6 +196,7 @@ type block struct {
 	background string
 	notRun     string
 	needs      []string
+	file       string
 	project    bool
 }
 
@@ -204,7 +206,7 @@ func (b block) isRun() bool {
 
 var (
 	fenceLine = regexp.MustCompile("^([ \t]*)```([a-z]*)[ \t]*$")
-	remark    = regexp.MustCompile(`(?m)^[ \t]*<!-- (run|background|not run|needs|project):? ?(.*?) ?-->$`)
+	remark    = regexp.MustCompile(`(?m)^[ \t]*<!-- (run|background|not run|needs|file|project):? ?(.*?) ?-->$`)
 )
 
 func parsePage(t *testing.T, path, text string) []block {
@@ -230,6 +232,8 @@ func parsePage(t *testing.T, path, text string) []block {
 				b.notRun = match[2]
 			case "needs":
 				b.needs = strings.Fields(match[2])
+			case "file":
+				b.file = match[2]
 			case "project":
 				b.project = true
 			}
@@ -283,6 +287,9 @@ func runPage(t *testing.T, path string, p []block) string {
 		body := b.body
 		switch {
 		case b.notRun != "":
+		case b.file != "":
+			r.hidden("cat > " + b.file + " <<'END OF FILE'\n" + body + "END OF FILE")
+			began = true
 		case b.kind == "console":
 			body, began = r.console(body), true
 		case b.kind == "sh":
