@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 )
@@ -105,7 +106,11 @@ func (a answering) Watch(ctx context.Context, key string, opts storage.ListOptio
 		if err != nil {
 			return nil, err
 		}
-		return watch.Filter(w, r.filter), nil
+		f := filter{sees: r.sees}
+		if opts.SendInitialEvents != nil && *opts.SendInitialEvents {
+			f.told = map[types.UID]struct{}{}
+		}
+		return watch.Filter(w, f.event), nil
 	}
 	attributes := opts.Predicate.GetAttrs
 	opts.Predicate.GetAttrs = func(o runtime.Object) (labels.Set, fields.Set, error) {
@@ -141,19 +146,34 @@ func (r *Request) sees(o runtime.Object) bool {
 	return (in || r.Namespaces == nil) && r.Selects(o)
 }
 
-// filter is for events that do not tell what an object was before: of one that is not selected now, it
-// tells as of one that is deleted.
-func (r *Request) filter(e watch.Event) (watch.Event, bool) {
+// filter is for events that do not tell what an object was before: of one that is not selected any more,
+// it tells as of one that is deleted, and of one that is now as of one that is added. It knows which
+// were, if it has told of what there was. Else it takes them for such.
+type filter struct {
+	sees func(runtime.Object) bool
+	told map[types.UID]struct{} // nil if it has not
+}
+
+func (f filter) event(e watch.Event) (watch.Event, bool) {
 	object := e.Object
 	if shared, ok := object.(runtime.CacheableObject); ok {
 		object = shared.GetObject()
 	}
-	if e.Type == watch.Bookmark || e.Type == watch.Error || r.sees(object) {
+	m, err := meta.Accessor(object)
+	if e.Type == watch.Bookmark || e.Type == watch.Error || err != nil {
 		return e, true
 	}
-	if e.Type != watch.Modified {
-		return e, false
+	_, told := f.told[m.GetUID()]
+	selected, known := f.sees(object), f.told != nil
+	switch {
+	case e.Type == watch.Deleted || !selected:
+		delete(f.told, m.GetUID())
+		gone := selected || told || e.Type == watch.Modified
+		e.Type = watch.Deleted
+		return e, gone && (told || !known)
+	case known && !told:
+		f.told[m.GetUID()] = struct{}{}
+		e.Type = watch.Added
 	}
-	e.Type = watch.Deleted
 	return e, true
 }

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
@@ -43,7 +44,7 @@ func (p *plain) Watch(context.Context, string, storage.ListOptions) (watch.Inter
 }
 
 func pod(namespace, name, node string) *example.Pod {
-	return &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: example.PodSpec{NodeName: node}}
+	return &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + name)}, Spec: example.PodSpec{NodeName: node}}
 }
 
 func TestAStorageWithoutOrdersIsListedAndSorted(t *testing.T) {
@@ -68,27 +69,39 @@ func TestAStorageWithoutOrdersIsListedAndSorted(t *testing.T) {
 }
 
 func TestAWatchWithoutOldObjectsTellsOfThoseThatAreSelected(t *testing.T) {
-	p := &plain{events: watch.NewFakeWithChanSize(10, false)}
-	r := &ordered.Request{Query: ordered.Query{Namespaces: []string{"a"}, Where: []ordered.Condition{{Field: byNode, Set: ordered.Union(ordered.Exactly(ordered.Encode("x")))}}}}
-	w, err := ordered.Answering(p, p).Watch(ordered.NewContext(t.Context(), r), "/pods", storage.ListOptions{Predicate: storage.SelectionPredicate{Field: fields.Everything()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.events.Add(pod("a", "1", "x"))
-	p.events.Add(pod("a", "2", "y"))
-	p.events.Add(pod("b", "3", "x"))
-	p.events.Modify(pod("a", "1", "y"))
-	p.events.Modify(pod("a", "2", "x"))
-	p.events.Delete(pod("a", "2", "x"))
-	p.events.Delete(pod("a", "1", "y"))
-	p.events.Action(watch.Bookmark, &example.Pod{})
-	p.events.Stop()
-	var got []string
-	for e := range w.ResultChan() {
-		got = append(got, string(e.Type)+e.Object.(*example.Pod).Name)
-	}
-	if want := []string{"ADDED1", "DELETED1", "MODIFIED2", "DELETED2", "BOOKMARK"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
+	for _, test := range []struct {
+		initial bool
+		want    []string
+	}{
+		{true, []string{"ADDED1", "DELETED1", "ADDED2", "MODIFIED2", "DELETED2", "BOOKMARK"}},
+		{false, []string{"ADDED1", "DELETED1", "MODIFIED2", "MODIFIED2", "DELETED2", "DELETED4", "BOOKMARK"}},
+	} {
+		p := &plain{events: watch.NewFakeWithChanSize(20, false)}
+		r := &ordered.Request{Query: ordered.Query{Namespaces: []string{"a"}, Where: []ordered.Condition{{Field: byNode, Set: ordered.Union(ordered.Exactly(ordered.Encode("x")))}}}}
+		opts := storage.ListOptions{SendInitialEvents: &test.initial, Predicate: storage.SelectionPredicate{Field: fields.Everything()}}
+		w, err := ordered.Answering(p, p).Watch(ordered.NewContext(t.Context(), r), "/pods", opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.events.Add(pod("a", "1", "x"))
+		p.events.Add(pod("a", "2", "y"))
+		p.events.Add(pod("b", "3", "x"))
+		p.events.Modify(pod("a", "1", "y"))
+		p.events.Modify(pod("a", "2", "x"))
+		p.events.Modify(pod("a", "2", "x"))
+		p.events.Delete(pod("a", "2", "x"))
+		p.events.Delete(pod("a", "1", "y"))
+		p.events.Add(pod("a", "4", "y"))
+		p.events.Modify(pod("a", "4", "z"))
+		p.events.Action(watch.Bookmark, &example.Pod{})
+		p.events.Stop()
+		var got []string
+		for e := range w.ResultChan() {
+			got = append(got, string(e.Type)+e.Object.(*example.Pod).Name)
+		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("with initial events %v: got %q, want %q", test.initial, got, test.want)
+		}
 	}
 }
 

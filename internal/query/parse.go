@@ -108,9 +108,9 @@ func (a *asked) checkNames(query url.Values, fields []ordered.Field) error {
 			}
 			continue
 		case fieldOf(fields, field) == nil:
-			return fmt.Errorf("there is no parameter or field %q: parameters are %s; fields are %s", field, list(common, ofPages, ofTails), list(names(fields)))
+			return fmt.Errorf("there is no parameter or field %.100q: parameters are %s; fields are %s", field, list(common, ofPages, ofTails), list(names(fields)))
 		case bracketed && (!closed || !slices.Contains(operators, operator)):
-			return fmt.Errorf("%q: after a field comes nothing, or one of [%s]", name, strings.Join(operators, "], ["))
+			return fmt.Errorf("%.100q: after a field comes nothing, or one of [%s]", name, strings.Join(operators, "], ["))
 		}
 		values += len(query[name])
 		if values > mostValues {
@@ -208,16 +208,16 @@ func valueOf(field *ordered.Field, text string) (ordered.Value, error) {
 		if f, err := strconv.ParseFloat(text, 64); err == nil && ordered.Encode(f) != "" {
 			return ordered.Encode(f), nil
 		}
-		return "", fmt.Errorf("%q is no number", text)
+		return "", fmt.Errorf("%.100q is no number", text)
 	case ordered.Boolean:
 		if text != "true" && text != "false" {
-			return "", fmt.Errorf("%q is neither true nor false", text)
+			return "", fmt.Errorf("%.100q is neither true nor false", text)
 		}
 		return ordered.Encode(text == "true"), nil
 	case ordered.Time:
 		t, err := time.Parse(time.RFC3339Nano, text)
 		if err != nil || ordered.Encode(t) == "" {
-			return "", fmt.Errorf("%q is no time such as 2026-01-02T15:04:05Z", text)
+			return "", fmt.Errorf("%.100q is no time such as 2026-01-02T15:04:05Z", text)
 		}
 		return ordered.Encode(t), nil
 	}
@@ -269,7 +269,7 @@ func (a *asked) pages(query url.Values, fields []ordered.Field) error {
 	sortable := slices.DeleteFunc(slices.Clone(fields), func(f ordered.Field) bool { return !f.Sortable })
 	by := fieldOf(sortable, sortBy)
 	if by == nil {
-		return fmt.Errorf("sortBy: no order by %q: there are %s", sortBy, list(names(sortable)))
+		return fmt.Errorf("sortBy: no order by %.100q: there are %s", sortBy, list(names(sortable)))
 	}
 	q.By = *by
 	switch direction := query.Get("ascending"); {
@@ -277,14 +277,14 @@ func (a *asked) pages(query url.Values, fields []ordered.Field) error {
 	case direction == "false":
 		q.Descending = true
 	default:
-		return fmt.Errorf("ascending: %q is neither true nor false", direction)
+		return fmt.Errorf("ascending: %.100q is neither true nor false", direction)
 	}
 	if query.Has("facets") {
 		for name := range strings.SplitSeq(query.Get("facets"), ",") {
 			field := fieldOf(fields, name)
 			switch {
 			case field == nil:
-				return fmt.Errorf("facets: there is no field %q: there are %s", name, list(names(fields)))
+				return fmt.Errorf("facets: there is no field %.100q: there are %s", name, list(names(fields)))
 			case slices.Contains(a.facets, name):
 				return fmt.Errorf("facets: %s is named twice", name)
 			case len(a.facets) == mostFacets:
@@ -321,7 +321,7 @@ func number(query url.Values, name string, otherwise, least, most int) (int, err
 	}
 	n, err := strconv.Atoi(query.Get(name))
 	if err != nil || n < least || n > most {
-		return 0, fmt.Errorf("%s: %q is no number from %d to %d", name, query.Get(name), least, most)
+		return 0, fmt.Errorf("%s: %.100q is no number from %d to %d", name, query.Get(name), least, most)
 	}
 	return n, nil
 }
@@ -337,7 +337,7 @@ func (a *asked) where(r *http.Request, query url.Values) error {
 	}
 	a.version, a.union, _ = strings.Cut(a.version, unionMark)
 	if n, err := strconv.ParseUint(a.version, 10, 64); a.version != "" && (err != nil || n == 0) {
-		return fmt.Errorf("%q is no resource version to go on from", a.version)
+		return fmt.Errorf("%.100q is no resource version to go on from", a.version)
 	}
 	return nil
 }

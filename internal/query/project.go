@@ -25,7 +25,7 @@ func projectionOf(text string) ([][]string, error) {
 		parts := strings.Split(path, ".")
 		switch {
 		case slices.Contains(parts, ""):
-			return nil, fmt.Errorf("fields: %q is no path such as spec.cost", path)
+			return nil, fmt.Errorf("fields: %.100q is no path such as spec.cost", path)
 		case len(parts) > longestPath || len(paths) == mostPaths:
 			return nil, fmt.Errorf("fields: %d paths of %d parts at most", mostPaths, longestPath)
 		}

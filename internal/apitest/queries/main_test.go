@@ -4,6 +4,7 @@ package queries
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"k8s.io/client-go/rest"
@@ -21,6 +23,8 @@ import (
 	"github.com/annexapi/annex/internal/shop/v1beta1"
 	"github.com/annexapi/annex/internal/testlog"
 	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/store/driver"
+	"github.com/annexapi/annex/store/etcd"
 	"github.com/annexapi/annex/store/memory"
 )
 
@@ -55,7 +59,7 @@ type client struct {
 func start(t testing.TB, server annex.Server, options annex.Options) *client {
 	t.Helper()
 	if options.Storage == nil {
-		options.Storage = memory.Storage()
+		options.Storage = storage(t)
 	}
 	tokens := filepath.Join(t.TempDir(), "tokens.csv")
 	if err := os.WriteFile(tokens, []byte("secret,jane,42,\n"), 0o600); err != nil {
@@ -63,6 +67,18 @@ func start(t testing.TB, server annex.Server, options annex.Options) *client {
 	}
 	options.TokenAuthFile = tokens
 	return connect(t, annextest.StartWith(t, server, options))
+}
+
+// onEtcd has the endpoints of an etcd to store in.
+const onEtcd = "ANNEX_TEST_ETCD"
+
+// storage is what the servers store in: etcd, where the tests of that storage say so, else memory.
+func storage(t testing.TB) driver.Driver {
+	if endpoints := os.Getenv(onEtcd); endpoints != "" {
+		t.Log("objects are stored in etcd")
+		return etcd.Cluster(etcd.Options{Endpoints: strings.Split(endpoints, ","), Prefix: "/queries/" + rand.Text()})
+	}
+	return memory.Storage()
 }
 
 func connect(t testing.TB, config *rest.Config) *client {

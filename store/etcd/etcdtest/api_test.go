@@ -24,6 +24,23 @@ func TestTheAPIOnEtcd(t *testing.T) {
 	runAPI(t, "etcd", endpoints(startCluster(t, 1, nil)), nil)
 }
 
+// TestQueriesOnEtcd runs the tests of queries on a real etcd, which keeps no orders.
+func TestQueriesOnEtcd(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs the tests of another package")
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-v", "-timeout=10m", apiTests+"/queries")
+	cmd.Dir = checkout
+	cmd.Env = append(os.Environ(), "ANNEX_TEST_ETCD="+strings.Join(endpoints(startCluster(t, 1, nil)), ","))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("go test: %v\n%s", err, out)
+	}
+	if n := strings.Count(string(out), "objects are stored in etcd"); n < 8 {
+		t.Errorf("only %d tests stored anything in etcd: is the environment read?", n)
+	}
+}
+
 // runAPI runs those tests of the API that store something, and prints how many and
 // which not. notRun says why some are not run on what is said to be etcd.
 func runAPI(t *testing.T, name string, endpoints []string, notRun map[string]string) {
