@@ -114,17 +114,22 @@ func TestRememberedReadsAreThoseOfUpstream(t *testing.T) {
 		case protobufType + "," + jsonType:
 			twin = protobufType + ";answered=upstream," + unremembered
 		}
-		got, want := c.do(method, path, nil, append(headers, "Accept", form)...), c.do(method, path, nil, append(headers, "Accept", twin)...)
-		asked[got.code]++
-		for _, a := range []*answer{got, want} {
-			for _, name := range []string{"Date", "Audit-Id"} { // of each request
-				if a.header.Get(name) == "" {
-					t.Errorf("%s has no %s", a.asked, name)
+		got, want, same := (*answer)(nil), (*answer)(nil), false
+		// A table tells ages, which change every second.
+		for tries := 0; !same && (tries == 0 || tries < 5 && strings.Contains(form, "as=Table")); tries++ {
+			got, want = c.do(method, path, nil, append(headers, "Accept", form)...), c.do(method, path, nil, append(headers, "Accept", twin)...)
+			for _, a := range []*answer{got, want} {
+				for _, name := range []string{"Date", "Audit-Id"} { // of each request
+					if a.header.Get(name) == "" {
+						t.Errorf("%s has no %s", a.asked, name)
+					}
+					a.header.Del(name)
 				}
-				a.header.Del(name)
 			}
+			same = got.code == want.code && maps.EqualFunc(got.header, want.header, slices.Equal) && bytes.Equal(got.raw, want.raw)
 		}
-		if got.code != want.code || !maps.EqualFunc(got.header, want.header, slices.Equal) || !bytes.Equal(got.raw, want.raw) {
+		asked[got.code]++
+		if !same {
 			t.Fatalf("request %d, %s %s as %q: got %d %v\n%.300s\nupstream: %d %v\n%.300s", i, method, path, form, got.code, got.header, got.raw, want.code, want.header, want.raw)
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/annexapi/annex/internal/verbatim"
 )
 
 const (
@@ -108,7 +110,11 @@ func (e listEncoder) encode(object runtime.Object, w io.Writer, encode func(runt
 	if err != nil {
 		return err
 	}
-	return WriteList(w, head, encoded, []byte(listEnd))
+	pieces := make([]verbatim.Piece, len(encoded))
+	for i, item := range encoded {
+		pieces[i] = verbatim.Encoded(item)
+	}
+	return WriteList(w, head, pieces, []byte(listEnd))
 }
 
 // listEnd is what comes after the last item.
@@ -135,17 +141,17 @@ func headOf(list reflect.Value, encode func(runtime.Object, io.Writer) error) ([
 // WriteList writes a list as JSON: what comes before its items, these, and what comes after them.
 // It writes in pieces. By the size of the first one, the handler takes a list for one that is
 // written in pieces, or for one that is too short to be compressed.
-func WriteList(w io.Writer, head []byte, items [][]byte, tail []byte) error {
+func WriteList(w io.Writer, head []byte, items []verbatim.Piece, tail []byte) error {
 	if _, err := w.Write(head[:1]); err != nil {
 		return err
 	}
 	size := len(head) + len(tail)
 	for _, item := range items {
-		size += len(item) + 1
+		size += item.Len() + 1
 	}
 	piece := append(make([]byte, 0, min(size, listPiece)), head[1:]...)
 	for i, item := range items {
-		if len(piece) > 0 && len(piece)+len(item)+1+len(tail) > cap(piece) {
+		if len(piece) > 0 && len(piece)+item.Len()+1+len(tail) > cap(piece) {
 			if _, err := w.Write(piece); err != nil {
 				return err
 			}
@@ -154,7 +160,7 @@ func WriteList(w io.Writer, head []byte, items [][]byte, tail []byte) error {
 		if i > 0 {
 			piece = append(piece, ',')
 		}
-		piece = append(piece, item...)
+		piece = item.Append(piece)
 	}
 	_, err := w.Write(append(piece, tail...))
 	return err

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/verbatim"
 )
 
 // ObjectEncoder encodes objects of a kind, which the server stores, in a version and media type. As JSON, an object is
@@ -20,6 +21,7 @@ type ObjectEncoder struct {
 	items   *Items // nil if nothing is remembered
 	list    int
 	head    []byte // what an object is encoded with and an item is not
+	form    *verbatim.Form
 }
 
 // ObjectEncoder returns one for what an encoder of the version writes.
@@ -28,12 +30,13 @@ func (m *Machinery) ObjectEncoder(encoder runtime.Encoder, k *define.Kind, v *de
 	if lists, ok := encoder.(listEncoder); ok && lists.lists[reflect.PointerTo(k.Hub().ListType)] {
 		e.items, e.list = m.items, m.items.of(listKey{k.Hub().ListType, lists.Identifier()})
 		e.head = fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,`, k.Name, v.GroupVersion)
+		e.form = e.newForm()
 	}
 	return e
 }
 
-// Remembers says whether Items may be called.
-func (e *ObjectEncoder) Remembers() bool { return e.items != nil }
+// Form is how objects are written in lists; nil if they are not written as JSON of a kind that the server stores.
+func (e *ObjectEncoder) Form() *verbatim.Form { return e.form }
 
 // objectEnd is what comes after the last field of an encoded object.
 const objectEnd = "}\n"
@@ -59,22 +62,28 @@ func (e *ObjectEncoder) Object(object runtime.Object) ([]byte, error) {
 	return whole, nil
 }
 
-// Items returns objects as the items of a list, which the caller must not change. The objects are shared, and stay as
-// they are.
-func (e *ObjectEncoder) Items(objects []runtime.Object) ([][]byte, error) {
-	accessors := make([]metav1.Object, len(objects))
-	for i, object := range objects {
-		accessors[i], _ = object.(metav1.Object)
-	}
-	return e.items.Encode(e.list, accessors, func(i int) ([]byte, error) {
-		whole, err := e.encode(Shallow(objects[i]))
-		if err != nil {
-			return nil, err
+// newForm is how an object is written in a list, as far as possible with what is stored.
+func (e *ObjectEncoder) newForm() *verbatim.Form {
+	whole := func(object runtime.Object) ([]byte, error) { return e.encode(Shallow(object)) }
+	return verbatim.NewForm(e.head, len(e.head), whole, func(object runtime.Object, encoded []byte) ([]byte, error) {
+		var key itemKey
+		if accessor, ok := object.(metav1.Object); ok {
+			key = keyOf(e.list, accessor)
 		}
-		item, ok := e.item(whole)
+		if item := e.items.get(key); item != nil {
+			return item, nil
+		}
+		if encoded == nil {
+			var err error
+			if encoded, err = whole(object); err != nil {
+				return nil, err
+			}
+		}
+		item, ok := e.item(encoded)
 		if !ok {
 			return nil, errNoItem
 		}
+		e.items.put(key, item)
 		return item, nil
 	})
 }

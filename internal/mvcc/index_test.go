@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -24,6 +25,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/annexapi/annex/internal/mvcc"
+	"github.com/annexapi/annex/internal/verbatim"
 	"github.com/annexapi/annex/store"
 	"github.com/annexapi/annex/store/storetest"
 )
@@ -111,6 +113,7 @@ type comparison struct {
 	indexed storage.Interface
 	plain   storage.Interface
 
+	form            *verbatim.Form
 	looked, scanned int
 }
 
@@ -124,7 +127,7 @@ func (c *comparison) open() {
 	}
 	indexed := indexedPods()
 	indexed.Unstructured = c.random.IntN(2) == 0
-	c.core, c.indexed, c.plain = core, openAs(c.t, core, indexed), openPods(c.t, core)
+	c.core, c.indexed, c.plain, c.form = core, openAs(c.t, core, indexed), openPods(c.t, core), podForm()
 }
 
 // rest lets the indexes go.
@@ -233,6 +236,7 @@ func (c *comparison) compare(revision uint64, limit int64) {
 	for _, pod := range plain.Items {
 		want = append(want, pod.Namespace+"/"+describePod(&pod))
 	}
+	c.compareEncoded(prefix, opts, label, plain.Items)
 	opts2.Predicate = predicateOf(label, field, &c.looked)
 	opts2.Predicate.Limit = limit
 	for {
@@ -258,6 +262,54 @@ func (c *comparison) compare(revision uint64, limit int64) {
 	if !slices.Equal(got, want) {
 		c.t.Errorf("list %q %q under %s at %d, limit %d:\n got %q\nwant %q", label, field, prefix, revision, limit, got, want)
 	}
+}
+
+// compareEncoded compares a list as it is written with its objects.
+func (c *comparison) compareEncoded(prefix string, opts storage.ListOptions, label labels.Selector, want []example.Pod) {
+	opts.Predicate.Label = label
+	pieces, err := c.indexed.(encodedLister).ListEncoded(context.Background(), prefix, opts, &example.PodList{}, c.form)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if len(pieces) != len(want) {
+		c.t.Fatalf("%d objects are written, want %d", len(pieces), len(want))
+	}
+	for i, piece := range pieces {
+		if item := encodedPod(c.t, &want[i]); string(piece.Append(nil)) != item {
+			c.t.Errorf("written as %s, want %s", piece.Append(nil), item)
+		}
+		name := "/pods/" + want[i].Namespace + "/" + want[i].Name
+		if whole := c.indexed.(encodedLister).GetEncoded(context.Background(), name, c.form); opts.ResourceVersion == "" && whole != nil && string(whole) != podHead+encodedPod(c.t, &want[i])[1:]+"\n" {
+			c.t.Errorf("one is written as %s", whole)
+		}
+	}
+}
+
+type encodedLister interface {
+	GetEncoded(ctx context.Context, key string, form *verbatim.Form) []byte
+	ListEncoded(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object, form *verbatim.Form) ([]verbatim.Piece, error)
+}
+
+const podHead = `{"kind":"Pod","apiVersion":"example.apiserver.k8s.io/v1",`
+
+// podForm is of pods as they are stored.
+func podForm() *verbatim.Form {
+	encode := func(object runtime.Object) ([]byte, error) {
+		return runtime.Encode(storetest.PodCodec(), object.DeepCopyObject())
+	}
+	return verbatim.NewForm([]byte(podHead), len(podHead), encode, func(object runtime.Object, _ []byte) ([]byte, error) {
+		whole, err := encode(object)
+		return []byte("{" + strings.TrimSuffix(strings.TrimPrefix(string(whole), podHead), "\n")), err
+	})
+}
+
+func encodedPod(t testing.TB, pod *example.Pod) string {
+	t.Helper()
+	whole, err := runtime.Encode(storetest.PodCodec(), pod.DeepCopy())
+	if err != nil || !strings.HasPrefix(string(whole), podHead) {
+		t.Fatalf("%s: %v", whole, err)
+	}
+	return "{" + strings.TrimSuffix(strings.TrimPrefix(string(whole), podHead), "\n")
 }
 
 // opaque is a selector of which no index can be asked.

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/annexapi/annex/internal/verbatim"
 )
 
 // GetList implements storage.Interface. It reads one snapshot: at the latest
@@ -33,17 +35,33 @@ func (s *resourceStore) GetList(ctx context.Context, key string, opts storage.Li
 // must not be changed, and sets all of the list but its items. With an error, they are those that
 // could be read, as the items of GetList are.
 func (s *resourceStore) ListShared(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) ([]runtime.Object, error) {
-	prefix, err := s.key(key, opts.Recursive)
+	p, err := s.list(ctx, key, opts, listObj, nil)
+	return p.selected, err
+}
+
+// ListEncoded is ListShared for callers that only write the objects in a form. Those whose stored bytes are
+// known to be that are not decoded, unless something is selected. With an error, nothing is returned.
+func (s *resourceStore) ListEncoded(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object, form *verbatim.Form) ([]verbatim.Piece, error) {
+	p, err := s.list(ctx, key, opts, listObj, form)
 	if err != nil {
 		return nil, err
+	}
+	return p.pieces, nil
+}
+
+// list reads a page, for a form if it is not nil, and sets all of the list but its items.
+func (s *resourceStore) list(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object, form *verbatim.Form) (page, error) {
+	prefix, err := s.key(key, opts.Recursive)
+	if err != nil {
+		return page{}, err
 	}
 	exact, continueKey, err := storage.ValidateListOptions(prefix, versioner, opts)
 	if err != nil {
-		return nil, err
+		return page{}, err
 	}
 	plan, err := s.plan(ctx, prefix, opts.Predicate)
 	if err != nil {
-		return nil, err
+		return page{}, err
 	}
 	snapshot := s.core.snapshot()
 	revision := snapshot.revision
@@ -51,50 +69,56 @@ func (s *resourceStore) ListShared(ctx context.Context, key string, opts storage
 		revision = uint64(exact)
 	}
 	if revision > snapshot.revision {
-		return nil, storage.NewTooLargeResourceVersionError(revision, snapshot.revision, tooLargeRetrySeconds)
+		return page{}, storage.NewTooLargeResourceVersionError(revision, snapshot.revision, tooLargeRetrySeconds)
 	}
 	if exact == 0 {
 		if err := notOlderThan(opts.ResourceVersion, revision); err != nil {
-			return nil, err
+			return page{}, err
 		}
 	}
 	if s.core.compacted.Load() > revision {
-		return nil, listCompacted(continueKey, prefix)
+		return page{}, listCompacted(continueKey, prefix)
 	}
 
 	objects := snapshot.only(prefix, revision)
 	if opts.Recursive {
 		objects = s.candidates(plan, snapshot, prefix, max(prefix, continueKey), revision)
 	}
-	holding, err := newHolding(ctx, objects, opts.Predicate.Limit, !opts.Predicate.Empty())
+	holding, err := newHolding(ctx, objects, opts.Predicate.Limit, !opts.Predicate.Empty(), form)
 	if err != nil {
-		return nil, err
+		return page{}, err
 	}
-	p := page{store: s, predicate: opts.Predicate, holding: holding, rest: func(from string) int64 {
+	p := page{store: s, predicate: opts.Predicate, form: form, holding: holding, rest: func(from string) int64 {
 		return s.countFrom(snapshot, prefix, from, revision)
 	}}
+	if form != nil {
+		p.pieces = make([]verbatim.Piece, 0, holding.expected())
+	}
 	again := p
 	p.read(ctx, objects)
 	if p.crowded {
 		p = again
 		if err := holding.holdAll(ctx); err != nil {
-			return nil, err
+			return page{}, err
 		}
 		p.read(ctx, objects)
 	}
 	// The history may have moved on while it was read.
 	if exact > 0 && s.core.compacted.Load() > revision || errors.Is(p.unreadable.abort, errCompacted) {
-		return p.selected, listCompacted(continueKey, prefix)
+		return p, listCompacted(continueKey, prefix)
+	}
+	if p.failed != nil {
+		return p, p.failed
 	}
 	if err := p.unreadable.err(s.resource.Resource); err != nil {
-		return p.selected, err
+		return p, err
 	}
 	token, remaining, err := storage.PrepareContinueToken(p.lastKey, prefix, int64(revision), p.count, p.more, opts)
 	if err != nil {
-		return p.selected, err
+		return p, err
 	}
 	opts.Predicate.SetShardInfoOnList(listObj)
-	return p.selected, versioner.UpdateList(listObj, revision, token, remaining)
+	return p, versioner.UpdateList(listObj, revision, token, remaining)
 }
 
 // itemsOf returns the settable slice of a list's items.
@@ -169,9 +193,12 @@ type page struct {
 	store     *resourceStore
 	predicate storage.SelectionPredicate
 	rest      func(from string) int64 // counts the objects from a key on
+	form      *verbatim.Form          // nil if the objects are asked for
 	holding   *holding
 
 	selected   []runtime.Object // shared
+	pieces     []verbatim.Piece // instead of them, in the form
+	failed     error            // one could not be encoded
 	unreadable unreadable
 	lastKey    string // of the last object looked at
 	more       bool   // there are objects after it
@@ -211,7 +238,7 @@ func (p *page) room() int {
 	if p.predicate.Limit <= 0 {
 		return math.MaxInt
 	}
-	return int(p.predicate.Limit) - len(p.selected)
+	return int(p.predicate.Limit) - len(p.selected) - len(p.pieces)
 }
 
 // take adds those objects that are selected. It returns false if the page is
@@ -221,9 +248,16 @@ func (p *page) take(ctx context.Context, batch []*version) bool {
 		p.unreadable.abort = tooSlow(p.store.keyspace.prefix)
 		return false
 	}
-	for i, found := range p.store.read(ctx, batch) {
-		v := batch[i]
+	known, unknown := p.known(batch)
+	read := p.store.read(ctx, unknown)
+	for i, v := range batch {
 		p.lastKey = v.key
+		if known != nil && !known[i].IsZero() {
+			p.pieces = append(p.pieces, known[i])
+			continue
+		}
+		found := read[0]
+		read = read[1:]
 		if found.err != nil {
 			if !p.unreadable.add(v.key, found.err) {
 				return false
@@ -236,9 +270,41 @@ func (p *page) take(ctx context.Context, batch []*version) bool {
 				p.crowded = true
 				return false
 			}
-			p.selected = append(p.selected, found.object)
+			if !p.add(v, found.object) {
+				return false
+			}
 		}
 	}
+	return true
+}
+
+// known returns those of a batch that need not be decoded for the form of the page, and the others.
+func (p *page) known(batch []*version) ([]verbatim.Piece, []*version) {
+	if p.form == nil || !p.predicate.Empty() {
+		return nil, batch
+	}
+	known, unknown := make([]verbatim.Piece, len(batch)), []*version(nil)
+	for i, v := range batch {
+		var ok bool
+		if known[i], ok = p.store.verbatim(p.form, v); !ok {
+			unknown = append(unknown, v)
+		}
+	}
+	return known, unknown
+}
+
+// add puts an object into the page. It is false if it cannot be encoded.
+func (p *page) add(v *version, object runtime.Object) bool {
+	if p.form == nil {
+		p.selected = append(p.selected, object)
+		return true
+	}
+	piece, err := p.store.piece(p.form, v, object)
+	if err != nil {
+		p.failed = err
+		return false
+	}
+	p.pieces = append(p.pieces, piece)
 	return true
 }
 

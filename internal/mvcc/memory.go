@@ -7,6 +7,7 @@ import (
 
 	"github.com/annexapi/annex/internal/apierr"
 	"github.com/annexapi/annex/internal/budget"
+	"github.com/annexapi/annex/internal/verbatim"
 )
 
 const (
@@ -23,13 +24,24 @@ const (
 	firstSelected = 4 << 20
 )
 
+// pieceBytes is the memory of an object in a list whose value is written as it is stored.
+const pieceBytes = 64
+
 // weight is what versions weigh in a list.
 type weight struct {
+	form *verbatim.Form // that is asked for, nil if there is none
+	// pieces are objects that are written as they are stored, and count neither as objects nor in
+	// bytes.
+	pieces         int64
 	objects, bytes int64
 	undecoded      int64 // of the bytes
 }
 
 func (w *weight) add(v *version) {
+	if fit := v.fit.Load(); w.form != nil && fit.Of(w.form) && fit.Fits() && v.value.Load() != nil {
+		w.pieces++
+		return
+	}
 	w.objects++
 	w.bytes += int64(v.size)
 	if v.decoded.Load() == nil {
@@ -39,14 +51,17 @@ func (w *weight) add(v *version) {
 
 // memory is what the answer of an account's request needs for the versions.
 func (w weight) memory(account *budget.Account) int64 {
-	return account.Answer().Of(w.objects, w.bytes) + decodedFactor*w.undecoded
+	return account.Answer().Of(w.objects, w.bytes) + decodedFactor*w.undecoded + pieceBytes*w.pieces
 }
 
 // weigh adds up versions, limit of them at most unless it is 0.
-func weigh(objects iter.Seq[*version], limit int64) weight {
-	var all weight
+func weigh(objects iter.Seq[*version], limit int64) weight { return weighIn(nil, objects, limit) }
+
+// weighIn is weigh for versions that are asked for in a form.
+func weighIn(form *verbatim.Form, objects iter.Seq[*version], limit int64) weight {
+	all := weight{form: form}
 	for v := range objects {
-		if all.add(v); all.objects == limit {
+		if all.add(v); all.objects+all.pieces == limit {
 			break
 		}
 	}
@@ -95,20 +110,28 @@ type holding struct {
 
 // newHolding holds what a page needs. What a selector leaves of the objects is not known
 // before they are read, so that such a list begins with little, and grows.
-func newHolding(ctx context.Context, objects iter.Seq[*version], limit int64, selects bool) (*holding, error) {
+func newHolding(ctx context.Context, objects iter.Seq[*version], limit int64, selects bool, form *verbatim.Form) (*holding, error) {
 	account := budget.From(ctx)
 	if account == nil {
 		return nil, nil
 	}
 	if selects {
-		limit = 0
+		limit, form = 0, nil // they are decoded, which shows what is selected
 	}
-	h := &holding{account: account, all: weigh(objects, limit)}
+	h := &holding{account: account, all: weighIn(form, objects, limit)}
 	if !selects || h.all.bytes <= firstSelected {
 		return h, h.holdAll(ctx)
 	}
 	h.enough = firstSelected
 	return h, hold(ctx, account, h.part(h.enough))
+}
+
+// expected is how many objects a list may have, as far as that is known.
+func (h *holding) expected() int64 {
+	if h == nil || h.enough != math.MaxInt64 {
+		return 0
+	}
+	return h.all.pieces
 }
 
 // part is what so many of the encoded bytes need, by the average of all.

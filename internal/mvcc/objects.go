@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/value"
+
+	"github.com/annexapi/annex/internal/verbatim"
 )
 
 // decoded is the object of a version as one resourceStore decodes it. It is never changed.
@@ -169,6 +171,63 @@ func (s *resourceStore) cacheDecoded(v *version, data []byte) (runtime.Object, e
 	}
 	s.core.decoded.attach(v, &decoded{object: object, store: s})
 	return object, nil
+}
+
+// verbatim returns a version in a form, if its value is known to be that.
+func (s *resourceStore) verbatim(form *verbatim.Form, v *version) (verbatim.Piece, bool) {
+	fit := v.fit.Load()
+	if !fit.Of(form) || !fit.Fits() {
+		return verbatim.Piece{}, false
+	}
+	value, err := s.core.bytes(v)
+	if err != nil {
+		return verbatim.Piece{}, false // decoding it says why
+	}
+	return fit.Piece(value, v.revision), true
+}
+
+// piece returns a version, whose object has been read, in a form, and finds out whether its value is that.
+func (s *resourceStore) piece(form *verbatim.Form, v *version, object runtime.Object) (verbatim.Piece, error) {
+	value := v.value.Load()
+	if value == nil || s.resource.Transformer != nil || !form.Begins(*value) {
+		return form.Item(object, nil)
+	}
+	fit, whole := v.fit.Load(), []byte(nil)
+	if !fit.Of(form) {
+		var err error
+		if fit, whole, err = form.Look(object, *value, v.revision); err != nil {
+			return verbatim.Piece{}, err
+		}
+		v.fit.Store(fit)
+	}
+	if fit.Fits() {
+		return fit.Piece(*value, v.revision), nil
+	}
+	return form.Item(object, whole)
+}
+
+// GetEncoded returns an object as clients get it in a form by itself; nil if the form is not that of what is stored, and
+// if there is anything else to say.
+func (s *resourceStore) GetEncoded(ctx context.Context, key string, form *verbatim.Form) []byte {
+	prepared, err := s.key(key, false)
+	if err != nil {
+		return nil
+	}
+	v, _ := s.core.get(prepared)
+	if v.live() == 0 || v.size >= largeObject {
+		return nil
+	}
+	piece, known := s.verbatim(form, v)
+	if !known {
+		object, err := s.object(ctx, v)
+		if err != nil {
+			return nil
+		}
+		if piece, err = s.piece(form, v, object); err != nil || !v.fit.Load().Of(form) || !v.fit.Load().Fits() {
+			return nil
+		}
+	}
+	return piece.Whole()
 }
 
 // plain returns what the codec wrote for a version, and whether it should be

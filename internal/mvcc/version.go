@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/annexapi/annex/internal/verbatim"
 	"github.com/annexapi/annex/store/journal"
 )
 
@@ -29,6 +30,8 @@ type version struct {
 	// value is what the journal holds; nil if it has to be read there.
 	value   atomic.Pointer[[]byte]
 	decoded atomic.Pointer[decoded]
+	// fit says whether the value is what clients get, nil before one asked.
+	fit atomic.Pointer[verbatim.Fit]
 }
 
 func newVersion(record journal.Record, previous *version) *version {

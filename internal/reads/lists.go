@@ -21,6 +21,7 @@ import (
 
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/registry"
+	"github.com/annexapi/annex/internal/verbatim"
 )
 
 // Lists lets the next handler, which is upstream's, answer lists of the resources without their items, which cost
@@ -86,7 +87,7 @@ func (w *listWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.
 func (w *listWriter) WriteHeader(code int) {
-	if w.held = code == http.StatusOK && w.items.JSON != nil; !w.held {
+	if w.held = code == http.StatusOK && w.items.Items != nil; !w.held {
 		w.ResponseWriter.WriteHeader(code)
 	}
 }
@@ -113,14 +114,14 @@ func (w *listWriter) Write(p []byte) (int, error) {
 		return 0, errNoItems
 	}
 	counted := &countingWriter{ResponseWriter: w.ResponseWriter}
-	responsewriters.SerializeObject(runtime.ContentTypeJSON, filled{append(head, noItems...), w.items.JSON, tail}, counted, w.req, http.StatusOK, nil)
+	responsewriters.SerializeObject(runtime.ContentTypeJSON, filled{append(head, noItems...), w.items.Items, tail}, counted, w.req, http.StatusOK, nil)
 	return counted.written, nil
 }
 
 // filled is an encoded list, which upstream compresses and writes as any other.
 type filled struct {
 	head  []byte
-	items [][]byte
+	items []verbatim.Piece
 	tail  []byte
 }
 

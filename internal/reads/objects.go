@@ -101,10 +101,10 @@ func (d *Direct) Wrap(next http.Handler) http.Handler {
 
 func (d *Direct) items(info *request.RequestInfo) (runtime.NegotiatedSerializer, *registry.EncodedItems) {
 	read := d.resource(info)
-	if read == nil || !read.json.Remembers() {
+	if read == nil || read.json.Form() == nil {
 		return nil, nil
 	}
-	return read.serializer, &registry.EncodedItems{Encode: read.json.Items}
+	return read.serializer, &registry.EncodedItems{Form: read.json.Form()}
 }
 
 // answer says whether it has answered. If not, nothing has been written.
@@ -163,9 +163,16 @@ func (r *resource) form(accept string) *form {
 
 // body returns an encoded object; nil if there is none, or there is anything else to say about it.
 func (r *resource) body(ctx context.Context, name string, form *form) []byte {
+	var encoded registry.EncodedObject
+	if encoded.Form = form.Form(); encoded.Form != nil {
+		ctx = registry.WithEncodedObject(ctx, &encoded)
+	}
 	object, err := r.storage.Get(ctx, name, &metav1.GetOptions{})
 	if err != nil {
 		return nil
+	}
+	if encoded.JSON != nil {
+		return encoded.JSON
 	}
 	body, err := form.Object(object)
 	if err != nil {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"sync"
@@ -16,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/annexapi/annex/internal/convert"
+	"github.com/annexapi/annex/internal/verbatim"
 )
 
 // wholeLists answers lists of any version in one page. kube-apiserver's watch cache ignores their
@@ -32,12 +35,33 @@ func (w wholeLists) GetList(ctx context.Context, key string, opts storage.ListOp
 
 // EncodedItems are the items of a list that was read from the storage of a kind.
 type EncodedItems struct {
-	// Encode encodes the objects of a kind of the definition, which are shared. The storage of custom resources knows
-	// how by itself.
-	Encode func([]runtime.Object) ([][]byte, error)
-	// JSON are the items as upstream's handler would encode them, which must not be changed. Nil
-	// until a list was read, and if it has its items itself; of an empty list it is not nil.
-	JSON [][]byte
+	// Form is how the objects of a kind of the definition are written. The storage of custom resources knows by itself.
+	Form *verbatim.Form
+	// Items are as upstream's handler would encode them, and must not be changed. Nil
+	// until a list was read, and if it has its items itself; of an empty list they are not nil.
+	Items []verbatim.Piece
+}
+
+func (e *EncodedItems) set(items []verbatim.Piece) {
+	if items == nil {
+		items = []verbatim.Piece{}
+	}
+	e.Items = items
+}
+
+// EncodedObject is an object that was read from the storage of a kind.
+type EncodedObject struct {
+	Form *verbatim.Form
+	// JSON is the object as upstream's handler would encode it. Nil if it has to be encoded.
+	JSON []byte
+}
+
+type encodedObjectKey struct{}
+
+// WithEncodedObject returns a context in which reading an object that is stored as it is served gives it encoded, and
+// leaves the object itself empty.
+func WithEncodedObject(ctx context.Context, object *EncodedObject) context.Context {
+	return context.WithValue(ctx, encodedObjectKey{}, object)
 }
 
 type encodedItemsKey struct{}
@@ -61,6 +85,12 @@ type sharedLister interface {
 	ListShared(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) ([]runtime.Object, error)
 }
 
+// encodedReader is a storage that writes what it has stored, where that is what clients get.
+type encodedReader interface {
+	GetEncoded(ctx context.Context, key string, form *verbatim.Form) []byte
+	ListEncoded(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object, form *verbatim.Form) ([]verbatim.Piece, error)
+}
+
 // sharedWatcher is a storage whose initial events have objects that it does not copy for the caller.
 type sharedWatcher interface {
 	WatchShared(ctx context.Context, key string, opts storage.ListOptions, wrap func(runtime.Object) runtime.Object) (watch.Interface, error)
@@ -69,35 +99,43 @@ type sharedWatcher interface {
 // typedReads is the storage of a kind of the definition, for which objects need not be copied that are only encoded.
 type typedReads struct {
 	storage.Interface
-	lists   sharedLister
+	encoded encodedReader
 	watches sharedWatcher
 	events  *rememberedEvents
 }
 
 // withTypedReads returns a storage, with lists and watches of the one that is opened below it.
 func withTypedReads(s, opened storage.Interface, items *convert.Items) storage.Interface {
-	lists, ok := opened.(sharedLister)
+	encoded, ok := opened.(encodedReader)
 	watches, also := opened.(sharedWatcher)
 	if !ok || !also {
 		return s
 	}
-	return typedReads{s, lists, watches, &rememberedEvents{items: items}}
+	return typedReads{s, encoded, watches, &rememberedEvents{items: items}}
+}
+
+// Get implements storage.Interface.
+func (t typedReads) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) error {
+	if answer, asked := ctx.Value(encodedObjectKey{}).(*EncodedObject); asked && opts.ResourceVersion == "" {
+		if answer.JSON = t.encoded.GetEncoded(ctx, key, answer.Form); answer.JSON != nil {
+			return nil
+		}
+	}
+	return t.Interface.Get(ctx, key, opts, out)
 }
 
 // GetList implements storage.Interface.
 func (t typedReads) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
 	answer, asked := ctx.Value(encodedItemsKey{}).(*EncodedItems)
-	if !asked || answer.Encode == nil {
+	if !asked || answer.Form == nil {
 		return t.Interface.GetList(ctx, key, opts, listObj)
 	}
-	objects, err := t.lists.ListShared(ctx, key, opts, listObj)
+	items, err := t.encoded.ListEncoded(ctx, key, opts, listObj, answer.Form)
 	if err != nil {
-		return t.Interface.GetList(ctx, key, opts, listObj) // it says what could be read all the same
+		// It says what could be read all the same, and what cannot be encoded.
+		return t.Interface.GetList(ctx, key, opts, listObj)
 	}
-	if answer.JSON, err = answer.Encode(objects); err != nil {
-		answer.JSON = nil
-		return t.Interface.GetList(ctx, key, opts, listObj) // upstream says what is wrong
-	}
+	answer.set(items)
 	return nil
 }
 
@@ -124,6 +162,7 @@ type customLists struct {
 	apiVersion, kind string
 	items            *convert.Items
 	number           int
+	form             *verbatim.Form
 	events           *rememberedEvents
 }
 
@@ -142,7 +181,36 @@ func (e *rememberedEvents) number(id runtime.Identifier) int {
 }
 
 func encodedLists(opened storage.Interface, kind schema.GroupVersionKind, items *convert.Items) storage.Interface {
-	return customLists{opened, kind.GroupVersion().String(), kind.Kind, items, items.Number(), &rememberedEvents{items: items}}
+	c := customLists{opened, kind.GroupVersion().String(), kind.Kind, items, items.Number(), nil, &rememberedEvents{items: items}}
+	c.form = verbatim.NewForm(fmt.Appendf(nil, `{"apiVersion":%q,`, c.apiVersion), 0, c.encode, func(object runtime.Object, whole []byte) ([]byte, error) {
+		encoded, err := items.Encode(c.number, []metav1.Object{object.(*unstructured.Unstructured)}, func(int) ([]byte, error) {
+			if whole == nil {
+				var err error
+				if whole, err = c.encode(object); err != nil {
+					return nil, err
+				}
+			}
+			return bytes.Clone(bytes.TrimSuffix(whole, []byte("\n"))), nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		return encoded[0], nil
+	})
+	return c
+}
+
+// errOtherForm says that upstream converts an object.
+var errOtherForm = errors.New("an object is not in the form that it is served in")
+
+func (c customLists) encode(object runtime.Object) ([]byte, error) {
+	custom, ok := object.(*unstructured.Unstructured)
+	if !ok || !c.asIs(custom) {
+		return nil, errOtherForm
+	}
+	var whole bytes.Buffer
+	err := json.NewEncoder(&whole).Encode(custom.Object)
+	return whole.Bytes(), err
 }
 
 // Watch implements storage.Interface.
@@ -214,6 +282,16 @@ func (c customLists) GetList(ctx context.Context, key string, opts storage.ListO
 	if !asked || !ok {
 		return c.Interface.GetList(ctx, key, opts, listObj)
 	}
+	if encoded, ok := c.Interface.(encodedReader); ok {
+		items, err := encoded.ListEncoded(ctx, key, opts, list, c.form)
+		if err == nil {
+			list.Items = nil
+			answer.set(items)
+		}
+		if !errors.Is(err, errOtherForm) {
+			return err
+		}
+	}
 	objects, err := c.list(ctx, key, opts, list)
 	if err != nil {
 		return err
@@ -226,14 +304,18 @@ func (c customLists) GetList(ctx context.Context, key string, opts storage.ListO
 		return nil
 	}
 	encoded, err := c.items.Encode(c.number, objects, func(i int) ([]byte, error) {
-		var item bytes.Buffer
-		err := json.NewEncoder(&item).Encode(objects[i].(*unstructured.Unstructured).Object)
-		return bytes.Clone(bytes.TrimSuffix(item.Bytes(), []byte("\n"))), err
+		whole, err := c.encode(objects[i].(*unstructured.Unstructured))
+		return bytes.Clone(bytes.TrimSuffix(whole, []byte("\n"))), err
 	})
 	if err != nil {
 		return err
 	}
-	list.Items, answer.JSON = nil, encoded
+	list.Items = nil
+	items := make([]verbatim.Piece, len(encoded))
+	for i, item := range encoded {
+		items[i] = verbatim.Encoded(item)
+	}
+	answer.set(items)
 	return nil
 }
 

@@ -61,7 +61,11 @@ func TestCustomListsGiveEncodedItems(t *testing.T) {
 		if list.GetResourceVersion() == "" {
 			t.Error("the list has no resource version")
 		}
-		return fmt.Sprintf("%s", answer.JSON), answer.JSON != nil, len(list.Items)
+		var encodings []string
+		for _, item := range answer.Items {
+			encodings = append(encodings, string(item.Append(nil)))
+		}
+		return fmt.Sprint(encodings), answer.Items != nil, len(list.Items)
 	}
 	kind := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}
 	for name, s := range map[string]storage.Interface{

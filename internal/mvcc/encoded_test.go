@@ -1,0 +1,93 @@
+package mvcc_test
+
+import (
+	"sync/atomic"
+	"testing"
+
+	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/annexapi/annex/internal/mvcc"
+	"github.com/annexapi/annex/store/storetest"
+)
+
+// What is stored as clients get it is decoded for the first list, and not for others, even if no decoded objects are kept.
+func TestWhatIsStoredIsWrittenWithoutDecoding(t *testing.T) {
+	for name, options := range map[string]mvcc.Options{
+		"from memory":      {ObjectCacheBytes: -1},
+		"from the journal": {ObjectCacheBytes: -1, ValueBytes: -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			options.Clock, options.Idle = newClock(), true
+			core, _ := open(t, newLedger(), options)
+			var decoded atomic.Int64
+			resource := storetest.Pods("/pods")
+			resource.Codec = parallelCountingCodec{resource.Codec, &decoded}
+			pods := openAs(t, core, resource)
+			colored(t, pods, 100, 10)
+			form := podForm()
+			list := func(selector string) {
+				t.Helper()
+				decoded.Store(0)
+				opts := storage.ListOptions{Recursive: true, Predicate: selecting(t, selector)}
+				pieces, err := pods.(encodedLister).ListEncoded(t.Context(), "/pods/", opts, &example.PodList{}, form)
+				if err != nil || len(pieces) != 100 && selector == "" {
+					t.Fatalf("%d objects: %v", len(pieces), err)
+				}
+			}
+			list("")
+			first := decoded.Load()
+			if list(""); first != 100 || decoded.Load() != 0 && options.ValueBytes == 0 {
+				t.Errorf("%d were decoded for the first list, and %d for the second", first, decoded.Load())
+			}
+			one, err := core.Open(resource)
+			if err != nil {
+				t.Fatal(err)
+			}
+			decoded.Store(0)
+			whole := one.(encodedLister).GetEncoded(t.Context(), key("pod-0007"), form)
+			pod := get(t, pods, "pod-0007")
+			if want := podHead + encodedPod(t, pod)[1:] + "\n"; options.ValueBytes == 0 && (string(whole) != want || decoded.Load() != 1) {
+				t.Errorf("one is written as %s after decoding %d, want %s", whole, decoded.Load()-1, want)
+			}
+			if list("color=color-1"); decoded.Load() != 100 {
+				t.Errorf("%d were decoded to find out what is selected", decoded.Load())
+			}
+			form = podForm() // another server, say
+			if list(""); decoded.Load() != 100 {
+				t.Errorf("%d were decoded for another form", decoded.Load())
+			}
+		})
+	}
+}
+
+// Values that are encrypted are none that clients get.
+func TestWhatIsTransformedIsDecoded(t *testing.T) {
+	core, _ := open(t, newLedger(), mvcc.Options{Idle: true})
+	resource := storetest.Pods("/pods")
+	resource.Transformer = storetest.Ciphers(t)["aesgcm"]
+	if resource.Transformer == nil {
+		t.Fatal("there is no such cipher")
+	}
+	pods := openAs(t, core, resource)
+	colored(t, pods, 3, 1)
+	form := podForm()
+	for range 2 {
+		if whole := pods.(encodedLister).GetEncoded(t.Context(), key("pod-0001"), form); whole != nil {
+			t.Errorf("it is written as %s", whole)
+		}
+		pieces, err := pods.(encodedLister).ListEncoded(t.Context(), "/pods/", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, &example.PodList{}, form)
+		if err != nil || len(pieces) != 3 {
+			t.Fatalf("%d objects: %v", len(pieces), err)
+		}
+		list, err := listAt(pods, 0, storage.Everything)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, piece := range pieces {
+			if want := encodedPod(t, &list.Items[i]); string(piece.Append(nil)) != want {
+				t.Errorf("written as %s, want %s", piece.Append(nil), want)
+			}
+		}
+	}
+}

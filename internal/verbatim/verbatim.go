@@ -1,0 +1,130 @@
+// Package verbatim finds out which stored objects are, byte for byte, what clients get but for the resource version,
+// which is not stored: those need neither be decoded nor encoded, and no copy of what they are encoded to be kept. That is
+// nearly every object in the version that it is stored in; one that was stored by a program with other defaults, or with
+// other fields, is not.
+package verbatim
+
+import (
+	"bytes"
+	"strconv"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Form is how clients get the objects of a resource as JSON, in the version that they are stored in. Its methods may be
+// called concurrently.
+type Form struct {
+	begin  []byte
+	skip   int
+	encode func(runtime.Object) ([]byte, error)
+	item   func(object runtime.Object, whole []byte) ([]byte, error)
+
+	mu   sync.Mutex
+	fits map[int]*Fit // by where the resource version belongs
+}
+
+// NewForm returns a form. What is stored in its version begins with begin, of which the first skip bytes are not in the
+// items of lists, where a brace takes their place.
+//
+// encode returns a whole object, with a line break at its end, and must not change it. item returns one whose stored
+// bytes are of no use as the item of a list; whole is what encode made of it, nil if that was not called.
+func NewForm(begin []byte, skip int, encode func(runtime.Object) ([]byte, error), item func(object runtime.Object, whole []byte) ([]byte, error)) *Form {
+	return &Form{begin: begin, skip: skip, encode: encode, item: item, fits: map[int]*Fit{}}
+}
+
+// Begins says whether something stored may be of the form's version.
+func (f *Form) Begins(stored []byte) bool { return bytes.HasPrefix(stored, f.begin) }
+
+// Fit is what is known of a stored object and a form: where the resource version belongs, or that the bytes are not what
+// clients get. It is shared by all objects of which that is true.
+type Fit struct {
+	form *Form
+	at   int // no place if it is not above 0
+}
+
+// Of says whether a fit, which may be nil, is of a form.
+func (f *Fit) Of(form *Form) bool { return f != nil && f.form == form }
+
+// Fits says whether stored bytes are what clients get.
+func (f *Fit) Fits() bool { return f.at > 0 }
+
+// Piece returns a stored object that fits as clients get it.
+func (f *Fit) Piece(stored []byte, revision uint64) Piece {
+	return Piece{stored: stored, from: int32(f.form.skip), at: int32(f.at), revision: revision}
+}
+
+// Look encodes an object and compares that with its stored bytes. The result is true of these bytes, at any revision. What
+// was encoded comes back, too.
+func (f *Form) Look(object runtime.Object, stored []byte, revision uint64) (fit *Fit, whole []byte, err error) {
+	if whole, err = f.encode(object); err != nil {
+		return nil, nil, err
+	}
+	version := appendVersion(nil, revision)
+	at := bytes.Index(whole, version)
+	if at <= f.skip || len(whole) != len(stored)+len(version) || !bytes.Equal(whole[:at], stored[:at]) || !bytes.Equal(whole[at+len(version):], stored[at:]) {
+		at = 0
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if fit = f.fits[at]; fit == nil {
+		fit = &Fit{f, at}
+		f.fits[at] = fit
+	}
+	return fit, whole, nil
+}
+
+// Item returns an object whose bytes do not fit as the item of a list. whole is what Look returned, nil if it was
+// not asked now.
+func (f *Form) Item(object runtime.Object, whole []byte) (Piece, error) {
+	item, err := f.item(object, whole)
+	return Encoded(item), err
+}
+
+func appendVersion(to []byte, revision uint64) []byte {
+	to = append(to, `"resourceVersion":"`...)
+	to = strconv.AppendUint(to, revision, 10)
+	return append(to, `",`...)
+}
+
+// Piece is an object of a list as JSON. It takes no memory but that of a struct if it is made of what is stored.
+type Piece struct {
+	stored   []byte
+	revision uint64
+	from, at int32
+}
+
+// Encoded returns a piece that is an encoded item.
+func Encoded(item []byte) Piece { return Piece{stored: item} }
+
+// Len is how many bytes Append appends at most.
+func (p Piece) Len() int {
+	if p.at == 0 {
+		return len(p.stored)
+	}
+	const longest = len(`"resourceVersion":"18446744073709551615",`)
+	return len(p.stored) - int(p.from) + 1 + longest
+}
+
+// Append appends the item.
+func (p Piece) Append(to []byte) []byte {
+	if p.at == 0 {
+		return append(to, p.stored...)
+	}
+	if p.from > 0 {
+		to = append(to, '{')
+	}
+	to = append(to, p.stored[p.from:p.at]...)
+	to = appendVersion(to, p.revision)
+	return append(to, bytes.TrimSuffix(p.stored[p.at:], []byte("\n"))...)
+}
+
+// Whole returns the object as it is by itself, for a piece that is made of what is stored.
+func (p Piece) Whole() []byte {
+	whole := append(make([]byte, 0, p.Len()+int(p.from)), p.stored[:p.at]...)
+	whole = appendVersion(whole, p.revision)
+	return append(whole, p.stored[p.at:]...)
+}
+
+// IsZero says whether there is nothing in a piece.
+func (p Piece) IsZero() bool { return p.stored == nil }
