@@ -230,7 +230,9 @@ func TestRefusedUserAgents(t *testing.T) {
 	c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), Serving: annex.ServingOptions{RefusedUserAgents: []string{"kubectl"}}})
 	for _, agent := range []string{"kubectl/v1.37.2 (linux/amd64) kubernetes/abc", "Kubectl", "kubectl 1.2"} {
 		c.get(widgetsPath, "User-Agent", agent).refused(403, metav1.StatusReasonForbidden, "this server does not answer "+strings.FieldsFunc(agent, func(r rune) bool { return r == '/' || r == ' ' })[0])
-		c.get("/apis", "User-Agent", agent).want(403)
+		if a := c.get("/apis", "User-Agent", agent).want(403); !strings.HasPrefix(string(a.raw), "this server does not answer ") {
+			t.Errorf("discovery says %s to %s, which kubectl does not show", a.raw, agent)
+		}
 		c.get("/readyz", "User-Agent", agent).want(200)
 	}
 	for _, agent := range []string{"curl/8", "kubectl-annex/v1", "mykubectl/1", ""} {

@@ -48,7 +48,7 @@ func chain(config Config, direct *reads.Direct, text noProtobuf, connections *co
 			handler = config.Aggregation.Wrap(handler)
 		}
 		if refused := config.Serving.RefusedUserAgents; len(refused) > 0 {
-			handler = withSteps(handler, c, refuseUserAgents(refused))
+			handler = withUserAgentsRefused(handler, refused, c)
 		}
 		if config.Cluster == nil {
 			handler = withSteps(handler, c, refuseForeign)

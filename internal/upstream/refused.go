@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -73,17 +74,24 @@ func checkNamespace(r *http.Request, info *request.RequestInfo) (*http.Request, 
 	return r, nil
 }
 
-// refuseUserAgents refuses requests of programs that call themselves so, but those for health.
-func refuseUserAgents(names []string) step {
-	return func(r *http.Request, info *request.RequestInfo) (*http.Request, error) {
+// withUserAgentsRefused refuses requests of programs that call themselves so, but those for health. What is no
+// request for a resource is answered in plain text: kubectl begins with discovery, and reads no Status there.
+func withUserAgentsRefused(next http.Handler, names []string, c *server.Config) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name, _, _ := strings.Cut(r.UserAgent(), "/")
 		name, _, _ = strings.Cut(name, " ")
 		refused := slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) })
-		if !refused || !info.IsResourceRequest && slices.Contains(alwaysOpen, r.URL.Path) {
-			return r, nil
+		info, ok := request.RequestInfoFrom(r.Context())
+		isResource := ok && info.IsResourceRequest
+		switch reason := "this server does not answer " + name; {
+		case !refused || !isResource && slices.Contains(alwaysOpen, r.URL.Path):
+			next.ServeHTTP(w, r)
+		case isResource:
+			answerError(w, r, apierrors.NewForbidden(schema.GroupResource{}, "", errors.New(reason)), c)
+		default:
+			http.Error(w, reason, http.StatusForbidden)
 		}
-		return nil, apierrors.NewForbidden(schema.GroupResource{}, "", fmt.Errorf("this server does not answer %s", name))
-	}
+	})
 }
 
 // alwaysOpen tell load balancers and process managers how the server is.
