@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -79,6 +80,7 @@ func (s *server) start(t *testing.T) {
 		t.Fatalf("%s ended before it listened: %v\n%s", s.program, err, s.stderr)
 	}
 	_, address, _ := strings.Cut(strings.TrimSpace(line), "https://")
+	address, _, _ = strings.Cut(address, " and ") // that of plain HTTP
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
 		t.Fatalf("%s says %q, which names no address: %v", s.program, line, err)
@@ -87,6 +89,9 @@ func (s *server) start(t *testing.T) {
 		t.Fatalf("%s says %q: %v", s.program, line, err)
 	}
 }
+
+// panicked is what is said of a panic, by the runtime and by logs; some lines say that there was none.
+var panicked = regexp.MustCompile(`panic: |panicked: true|request panicked|(?i)observed a panic`)
 
 // stop asks the process to end and fails the test unless it does so in order.
 func (s *server) stop(t *testing.T) {
@@ -99,7 +104,7 @@ func (s *server) stop(t *testing.T) {
 	if err := s.cmd.Wait(); err != nil {
 		t.Errorf("%s: %v\n%s", s.program, err, s.stderr)
 	}
-	if strings.Contains(s.stderr.String(), "panic") {
+	if panicked.MatchString(s.stderr.String()) {
 		t.Errorf("%s panicked:\n%s", s.program, s.stderr)
 	}
 	s.cmd = nil

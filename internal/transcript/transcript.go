@@ -43,6 +43,9 @@ type Terminal struct {
 	// Words replace texts that are of this run, such as paths, before all else is normalized. It may
 	// be nil.
 	Words *strings.Replacer
+	// Typed replaces texts of commands before they are run, such as ports that others may have. It may be
+	// nil.
+	Typed *strings.Replacer
 
 	background *exec.Cmd
 	output     *testlog.Buffer
@@ -123,6 +126,9 @@ func skipOutput(lines []string) []string {
 func (t *Terminal) step(ctx context.Context, verb, argument string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
+	if t.Typed != nil {
+		argument = t.Typed.Replace(argument)
+	}
 	switch verb {
 	case "$":
 		return t.Run(ctx, argument)
