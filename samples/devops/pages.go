@@ -18,7 +18,8 @@ type page struct {
 	TotalItems      int    `json:"totalItems"`
 	ResourceVersion string `json:"resourceVersion"`
 	Cursor          string `json:"cursor,omitempty"`
-	Facets          any    `json:"facets,omitempty"`
+
+	Facets json.RawMessage `json:"facets,omitempty"`
 }
 
 // runSummary is the older form of a run, in the words of v1alpha1.
