@@ -11,10 +11,12 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	listers "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/controller/openapi/builder"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/annexapi/annex/internal/ordered"
 	"github.com/annexapi/annex/internal/query"
@@ -80,9 +82,27 @@ func resourcesOf(d *apiextensionsv1.CustomResourceDefinition) []*query.Resource 
 			Indexed:              true,
 			Fields:               fieldsOf(v),
 			Encode:               encode,
+			Schemas:              func() (map[string]*spec.Schema, string, error) { return schemasOf(d, v.Name) },
 		})
 	}
 	return all
+}
+
+// schemasOf are those of the document of OpenAPI v3 of a version, and the name of that of its objects.
+func schemasOf(d *apiextensionsv1.CustomResourceDefinition, version string) (map[string]*spec.Schema, string, error) {
+	document, err := builder.BuildOpenAPIV3(d, version, builder.Options{})
+	if err != nil {
+		return nil, "", err
+	}
+	for name, s := range document.Components.Schemas {
+		kinds, _ := s.Extensions["x-kubernetes-group-version-kind"].([]any)
+		for _, k := range kinds {
+			if k, ok := k.(map[string]any); ok && k["group"] == d.Spec.Group && k["kind"] == d.Status.AcceptedNames.Kind {
+				return document.Components.Schemas, name, nil
+			}
+		}
+	}
+	return nil, "", fmt.Errorf("the definition %s has no schema of its kind", d.Name)
 }
 
 // fieldsOf are the selectable fields of a version, and its columns whose paths lead to one value.

@@ -2,6 +2,7 @@ package query
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 
@@ -46,25 +47,55 @@ func (a *API) Models(gv schema.GroupVersion) []runtime.Object {
 	return all
 }
 
+// Defined returns, by version, the resources that have Schemas.
+func (a *API) Defined() map[schema.GroupVersion][]*Resource {
+	all := map[schema.GroupVersion][]*Resource{}
+	for _, r := range a.config.Resources() {
+		if r.Model == nil && r.Schemas != nil {
+			all[r.GroupVersion()] = append(all[r.GroupVersion()], r)
+		}
+	}
+	return all
+}
+
+// DocumentOfDefined describes the queries of resources of a version that have Schemas.
+func (a *API) DocumentOfDefined(resources []*Resource) (*spec3.OpenAPI, error) {
+	document := &spec3.OpenAPI{Version: "3.0.0", Paths: &spec3.Paths{Paths: map[string]*spec3.Path{}}, Components: &spec3.Components{Schemas: map[string]*spec.Schema{}}}
+	for _, r := range resources {
+		schemas, name, err := r.Schemas()
+		if err != nil {
+			return nil, fmt.Errorf("schemas of %s: %w", r.Resource, err)
+		}
+		maps.Copy(document.Components.Schemas, schemas)
+		a.describePaths(document, r, name)
+	}
+	return document, nil
+}
+
 // Document describes the queries of a version in OpenAPI v3. nameOf is what the schema of a model is called in
 // the document's components.
 func (a *API) Document(gv schema.GroupVersion, nameOf func(model runtime.Object) string) *spec3.OpenAPI {
 	document := &spec3.OpenAPI{Version: "3.0.0", Paths: &spec3.Paths{Paths: map[string]*spec3.Path{}}}
 	for _, r := range a.config.Resources() {
-		if r.GroupVersion() != gv || r.Model == nil {
-			continue
+		if r.GroupVersion() == gv && r.Model != nil {
+			a.describePaths(document, r, nameOf(r.Model))
 		}
-		operation := r.operation(spec.RefSchema("#/components/schemas/" + nameOf(r.Model)))
-		document.Paths.Paths[a.PathOf(gv)+"/"+r.Resource] = &spec3.Path{PathProps: spec3.PathProps{Get: operation}}
-		if !r.Namespaced {
-			continue
-		}
-		inOne := *operation
-		inOne.OperationId += "InNamespace"
-		namespace := spec3.Parameter{ParameterProps: spec3.ParameterProps{Name: "namespace", In: "path", Required: true, Schema: spec.StringProperty()}}
-		document.Paths.Paths[a.PathOf(gv)+"/namespaces/{namespace}/"+r.Resource] = &spec3.Path{PathProps: spec3.PathProps{Get: &inOne, Parameters: []*spec3.Parameter{&namespace}}}
 	}
 	return document
+}
+
+// describePaths adds the paths of a resource, whose objects have the schema of a name.
+func (a *API) describePaths(document *spec3.OpenAPI, r *Resource, name string) {
+	operation := r.operation(spec.RefSchema("#/components/schemas/" + name))
+	at := a.PathOf(r.GroupVersion())
+	document.Paths.Paths[at+"/"+r.Resource] = &spec3.Path{PathProps: spec3.PathProps{Get: operation}}
+	if !r.Namespaced {
+		return
+	}
+	inOne := *operation
+	inOne.OperationId += "InNamespace"
+	namespace := spec3.Parameter{ParameterProps: spec3.ParameterProps{Name: "namespace", In: "path", Required: true, Schema: spec.StringProperty()}}
+	document.Paths.Paths[at+"/namespaces/{namespace}/"+r.Resource] = &spec3.Path{PathProps: spec3.PathProps{Get: &inOne, Parameters: []*spec3.Parameter{&namespace}}}
 }
 
 func (r *Resource) operation(item *spec.Schema) *spec3.Operation {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/annexapi/annex/internal/ordered"
 )
@@ -34,6 +35,9 @@ type Resource struct {
 	Fields []ordered.Field
 	// Model is an object of the version, for OpenAPI; nil is none.
 	Model runtime.Object
+	// Schemas returns those that a resource without a Model refers to in OpenAPI v3, and the name of
+	// that of its objects among them; nil is none.
+	Schemas func() (schemas map[string]*spec.Schema, name string, err error)
 	// Encode returns objects, which are shared and must not be changed, as JSON of the resource's
 	// version. Nil says that lists of the resource come from elsewhere than a storage: then they
 	// are read as a whole.

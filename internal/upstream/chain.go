@@ -24,14 +24,14 @@ import (
 // filters that do nothing unless configured, with a recovery of its own, and with
 // the request's deadline on the connection instead of the goroutine per request
 // that upstream's timeout filter spends.
-func chain(config Config, direct *reads.Direct, text noProtobuf, connections *connectionMetrics, queries *query.API) func(http.Handler, *server.Config) http.Handler {
+func chain(config Config, direct *reads.Direct, text noProtobuf, connections *connectionMetrics, queries *query.API, documents *queryDocuments) func(http.Handler, *server.Config) http.Handler {
 	return func(handler http.Handler, c *server.Config) http.Handler {
 		handler = direct.Wrap(handler)
 		if len(text) > 0 {
 			handler = text.filter(handler, c)
 		}
 		if queries != nil {
-			handler = withQueries(handler, queries, c)
+			handler = withQueries(handler, queries, documents, c)
 		}
 		handler = withSteps(handler, c, steps(config)...)
 		handler = withReasons(handler, config.Ready)

@@ -3,10 +3,12 @@ package upstream
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/server"
 	"k8s.io/kube-openapi/pkg/builder3"
@@ -53,9 +55,12 @@ func (q queriedResources) NewRequestInfo(r *http.Request) (*request.RequestInfo,
 
 // withQueries answers queries by the lists and watches that next answers. All that is done with
 // these before they are answered has been done with the query.
-func withQueries(next http.Handler, queries *query.API, c *server.Config) http.Handler {
+func withQueries(next http.Handler, queries *query.API, documents *queryDocuments, c *server.Config) http.Handler {
 	answered := queries.Wrap(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/openapi/v3") {
+			documents.update()
+		}
 		if !queries.Answers(r) {
 			next.ServeHTTP(w, r)
 			return
@@ -66,6 +71,58 @@ func withQueries(next http.Handler, queries *query.API, c *server.Config) http.H
 		}
 		answered.ServeHTTP(w, r)
 	})
+}
+
+// queryDocuments are the documents of OpenAPI v3 of the queries of custom resources, which come and go.
+type queryDocuments struct {
+	queries *query.API
+
+	mu      sync.Mutex
+	service *handler3.OpenAPIService // nil until there is one
+	info    *common.OpenAPIV3Config
+	known   map[schema.GroupVersion][]*query.Resource
+	changes int
+}
+
+func (q *queryDocuments) serve(service *handler3.OpenAPIService, config *common.OpenAPIV3Config) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.service, q.info = service, config
+}
+
+// update has the service know what definitions there are now. Each document is made when it is asked for.
+func (q *queryDocuments) update() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.service == nil {
+		return
+	}
+	now := q.queries.Defined()
+	for gv := range q.known {
+		if now[gv] == nil {
+			q.service.DeleteGroupVersion(q.pathOf(gv))
+		}
+	}
+	for gv, resources := range now {
+		if slices.Equal(q.known[gv], resources) {
+			continue
+		}
+		q.changes++
+		change := q.changes
+		q.service.UpdateGroupVersionLazy(q.pathOf(gv), cached.Once(cached.Func(func() (*spec3.OpenAPI, string, error) {
+			document, err := q.queries.DocumentOfDefined(resources)
+			if err != nil {
+				return nil, "", fmt.Errorf("OpenAPI v3 of queries of %s: %w", gv, err)
+			}
+			document.Info, document.Components.SecuritySchemes = q.info.Info, q.info.SecuritySchemes
+			return document, fmt.Sprint(change), nil
+		})))
+	}
+	q.known = now
+}
+
+func (q *queryDocuments) pathOf(gv schema.GroupVersion) string {
+	return strings.Trim(q.queries.PathOf(gv), "/")
 }
 
 // describeQueries adds a document of OpenAPI v3 for each version of the server's own that can be queried, with the schemas

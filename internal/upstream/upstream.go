@@ -132,9 +132,11 @@ type Server struct {
 func New(c Config) (*Server, error) {
 	var delegate *Delegate
 	var queries *query.API
+	var documents *queryDocuments
 	var err error
 	if c.NewQueries != nil {
 		queries = c.NewQueries(func() []*query.Resource { return delegate.queried() })
+		documents = &queryDocuments{queries: queries}
 		c.Handlers = append(slices.Clone(c.Handlers), queryPaths(queries)...)
 	}
 	config := server.NewConfig(c.Machinery.Codecs)
@@ -183,7 +185,7 @@ func New(c Config) (*Server, error) {
 	if queries != nil {
 		config.RequestInfoResolver = queriedResources{resolver(config), queries}
 	}
-	config.BuildHandlerChainFunc = chain(c, direct, text, connections, queries)
+	config.BuildHandlerChainFunc = chain(c, direct, text, connections, queries, documents)
 	completed := config.Complete(nil)
 	completed.SkipOpenAPIInstallation = true // join installs the documents
 	generic, err := completed.New(c.Definition.Name, delegate.target())
@@ -220,6 +222,7 @@ func New(c Config) (*Server, error) {
 	}
 	if queries != nil {
 		describeQueries(generic.OpenAPIV3VersionedService, queries, completed.OpenAPIV3Config)
+		documents.serve(generic.OpenAPIV3VersionedService, completed.OpenAPIV3Config)
 	}
 	for _, h := range c.Handlers {
 		if h.Definition.OpenAPI != nil {

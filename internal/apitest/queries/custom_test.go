@@ -1,9 +1,14 @@
 package queries
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"testing"
+
+	"k8s.io/kube-openapi/pkg/spec3"
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/controlplane"
@@ -77,10 +82,44 @@ func TestCustomResourcesAreQueriedByTheirColumns(t *testing.T) {
 	s.want("DELETED g2")
 	c.same("/query/apiextensions.k8s.io/v1/customresourcedefinitions?sortBy=name&ascending=false", "gadgets.stable.example.com")
 
+	// Their queries are in OpenAPI v3, as long as there is a definition.
+	described := func() (*spec3.OpenAPI, bool) {
+		t.Helper()
+		var index struct {
+			Paths map[string]struct{ ServerRelativeURL string }
+		}
+		if err := json.Unmarshal(c.must(http.MethodGet, "/openapi/v3", nil), &index); err != nil {
+			t.Fatal(err)
+		}
+		document := &spec3.OpenAPI{}
+		at, ok := index.Paths["query/stable.example.com/v2"]
+		if ok {
+			if err := json.Unmarshal(c.must(http.MethodGet, at.ServerRelativeURL, nil), document); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return document, ok
+	}
+	document, ok := described()
+	if !ok || document.Paths.Paths["/query/stable.example.com/v2/namespaces/{namespace}/gadgets"] == nil {
+		t.Fatalf("the queries of gadgets are not described: %+v", document)
+	}
+	get := document.Paths.Paths["/query/stable.example.com/v2/gadgets"].Get
+	item := get.Responses.StatusCodeResponses[200].Content["application/json"].Schema.Properties["items"].Items.Schema.Ref.String()
+	if s := document.Components.Schemas[strings.TrimPrefix(item, "#/components/schemas/")]; s == nil || s.Properties["spec"].Properties["cost"].Type[0] != "number" {
+		t.Errorf("items are %s, which is %+v", item, s)
+	}
+	if !slices.ContainsFunc(get.Parameters, func(p *spec3.Parameter) bool { return p.Name == "spec.cost[gte]" }) {
+		t.Errorf("the parameters are %+v", get.Parameters)
+	}
+
 	// A definition that changes has other fields; one that is gone has none.
 	c.must(http.MethodDelete, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gadgets.stable.example.com", nil)
 	testwait.Until(t, "gadgets are gone", func() bool {
 		code, _ := c.query(gadgets)
 		return code == http.StatusNotFound
 	})
+	if _, ok := described(); ok {
+		t.Error("queries of gadgets are described that are gone")
+	}
 }
