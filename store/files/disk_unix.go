@@ -29,5 +29,13 @@ func lockFile(path string) (io.Closer, error) {
 	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return nil, errors.Join(locked(err, errors.Is(err, unix.EWOULDBLOCK)), file.Close())
 	}
-	return file, nil
+	return unlocking{file}, nil
+}
+
+// unlocking releases a lock before it closes the file, which a child that is just being started may have open for
+// a moment, too.
+type unlocking struct{ *os.File }
+
+func (f unlocking) Close() error {
+	return errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_UN), f.File.Close())
 }
