@@ -13,6 +13,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/annexapi/annex"
+	v1 "github.com/annexapi/annex/internal/shop/v1"
 )
 
 // unremembered is a media type that upstream takes for JSON, and that is answered by nothing but upstream's handlers.
@@ -239,4 +242,43 @@ func TestRememberedReadsAreCounted(t *testing.T) {
 			t.Errorf("%s: %d series grew, want 4", r.path, series)
 		}
 	}
+}
+
+// What a program stored that had no default for a field is not what clients of one that has get.
+func TestWhatAnotherProgramHasStoredGetsItsDefaults(t *testing.T) {
+	t.Parallel()
+	options := annex.Options{DataDir: t.TempDir()}
+	plain := func(kind *annex.KindBuilder[v1.Widget]) annex.Server {
+		return annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{kind}}}}
+	}
+	addOptions := func(w *v1.Widget) {
+		if w.Spec.Options == nil {
+			w.Spec.Options = map[string]string{"added": "later"}
+		}
+	}
+	kind := func() *annex.KindBuilder[v1.Widget] { return annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API) }
+	serveZoo(t, "without the default", plain(kind()), options, func(c *client) {
+		for i := range 3 {
+			c.post(widgetsPath, fmt.Sprintf(`{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":"w%d"}}`, i)).want(201)
+		}
+		c.patch(mergePatch, widgetsPath+"/w0", fields{"spec": fields{"options": fields{"own": "one"}}}).want(200)
+		for range 2 {
+			if body := string(c.get(widgetsPath).want(200).raw); strings.Contains(body, "added") || !strings.Contains(body, "own") {
+				t.Errorf("listed as %s", body)
+			}
+		}
+	})
+	serveZoo(t, "with it", plain(kind().Default(addOptions)), options, func(c *client) {
+		for range 2 {
+			for _, path := range []string{widgetsPath, widgetsPath + "/w0", widgetsPath + "/w1"} {
+				got, want := c.do(http.MethodGet, path, nil, "Accept", jsonType), c.do(http.MethodGet, path, nil, "Accept", unremembered)
+				if !bytes.Equal(got.raw, want.raw) {
+					t.Errorf("%s: got %s, want %s", path, got.raw, want.raw)
+				}
+				if added := strings.Count(string(got.raw), `"added":"later"`); added != map[string]int{widgetsPath: 2, widgetsPath + "/w1": 1}[path] {
+					t.Errorf("%s: %d have the default: %s", path, added, got.raw)
+				}
+			}
+		}
+	})
 }
