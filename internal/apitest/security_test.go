@@ -131,6 +131,9 @@ func (i intruder) try(t *testing.T, method, path string) {
 	if isPage(plain) && (response.StatusCode == http.StatusOK && (method == "GET" || method == "HEAD") || response.StatusCode == http.StatusMethodNotAllowed) {
 		return
 	}
+	if isLogin(plain) && response.StatusCode == http.StatusNotFound {
+		return
+	}
 	if !i.refused && isOpenPath(method, plain) || i.known && !i.refused && isForAllKnown(method, plain) {
 		return
 	}
@@ -145,6 +148,11 @@ func isOpenPath(method, path string) bool {
 // isPage says whether a path is that of a page for people, who sign in there.
 func isPage(path string) bool {
 	return path == "/console/" || path == "/swagger-ui/"
+}
+
+// isLogin says whether a path is one of those by which people sign in. Without a user file, as here, they are not found.
+func isLogin(path string) bool {
+	return path == "/oauth/" || strings.TrimSuffix(path, "/") == "/.well-known/oauth-authorization-server"
 }
 
 // isForAllKnown says whether a request is discovery, or a question of a caller about itself.
