@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -45,6 +46,11 @@ func TestTheClusterSaysWhatQueriesShow(t *testing.T) {
 			"apiVersion": "theatre.example.com/v1", "kind": "Play", "metadata": map[string]any{"name": fmt.Sprint("p", i)}, "spec": map[string]any{"title": "A play"},
 		}}
 		if _, err := objects.Resource(plays).Namespace(namespaces[i]).Create(t.Context(), play, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"reader", "stranger"} {
+		if _, err := client.CoreV1().ServiceAccounts(namespaces[2]).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -104,6 +104,99 @@ func documentOf(h *define.Handler, config *common.OpenAPIV3Config) cached.Value[
 	}))
 }
 
+// documentSet is what the service has by path: the documents of handlers, and those of queries at the same paths together
+// with them.
+type documentSet struct {
+	service  *handler3.OpenAPIService
+	handlers map[string]cached.Value[*spec3.OpenAPI]
+}
+
+func documentsOf(service *handler3.OpenAPIService, handlers []Handler, config *common.OpenAPIV3Config) documentSet {
+	d := documentSet{service, map[string]cached.Value[*spec3.OpenAPI]{}}
+	for _, h := range handlers {
+		if h.Definition.OpenAPI != nil {
+			path := h.Definition.Document()
+			d.handlers[path] = documentOf(h.Definition, config)
+			service.UpdateGroupVersionLazy(path, d.handlers[path])
+		}
+	}
+	return d
+}
+
+// set has a document of queries served at a path.
+func (d documentSet) set(path string, queries cached.Value[*spec3.OpenAPI]) {
+	if handler, ok := d.handlers[path]; ok {
+		queries = joined(handler, queries)
+	}
+	d.service.UpdateGroupVersionLazy(path, queries)
+}
+
+// remove takes the document of queries from a path.
+func (d documentSet) remove(path string) {
+	if handler, ok := d.handlers[path]; ok {
+		d.service.UpdateGroupVersionLazy(path, handler)
+		return
+	}
+	d.service.DeleteGroupVersion(path)
+}
+
+// joined is a document with the paths and schemas of another, which gives way where both say something.
+func joined(first, second cached.Value[*spec3.OpenAPI]) cached.Value[*spec3.OpenAPI] {
+	return cached.Once(cached.Func(func() (*spec3.OpenAPI, string, error) {
+		own, tag, err := first.Get()
+		if err != nil {
+			return nil, "", err
+		}
+		other, otherTag, err := second.Get()
+		if err != nil {
+			return nil, "", err
+		}
+		all := *own
+		all.Paths = joinedPaths(own.Paths, other.Paths)
+		components := *own.Components
+		components.Schemas = maps.Clone(other.Components.Schemas)
+		if components.Schemas == nil {
+			components.Schemas = map[string]*spec.Schema{}
+		}
+		maps.Copy(components.Schemas, own.Components.Schemas)
+		all.Components = &components
+		return &all, tag + "-" + otherTag, nil
+	}))
+}
+
+func joinedPaths(own, other *spec3.Paths) *spec3.Paths {
+	if own == nil {
+		return other
+	}
+	all := &spec3.Paths{VendorExtensible: own.VendorExtensible, Paths: maps.Clone(other.Paths)}
+	for path, item := range own.Paths {
+		if there := all.Paths[path]; there != nil {
+			item = joinedPath(item, there)
+		}
+		all.Paths[path] = item
+	}
+	return all
+}
+
+// joinedPath has the methods of both, each of which brings the parameters of its path along.
+func joinedPath(own, other *spec3.Path) *spec3.Path {
+	all := &spec3.Path{Refable: own.Refable, VendorExtensible: own.VendorExtensible, PathProps: spec3.PathProps{Summary: own.Summary, Description: own.Description, Servers: own.Servers}}
+	methods := func(p *spec3.Path) []**spec3.Operation {
+		return []**spec3.Operation{&p.Get, &p.Put, &p.Post, &p.Delete, &p.Options, &p.Head, &p.Patch, &p.Trace}
+	}
+	for _, of := range []*spec3.Path{other, own} {
+		for i, operation := range methods(of) {
+			if *operation == nil {
+				continue
+			}
+			whole := **operation
+			whole.Parameters = slices.Concat(of.Parameters, whole.Parameters)
+			*methods(all)[i] = &whole
+		}
+	}
+	return all
+}
+
 // versionOf is the version whose resources are below a path, if it is the path of one.
 func versionOf(path string) (schema.GroupVersion, bool) {
 	switch parts := strings.Split(path, "/"); {

@@ -14,7 +14,6 @@ import (
 	"k8s.io/kube-openapi/pkg/builder3"
 	"k8s.io/kube-openapi/pkg/cached"
 	"k8s.io/kube-openapi/pkg/common"
-	"k8s.io/kube-openapi/pkg/handler3"
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/util"
 
@@ -78,29 +77,29 @@ type queryDocuments struct {
 	queries *query.API
 
 	mu      sync.Mutex
-	service *handler3.OpenAPIService // nil until there is one
+	set     documentSet // empty until there is one
 	info    *common.OpenAPIV3Config
 	known   map[schema.GroupVersion][]*query.Resource
 	changes int
 }
 
-func (q *queryDocuments) serve(service *handler3.OpenAPIService, config *common.OpenAPIV3Config) {
+func (q *queryDocuments) serve(set documentSet, config *common.OpenAPIV3Config) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.service, q.info = service, config
+	q.set, q.info = set, config
 }
 
 // update has the service know what definitions there are now. Each document is made when it is asked for.
 func (q *queryDocuments) update() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.service == nil {
+	if q.set.service == nil {
 		return
 	}
 	now := q.queries.Defined()
 	for gv := range q.known {
 		if now[gv] == nil {
-			q.service.DeleteGroupVersion(q.pathOf(gv))
+			q.set.remove(q.pathOf(gv))
 		}
 	}
 	for gv, resources := range now {
@@ -109,7 +108,7 @@ func (q *queryDocuments) update() {
 		}
 		q.changes++
 		change := q.changes
-		q.service.UpdateGroupVersionLazy(q.pathOf(gv), cached.Once(cached.Func(func() (*spec3.OpenAPI, string, error) {
+		q.set.set(q.pathOf(gv), cached.Once(cached.Func(func() (*spec3.OpenAPI, string, error) {
 			document, err := q.queries.DocumentOfDefined(resources)
 			if err != nil {
 				return nil, "", fmt.Errorf("OpenAPI v3 of queries of %s: %w", gv, err)
@@ -127,10 +126,10 @@ func (q *queryDocuments) pathOf(gv schema.GroupVersion) string {
 
 // describeQueries adds a document of OpenAPI v3 for each version of the server's own that can be queried, with the schemas
 // that the documents of its objects have.
-func describeQueries(service *handler3.OpenAPIService, queries *query.API, config *common.OpenAPIV3Config) {
+func describeQueries(set documentSet, queries *query.API, config *common.OpenAPIV3Config) {
 	var making sync.Mutex // the configuration is not made for several at once
 	for _, gv := range queries.Described() {
-		service.UpdateGroupVersionLazy(strings.Trim(queries.PathOf(gv), "/"), cached.Once(cached.Func(func() (*spec3.OpenAPI, string, error) {
+		set.set(strings.Trim(queries.PathOf(gv), "/"), cached.Once(cached.Func(func() (*spec3.OpenAPI, string, error) {
 			making.Lock()
 			defer making.Unlock()
 			var types []string

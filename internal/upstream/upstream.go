@@ -220,14 +220,10 @@ func New(c Config) (*Server, error) {
 	if err := delegate.join(generic, completed.OpenAPIConfig, completed.OpenAPIV3Config); err != nil {
 		return nil, err
 	}
+	described := documentsOf(generic.OpenAPIV3VersionedService, c.Handlers, completed.OpenAPIV3Config)
 	if queries != nil {
-		describeQueries(generic.OpenAPIV3VersionedService, queries, completed.OpenAPIV3Config)
-		documents.serve(generic.OpenAPIV3VersionedService, completed.OpenAPIV3Config)
-	}
-	for _, h := range c.Handlers {
-		if h.Definition.OpenAPI != nil {
-			generic.OpenAPIV3VersionedService.UpdateGroupVersionLazy(h.Definition.Document(), documentOf(h.Definition, completed.OpenAPIV3Config))
-		}
+		describeQueries(described, queries, completed.OpenAPIV3Config)
+		documents.serve(described, completed.OpenAPIV3Config)
 	}
 	if c.Aggregation != nil {
 		c.Aggregation.Join(generic.DiscoveryGroupManager, generic.AggregatedDiscoveryGroupManager, generic.Serializer)

@@ -327,7 +327,7 @@ func TestTheDocumentOfTheRESTAPIHasItsPaths(t *testing.T) {
 	}
 	for _, reference := range strings.Split(string(text), `"$ref":"#/components/schemas/`)[1:] {
 		name, _, _ := strings.Cut(reference, `"`)
-		if document.Components.Schemas[name]["type"] != "object" {
+		if document.Components.Schemas[name]["type"] == nil {
 			t.Errorf("there is no schema %s", name)
 		}
 	}
