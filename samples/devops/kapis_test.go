@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,9 +10,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
 	"example.com/devops/apis/devops/v1alpha3"
@@ -270,6 +273,16 @@ func TestTheRESTAPIHasTheRightsOfTheAPI(t *testing.T) {
 		}
 	}
 	runs := "pipelines/p/pipelineruns"
+	// Rights are in force soon after they are written.
+	for user, path := range map[string]string{"reader": runs, "runner": "pipelines/p"} {
+		if err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+			response := h.send("GET", path, "", "Impersonate-User", user)
+			_, _ = io.Copy(io.Discard, response.Body)
+			return response.StatusCode == http.StatusOK, nil
+		}); err != nil {
+			t.Fatalf("the rights of %s: %v", user, err)
+		}
+	}
 	for request, allowed := range map[string]string{
 		"GET pipelines":             "",
 		"GET pipelines/p":           "runner",
