@@ -93,7 +93,7 @@ func (d *Delegate) readFirst(ctx context.Context) {
 }
 
 // join prepares both servers. Nothing is installed in them afterwards.
-func (d *Delegate) join(front *server.GenericAPIServer, v2 *common.Config, v3 *common.OpenAPIV3Config) error {
+func (d *Delegate) join(front *server.GenericAPIServer, v2 *common.Config, v3 *openAPIv3Builder) error {
 	prepare := func() error {
 		front.PrepareRun()
 		installOpenAPIv2(front, v2)

@@ -47,27 +47,18 @@ func installOpenAPIv2(generic *server.GenericAPIServer, config *common.Config) {
 // installOpenAPIv3 serves a document of OpenAPI v3 for each root path of the routes that a server has, as
 // upstream's PrepareRun would. But each is made when it, or the list of them, is first asked for. Upstream
 // makes and keeps all of them, which takes a tenth of the time of a start.
-func installOpenAPIv3(generic *server.GenericAPIServer, config *common.OpenAPIV3Config) error {
+func installOpenAPIv3(generic *server.GenericAPIServer, builder *openAPIv3Builder) error {
 	service := handler3.NewOpenAPIService()
 	if err := service.RegisterOpenAPIV3VersionedService("/openapi/v3", generic.Handler.NonGoRestfulMux); err != nil {
 		return fmt.Errorf("OpenAPI v3: %w", err)
 	}
-	var making sync.Mutex // the configuration is not made for several at once
 	services := generic.Handler.GoRestfulContainer.RegisteredWebServices()
 	for i, root := range services {
 		path, routes := strings.TrimPrefix(root.RootPath(), "/"), restfuladapter.AdaptWebServices(services[i:i+1])
 		service.UpdateGroupVersionLazy(path, cached.Once(cached.Func(func() (*spec3.OpenAPI, string, error) {
-			making.Lock()
-			defer making.Unlock()
-			document, err := builder3.BuildOpenAPISpecFromRoutes(routes, config)
+			document, err := builder.ofRoutes(routes)
 			if err != nil {
 				return nil, "", fmt.Errorf("OpenAPI v3 of %s: %w", path, err)
-			}
-			// Others are made of the same definitions while this one is read.
-			if document.Components != nil {
-				for _, s := range document.Components.Schemas {
-					s.Extensions = maps.Clone(s.Extensions)
-				}
 			}
 			if version, ok := versionOf(path); ok {
 				onlyOf(document, version)
@@ -77,6 +68,40 @@ func installOpenAPIv3(generic *server.GenericAPIServer, config *common.OpenAPIV3
 	}
 	generic.OpenAPIV3VersionedService = service
 	return nil
+}
+
+// openAPIv3Builder makes all documents of one configuration, one at a time: upstream's builder changes the
+// definitions that the configuration has.
+type openAPIv3Builder struct {
+	config *common.OpenAPIV3Config
+	making sync.Mutex
+}
+
+func (b *openAPIv3Builder) ofRoutes(routes []common.RouteContainer) (*spec3.OpenAPI, error) {
+	b.making.Lock()
+	defer b.making.Unlock()
+	document, err := builder3.BuildOpenAPISpecFromRoutes(routes, b.config)
+	if err == nil && document.Components != nil {
+		detach(document.Components.Schemas)
+	}
+	return document, err
+}
+
+// schemas are those of types, by their Go names, and of all that they refer to.
+func (b *openAPIv3Builder) schemas(types ...string) (map[string]*spec.Schema, error) {
+	b.making.Lock()
+	defer b.making.Unlock()
+	schemas, err := builder3.BuildOpenAPIDefinitionsForResources(b.config, types...)
+	detach(schemas)
+	return schemas, err
+}
+
+// detach has schemas share no extensions with the definitions, which change while other documents are
+// made and these are read.
+func detach(schemas map[string]*spec.Schema) {
+	for _, s := range schemas {
+		s.Extensions = maps.Clone(s.Extensions)
+	}
 }
 
 // documentOf is the document of a handler, with what all documents say.

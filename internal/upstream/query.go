@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/server"
-	"k8s.io/kube-openapi/pkg/builder3"
 	"k8s.io/kube-openapi/pkg/cached"
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kube-openapi/pkg/spec3"
@@ -126,17 +125,15 @@ func (q *queryDocuments) pathOf(gv schema.GroupVersion) string {
 
 // describeQueries adds a document of OpenAPI v3 for each version of the server's own that can be queried, with the schemas
 // that the documents of its objects have.
-func describeQueries(set documentSet, queries *query.API, config *common.OpenAPIV3Config) {
-	var making sync.Mutex // the configuration is not made for several at once
+func describeQueries(set documentSet, queries *query.API, builder *openAPIv3Builder) {
+	config := builder.config
 	for _, gv := range queries.Described() {
 		set.set(strings.Trim(queries.PathOf(gv), "/"), cached.Once(cached.Func(func() (*spec3.OpenAPI, string, error) {
-			making.Lock()
-			defer making.Unlock()
 			var types []string
 			for _, model := range queries.Models(gv) {
 				types = append(types, util.GetCanonicalTypeName(model))
 			}
-			schemas, err := builder3.BuildOpenAPIDefinitionsForResources(config, types...)
+			schemas, err := builder.schemas(types...)
 			if err != nil {
 				return nil, "", fmt.Errorf("OpenAPI v3 of queries of %s: %w", gv, err)
 			}

@@ -217,12 +217,13 @@ func New(c Config) (*Server, error) {
 	// Upstream answers with a list of all paths, also to callers it does not know
 	// if the path begins as an open one.
 	generic.Handler.NonGoRestfulMux.NotFoundHandler(http.HandlerFunc(http.NotFound))
-	if err := delegate.join(generic, completed.OpenAPIConfig, completed.OpenAPIV3Config); err != nil {
+	builder := &openAPIv3Builder{config: completed.OpenAPIV3Config}
+	if err := delegate.join(generic, completed.OpenAPIConfig, builder); err != nil {
 		return nil, err
 	}
 	described := documentsOf(generic.OpenAPIV3VersionedService, c.Handlers, completed.OpenAPIV3Config)
 	if queries != nil {
-		describeQueries(described, queries, completed.OpenAPIV3Config)
+		describeQueries(described, queries, builder)
 		documents.serve(described, completed.OpenAPIV3Config)
 	}
 	if c.Aggregation != nil {

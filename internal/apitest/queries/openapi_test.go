@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"sync"
 	"testing"
 
 	"k8s.io/kube-openapi/pkg/spec3"
@@ -49,5 +50,23 @@ func TestQueriesAreInOpenAPIWithTypedAnswers(t *testing.T) {
 				t.Errorf("%s of %s has the parameters %q", path, version, names)
 			}
 		}
+	}
+}
+
+// All documents are made of the same definitions, each when it is first asked for.
+func TestDocumentsCanBeAskedForAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	for range 4 {
+		c := start(t, shop(), annex.Options{})
+		var asked sync.WaitGroup
+		for _, path := range []string{"v2", "v3", "v3/apis/shop.example.com/v1", "v3/apis/shop.example.com/v1beta1", "v3/query/shop.example.com/v1", "v3/query/shop.example.com/v1beta1", "v3/version"} {
+			asked.Go(func() {
+				status, body := c.do(http.MethodGet, "/openapi/"+path, nil)
+				if status != http.StatusOK || !json.Valid(body) {
+					t.Errorf("%s: %d %.200s", path, status, body)
+				}
+			})
+		}
+		asked.Wait()
 	}
 }
