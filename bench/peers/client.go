@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -32,6 +33,9 @@ type conn struct {
 	header bytes.Buffer
 	hpack  *hpack.Encoder
 	host   string
+
+	accept  string // media types, if it is not JSON
+	discard bool   // answers are not kept, but for their beginning
 
 	next     uint32 // stream
 	consumed uint32 // bytes of answers that the server has not been told of
@@ -74,7 +78,7 @@ func (c *conn) send(method, path, contentType string, body []byte) (uint32, erro
 	field(":scheme", "https")
 	field(":authority", c.host)
 	field(":path", path)
-	field("accept", "application/json")
+	field("accept", cmp.Or(c.accept, "application/json"))
 	field("user-agent", "annex-bench-peers")
 	if body != nil {
 		field("content-type", contentType)
@@ -163,7 +167,9 @@ func (c *conn) do(method, path, contentType string, body []byte) ([]byte, error)
 		if p.status != 0 {
 			status = p.status
 		}
-		c.body = append(c.body, p.data...)
+		if !c.discard || len(c.body) < 1<<10 {
+			c.body = append(c.body, p.data...)
+		}
 		if p.end {
 			break
 		}

@@ -14,35 +14,41 @@ import (
 // loaders create the listed objects.
 const loaders = 32
 
-// load creates the objects that are listed, and those that restarts are measured with.
-func (b *bench) load() error {
+// load creates those of the objects that are listed, and that restarts are measured with, that are not there yet.
+func (b *bench) load(from, to int) error {
 	for _, p := range b.fleet.peers {
-		var next atomic.Int64
-		failed := make([]error, loaders)
-		var loading sync.WaitGroup
-		for n := range loaders {
-			loading.Go(func() {
-				c, err := p.dial()
-				if err != nil {
-					failed[n] = err
-					return
-				}
-				defer c.close()
-				for i := next.Add(1) - 1; i < int64(b.settings.objects); i = next.Add(1) - 1 {
-					name := fmt.Sprintf("listed-%06d", i)
-					if _, err := c.do(http.MethodPost, flunders(listNamespace), "application/json", flunder(listNamespace, name, int(i))); err != nil {
-						failed[n] = err
-						return
-					}
-				}
-			})
-		}
-		loading.Wait()
-		if err := errors.Join(failed...); err != nil {
+		err := p.load(from, to, func(i int) []byte { return flunder(listNamespace, fmt.Sprintf("listed-%06d", i), i) })
+		if err != nil {
 			return fmt.Errorf("load %s: %w", p.name, err)
 		}
 	}
 	return nil
+}
+
+// load creates objects with some numbers in the namespace of lists.
+func (p *peer) load(from, to int, object func(i int) []byte) error {
+	var next atomic.Int64
+	next.Store(int64(from))
+	failed := make([]error, loaders)
+	var loading sync.WaitGroup
+	for n := range loaders {
+		loading.Go(func() {
+			c, err := p.dial()
+			if err != nil {
+				failed[n] = err
+				return
+			}
+			defer c.close()
+			for i := next.Add(1) - 1; i < int64(to); i = next.Add(1) - 1 {
+				if _, err := c.do(http.MethodPost, flunders(listNamespace), "application/json", object(int(i))); err != nil {
+					failed[n] = err
+					return
+				}
+			}
+		})
+	}
+	loading.Wait()
+	return errors.Join(failed...)
 }
 
 // lists measures a client that lists all objects, and one that lists 1 % of them.
@@ -53,6 +59,9 @@ func (b *bench) lists(round int) error {
 	}{{"list=all", "", b.settings.objects}, {"list=selector", "?labelSelector=group%3Dgroup-07", b.settings.objects / groups}}
 	for _, cell := range cells {
 		for _, p := range b.turns(round) {
+			if p.name == bare && cell.query != "" { // it selects nothing
+				continue
+			}
 			if err := b.ctx.Err(); err != nil {
 				return err
 			}
@@ -61,6 +70,58 @@ func (b *bench) lists(round int) error {
 			}
 		}
 	}
+	return nil
+}
+
+// manyLists measures a client that lists more objects than a cache may remember, at once and in pages.
+func (b *bench) manyLists(round int) error {
+	for _, p := range b.turns(round) {
+		if p.name == bare { // its list has another length
+			continue
+		}
+		if err := b.ctx.Err(); err != nil {
+			return err
+		}
+		if err := b.list(p, "list=many", "", b.settings.many); err != nil {
+			return fmt.Errorf("list of many on %s: %w", p.name, err)
+		}
+		if err := b.pages(p); err != nil {
+			return fmt.Errorf("pages on %s: %w", p.name, err)
+		}
+	}
+	return nil
+}
+
+const pageSize = 500
+
+// pages measures a client that lists all objects page by page.
+func (b *bench) pages(p *peer) error {
+	clients, err := p.clients(1)
+	if err != nil {
+		return err
+	}
+	defer clients[0].conn.close()
+	m, err := p.drive(clients, func(c *client, _ int) error {
+		got := 0
+		for token := ""; ; {
+			answer, err := c.conn.get(fmt.Sprintf("%s?limit=%d&continue=%s", flunders(listNamespace), pageSize, token))
+			if err != nil {
+				return err
+			}
+			got += bytes.Count(answer, []byte(`"uid":"`))
+			if token = string(text(answer, `"continue":"`)); token == "" {
+				break
+			}
+		}
+		if got != b.settings.many {
+			return fmt.Errorf("pages have %d objects, want %d", got, b.settings.many)
+		}
+		return nil
+	}, 2*b.settings.duration)
+	if err != nil {
+		return err
+	}
+	b.results.add(b.raw, "list=pages", p.name, m.count, m.took, m.values()...)
 	return nil
 }
 
@@ -95,6 +156,9 @@ func (b *bench) list(p *peer, cell, query string, want int) error {
 func (b *bench) restarts(round, objects int) error {
 	cell := fmt.Sprintf("restart/objects=%d", objects)
 	for _, p := range b.turns(round) {
+		if p.name == bare { // it keeps nothing
+			continue
+		}
 		if err := b.ctx.Err(); err != nil {
 			return err
 		}
@@ -140,24 +204,4 @@ func (p *peer) firstList(ctx context.Context) (int, error) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-}
-
-// memory measures what servers and stores hold now.
-func (b *bench) memory(when string) error {
-	for _, p := range b.fleet.peers {
-		server, err := resident(p.server.PID())
-		if err != nil {
-			return err
-		}
-		values := []value{{"server-MB", server}, {"total-MB", server}}
-		if p.etcd != nil {
-			store, err := resident(p.etcd.PID())
-			if err != nil {
-				return err
-			}
-			values = append(values[:1], value{"store-MB", store}, value{"total-MB", server + store})
-		}
-		b.results.add(b.raw, "memory="+when, p.name, 1, 0, values...)
-	}
-	return nil
 }

@@ -36,17 +36,28 @@ type settings struct {
 	rounds   int
 	duration time.Duration
 	objects  int
-	only     string
-	peers    string
+	// many are the objects of longer lists, all those that the memory of Annex is measured with.
+	many, all int
+	churn     time.Duration
+	idle      int // watches
+	only      string
+	peers     string
 }
 
 // The parts of a run.
 const (
 	partRequests = "requests"
 	partWatch    = "watch"
+	partIdle     = "idle"
 	partLists    = "lists"
 	partRestart  = "restart"
+	partMany     = "many"
+	partChurn    = "churn"
+	partLarge    = "large"
+	partMillion  = "million" // only if it is named
 )
+
+var parts = []string{partRequests, partWatch, partIdle, partLists, partRestart, partMany, partChurn, partLarge, partMillion}
 
 func parse(args []string, stderr io.Writer) (settings, error) {
 	var s settings
@@ -59,8 +70,9 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	flags.BoolVar(&s.short, "short", false, "once, shortly, with a tenth of the objects")
 	flags.IntVar(&s.rounds, "rounds", 3, "how often each is measured")
 	flags.DurationVar(&s.duration, "duration", time.Second, "how long one kind of request is measured in a round, on each server and with each number of clients")
-	flags.StringVar(&s.only, "only", "", "comma-separated parts: requests, watch, lists, restart; all if empty")
-	flags.StringVar(&s.peers, "peers", "", "comma-separated servers to measure: embedded, embedded-before, etcd, etcd-before, sample, crd; all if empty")
+	flags.StringVar(&s.only, "only", "", "comma-separated parts: "+strings.Join(parts, ", ")+"; all but the last if empty")
+	flags.StringVar(&s.peers, "peers", "", "comma-separated servers to measure: embedded, embedded-before, etcd, etcd-before, sample, crd, bare; all if empty")
+	flags.DurationVar(&s.churn, "churn", 10*time.Minute, "how long objects are created, changed and deleted for the memory that is left after it")
 	if err := flags.Parse(args); err != nil {
 		return s, err
 	}
@@ -74,7 +86,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 		return s, fmt.Errorf("-duration %s: more than nothing", s.duration)
 	}
 	for _, part := range strings.Split(s.only, ",") {
-		if s.only != "" && !slices.Contains([]string{partRequests, partWatch, partLists, partRestart}, part) {
+		if s.only != "" && !slices.Contains(parts, part) {
 			return s, fmt.Errorf("-only %s: there is no part %q", s.only, part)
 		}
 	}
@@ -83,9 +95,13 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 			return s, fmt.Errorf("-peers %s: there is no server %q", s.peers, peer)
 		}
 	}
-	s.objects = 10_000
+	if s.churn <= 0 {
+		return s, fmt.Errorf("-churn %s: more than nothing", s.churn)
+	}
+	s.objects, s.many, s.all, s.idle = 10_000, 50_000, 200_000, 10_000
 	if s.short {
 		s.rounds, s.duration, s.objects = 1, min(s.duration, 200*time.Millisecond), 1_000
+		s.many, s.all, s.idle, s.churn = 2_000, 4_000, 1_000, min(s.churn, 2*time.Second)
 	}
 	var err error
 	if s.bin, err = filepath.Abs(s.bin); err != nil {
@@ -99,7 +115,10 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 }
 
 func (s settings) has(part string) bool {
-	return s.only == "" || slices.Contains(strings.Split(s.only, ","), part)
+	if s.only == "" {
+		return part != partMillion
+	}
+	return slices.Contains(strings.Split(s.only, ","), part)
 }
 
 // measures tells whether a server is measured. The older build is only if it is given.
@@ -138,7 +157,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	b := &bench{ctx: ctx, settings: s, fleet: fleet, results: results{}, raw: &bytes.Buffer{}, progress: stderr, began: time.Now(), machine: machine}
+	b := &bench{ctx: ctx, settings: s, work: work, fleet: fleet, results: results{}, raw: &bytes.Buffer{}, progress: stderr, began: time.Now(), machine: machine}
 	if b.versions, err = fleet.versions(ctx, s.bin); err != nil {
 		return err
 	}
@@ -150,15 +169,20 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return b.report(stdout)
 }
 
-// build leaves the project's sample in the directory of programs, built in the
-// workspace, which this module is not a part of.
+// build leaves the project's sample, built in the workspace, which this module is not a part
+// of, and the bare server in the directory of programs.
 func build(ctx context.Context, bin string, progress io.Writer) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(bin, "wardle"), ".")
-	cmd.Dir = filepath.Join("..", "..", "samples", "wardle")
-	cmd.Env = append(os.Environ(), "GOWORK=", "PWD=")
-	cmd.Stdout, cmd.Stderr = progress, progress
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("build the sample (run this in the folder bench/peers): %w", err)
+	for _, program := range []struct{ name, dir, workspace string }{
+		{"wardle", filepath.Join("..", "..", "samples", "wardle"), ""},
+		{"bare", "bare", "off"},
+	} {
+		cmd := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(bin, program.name), ".")
+		cmd.Dir = program.dir
+		cmd.Env = append(os.Environ(), "GOWORK="+program.workspace, "PWD=")
+		cmd.Stdout, cmd.Stderr = progress, progress
+		if err := cmd.Run(); err != nil {
+			return fmt.Errorf("build %s (run this in the folder bench/peers): %w", program.name, err)
+		}
 	}
 	return nil
 }
@@ -167,6 +191,7 @@ func build(ctx context.Context, bin string, progress io.Writer) error {
 type bench struct {
 	ctx      context.Context
 	settings settings
+	work     string // directory
 	fleet    *fleet
 	results  results
 	raw      *bytes.Buffer
@@ -199,6 +224,9 @@ func (b *bench) measure() error {
 		b.rounds("restart, empty", few, func(round int) error { return b.restarts(round, 0) })
 	}
 	b.rounds("memory", 1, func(int) error { return b.memory("empty") })
+	if s.has(partIdle) {
+		b.rounds("idle watches", 1, b.idleWatches)
+	}
 	if s.has(partRequests) {
 		b.rounds("requests", s.rounds, b.requests)
 	}
@@ -206,7 +234,7 @@ func (b *bench) measure() error {
 		b.rounds("watch", s.rounds, b.events)
 	}
 	if s.has(partLists) || s.has(partRestart) {
-		b.rounds("load", 1, func(int) error { return b.load() })
+		b.rounds("load", 1, func(int) error { return b.load(0, s.objects) })
 	}
 	if s.has(partLists) {
 		b.rounds("lists", s.rounds, b.lists)
@@ -215,6 +243,24 @@ func (b *bench) measure() error {
 	if s.has(partRestart) {
 		b.rounds("restart", few, func(round int) error { return b.restarts(round, s.objects) })
 		b.rounds("memory", 1, func(int) error { return b.memory("restarted") })
+	}
+	if s.has(partMany) {
+		loaded := 0
+		if s.has(partLists) || s.has(partRestart) {
+			loaded = s.objects
+		}
+		b.rounds("load many", 1, func(int) error { return b.load(loaded, s.many) })
+		b.rounds("lists of many", few, b.manyLists)
+	}
+	if s.has(partChurn) {
+		b.rounds("churn", 1, func(int) error { return b.churn() })
+	}
+	// What follows is of Annex alone, in processes of its own.
+	b.fleet.close()
+	for _, part := range []string{partLarge, partMillion} {
+		if s.has(part) && s.measures(embedded) {
+			b.rounds(part, 1, func(int) error { return b.alone(part) })
+		}
 	}
 	return b.ctx.Err()
 }

@@ -23,6 +23,7 @@ const (
 	annexed  = "etcd"     // the project's sample on etcd
 	sample   = "sample"   // upstream's sample API server on etcd
 	crd      = "crd"      // a CustomResourceDefinition of kube-apiserver on etcd
+	bare     = "bare"     // a bare Go server, which does nothing that a client could do without
 	// An older build of the project's sample, if there is one to measure.
 	embeddedBefore = "embedded-before"
 	annexedBefore  = "etcd-before"
@@ -70,6 +71,7 @@ func startFleet(ctx context.Context, s settings, dir string) (*fleet, error) {
 		{annexedBefore, func() error { return f.startAnnex(ctx, s.bin, s.before, dir, annexedBefore, true) }},
 		{sample, func() error { return f.startSample(ctx, s.bin, dir) }},
 		{crd, func() error { return f.startResource(ctx, s.bin, filepath.Join(dir, "crd")) }},
+		{bare, func() error { return f.startBare(ctx, s.bin, dir, s.objects) }},
 	} {
 		if !s.measures(peer.name) {
 			continue
@@ -95,11 +97,12 @@ func (f *fleet) startCluster(ctx context.Context, bin, dir string) (*kube.Cluste
 	return cluster, nil
 }
 
-// close ends all that has been started. What they store is not read again.
+// close ends all that has been started, which may be nothing any more. What they store is not read again.
 func (f *fleet) close() {
 	for i := range f.stop {
 		f.stop[len(f.stop)-1-i]()
 	}
+	f.stop, f.peers = nil, nil
 }
 
 func (f *fleet) startEtcd(ctx context.Context, bin, dir, name string) (*kube.Etcd, error) {
@@ -174,6 +177,31 @@ func (f *fleet) startSample(ctx context.Context, bin, dir string) error {
 				"--kubeconfig", kubeconfig, "--authentication-kubeconfig", kubeconfig, "--authorization-kubeconfig", kubeconfig,
 				"--etcd-servers", etcd.Endpoint(),
 			}
+		},
+	}, config)
+}
+
+// startBare starts a server whose lists have a number of objects, and which keeps none.
+func (f *fleet) startBare(ctx context.Context, bin, dir string, objects int) error {
+	authority, err := kube.NewAuthority(bare)
+	if err != nil {
+		return err
+	}
+	pair, err := authority.Server("127.0.0.1")
+	if err != nil {
+		return err
+	}
+	cert, key, err := pair.Write(dir, bare)
+	if err != nil {
+		return err
+	}
+	config := func() (*rest.Config, error) {
+		return &rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: authority.PEM()}}, nil
+	}
+	return f.start(ctx, dir, &peer{name: bare}, kube.Program{
+		Name: "bare", Path: filepath.Join(bin, "bare"), Ports: 1,
+		Args: func(ports []int) []string {
+			return []string{"-address", fmt.Sprintf("127.0.0.1:%d", ports[0]), "-cert", cert, "-key", key, "-objects", fmt.Sprint(objects)}
 		},
 	}, config)
 }
@@ -282,7 +310,7 @@ func (f *fleet) namespaces() error {
 		if err != nil {
 			return err
 		}
-		for _, name := range []string{requestsNamespace, watchNamespace, listNamespace} {
+		for _, name := range []string{requestsNamespace, watchNamespace, listNamespace, churnNamespace} {
 			body := fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, name)
 			if _, err := c.do("POST", "/api/v1/namespaces", "application/json", body); err != nil {
 				c.close()

@@ -17,6 +17,7 @@ const (
 	requestsNamespace = "requests"
 	watchNamespace    = "watched"
 	listNamespace     = "listed"
+	churnNamespace    = "churned"
 )
 
 func flunders(namespace string) string {
@@ -65,7 +66,9 @@ var operations = []struct {
 	{"create", (*client).create},
 	{"get", (*client).getOne},
 	{"update", (*client).update},
-	{"patch", (*client).patch},
+	{"merge patch", (*client).mergePatch},
+	{"JSON patch", (*client).jsonPatch},
+	{"apply", (*client).apply},
 	{"delete", (*client).delete},
 }
 
@@ -110,9 +113,23 @@ func (c *client) update(i int) error {
 	return nil
 }
 
-func (c *client) patch(i int) error {
+func (c *client) mergePatch(i int) error {
 	_, path := c.one()
 	_, err := c.conn.do(http.MethodPatch, path, "application/merge-patch+json", change(20_000_000+i))
+	return err
+}
+
+func (c *client) jsonPatch(i int) error {
+	_, path := c.one()
+	patch := fmt.Appendf(nil, `[{"op":"replace","path":"/metadata/annotations/example.com~1sequence","value":"%08d"}]`, 30_000_000+i)
+	_, err := c.conn.do(http.MethodPatch, path, "application/json-patch+json", patch)
+	return err
+}
+
+func (c *client) apply(i int) error {
+	_, path := c.one()
+	configuration := fmt.Appendf(nil, `{"apiVersion":"wardle.example.com/v1alpha1","kind":"Flunder","metadata":{"annotations":{%s%08d"}}}`, sequence, 40_000_000+i)
+	_, err := c.conn.do(http.MethodPatch, path+"?fieldManager=applier&force=true", "application/apply-patch+yaml", configuration)
 	return err
 }
 
@@ -202,7 +219,7 @@ func (m measured) values() []value {
 var clientCounts = []int{1, 16, 64}
 
 func requestsCell(operation string, clients int) string {
-	return fmt.Sprintf("op=%s/clients=%d", operation, clients)
+	return fmt.Sprintf("op=%s/clients=%d", strings.ReplaceAll(operation, " ", "-"), clients)
 }
 
 // requests measures single requests. The peers take turns at each operation.

@@ -102,10 +102,10 @@ type column struct{ peer, head string }
 var (
 	columns = []column{
 		{embedded, "Annex, embedded"}, {embeddedBefore, "before, embedded"}, {annexed, "Annex, etcd"}, {annexedBefore, "before, etcd"},
-		{sample, "sample-apiserver, etcd"}, {crd, "CRD, etcd"},
+		{sample, "sample-apiserver, etcd"}, {crd, "CRD, etcd"}, {bare, "bare Go server"},
 	}
 	comparisons = []struct{ peer, than, head string }{
-		{embedded, sample, "embedded against sample"}, {annexed, sample, "Annex on etcd against sample"}, {embedded, crd, "embedded against CRD"},
+		{embedded, sample, "embedded against sample"}, {annexed, sample, "Annex on etcd against sample"}, {embedded, crd, "embedded against CRD"}, {embedded, bare, "embedded against bare"},
 		{embedded, embeddedBefore, "embedded against before"}, {annexed, annexedBefore, "Annex on etcd against before"},
 	}
 )

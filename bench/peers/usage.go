@@ -37,13 +37,25 @@ func processorTime(pids []int) (time.Duration, error) {
 }
 
 // resident is the memory that a process has now, in MB.
-func resident(pid int) (float64, error) {
-	value := valueIn(fmt.Sprintf("/proc/%d/status", pid), "VmRSS")
+func resident(pid int) (float64, error) { return memoryOf(pid, "VmRSS") }
+
+// memoryOf is a figure of a process's memory by its name in /proc/PID/status, in MB: RssAnon is what it has made, RssFile what it
+// reads of its program, VmHWM the most that has been resident.
+func memoryOf(pid int, name string) (float64, error) {
+	value := valueIn(fmt.Sprintf("/proc/%d/status", pid), name)
 	kilobytes, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(value, "kB")), 64)
 	if err != nil {
 		return 0, fmt.Errorf("memory of process %d: %w", pid, err)
 	}
 	return kilobytes / 1024, nil
+}
+
+// resetPeak has VmHWM begin anew.
+func resetPeak(pid int) error {
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0); err != nil {
+		return fmt.Errorf("reset the peak of memory: %w", err)
+	}
+	return nil
 }
 
 // valueIn returns the first value of a key in one of Linux's tables.

@@ -43,6 +43,8 @@ func (s settings) fanOuts() []fanOut {
 		{watchers: 100, burst: true, updates: 500},
 		{watchers: 1000, updates: 40, interval: 50 * time.Millisecond},
 		{watchers: 1000, burst: true, updates: 100},
+		{watchers: 5000, updates: 20, interval: 100 * time.Millisecond},
+		{watchers: 5000, burst: true, updates: 50},
 	}
 	if s.short {
 		for i := range all {

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+func TestTheServerAnswersAsTheMeasuredOnesDo(t *testing.T) {
+	s := httptest.NewServer(newServer(3))
+	t.Cleanup(s.Close)
+	send := func(method, path, body string) (int, string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := s.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.StatusCode, string(text)
+	}
+	if code, list := send("GET", "/flunders", ""); code != 200 || strings.Count(list, `"uid":"`) != 3 {
+		t.Errorf("a list: %d %s", code, list)
+	}
+	if code, text := send("POST", "/flunders", `{"metadata":{"name":"one","annotations":{"example.com/sequence":"7"}}}`); code != 201 || !strings.Contains(text, `"name":"one"`) || !strings.Contains(text, `"example.com/sequence":"7"`) {
+		t.Errorf("a create: %d %s", code, text)
+	}
+	for _, patch := range []string{
+		`{"metadata":{"annotations":{"example.com/sequence":"8"}}}`,
+		`[{"op":"replace","path":"/metadata/annotations/example.com~1sequence","value":"8"}]`,
+	} {
+		if code, text := send("PATCH", "/flunders/one", patch); code != 200 || !strings.Contains(text, `"example.com/sequence":"8"`) {
+			t.Errorf("patch %s: %d %s", patch, code, text)
+		}
+	}
+	if code, text := send("GET", "/flunders/one", ""); code != 200 || len(text) < 800 {
+		t.Errorf("a get: %d %s", code, text)
+	}
+	if code, text := send("PUT", "/flunders/one", "{"); code != 400 || !strings.Contains(text, "JSON") {
+		t.Errorf("a body that is no JSON: %d %s", code, text)
+	}
+}
+
+func TestAWatchGetsEveryChangeInOrder(t *testing.T) {
+	s := httptest.NewServer(newServer(0))
+	t.Cleanup(s.Close)
+	watch, err := s.Client().Get(s.URL + "/flunders?watch=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Body.Close()
+	const changes = 100
+	go func() {
+		for i := range changes {
+			r, _ := http.NewRequest(http.MethodPatch, s.URL+"/flunders/one", strings.NewReader(fmt.Sprintf(`{"metadata":{"annotations":{"example.com/sequence":"%d"}}}`, i)))
+			if answer, err := s.Client().Do(r); err == nil {
+				answer.Body.Close()
+			}
+		}
+	}()
+	lines := bufio.NewScanner(watch.Body)
+	for i := range changes {
+		if !lines.Scan() || !strings.Contains(lines.Text(), fmt.Sprintf(`"example.com/sequence":"%d"`, i)) {
+			t.Fatalf("event %d: %s, %v", i, lines.Text(), lines.Err())
+		}
+	}
+}
+
+func TestACertificateThatIsMissing(t *testing.T) {
+	if err := run(t.Context(), []string{"-cert", "no-such-file", "-key", "no-such-file"}); err == nil || !strings.Contains(err.Error(), "read the certificate") {
+		t.Error(err)
+	}
+}
