@@ -142,7 +142,7 @@ func (k *KindBuilder[T]) StoredIn(storage Storage) *KindBuilder[T] {
 // StoredMediaType says what the kind's objects are encoded in when they are stored:
 // application/json, or application/vnd.kubernetes.protobuf, for which the Go type of
 // the version that they are stored in must have protobuf methods. The default is
-// protobuf in embedded storages and memory where it has them, else JSON; files hold
+// JSON, which lists and reads as JSON are answered with as it is; protobuf takes less of the disk. Files hold
 // nothing but JSON, as YAML. The operator may say otherwise with
 // Options.StorageMediaTypeOf. Objects that are stored in another media type stay
 // readable and change over when they are next written, or when storage rewrite does

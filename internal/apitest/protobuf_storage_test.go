@@ -24,6 +24,8 @@ import (
 
 const leaseResource = "leases.zoo.example.com"
 
+var asProtobuf = map[schema.GroupResource]string{schema.ParseGroupResource(leaseResource): protobufType}
+
 // zooVerb runs a verb of the program zoo, and returns what it printed.
 func zooVerb(t *testing.T, args ...string) (string, error) {
 	t.Helper()
@@ -75,7 +77,7 @@ func (c *client) createLease(name string) {
 	c.post(leasesPath, envelope(c.t, "zoo.example.com/v1", "Lease", lease(name, "me")), "Content-Type", protobufType).want(201)
 }
 
-func TestObjectsAreStoredInWhatSuitsTheStorage(t *testing.T) {
+func TestObjectsAreStoredAsJSONUnlessProtobufIsAskedFor(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name    string
@@ -83,10 +85,11 @@ func TestObjectsAreStoredInWhatSuitsTheStorage(t *testing.T) {
 		options annex.Options
 		want    string // the media type that a dump names
 	}{
-		{"embedded", leases(), annex.Options{}, protobufType},
-		{"memory", leases(), annex.Options{Storage: memory.Storage()}, protobufType},
+		{"embedded", leases(), annex.Options{}, ""},
+		{"memory", leases(), annex.Options{Storage: memory.Storage()}, ""},
+		{"a developer's protobuf in memory", leases().StoredMediaType(protobufType), annex.Options{Storage: memory.Storage()}, protobufType},
 		{"files", leases(), annex.Options{Storage: files.Dir("")}, ""},
-		{"a developer's choice", leases().StoredMediaType(jsonType), annex.Options{}, ""},
+		{"a developer's protobuf", leases().StoredMediaType(protobufType), annex.Options{}, protobufType},
 		{"an operator's choice", leases().StoredMediaType(protobufType), annex.Options{StorageMediaTypeOf: map[schema.GroupResource]string{schema.ParseGroupResource(leaseResource): jsonType}}, ""},
 		{"an operator's other choice", leases().StoredMediaType(jsonType), annex.Options{StorageMediaTypeOf: map[schema.GroupResource]string{schema.ParseGroupResource(leaseResource): protobufType}}, protobufType},
 		{"a version without protobuf", leases().StoredAs("v1alpha1"), annex.Options{}, ""},
@@ -144,7 +147,7 @@ func TestBadMediaTypesOfStoredObjects(t *testing.T) {
 	}
 	// What comes to files by another way becomes YAML.
 	data, to := t.TempDir(), t.TempDir()
-	serveZoo(t, "serve", zoo(), annex.Options{DataDir: data}, func(c *client) { c.createLease("a") })
+	serveZoo(t, "serve", zoo(), annex.Options{DataDir: data, StorageMediaTypeOf: asProtobuf}, func(c *client) { c.createLease("a") })
 	mustZoo(t, "storage", "migrate", "--from", "embedded", "--data-dir", data, "--to", "files", "--to-data-dir", to)
 	serveZoo(t, "serve files", zoo(), annex.Options{DataDir: to, Storage: files.Dir("")}, func(c *client) {
 		testwait.Until(t, "the object has its file", func() bool {
@@ -155,10 +158,10 @@ func TestBadMediaTypesOfStoredObjects(t *testing.T) {
 			t.Errorf("got %s", got.raw)
 		}
 	})
-	// And back again, where it is protobuf when it is next written.
+	// And back again, where it is protobuf when it is next written, if that is asked for.
 	back := t.TempDir()
 	mustZoo(t, "storage", "migrate", "--from", "files", "--data-dir", to, "--to", "embedded", "--to-data-dir", back)
-	if out := mustZoo(t, "storage", "rewrite", "--data-dir", back, "--resource", leaseResource); !strings.Contains(out, "1 looked at, 1 rewritten, 0 already current; stored now: 1 with identity; as 1 v1, application/vnd.kubernetes.protobuf") {
+	if out := mustZoo(t, "storage", "rewrite", "--data-dir", back, "--resource", leaseResource, "--storage-media-type-of", leaseResource+"="+protobufType); !strings.Contains(out, "1 looked at, 1 rewritten, 0 already current; stored now: 1 with identity; as 1 v1, application/vnd.kubernetes.protobuf") {
 		t.Error(out)
 	}
 }
@@ -190,11 +193,12 @@ func TestAMediaTypeIsChanged(t *testing.T) {
 					t.Errorf("metrics: %s", out)
 				}
 			})
-			options.StorageMediaTypeOf = nil
+			options.StorageMediaTypeOf = asProtobuf
+			flags = append(flags, "--storage-media-type-of", leaseResource+"="+protobufType)
 			if out := squeezed(mustZoo(t, with("stats")...)); !strings.Contains(out, "leases.zoo.example.com v1, application/json (until storage rewrite) 20") {
 				t.Errorf("stats: %s", out)
 			}
-			if out := squeezed(mustZoo(t, append([]string{"describe"}, flags...)...)); !strings.Contains(out, "media type application/vnd.kubernetes.protobuf (default)") {
+			if out := squeezed(mustZoo(t, append([]string{"describe"}, flags...)...)); !strings.Contains(out, "media type application/vnd.kubernetes.protobuf (operator: --storage-media-type-of ") {
 				t.Errorf("describe: %s", out)
 			}
 			serveZoo(t, "both", zoo(), options, func(c *client) {
@@ -246,10 +250,7 @@ func TestAStoredVersionIsNotLost(t *testing.T) {
 		t.Run(storage.Name(), func(t *testing.T) {
 			t.Parallel()
 			options := annex.Options{DataDir: t.TempDir(), Storage: storage}
-			old := "3 leases.zoo.example.com as v1beta1, application/vnd.kubernetes.protobuf"
-			if storage.Name() == files.Name {
-				old = "3 leases.zoo.example.com as v1beta1, application/json"
-			}
+			const old = "3 leases.zoo.example.com as v1beta1, application/json"
 			serveZoo(t, "old", zoo(leases().StoredAs("v1beta1"), crates()), options, func(c *client) {
 				for i := range 3 {
 					c.createLease(fmt.Sprint("old", i))

@@ -131,7 +131,7 @@ func storageFlags(flags *pflag.FlagSet, s *storageOptions, options *config.Optio
 	flags.Var(&s.storage, "storage", "where objects are kept: embedded (in the data directory), files (YAML that may be edited), memory (as long as the server lives) or etcd")
 	flags.StringVar(&s.filesDir, "files-dir", "", "directory of the storage files (default: objects in the data directory)")
 	flags.StringToStringVar(&s.storageOf, "storage-of", nil, "other storages for single resources, as in leases.example.com=memory")
-	flags.StringToStringVar(&s.media, "storage-media-type-of", nil, "media types to store single resources in, as in leases.example.com=application/json (default: protobuf in embedded and memory for kinds that have it, else JSON)")
+	flags.StringToStringVar(&s.media, "storage-media-type-of", nil, "media types to store single resources in, as in leases.example.com=application/json (default: JSON, unless the developer says protobuf)")
 	etcdFlags(flags, &s.etcd, "")
 	flags.StringVar(&options.EncryptionConfigFile, "encryption-provider-config", "", "file that says which resources are stored encrypted, and how (EncryptionConfiguration)")
 }

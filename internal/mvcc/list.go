@@ -7,7 +7,7 @@ import (
 	"iter"
 	"math"
 	"reflect"
-	"strings"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/conversion"
@@ -83,6 +83,9 @@ func (s *resourceStore) list(ctx context.Context, key string, opts storage.ListO
 	objects := snapshot.only(prefix, revision)
 	if opts.Recursive {
 		objects = s.candidates(plan, snapshot, prefix, max(prefix, continueKey), revision)
+		if opts.Predicate.Limit <= 0 && !opts.Predicate.Empty() {
+			objects = slices.Values(slices.Collect(objects)) // they are gone through twice, and may have been looked up
+		}
 	}
 	holding, err := newHolding(ctx, objects, opts.Predicate.Limit, !opts.Predicate.Empty(), form)
 	if err != nil {
@@ -137,13 +140,10 @@ func itemsOf(listObj runtime.Object) (reflect.Value, error) {
 	return items, nil
 }
 
-// under yields the objects with a prefix at a revision, from a key on, by key.
+// under yields the objects with a prefix at a revision, from a key on that is not before the prefix, by key.
 func (s *snapshot) under(prefix, from string, revision uint64) iter.Seq[*version] {
 	return func(yield func(*version) bool) {
-		for latest := range s.latest.from(from) {
-			if !strings.HasPrefix(latest.key, prefix) {
-				return
-			}
+		for latest := range s.latest.between(from, below(prefix)) {
 			if v := latest.at(revision); v != nil && !yield(v) {
 				return
 			}

@@ -69,6 +69,22 @@ func rank(entries *btree.BTreeG[entry], key string) int {
 	})
 }
 
+// between yields the versions from a key on and below another. It does not look at the keys in between, which are all
+// over the memory.
+func (t *tree) between(from, below string) iter.Seq[*version] {
+	return func(yield func(*version) bool) {
+		if from >= below {
+			return
+		}
+		var end *version
+		t.entries.Ascend(entry{key: below}, func(e entry) bool {
+			end = e.version
+			return false
+		})
+		t.entries.Ascend(entry{key: from}, func(e entry) bool { return e.version != end && yield(e.version) })
+	}
+}
+
 // from yields the versions from a key on.
 func (t *tree) from(key string) iter.Seq[*version] {
 	return func(yield func(*version) bool) {

@@ -28,7 +28,6 @@ import (
 	"github.com/annexapi/annex/internal/registry"
 	"github.com/annexapi/annex/store/driver"
 	"github.com/annexapi/annex/store/embedded"
-	"github.com/annexapi/annex/store/memory"
 )
 
 // Plan is the effective configuration of a server. It must not be changed.
@@ -355,13 +354,14 @@ func checkNamespaces(definition *define.Server, at map[schema.GroupResource]choi
 }
 
 // encode finds what resources are stored in, each in its place. The error names every
-// mistake in that.
+// mistake in that. The default is JSON everywhere: it is what nearly all clients are answered with, which costs
+// nothing then but to copy it.
 func (p *Plan) encode() error {
 	p.mediaTypes = map[schema.GroupResource]string{}
 	types := map[schema.GroupResource]reflect.Type{}
 	if r := p.Resource(coreapi.Resource); r != nil {
 		types[coreapi.Resource] = reflect.TypeFor[corev1.Namespace]()
-		r.MediaType = suitable(r.Storage.Traits(), types[coreapi.Resource])
+		r.MediaType = runtime.ContentTypeJSON
 	}
 	for _, k := range p.Definition.Kinds() {
 		if k.AliasOf != nil || k.CustomStorage != nil {
@@ -369,12 +369,12 @@ func (p *Plan) encode() error {
 		}
 		t := k.Stored().Type
 		if k.Source != nil { // it has a mirror in memory
-			p.mediaTypes[k.GroupResource()] = suitable(memory.Storage().Traits(), t)
+			p.mediaTypes[k.GroupResource()] = runtime.ContentTypeJSON
 			continue
 		}
 		r := p.Resource(k.GroupResource())
 		types[k.GroupResource()] = t
-		r.MediaType = suitable(r.Storage.Traits(), t)
+		r.MediaType = runtime.ContentTypeJSON
 		if k.StoredMediaType != "" {
 			r.MediaType = k.StoredMediaType
 			r.MediaTypeFrom = Source{Developer, fmt.Sprintf("StoredMediaType(%q) of kind %s", k.StoredMediaType, k.Name)}
@@ -406,15 +406,6 @@ func (p *Plan) encode() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// suitable is the default media type of a Go type in a storage: protobuf where only the
-// server reads it, since a create takes about a third less processor time.
-func suitable(traits driver.Traits, t reflect.Type) string {
-	if traits.Private && define.IsProtobuf(t) {
-		return runtime.ContentTypeProtobuf
-	}
-	return runtime.ContentTypeJSON
 }
 
 // completeRest fills in what no other step has.

@@ -44,9 +44,6 @@ type Traits struct {
 	Remote bool
 	// TextOnly storages show what they store to people, and so store JSON only.
 	TextOnly bool
-	// Private storages are read by nothing but the server, which may choose the smallest
-	// encoding.
-	Private bool
 }
 
 // Env is what a storage gets of the server that opens it.

@@ -25,7 +25,7 @@ func Dir(path string) driver.Directory { return directory{path} }
 
 func (d directory) Name() string { return Name }
 
-func (d directory) Traits() driver.Traits { return driver.Traits{Private: true} }
+func (d directory) Traits() driver.Traits { return driver.Traits{} }
 
 func (d directory) Validate(dataDir string) error {
 	if d.Location(dataDir) == "" {

@@ -20,7 +20,7 @@ func Storage() driver.Journal { return storage{} }
 
 func (storage) Name() string { return Name }
 
-func (storage) Traits() driver.Traits { return driver.Traits{Ephemeral: true, Private: true} }
+func (storage) Traits() driver.Traits { return driver.Traits{Ephemeral: true} }
 
 func (storage) Validate(string) error { return nil }
 

@@ -22,7 +22,7 @@ func Dir(dir string) driver.Journal { return storage{dir} }
 func (storage) Name() string { return "logfile" }
 
 // Traits implements driver.Driver: nothing but this server reads the log.
-func (storage) Traits() driver.Traits { return driver.Traits{Private: true} }
+func (storage) Traits() driver.Traits { return driver.Traits{} }
 
 // Validate implements driver.Driver.
 func (s storage) Validate(dataDir string) error {
