@@ -151,7 +151,7 @@ type Options struct {
 
 	// ObjectCacheSize bounds the decoded objects that embedded storages and those in memory keep beside
 	// the encoded bytes of all objects, in bytes by an estimate and for each of them;
-	// 512 MiB if 0, none if negative. Others are decoded each time they are read.
+	// 256 MiB if 0, none if negative. Others are decoded each time they are read.
 	ObjectCacheSize int64
 	// ValueCacheSize bounds the encoded bytes of objects that embedded storages and those in memory keep
 	// in memory; 1 GiB if 0, none if negative. Those of the objects that were written

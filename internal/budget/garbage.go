@@ -10,8 +10,13 @@ import (
 )
 
 const (
-	// usualPercent is how much garbage there may be before it is collected, of what lives. It is Go's default.
+	// usualPercent is how much garbage there may be before it is collected, of what lives. It is Go's default, and the most for a
+	// process that is not busy.
 	usualPercent = 100
+	// spareGarbage and a part of what lives is how much garbage there may be in a process that holds much and is not busy: what is
+	// stored are bytes that a collection does not look into, so that one costs little beside what it holds.
+	spareGarbage = 64 << 20
+	sparePart    = 4
 	// busyGarbage is how much there may be at least, while the process is busy.
 	busyGarbage = 64 << 20
 	// busyGap is how soon one collection follows another in a process that is busy: each costs about as much as what
@@ -19,11 +24,18 @@ const (
 	busyGap = 500 * time.Millisecond
 	// busyDelay is how long a process has to start, which makes garbage that it would keep the room for.
 	busyDelay = 5 * time.Second
+	// restPeriod is how long a process has to make less than restGarbage before what it does not need is given back.
+	restPeriod  = 5 * time.Second
+	restGarbage = 8 << 20
+	// worthGivingBack is what there has to be for that, and a part of what lives.
+	worthGivingBack = 32 << 20
 )
 
 // SpareCollections lets a process that is busy and holds little have 64 MiB of garbage before it is collected, or an
-// eighth of its container's limit if that is less, instead of as much as it holds. A server that holds 20 MB
-// spends a sixth of its processor time on collections else. A process that is not busy gives the memory back. What
+// eighth of its container's limit if that is less, instead of as much as it holds: a server that holds 20 MB
+// spends a sixth of its processor time on collections else. One that holds more than 85 MiB has 64 MiB and a quarter of that, unless
+// it is so busy that it would be collected more than twice a second with as much as it holds. A process that does hardly anything gives the
+// operating system what it does not need. What
 // the environment says (GOGC) stands. It is the process's own decision: only its main function may call it, and the function
 // returned ends it.
 func SpareCollections() (end func()) {
@@ -34,7 +46,12 @@ func SpareCollections() (end func()) {
 	if limit := ContainerLimit(); limit > 0 {
 		garbage = min(garbage, limit/8)
 	}
-	return spareCollections(garbage, time.Now().Add(busyDelay), func(percent int) { debug.SetGCPercent(percent) })
+	endSparing := spareCollections(garbage, time.Now().Add(busyDelay), func(percent int) { debug.SetGCPercent(percent) })
+	endGivingBack := giveBack(time.Tick(restPeriod), readHeap, debug.FreeOSMemory)
+	return func() {
+		endGivingBack()
+		endSparing()
+	}
 }
 
 func spareCollections(garbage int64, from time.Time, set func(percent int)) (end func()) {
@@ -75,10 +92,11 @@ func liveBytes() int64 {
 }
 
 func (c *collections) collected(now time.Time, live int64) {
-	percent := usualPercent
+	live = max(live, 1<<20)
+	percent := int(min(usualPercent, 100*(spareGarbage+live/sparePart)/live))
 	// How soon it would have come with as much garbage as is usual.
 	if gap := now.Sub(c.last) * usualPercent / time.Duration(c.percent); gap >= 0 && gap < busyGap {
-		percent = max(percent, int(100*c.garbage/max(live, 1<<20)))
+		percent = max(usualPercent, int(100*c.garbage/live))
 	}
 	if now.After(c.last) {
 		c.last = now
@@ -90,5 +108,53 @@ func (c *collections) collected(now time.Time, live int64) {
 	if percent != c.percent {
 		c.set(percent)
 		c.percent = percent
+	}
+}
+
+// heap is what the runtime says of a process's memory, in bytes.
+type heap struct {
+	made int64 // since the process began
+	live int64 // at the last collection
+	idle int64 // resident, and neither live nor in use for anything else
+}
+
+func readHeap() heap {
+	samples := []metrics.Sample{
+		{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/objects:bytes"},
+		{Name: "/memory/classes/heap/unused:bytes"}, {Name: "/memory/classes/heap/free:bytes"},
+	}
+	metrics.Read(samples)
+	value := func(i int) int64 { return int64(samples[i].Value.Uint64()) }
+	return heap{made: value(0), live: value(1), idle: value(2) - value(1) + value(3) + value(4)}
+}
+
+// giveBack looks at each tick whether the process is at rest, and has it give back, once, what is worth it. The function
+// returned ends it.
+func giveBack(ticks <-chan time.Time, read func() heap, free func()) (end func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		before, due := read().made, true
+		for {
+			select {
+			case <-done:
+				return
+			case <-ticks:
+			}
+			now := read()
+			rests := now.made-before < restGarbage
+			before = now.made
+			switch {
+			case !rests:
+				due = true
+			case due && now.idle > worthGivingBack+now.live/sparePart/2:
+				free()
+				due = false
+			}
+		}
+	}()
+	return func() {
+		close(done)
+		<-ended
 	}
 }

@@ -19,6 +19,10 @@ func TestGarbageIsSparedWhileTheProcessIsBusy(t *testing.T) {
 		{"busy", []time.Duration{time.Minute, 100 * time.Millisecond}, 20 * mib, 320},
 		{"busy with nothing", []time.Duration{time.Minute, time.Millisecond}, 0, 6400},
 		{"busy and large", []time.Duration{time.Minute, 100 * time.Millisecond}, 200 * mib, 100},
+		{"idle and large", []time.Duration{2 * time.Minute, 2 * time.Minute}, 256 * mib, 50},
+		{"idle and very large", []time.Duration{2 * time.Minute, 2 * time.Minute}, 2048 * mib, 28},
+		{"large and not too busy, as often as that needs", []time.Duration{time.Minute, 300 * time.Millisecond, 300 * time.Millisecond}, 256 * mib, 50},
+		{"large and too busy, as often as that needs", []time.Duration{time.Minute, 200 * time.Millisecond, 200 * time.Millisecond}, 256 * mib, 100},
 		{"busy, as often as that needs", []time.Duration{time.Minute, time.Millisecond, time.Second, time.Second}, 20 * mib, 320},
 		{"no longer busy", []time.Duration{time.Minute, time.Millisecond, time.Millisecond, 10 * time.Second}, 20 * mib, 100},
 	} {
@@ -65,3 +69,45 @@ func TestCollectionsAreWatched(t *testing.T) {
 }
 
 var garbage []byte
+
+func TestAProcessAtRestGivesBackWhatItDoesNotNeed(t *testing.T) {
+	const mib = 1 << 20
+	type step struct {
+		made, live, idle int64
+		freed            int // in all, after it
+	}
+	for _, c := range []struct {
+		name  string
+		steps []step
+	}{
+		{"at rest after work", []step{{100 * mib, 500 * mib, 400 * mib, 0}, {101 * mib, 500 * mib, 400 * mib, 1}}},
+		{"only once", []step{{1 * mib, 500 * mib, 400 * mib, 1}, {2 * mib, 500 * mib, 400 * mib, 1}, {3 * mib, 500 * mib, 400 * mib, 1}}},
+		{"again after more work", []step{{1 * mib, 500 * mib, 400 * mib, 1}, {100 * mib, 500 * mib, 400 * mib, 1}, {101 * mib, 500 * mib, 400 * mib, 2}}},
+		{"busy", []step{{100 * mib, 500 * mib, 400 * mib, 0}, {200 * mib, 500 * mib, 400 * mib, 0}}},
+		{"not worth it", []step{{1 * mib, 500 * mib, 50 * mib, 0}, {2 * mib, 10 * mib, 30 * mib, 0}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ticks, looked := make(chan time.Time), make(chan heap)
+			freed := 0
+			go func() { looked <- heap{} }() // when it begins
+			end := giveBack(ticks, func() heap { return <-looked }, func() { freed++ })
+			for i, s := range c.steps {
+				ticks <- time.Time{}
+				looked <- heap{s.made, s.live, s.idle}
+				ticks <- time.Time{} // by which the step is done
+				if freed != s.freed {
+					t.Errorf("step %d: given back %d times, want %d", i, freed, s.freed)
+				}
+				looked <- heap{s.made, s.live, 0}
+			}
+			end()
+		})
+	}
+}
+
+func TestWhatTheRuntimeSaysOfTheHeapIsPlausible(t *testing.T) {
+	garbage = make([]byte, 1<<20)
+	if h := readHeap(); h.made < 1<<20 || h.live < 0 || h.idle < 0 || h.idle > 1<<40 {
+		t.Errorf("%+v", h)
+	}
+}

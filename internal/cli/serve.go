@@ -131,7 +131,7 @@ func serveCommand(program Program) *cobra.Command {
 	gates := map[string]bool{}
 	callers, plane := callerFlags{}, planeFlags{}
 	memory := resource.QuantityValue{}
-	objectCache := resource.QuantityValue{Quantity: *resource.NewQuantity(512<<20, resource.BinarySI)}
+	objectCache := resource.QuantityValue{Quantity: *resource.NewQuantity(256<<20, resource.BinarySI)}
 	valueCache := resource.QuantityValue{Quantity: *resource.NewQuantity(1<<30, resource.BinarySI)}
 	historyBytes := resource.QuantityValue{Quantity: *resource.NewQuantity(256<<20, resource.BinarySI)}
 	cmd := &cobra.Command{

@@ -23,7 +23,7 @@ type Options struct {
 	ValueBytes int64
 
 	// ObjectCacheBytes bounds the decoded objects kept beside their encoded
-	// bytes, by an estimate. Default 512 MiB.
+	// bytes, by an estimate. Default 256 MiB.
 	ObjectCacheBytes int64
 
 	// LabelEntries bounds the indexes of labels that no Indexer declares, which lists
@@ -69,7 +69,7 @@ func (o Options) withDefaults() Options {
 	o.History.MaxBytes = setting(o.History.MaxBytes, 256<<20, math.MaxInt64)
 	o.ValueBytes = setting(o.ValueBytes, 1<<30, 0)
 	o.HotBytes = setting(o.HotBytes, 16<<20, 0)
-	o.ObjectCacheBytes = setting(o.ObjectCacheBytes, 512<<20, 0)
+	o.ObjectCacheBytes = setting(o.ObjectCacheBytes, 256<<20, 0)
 	o.LabelEntries = setting(o.LabelEntries, 1_000_000, 0)
 	o.LabelObjects = setting(o.LabelObjects, 1000, 0)
 	o.SnapshotAge = setting(o.SnapshotAge, time.Hour, math.MaxInt64)
