@@ -6,6 +6,7 @@ replace github.com/annexapi/annex/e2e/cluster => ../../e2e/cluster
 
 require (
 	github.com/annexapi/annex/e2e/cluster v0.0.0-00010101000000-000000000000
+	github.com/google/pprof v0.0.0-20261105003125-4bf881d7fb0b
 	golang.org/x/net v0.58.0
 	k8s.io/client-go v0.37.2
 )

@@ -47,6 +47,7 @@ type settings struct {
 // The parts of a run.
 const (
 	partRequests = "requests"
+	partProfiles = "profiles" // only if there is a directory to write to
 	partWatch    = "watch"
 	partIdle     = "idle"
 	partLists    = "lists"
@@ -57,7 +58,7 @@ const (
 	partMillion  = "million" // only if it is named
 )
 
-var parts = []string{partRequests, partWatch, partIdle, partLists, partRestart, partMany, partChurn, partLarge, partMillion}
+var parts = []string{partRequests, partProfiles, partWatch, partIdle, partLists, partRestart, partMany, partChurn, partLarge, partMillion}
 
 func parse(args []string, stderr io.Writer) (settings, error) {
 	var s settings
@@ -161,6 +162,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if b.versions, err = fleet.versions(ctx, s.bin); err != nil {
 		return err
 	}
+	if s.out != "" {
+		if err := os.MkdirAll(s.out, 0o755); err != nil {
+			return err
+		}
+	}
 	b.loadBefore = load()
 	if err := b.measure(); err != nil {
 		return err
@@ -233,6 +239,9 @@ func (b *bench) measure() error {
 	if s.has(partWatch) {
 		b.rounds("watch", s.rounds, b.events)
 	}
+	if s.has(partProfiles) && s.out != "" {
+		b.rounds("profiles", 1, b.profiles)
+	}
 	if s.has(partLists) || s.has(partRestart) {
 		b.rounds("load", 1, func(int) error { return b.load(0, s.objects) })
 	}
@@ -288,9 +297,6 @@ func (b *bench) report(stdout io.Writer) error {
 			return err
 		}
 	} else {
-		if err := os.MkdirAll(b.settings.out, 0o755); err != nil {
-			return err
-		}
 		if err := os.WriteFile(filepath.Join(b.settings.out, "peers.txt"), b.raw.Bytes(), 0o644); err != nil {
 			return err
 		}

@@ -175,6 +175,9 @@ func (b *bench) alone(part string) error {
 	return b.large(one.peers[0])
 }
 
+// restTime is how long a server has to give back what it does not need.
+const restTime = 15 * time.Second
+
 // largeObject is an object of 2 KB, as it is answered.
 func largeObject(i int) []byte {
 	object := flunder(listNamespace, fmt.Sprintf("large-%07d", i), i)
@@ -191,7 +194,16 @@ func (b *bench) large(p *peer) error {
 	if err != nil {
 		return err
 	}
-	b.results.add(b.raw, "large=held", p.name, b.settings.all, 0, value{"server-MB", held})
+	select {
+	case <-time.After(restTime):
+	case <-b.ctx.Done():
+		return b.ctx.Err()
+	}
+	rested, err := resident(p.server.PID())
+	if err != nil {
+		return err
+	}
+	b.results.add(b.raw, "large=held", p.name, b.settings.all, 0, value{"filled-MB", held}, value{"server-MB", rested})
 	const table = "application/json;as=Table;v=v1;g=meta.k8s.io"
 	for _, c := range []struct {
 		cell, query, accept string

@@ -62,6 +62,9 @@ favour of Annex.
 		fmt.Fprintf(w, "**Not all could be measured:**\n\n- %s\n\n", strings.Join(b.failures, "\n- "))
 	}
 	b.aims(w)
+	if s.has(partProfiles) {
+		fmt.Fprint(w, "Where the processor time of Annex goes: flame graphs of [create](flame-create.svg), [get](flame-get.svg),\n[merge patch](flame-merge-patch.svg) and [1,000 watches](flame-watch.svg); green is Annex, blue Kubernetes' libraries, orange HTTP, pink TLS.\n\n")
+	}
 	if s.has(partRequests) {
 		b.writeRequests(w)
 	}
@@ -275,7 +278,7 @@ func (b *bench) writeLarge(w io.Writer) {
 	s := b.settings
 	if s.has(partLarge) {
 		fmt.Fprintf(w, "## Very many objects\n\nAnnex alone, %s objects of 2 KB: what is resident, and how much more at most while clients list all of them at once. A client that is answered 429 asks again after a second.\n\n", number(float64(s.all)))
-		lines := []line{{"resident, MB", "large=held", "server-MB", false}}
+		lines := []line{{"resident right after they were created, MB", "large=held", "filled-MB", false}, {"resident 15 s later, MB", "large=held", "server-MB", false}}
 		for _, l := range []struct{ cell, label string }{
 			{"large=list", "one list"}, {"large=lists", "20 lists"}, {"large=tables", "8 tables"}, {"large=pretty", "8 lists to be read by people"},
 		} {

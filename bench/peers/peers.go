@@ -118,7 +118,7 @@ func (f *fleet) startEtcd(ctx context.Context, bin, dir, name string) (*kube.Etc
 func (f *fleet) startAnnex(ctx context.Context, bin, program, dir, name string, onEtcd bool) error {
 	p := &peer{name: name}
 	data := filepath.Join(dir, "annex-"+name)
-	args := []string{"serve", "--data-dir", data}
+	args := []string{"serve", "--data-dir", data, "--profiling"} // which costs nothing unless it is asked for
 	if onEtcd {
 		etcd, err := f.startEtcd(ctx, bin, dir, "etcd-of-"+name)
 		if err != nil {

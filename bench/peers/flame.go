@@ -1,0 +1,186 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/pprof/profile"
+)
+
+// profileTime is for how long a profile is taken.
+const profileTime = 8 * time.Second
+
+// profiles writes flame graphs of Annex's processor time while 64 clients create, get and change objects, and while 1,000 watches follow
+// a burst of changes.
+func (b *bench) profiles(int) error {
+	for _, p := range b.fleet.peers {
+		if p.name != embedded {
+			continue
+		}
+		clients, err := p.clients(64)
+		if err != nil {
+			return err
+		}
+		defer func() {
+			for _, c := range clients {
+				c.conn.close()
+			}
+		}()
+		for _, op := range operations {
+			if op.name != "create" && op.name != "get" && op.name != "merge patch" {
+				continue
+			}
+			if err := b.flame(p, strings.ReplaceAll(op.name, " ", "-"), func() error {
+				_, err := p.drive(clients, op.do, profileTime+time.Second)
+				return err
+			}); err != nil {
+				return err
+			}
+		}
+		if _, err := p.drive(clients, (*client).delete, patience); err != nil {
+			return err
+		}
+		// As many changes as take about the time.
+		if err := b.flame(p, "watch", func() error { return b.fanOut(p, fanOut{watchers: 1000, burst: true, updates: 1500, unmeasured: true}) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// flame draws what a server does during some work.
+func (b *bench) flame(p *peer, name string, work func() error) error {
+	worked := make(chan error, 1)
+	go func() { worked <- work() }()
+	c, err := p.dial()
+	if err != nil {
+		return errors.Join(err, <-worked)
+	}
+	defer c.close()
+	answer, err := c.do(http.MethodGet, fmt.Sprintf("/debug/pprof/profile?seconds=%d", int(profileTime.Seconds())), "", nil)
+	if err := errors.Join(err, <-worked); err != nil {
+		return err
+	}
+	parsed, err := profile.Parse(bytes.NewReader(answer))
+	if err != nil {
+		return fmt.Errorf("profile of %s: %w", name, err)
+	}
+	svg, err := flameGraph("Annex, "+name, parsed)
+	if err != nil {
+		return fmt.Errorf("profile of %s: %w", name, err)
+	}
+	return os.WriteFile(filepath.Join(b.settings.out, "flame-"+name+".svg"), svg, 0o644)
+}
+
+// call is a function in a stack, with the time of it and of what it calls.
+type call struct {
+	time  int64
+	calls map[string]*call
+}
+
+func (c *call) to(name string) *call {
+	if c.calls[name] == nil {
+		c.calls[name] = &call{calls: map[string]*call{}}
+	}
+	return c.calls[name]
+}
+
+// Flame graphs are so wide and high, in pixels, and what is narrower is left out.
+const (
+	flameWidth    = 1200.0
+	flameRow      = 16
+	flameNarrow   = 0.5
+	flameLetter   = 6.2
+	flameMaxDepth = 120
+)
+
+// flameGraph draws a profile of processor time: callers below what they call, as wide as the time that they take.
+func flameGraph(title string, p *profile.Profile) ([]byte, error) {
+	value := slices.IndexFunc(p.SampleType, func(t *profile.ValueType) bool { return t.Type == "cpu" })
+	if value < 0 {
+		return nil, errors.New("it has no processor time")
+	}
+	root := &call{calls: map[string]*call{}}
+	for _, sample := range p.Sample {
+		time := sample.Value[value]
+		root.time += time
+		at := root
+		for _, location := range slices.Backward(sample.Location) {
+			for _, line := range slices.Backward(location.Line) {
+				if line.Function == nil {
+					continue
+				}
+				at = at.to(line.Function.Name)
+				at.time += time
+			}
+		}
+	}
+	if root.time == 0 {
+		return nil, errors.New("it is empty")
+	}
+	var boxes bytes.Buffer
+	depth := 0
+	var draw func(c *call, name string, x float64, level int)
+	draw = func(c *call, name string, x float64, level int) {
+		width := flameWidth * float64(c.time) / float64(root.time)
+		if width < flameNarrow || level > flameMaxDepth {
+			return
+		}
+		depth = max(depth, level)
+		drawBox(&boxes, name, 100*float64(c.time)/float64(root.time), x, width, level)
+		names := slices.SortedFunc(maps.Keys(c.calls), func(a, b string) int {
+			return cmp.Or(cmp.Compare(c.calls[b].time, c.calls[a].time), strings.Compare(a, b))
+		})
+		for _, called := range names {
+			draw(c.calls[called], called, x, level+1)
+			x += flameWidth * float64(c.calls[called].time) / float64(root.time)
+		}
+	}
+	draw(root, title, 0, 0)
+	var svg bytes.Buffer
+	height := (depth + 1) * flameRow
+	fmt.Fprintf(&svg, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 %d %d %d" font-family="monospace" font-size="10">`+"\n", -height, int(flameWidth), height)
+	svg.Write(boxes.Bytes())
+	svg.WriteString("</svg>\n")
+	return svg.Bytes(), nil
+}
+
+// colours are those of parts of the names of functions, the first that fits.
+var colours = []struct{ part, colour string }{
+	{"annexapi/annex", "#8fd694"}, {"k8s.io/", "#8ab6f9"}, {"structured-merge-diff", "#8ab6f9"}, {"net/http", "#f9c38a"}, {"x/net", "#f9c38a"},
+	{"crypto/", "#e8a0bf"}, {"encoding/json", "#f4e285"}, {"syscall", "#c9ada7"}, {"runtime.", "#d3d3d3"},
+}
+
+func drawBox(to *bytes.Buffer, name string, percent, x, width float64, level int) {
+	colour := "#eeeeee"
+	for _, c := range colours {
+		if strings.Contains(name, c.part) {
+			colour = c.colour
+			break
+		}
+	}
+	short := name[strings.LastIndex(name, "/")+1:]
+	if letters := int(width / flameLetter); letters < len(short) {
+		short = short[:max(0, letters)]
+	}
+	y := -(level + 1) * flameRow
+	to.WriteString("<g><title>")
+	_ = xml.EscapeText(to, []byte(name)) // a buffer takes everything
+	fmt.Fprintf(to, `, %.1f %%</title><rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s" stroke="#fff" stroke-width="0.5"/>`, percent, x, y, width, flameRow-1, colour)
+	if len(short) > 3 {
+		fmt.Fprintf(to, `<text x="%.1f" y="%d">`, x+2, y+flameRow-5)
+		_ = xml.EscapeText(to, []byte(short))
+		to.WriteString("</text>")
+	}
+	to.WriteString("</g>\n")
+}
