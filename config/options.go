@@ -161,7 +161,7 @@ type Options struct {
 	// for bodies that are decoded and for lists that are read and encoded; no caller is
 	// exempt. A request that does not fit beside others waits, and gets 429 with
 	// Retry-After when too many wait or it has waited for 15 seconds; one that needs more
-	// than there is is served alone. 0 is a quarter of what the process may use: of
+	// than there is is served alone. 0 is a quarter of what the process may use, 1 GiB at most: of
 	// GOMEMLIMIT, its container's limit and the machine's memory the smallest. Negative
 	// has no bounds; there are 64 MiB at least.
 	MemoryBudget int64

@@ -302,7 +302,7 @@ func TestContainerLimit(t *testing.T) {
 }
 
 func TestTheDefaultIsAShareOfWhatThereIs(t *testing.T) {
-	if d := Default(); d <= 0 || d > math.MaxInt64/share {
+	if d := Default(); d <= 0 || d > mostByDefault {
 		t.Errorf("%d bytes", d)
 	}
 }

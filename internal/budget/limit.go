@@ -14,11 +14,15 @@ import (
 // is for garbage, the rest for what is stored and its caches.
 const share = 4
 
+// mostByDefault bounds the default: lists as they are stored need hardly any memory, and those that need much, tables of very many
+// objects say, are computed by a few processors, so that having more of them at once makes none of them faster.
+const mostByDefault = 1 << 30
+
 // unknownMemory is taken for a machine's memory where it cannot be told.
 const unknownMemory = 4 << 30
 
 // Default is the budget of a process that is given none: a quarter of the memory that it
-// may use. That is the smallest of Go's soft memory limit (GOMEMLIMIT), the limit of its
+// may use, and 1 GiB at most. That is the smallest of Go's soft memory limit (GOMEMLIMIT), the limit of its
 // container and the memory of the machine.
 func Default() int64 {
 	limit := debug.SetMemoryLimit(-1) // which changes nothing
@@ -31,7 +35,7 @@ func Default() int64 {
 	if limit == math.MaxInt64 {
 		limit = unknownMemory
 	}
-	return limit / share
+	return min(limit/share, mostByDefault)
 }
 
 // ContainerLimit is the memory limit of the control group that the process is in, or of

@@ -244,7 +244,7 @@ All flags may be in a file instead, named by --config.`,
 	flags.Var(&historyBytes, "history-bytes", "how many bytes of old objects are kept at most; this limit wins; 0 has none")
 	flags.Var(&objectCache, "object-cache-size", "memory for decoded objects, for each storage; 0 decodes an object each time it is read")
 	flags.Var(&valueCache, "value-cache-size", "memory for the encoded bytes of objects, for each storage; those written longest ago are read from disk beyond it; 0 keeps none")
-	flags.Var(&memory, "memory-budget", "memory that requests may need at once, for bodies and lists; others wait, then get 429; 0 bounds nothing (default: a quarter of what the process may use)")
+	flags.Var(&memory, "memory-budget", "memory that requests may need at once, for bodies and lists; others wait, then get 429; 0 bounds nothing (default: a quarter of what the process may use, 1Gi at most)")
 	flags.StringSliceVar(&options.Controllers, "controllers", []string{controllers.All}, controllersUsage)
 	flags.BoolVar(&options.UnrestrictedUpdate, "unrestricted-update", false, "accept updates without a resource version, which overwrite what others have written; for debugging")
 	flags.DurationVar(&options.RequestTimeout, "request-timeout", 0, "how long a request other than a watch may take (default 1m)")
