@@ -212,7 +212,8 @@ func (a *attempt) write(ctx context.Context, urgent bool) bool {
 	lease := a.runner.config.Lease
 	// A write that hangs must not outlive the claim. One that is late, as of a machine that slept, is tried
 	// all the same: it succeeds if the claim still holds.
-	left := lease*2/3 - a.runner.config.Clock.Since(a.renewed)
+	now := a.runner.config.Clock.Now()
+	left := lease*2/3 - now.Sub(a.renewed)
 	err := a.update(ctx, min(max(left, lease/6), lease/3), func(op *operationv1.Operation) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -221,7 +222,7 @@ func (a *attempt) write(ctx context.Context, urgent bool) bool {
 		if said.Checkpoint != nil && !bytes.Equal(said.Checkpoint.Raw, a.checkpoint) {
 			op.Status.Interruptions = 0
 		}
-		op.Status.RenewTime = &metav1.MicroTime{Time: a.runner.config.Clock.Now()}
+		op.Status.RenewTime = &metav1.MicroTime{Time: now}
 	})
 	switch {
 	case err == nil:

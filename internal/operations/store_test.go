@@ -44,7 +44,7 @@ type replica struct {
 	mu     sync.Mutex
 	cut    bool      // whether nothing comes or goes
 	failed int       // how many requests failed for that
-	hangs  time.Time // how long the last of them could have taken, by the replica's clock
+	hangs  time.Time // until when the last write that failed could have taken, by the replica's clock when it began
 	events chan func()
 }
 
@@ -107,14 +107,11 @@ func (r *replica) tell(event func()) {
 
 var errCut = errors.New("no way to the store")
 
-func (r *replica) connected(ctx context.Context) error {
+func (r *replica) connected() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.cut {
 		r.failed++
-		if deadline, ok := ctx.Deadline(); ok {
-			r.hangs = r.clock.Now().Add(time.Until(deadline))
-		}
 		return errCut
 	}
 	return nil
@@ -142,8 +139,8 @@ func (r *replica) Create(_ context.Context, op *operationv1.Operation, _ bool) (
 }
 
 // Get implements operations.Client.
-func (r *replica) Get(ctx context.Context, _, name string) (*operationv1.Operation, error) {
-	if err := r.connected(ctx); err != nil {
+func (r *replica) Get(_ context.Context, _, name string) (*operationv1.Operation, error) {
+	if err := r.connected(); err != nil {
 		return nil, err
 	}
 	if op := r.store.get(name); op != nil {
@@ -154,7 +151,12 @@ func (r *replica) Get(ctx context.Context, _, name string) (*operationv1.Operati
 
 // UpdateStatus implements operations.Client.
 func (r *replica) UpdateStatus(ctx context.Context, op *operationv1.Operation) (*operationv1.Operation, error) {
-	if err := r.connected(ctx); err != nil {
+	if err := r.connected(); err != nil {
+		if deadline, ok := ctx.Deadline(); ok && op.Status.RenewTime != nil {
+			r.mu.Lock()
+			r.hangs = op.Status.RenewTime.Add(time.Until(deadline))
+			r.mu.Unlock()
+		}
 		return nil, err
 	}
 	r.store.mu.Lock()
