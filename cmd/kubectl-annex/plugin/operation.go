@@ -112,9 +112,9 @@ func untilOver(ctx context.Context, client dynamic.ResourceInterface, o object, 
 		if isOver(now) {
 			return now, nil
 		}
-		seen, err := watched(ctx, client, o, now, show)
-		if err != nil || isOver(seen) {
-			return seen, err
+		var err error
+		if now, err = watched(ctx, client, o, now, show); err != nil || isOver(now) {
+			return now, err
 		}
 		if err := pause(ctx); err != nil {
 			return nil, err

@@ -21,6 +21,7 @@ type factory struct {
 	mu       sync.Mutex
 	statuses []string
 	seen     int
+	away     int // how often the operation cannot be read, for the server is away
 }
 
 func (f *factory) operation(status string) string {
@@ -68,6 +69,9 @@ func (f *factory) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.mu.Unlock()
 		<-r.Context().Done()
 		f.mu.Lock()
+	case at == operations+"/build-x" && f.seen > 0 && f.away > 0:
+		f.away--
+		w.WriteHeader(http.StatusServiceUnavailable)
 	case at == operations+"/build-x":
 		fmt.Fprint(w, f.operation(f.statuses[f.seen]))
 	default:
@@ -78,7 +82,12 @@ func (f *factory) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func openFactory(t *testing.T, statuses ...string) string {
 	t.Helper()
-	server := httptest.NewServer(&factory{statuses: statuses})
+	return open(t, &factory{statuses: statuses})
+}
+
+func open(t *testing.T, f *factory) string {
+	t.Helper()
+	server := httptest.NewServer(f)
 	t.Cleanup(server.Close)
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	writeKubeconfig(t, &rest.Config{Host: server.URL}, kubeconfig)
@@ -100,6 +109,20 @@ func TestAnActionIsFollowedToTheEndOfItsOperation(t *testing.T) {
 	want := ran{0, "digest: sha256:1\n", `operation.works.example.com/build-x Pending
 operation.works.example.com/build-x Running 50% 5/10 files compiling
 operation.works.example.com/build-x Running 90% 9/10
+operation.works.example.com/build-x Succeeded
+`}
+	if got != want {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+// A server that is away between two watches has the plugin watch anew from what it has seen.
+func TestAnOperationDoesNotGoBackWhileItsServerIsAway(t *testing.T) {
+	t.Parallel()
+	kubeconfig := open(t, &factory{statuses: []string{pending, half, done}, away: 1})
+	got := run(t, kubeconfig, "", "build", "plant/x")
+	want := ran{0, "digest: sha256:1\n", `operation.works.example.com/build-x Pending
+operation.works.example.com/build-x Running 50% 5/10 files compiling
 operation.works.example.com/build-x Succeeded
 `}
 	if got != want {
