@@ -116,7 +116,7 @@ func attachBuilder[T any, PT object[T]](name string, command func(ctx context.Co
 		if err != nil {
 			return nil, checked(ctx, err)
 		}
-		return serveCommand(c, r.Options.wanted(), b.limits, run), nil
+		return serveCommand(c, r.Options.wanted(), nil, b.limits, run), nil
 	}).Methods(upgradeable...)
 	return b
 }

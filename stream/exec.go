@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -26,7 +27,8 @@ type ExecOptions struct {
 	TTY bool `json:"tty,omitempty"`
 	// Container is where the command is run.
 	Container string `json:"container,omitempty"`
-	// Command is the command and its arguments, not in a shell. It may be empty.
+	// Command is the command and its arguments, not in a shell. A session has one: without it a
+	// request is refused with 400.
 	Command []string `json:"command,omitempty"`
 }
 
@@ -121,7 +123,7 @@ func execBuilder[T any, PT object[T]](name string, command func(ctx context.Cont
 		if err != nil {
 			return nil, checked(ctx, err)
 		}
-		return serveCommand(c, r.Options.wanted(), b.limits, run), nil
+		return serveCommand(c, r.Options.wanted(), r.Options.mistake(), b.limits, run), nil
 	}).Methods(upgradeable...)
 	return b
 }
@@ -134,6 +136,14 @@ func (o *ExecOptions) query() url.Values {
 		query.Set("container", o.Container)
 	}
 	return query
+}
+
+// mistake is an error unless there is a command.
+func (o *ExecOptions) mistake() error {
+	if len(o.Command) == 0 || o.Command[0] == "" {
+		return apierrors.NewBadRequest("you must specify a command, one parameter command for each of its words")
+	}
+	return nil
 }
 
 func (o *ExecOptions) wanted() streams.Wanted {

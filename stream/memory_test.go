@@ -82,7 +82,7 @@ func TestAClientThatDoesNotReadCostsNoMemory(t *testing.T) { // alone: it measur
 			var stuck atomic.Int64
 			for range clients {
 				running.Go(func() {
-					_ = d.stream(t, ctx, config, command{}, stuckWriter{ctx, &stuck}, io.Discard)
+					_ = d.stream(t, ctx, config, command{words: []string{"write"}}, stuckWriter{ctx, &stuck}, io.Discard)
 				})
 			}
 			testwait.Until(t, "the commands begin", func() bool { return f.begun.Load() == clients })

@@ -110,9 +110,9 @@ func TestSessionsNeedThePermissionOfAPost(t *testing.T) {
 		// what getter, creator and both get; none and anonymous callers never more than 403 and 401
 		getter, creator, both int
 	}{
-		{"GET", "w/exec", asWebSocket, 403, 403, 101},
-		{"GET", "w/exec", asSPDY, 403, 403, 101},
-		{"POST", "w/exec", asSPDY, 403, 101, 101},
+		{"GET", "w/exec?command=true", asWebSocket, 403, 403, 101},
+		{"GET", "w/exec?command=true", asSPDY, 403, 403, 101},
+		{"POST", "w/exec?command=true", asSPDY, 403, 101, 101},
 		{"GET", "w/attach", asWebSocket, 403, 403, 101},
 		{"POST", "w/attach", asSPDY, 403, 101, 101},
 		{"GET", "w/portforward", asTunnel, 403, 403, 101},

@@ -45,13 +45,16 @@ type Run func(ctx context.Context, command Command) error
 type Refuse func(err error)
 
 // ServeCommand connects the client of a request with a command. Errors of the request go to refuse,
-// those of the command over the stream of errors.
-func ServeCommand(w http.ResponseWriter, r *http.Request, refuse Refuse, wanted Wanted, limits Limits, run Run) {
+// those of the command over the stream of errors. mistake is that of the request's options, if there is one.
+func ServeCommand(w http.ResponseWriter, r *http.Request, refuse Refuse, wanted Wanted, mistake error, limits Limits, run Run) {
 	if wanted.TTY {
 		wanted.Stderr = false // a terminal has one output
 	}
-	if !wanted.Stdin && !wanted.Stdout && !wanted.Stderr && httpstream.IsUpgradeRequest(r) {
-		refused(w, r, refuse, apierrors.NewBadRequest("you must specify at least 1 of stdin, stdout, stderr"))
+	if !wanted.Stdin && !wanted.Stdout && !wanted.Stderr {
+		mistake = apierrors.NewBadRequest("you must specify at least 1 of stdin, stdout, stderr")
+	}
+	if mistake != nil && httpstream.IsUpgradeRequest(r) { // of another request that is the mistake
+		refused(w, r, refuse, mistake)
 		return
 	}
 	s := newSession(r.Context(), limits)

@@ -298,7 +298,7 @@ func TestCommandsThatCannotRunAreRefused(t *testing.T) {
 			query url.Values
 			want  string
 		}{
-			{"j", url.Values{"stdout": {"true"}}, "command: say what to run"},
+			{"j", url.Values{"stdout": {"true"}}, "you must specify a command"},
 			{"j", url.Values{"stdout": {"true"}, "command": {"sh"}, "container": {"3"}}, "container 3 is not valid for jenkinsservices j"},
 			{"pending", url.Values{"stdout": {"true"}, "command": {"sh"}}, "it has no instances: it is Pending"},
 			{"missing", url.Values{"stdout": {"true"}, "command": {"sh"}}, `"missing" not found`},

@@ -21,9 +21,6 @@ type jenkinsServiceExec = stream.ExecRequest[autobusiv1alpha.JenkinsService]
 
 // checkExecJenkinsService refuses what cannot be run before a connection is upgraded.
 func (s *instances) checkExecJenkinsService(_ context.Context, r *jenkinsServiceExec) error {
-	if len(r.Options.Command) == 0 || r.Options.Command[0] == "" {
-		return apierrors.NewBadRequest("command: say what to run, such as command=sh")
-	}
 	_, _, _, err := s.place(r)
 	return err
 }
