@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -149,9 +150,14 @@ func newCreateSubresource(module Module) *cobra.Command {
 		Short: "Add a subresource to a kind",
 		Long: `Adds a subresource that takes requests to a kind, such as cats/feed: the type of a
 request in the package of the hub, the function that answers it beside the definition
-of the server, where it is registered, and a test that calls it through the API.`,
-		Example: `  annex create subresource --kind Cat --name feed`,
-		Args:    cobra.NoArgs,
+of the server, where it is registered, and a test that calls it through the API.
+
+With --form it is one as pods have them: logs, exec, attach, portforward or proxy, by
+that name unless --name says another. Its function is added and registered, and says
+or does hardly anything yet; those of the first three have a test.`,
+		Example: `  annex create subresource --kind Cat --name feed
+  annex create subresource --kind Cat --form logs`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return s.run(cmd, func(common scaffold.Options) (*scaffold.Result, error) {
 				o.Options = common
@@ -160,7 +166,8 @@ of the server, where it is registered, and a test that calls it through the API.
 		},
 	}
 	kindFlags(cmd, &o.Group, &o.Kind)
-	cmd.Flags().StringVar(&o.Name, "name", "", "name of the subresource, such as feed: lower-case letters and digits")
+	cmd.Flags().StringVar(&o.Name, "name", "", "name of the subresource, such as feed: lower-case letters and digits (default: the form, if that is not action)")
+	cmd.Flags().StringVar(&o.Form, "form", "action", "what it does: "+strings.Join(scaffold.Forms(), ", "))
 	s.flags(cmd)
 	return cmd
 }

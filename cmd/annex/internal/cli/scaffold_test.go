@@ -17,6 +17,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/annexapi/annex/cmd/annex/internal/generate"
+	"github.com/annexapi/annex/cmd/annex/internal/scaffold"
 )
 
 // root is the checkout that projects are made from.
@@ -145,6 +146,7 @@ var steps = []struct{ file, command string }{
 	{"create-admission", "create admission --kind Cat"},
 	{"create-controller", "create controller --kind Cat"},
 	{"create-subresource", "create subresource --kind Cat --name feed"},
+	{"create-subresource-logs", "create subresource --kind Cat --form logs"},
 	{"create-version", "create version --kind Cat --version v1beta1"},
 	{"create-plugin", "create plugin --name zoo"},
 }
@@ -221,9 +223,32 @@ func TestAProjectOfAllVerbsWorks(t *testing.T) {
 	} {
 		annex(t, line)
 	}
+	works(t, "build ./...", "vet ./...", "test ./...")
+}
+
+// Their functions compile as they are written, and do what their tests say.
+func TestSubresourcesOfAllFormsWork(t *testing.T) {
+	project(t, "animal")
+	annex(t, "init --domain demo.io")
+	for _, line := range []string{"--kind Cat", "--kind Zoo --namespaced=false"} {
+		annex(t, "create api --group animal --version v1alpha1 "+line)
+	}
+	for _, form := range scaffold.Forms() {
+		if form != "action" {
+			annex(t, "create subresource --kind Cat --form "+form)
+		}
+	}
+	annex(t, "create subresource --kind Zoo --name screen --form attach")
+	annex(t, "create subresource --kind Zoo --form logs")
+	works(t, "mod tidy", "vet ./...", "test ./...")
+}
+
+// works has the go command succeed with the project.
+func works(t *testing.T, commands ...string) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	for _, args := range []string{"build ./...", "vet ./...", "test ./..."} {
+	for _, args := range commands {
 		cmd := exec.CommandContext(ctx, "go", strings.Fields(args)...)
 		out, err := cmd.CombinedOutput()
 		if strings.Contains(string(out), "module lookup disabled by GOPROXY=off") {

@@ -77,10 +77,30 @@ func (s *source) use(importPath, alias string) string {
 	if alias == path.Base(importPath) {
 		spec = strconv.Quote(importPath)
 	}
-	if !slices.Contains(s.imported, spec) {
+	at := s.besideLibrary(importPath)
+	switch {
+	case at.IsValid() && !slices.ContainsFunc(s.edits, func(e edit) bool { return e.text == "\n"+spec }):
+		s.insert(at, "\n"+spec)
+	case !at.IsValid() && !slices.Contains(s.imported, spec):
 		s.imported = append(s.imported, spec)
 	}
 	return alias
+}
+
+// besideLibrary is the end of the import of the library, in a declaration of several, if the path is of another
+// package of it.
+func (s *source) besideLibrary(importPath string) token.Pos {
+	last := s.imports()
+	if last == nil || !last.Lparen.IsValid() || !strings.HasPrefix(importPath, library+"/") {
+		return token.NoPos
+	}
+	for _, spec := range last.Specs {
+		spec := spec.(*ast.ImportSpec)
+		if value, err := strconv.Unquote(spec.Path.Value); err == nil && value == library {
+			return spec.End()
+		}
+	}
+	return token.NoPos
 }
 
 // editImports adds what the edits use, in a group of its own or that of the module's

@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"go/ast"
 	"go/token"
+	"maps"
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -149,15 +151,47 @@ func Admission(o HookOptions) (*Result, error) {
 // SubresourceOptions describe a new subresource of a kind.
 type SubresourceOptions struct {
 	HookOptions
-	// Name is the subresource's, such as feed.
+	// Name is the subresource's, such as feed. Empty means the form, if that is not action.
 	Name string
+	// Form is what it does, one of Forms. Empty means action.
+	Form string
 }
+
+// form is what a subresource does.
+type form struct {
+	// builder is the function of package stream that describes it, what the next step to edit.
+	builder, what string
+	tested        bool
+}
+
+const action = "action"
+
+// forms are those of package stream, which have no types of the project's.
+var forms = map[string]form{
+	"logs":        {"Logs", "where its log is", true},
+	"exec":        {"Exec", "what a command is", true},
+	"attach":      {"Attach", "what runs there", true},
+	"portforward": {"PortForward", "where its ports are", false},
+	"proxy":       {"Proxy", "where its HTTP server is", false},
+}
+
+// Forms are the forms of subresources that can be added, the default first.
+func Forms() []string { return append([]string{action}, slices.Sorted(maps.Keys(forms))...) }
 
 var subresourcePattern = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
 
-// Subresource adds an action to a kind: a subresource that takes requests.
+// Subresource adds a subresource to a kind: an action, which takes requests, or another form.
 func Subresource(o SubresourceOptions) (*Result, error) {
+	if o.Form == "" {
+		o.Form = action
+	}
+	form, streams := forms[o.Form]
+	if streams && o.Name == "" {
+		o.Name = o.Form
+	}
 	switch {
+	case !streams && o.Form != action:
+		return nil, misuse("--form %q: there are %s", o.Form, strings.Join(Forms(), ", "))
 	case o.Name == "":
 		return nil, misuse("--name is missing: name the subresource, such as --name feed")
 	case !subresourcePattern.MatchString(o.Name) || len(o.Name) > 63:
@@ -176,7 +210,7 @@ func Subresource(o SubresourceOptions) (*Result, error) {
 	if at := k.subresource(o.Name); at.IsValid() {
 		return nil, p.problem(p.server, at, "kind %s has a subresource %s already: choose another name", o.Kind, o.Name)
 	}
-	if s, t := k.hub.typeNamed(d.Request); s != nil {
+	if s, t := k.hub.typeNamed(d.Request); s != nil && !streams {
 		return nil, p.problem(s, t.Pos(), "%s is declared already, which would be the request's type: choose another name, or rename it", d.Request)
 	}
 	if err := k.refuseDeclared(d.Handler); err != nil {
@@ -186,19 +220,25 @@ func Subresource(o SubresourceOptions) (*Result, error) {
 	w := &plan{root: p.root}
 	// Not cat_feed.go: of cat_test.go and cat_linux.go, the go command thinks its part.
 	request, handler := path.Join(k.hub.dir, fileName(d.Request)), k.beside(fileName(o.Name))
-	if err := w.render(request, "subresource/request.go", d); err != nil {
-		return nil, err
-	}
-	if err := w.render(handler, "subresource/handler.go", d); err != nil {
-		return nil, err
-	}
-	if d.Define != "" {
-		if err := w.render(k.beside(o.Name+"_test.go"), "subresource/handler_test.go", d); err != nil {
+	if !streams {
+		if err := w.render(request, "subresource/request.go", d); err != nil {
 			return nil, err
 		}
 	}
-	annex := p.server.importName(library)
-	subresource := fmt.Sprintf("%s.Action(%q, %s)", annex, o.Name, d.Handler)
+	template := "subresource/" + o.Form
+	if err := w.render(handler, template+".go", d); err != nil {
+		return nil, err
+	}
+	if d.Define != "" && (form.tested || !streams) {
+		if err := w.render(k.beside(o.Name+"_test.go"), template+"_test.go", d); err != nil {
+			return nil, err
+		}
+	}
+	builder := p.server.importName(library) + ".Action"
+	if streams {
+		builder = p.server.use(library+"/stream", "stream") + "." + form.builder
+	}
+	subresource := fmt.Sprintf("%s(%q, %s)", builder, o.Name, d.Handler)
 	if call := k.call("Subresources"); call != nil {
 		if n := len(call.Args); n > 0 && !p.server.comma(call.Args[n-1].End(), call.Rparen) {
 			subresource = ", " + subresource
@@ -210,6 +250,12 @@ func Subresource(o SubresourceOptions) (*Result, error) {
 	files, err := k.addHook(w, o.Options, "k8s.io/client-go")
 	if err != nil {
 		return nil, err
+	}
+	if streams {
+		return &Result{Files: files, Next: []string{
+			"go mod tidy   # for what package stream imports and the project has not had yet",
+			"edit " + p.show(handler) + "   # " + form.what,
+		}}, nil
 	}
 	return &Result{Files: files, Packages: []string{p.show(k.hub.dir)}, Next: []string{
 		"edit " + p.show(request) + "   # what a request says, then run annex generate",
