@@ -106,7 +106,7 @@ func (a answering) Watch(ctx context.Context, key string, opts storage.ListOptio
 		if err != nil {
 			return nil, err
 		}
-		f := filter{sees: r.sees}
+		f := filter{sees: r.Selects, isIn: r.isIn}
 		if opts.SendInitialEvents != nil && *opts.SendInitialEvents {
 			f.told = map[types.UID]struct{}{}
 		}
@@ -115,7 +115,7 @@ func (a answering) Watch(ctx context.Context, key string, opts storage.ListOptio
 	attributes := opts.Predicate.GetAttrs
 	opts.Predicate.GetAttrs = func(o runtime.Object) (labels.Set, fields.Set, error) {
 		l, f, err := attributes(o)
-		if err == nil && r.sees(o) {
+		if err == nil && r.isIn(o) && r.Selects(o) {
 			f = maps.Clone(f)
 			if f == nil {
 				f = fields.Set{}
@@ -136,20 +136,22 @@ func (r *Request) selectsAll() bool {
 	return r.Namespaces == nil && len(r.Where) == 0 && r.Matches == nil
 }
 
-// sees is Selects, and the namespaces.
-func (r *Request) sees(o runtime.Object) bool {
+// isIn tells whether an object is in one of the namespaces.
+func (r *Request) isIn(o runtime.Object) bool {
 	m, err := meta.Accessor(o)
 	if err != nil {
 		return false
 	}
 	_, in := slices.BinarySearch(r.Namespaces, m.GetNamespace())
-	return (in || r.Namespaces == nil) && r.Selects(o)
+	return in || r.Namespaces == nil
 }
 
 // filter is for events that do not tell what an object was before: of one that is not selected any more,
 // it tells as of one that is deleted, and of one that is now as of one that is added. It knows which
-// were, if it has told of what there was. Else it takes them for such.
+// were, if it has told of what there was. Else it takes them for such, but for those in other
+// namespaces, of which it never tells: there the caller may see nothing.
 type filter struct {
+	isIn func(runtime.Object) bool
 	sees func(runtime.Object) bool
 	told map[types.UID]struct{} // nil if it has not
 }
@@ -162,6 +164,9 @@ func (f filter) event(e watch.Event) (watch.Event, bool) {
 	m, err := meta.Accessor(object)
 	if e.Type == watch.Bookmark || e.Type == watch.Error || err != nil {
 		return e, true
+	}
+	if !f.isIn(object) {
+		return e, false
 	}
 	_, told := f.told[m.GetUID()]
 	selected, known := f.sees(object), f.told != nil
