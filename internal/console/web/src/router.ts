@@ -36,6 +36,7 @@ export function usePlace(): Place {
   useEffect(() => {
     const changed = () => setHash(location.hash);
     addEventListener('hashchange', changed);
+    changed(); // what came between the first rendering and now
     return () => removeEventListener('hashchange', changed);
   }, []);
   return parse(hash);

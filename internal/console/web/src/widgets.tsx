@@ -1,7 +1,7 @@
 // Small parts that all views are made of.
 
 import { type ComponentChildren, createContext } from 'preact';
-import { useContext, useEffect, useId, useRef, useState } from 'preact/hooks';
+import { useContext, useEffect, useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { type Cause, reasonOf, Refused } from './api';
 import { type Kind } from './discovery';
 import { type Config, type Session } from './session';
@@ -103,7 +103,8 @@ export function Loading({ what }: { what: string }) {
 export function Dialog({ title, children, close }: { title: string; children: ComponentChildren; close: () => void }) {
   const ref = useRef<HTMLDialogElement>(null);
   const id = useId();
-  useEffect(() => {
+  // Before it is painted: a key that is pressed at once is the dialog's.
+  useLayoutEffect(() => {
     const dialog = ref.current;
     if (dialog && !dialog.open) dialog.showModal();
     return () => dialog?.close();

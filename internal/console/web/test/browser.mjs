@@ -311,7 +311,7 @@ const steps = {
   async 'deletion asks first, and says how it goes on'() {
     await at(object('build-1'));
     await press('Delete');
-    await page.waitForSelector('dialog', patience);
+    await page.waitForSelector('dialog[open]', patience);
     await page.keyboard.press('Escape');
     await page.waitForFunction(() => !document.querySelector('dialog'), patience);
     assert.match(kubectl(['get', 'js', '-o', 'name']), /build-1/);
