@@ -317,4 +317,24 @@ func TestATailOfTheUnionTellsOfItsNamespacesOnly(t *testing.T) {
 		c.create(fmt.Sprintf("ns%d", i), widget(fmt.Sprintf("w1-%d", i), object{"size": "small"}))
 	}
 	s.want("ADDED w1-1", "ADDED w1-3")
+	// When it goes on, nothing says what an object was before, but where it is.
+	change := func(name string, spec object) {
+		for i := range 5 {
+			path := fmt.Sprintf(api, fmt.Sprint("ns", i)) + "/" + name
+			if code, raw := c.do(http.MethodPatch, path, object{"spec": spec}, "Content-Type", "application/merge-patch+json"); code != http.StatusOK {
+				t.Fatalf("%s: %d %s", path, code, raw)
+			}
+		}
+	}
+	s.close()
+	change("w1", object{"replicas": 7})
+	s = jane.tail(widgets+"?watch=true&name=w1", "Last-Event-ID", s.last)
+	s.want("MODIFIED w1", "MODIFIED w1")
+	change("w1", object{"replicas": 8})
+	for i := range 5 {
+		c.must(http.MethodDelete, fmt.Sprintf(api, fmt.Sprint("ns", i))+"/w1", nil)
+	}
+	s.want("MODIFIED w1", "MODIFIED w1", "DELETED w1", "DELETED w1")
+	c.create("ns1", widget("w1-last", object{"size": "small"}))
+	s.want("ADDED w1-last")
 }
