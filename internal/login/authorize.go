@@ -193,7 +193,16 @@ func (l *Login) byCode(r *http.Request, values url.Values, client *Client) (*tok
 		return nil, who, err
 	}
 	answered, err := l.begin(r, t, &Session{Type: refreshing, User: session.User, UID: session.UID, Password: session.Password}, client)
-	return answered, who, err
+	if err == nil {
+		err = l.sessions.confirm(r.Context(), code, t.name())
+	}
+	switch {
+	case errors.Is(err, errReused):
+		return nil, who, refused
+	case err != nil:
+		return nil, who, err
+	}
+	return answered, who, nil
 }
 
 // shown is what the page shows.

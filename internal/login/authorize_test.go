@@ -1,6 +1,7 @@
 package login
 
 import (
+	"context"
 	"html"
 	"net/http"
 	"net/url"
@@ -8,6 +9,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage"
 )
 
 const (
@@ -85,6 +89,52 @@ func TestCodesBecomeTokensOnce(t *testing.T) {
 	f.want(f.exchange(code), 400, invalidGrant)
 	if got := f.caller(a.text("access_token")); got != "token of alice: the session has ended" {
 		t.Errorf("after the reuse: %s", got)
+	}
+}
+
+// meanwhile does something before the next object is created, or after the next one was read.
+type meanwhile struct {
+	storage.Interface
+	do, read func()
+}
+
+func (m *meanwhile) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) error {
+	err := m.Interface.Get(ctx, key, opts, out)
+	if do := m.read; do != nil {
+		m.read = nil
+		do()
+	}
+	return err
+}
+
+func (m *meanwhile) Create(ctx context.Context, key string, object, out runtime.Object, ttl uint64) error {
+	if do := m.do; do != nil {
+		m.do = nil
+		do()
+	}
+	return m.Interface.Create(ctx, key, object, out, ttl)
+}
+
+func TestACodeThatComesTwiceAtTheSameTimeBecomesNothing(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	code := f.code()
+	stored := &meanwhile{Interface: f.sessions.storage}
+	stored.do = func() { f.want(f.exchange(code), 400, invalidGrant) }
+	f.sessions.storage = stored
+	f.want(f.exchange(code), 400, invalidGrant)
+	stored.do = func() { t.Error("there was a session again") }
+	f.want(f.exchange(code), 400, invalidGrant)
+}
+
+func TestAnEndedSessionIsNotSeenByWhatWasReadBefore(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	token := f.signIn().text("access_token")
+	f.sessions.storage = &meanwhile{Interface: f.sessions.storage, read: func() { f.post("/oauth/revoke", "token", token) }}
+	f.caller(token) // it may be the caller's: the session ended while it was looked at
+	if got := f.caller(token); got != "token of alice: the session has ended" {
+		t.Errorf("after the end: %s", got)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -63,6 +64,8 @@ type Session struct {
 	RedirectURI string `json:"redirectURI,omitempty"`
 	Challenge   string `json:"challenge,omitempty"`
 	Exchanged   string `json:"exchanged,omitempty"`
+	// Reused says that a code has come again after it was exchanged.
+	Reused bool `json:"reused,omitempty"`
 }
 
 func (s *Session) isOver(now time.Time) bool {
@@ -140,10 +143,11 @@ type sessions struct {
 	storage storage.Interface
 	clock   clock.PassiveClock
 	seen    *cache.LRUExpireCache // *Session by name
+	ended   atomic.Uint64         // counts the ends, so that nothing is seen that was read before one
 }
 
 func newSessions(s storage.Interface, c clock.PassiveClock) *sessions {
-	return &sessions{s, c, cache.NewLRUExpireCacheWithClock(4096, expiring{c})}
+	return &sessions{storage: s, clock: c, seen: cache.NewLRUExpireCacheWithClock(4096, expiring{c})}
 }
 
 // expiring is a clock for the cache.
@@ -212,7 +216,7 @@ func (s *sessions) get(ctx context.Context, name string) (*Session, error) {
 	if _, err := hex.DecodeString(name); err != nil || len(name) != nameSize {
 		return nil, errGone // no ticket has that name
 	}
-	session := &Session{}
+	session, ended := &Session{}, s.ended.Load()
 	err := s.storage.Get(ctx, key(name), storage.GetOptions{}, session)
 	switch {
 	case storage.IsNotFound(err):
@@ -223,6 +227,9 @@ func (s *sessions) get(ctx context.Context, name string) (*Session, error) {
 		return nil, errGone
 	}
 	s.seen.Add(name, session, glimpse)
+	if s.ended.Load() != ended {
+		s.seen.Remove(name)
+	}
 	return session, nil
 }
 
@@ -268,18 +275,20 @@ func (s *sessions) use(ctx context.Context, t ticket, kind string, idle time.Dur
 // exchangedFor is how long it is remembered that a code was exchanged.
 const exchangedFor = 10 * time.Minute
 
-// exchange uses a code for the session of a name, once. A code that comes again ends that session:
-// it is in two hands.
+// exchange uses a code for the session of a name, once, which is to be created then and confirmed. A
+// code that comes again ends that session: it is in two hands.
 func (s *sessions) exchange(ctx context.Context, t ticket, name string, check func(*Session) error) (*Session, error) {
 	used, became := &Session{}, ""
 	err := s.storage.GuaranteedUpdate(ctx, key(t.name()), used, false, nil, func(object runtime.Object, _ storage.ResponseMeta) (runtime.Object, *uint64, error) {
 		code := object.(*Session).DeepCopyObject().(*Session)
+		became = code.Exchanged
+		ttl := seconds(exchangedFor)
 		switch {
 		case code.Type != ofCode || subtle.ConstantTimeCompare([]byte(code.Secret), []byte(t.digest())) != 1:
 			return nil, nil, errGone
-		case code.Exchanged != "":
-			became = code.Exchanged
-			return nil, nil, errReused
+		case became != "":
+			code.Reused = true
+			return code, &ttl, nil
 		case code.isOver(s.clock.Now()):
 			return nil, nil, errGone
 		}
@@ -287,23 +296,37 @@ func (s *sessions) exchange(ctx context.Context, t ticket, name string, check fu
 			return nil, nil, err
 		}
 		code.Exchanged = name
-		ttl := seconds(exchangedFor)
 		return code, &ttl, nil
 	}, nil)
 	switch {
 	case storage.IsNotFound(err):
 		return nil, errGone
-	case errors.Is(err, errReused):
-		return nil, errors.Join(err, s.end(ctx, became))
 	case err != nil:
 		return nil, err
+	case became != "":
+		return nil, errors.Join(errReused, s.end(ctx, became))
 	}
 	return used, nil
+}
+
+// confirm ends the session that a code has become, and has been created, if the code has come again
+// before there was a session to end.
+func (s *sessions) confirm(ctx context.Context, t ticket, name string) error {
+	code := &Session{}
+	err := s.storage.Get(ctx, key(t.name()), storage.GetOptions{}, code)
+	switch {
+	case err != nil:
+		return fmt.Errorf("read the code: %w", errors.Join(err, s.end(ctx, name)))
+	case code.Reused:
+		return errors.Join(errReused, s.end(ctx, name))
+	}
+	return nil
 }
 
 // end ends a session, and is content if there is none.
 func (s *sessions) end(ctx context.Context, name string) error {
 	err := s.storage.Delete(ctx, key(name), &Session{}, nil, func(context.Context, runtime.Object) error { return nil }, nil, storage.DeleteOptions{})
+	s.ended.Add(1)
 	s.seen.Remove(name)
 	if storage.IsNotFound(err) {
 		return nil
