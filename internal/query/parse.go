@@ -28,8 +28,10 @@ const (
 	// name, in all conditions.
 	mostFacets = 10
 	mostValues = 200
-	// mostWords is how many words one request may look for.
+	// mostWords is how many words one request may look for, and mostParts how many parts of strings:
+	// every object is looked at for each.
 	mostWords = 50
+	mostParts = 50
 	// longestValue bounds one value.
 	longestValue = ordered.LongestString - 1
 )
@@ -123,6 +125,14 @@ func (a *asked) checkNames(query url.Values, fields []ordered.Field) error {
 // conditions reads what the objects have to fulfil.
 func (a *asked) conditions(query url.Values, fields []ordered.Field) error {
 	var others []func(runtime.Object) bool
+	parts := 0
+	contains := func(field ordered.Field, all []string) {
+		parts += len(all)
+		others = append(others, func(o runtime.Object) bool {
+			s := text(&field, o)
+			return !slices.ContainsFunc(all, func(part string) bool { return !strings.Contains(s, part) })
+		})
+	}
 	for _, name := range sortedKeys(query) {
 		if slices.Contains(common, name) || slices.Contains(ofPages, name) || slices.Contains(ofTails, name) {
 			continue
@@ -133,9 +143,7 @@ func (a *asked) conditions(query url.Values, fields []ordered.Field) error {
 			if field.Type != ordered.String {
 				return fmt.Errorf("%s is a %s, which contains nothing", path, field.Type)
 			}
-			for _, part := range query[name] {
-				others = append(others, func(o runtime.Object) bool { return strings.Contains(text(&field, o), part) })
-			}
+			contains(field, query[name])
 			continue
 		}
 		set, err := setOf(&field, operator, query[name])
@@ -145,14 +153,17 @@ func (a *asked) conditions(query url.Values, fields []ordered.Field) error {
 		a.request.Where = append(a.request.Where, ordered.Condition{Field: field, Set: set})
 	}
 	if part := query.Get("name"); part != "" {
-		byName := *fieldOf(fields, "name")
-		others = append(others, func(o runtime.Object) bool { return strings.Contains(text(&byName, o), part) })
+		contains(*fieldOf(fields, "name"), []string{part})
+	}
+	if parts > mostParts {
+		return fmt.Errorf("the conditions look for %d parts of strings; %d are the most", parts, mostParts)
 	}
 	words := strings.Fields(strings.ToLower(query.Get("q")))
 	if len(words) > mostWords {
 		return fmt.Errorf("q: %d words; %d are the most", len(words), mostWords)
 	}
-	if len(words) > 0 {
+	if slices.Sort(words); len(words) > 0 {
+		words = slices.Compact(words)
 		texts := slices.DeleteFunc(slices.Clone(fields), func(f ordered.Field) bool { return !f.Text })
 		others = append(others, func(o runtime.Object) bool { return hasWords(texts, o, words) })
 	}
@@ -237,15 +248,16 @@ func text(field *ordered.Field, o runtime.Object) (s string) {
 
 // hasWords tells whether each word is in one of some texts.
 func hasWords(texts []ordered.Field, o runtime.Object, words []string) bool {
-	missing := slices.Clone(words)
+	lower := make([]string, len(texts))
 	for i := range texts {
-		if len(missing) == 0 {
-			break
-		}
-		s := strings.ToLower(text(&texts[i], o))
-		missing = slices.DeleteFunc(missing, func(word string) bool { return strings.Contains(s, word) })
+		lower[i] = strings.ToLower(text(&texts[i], o))
 	}
-	return len(missing) == 0
+	for _, word := range words {
+		if !slices.ContainsFunc(lower, func(s string) bool { return strings.Contains(s, word) }) {
+			return false
+		}
+	}
+	return true
 }
 
 // pages reads what is said of pages.

@@ -223,6 +223,9 @@ func TestHostileQueriesAreBounded(t *testing.T) {
 	repeated := func(parameter string, n int) string { return widgets + "?" + strings.Repeat("&"+parameter, n)[1:] }
 	c.refused(http.StatusBadRequest, repeated("spec.size=x", 10_000), "more than 200 values")
 	c.refused(http.StatusBadRequest, repeated("spec.size[contains]=x", 10_000), "more than 200 values")
+	c.refused(http.StatusBadRequest, repeated("spec.size[contains]=x", 51), "51 parts of strings; 50 are the most")
+	c.refused(http.StatusBadRequest, repeated("spec.size[contains]=x", 50)+"&name=x", "51 parts of strings")
+	c.same(repeated("name[contains]=w", 50), "w")
 	c.refused(http.StatusBadRequest, widgets+"?q="+strings.Repeat("a+", 100_000), "words")
 	c.refused(http.StatusBadRequest, widgets+"?fields="+strings.Repeat("a.", 10_000)+"a", "paths")
 	c.refused(http.StatusBadRequest, widgets+"?fields="+strings.Repeat("a,", 10_000)+"a", "paths")
