@@ -139,8 +139,8 @@ export function query(parameters: Record<string, string | number | boolean | und
   return text && '?' + text;
 }
 
-// lines yields the lines of a stream as they come.
-export async function* lines(response: Response): AsyncGenerator<string> {
+// lines yields the lines of a stream as they come, in parts those that are longer than they may be.
+export async function* lines(response: Response, longest = Infinity): AsyncGenerator<string> {
   const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
   let rest = '';
   try {
@@ -151,6 +151,10 @@ export async function* lines(response: Response): AsyncGenerator<string> {
       const all = rest.split('\n');
       rest = all.pop() ?? '';
       yield* all;
+      if (rest.length > longest) {
+        yield rest;
+        rest = '';
+      }
     }
     if (rest) yield rest;
   } finally {

@@ -6,6 +6,8 @@ import { type Kind, pathOf } from './discovery';
 import { Problem, useTask } from './widgets';
 
 const most = 5000;
+// A line without an end must not fill the memory of the page.
+const longest = 16_384;
 
 export function Logs({ kind, namespace, name, sub }: { kind: Kind; namespace: string; name: string; sub: string; object: Resource }) {
   const [container, setContainer] = useState('');
@@ -34,7 +36,7 @@ export function Logs({ kind, namespace, name, sub }: { kind: Kind; namespace: st
       };
       try {
         const response = await request(pathOf(kind, namespace, name, sub, { follow: follow ? 'true' : undefined, tailLines: tail, container: chosen }), { accept: '*/*', signal });
-        for await (const line of lines(response)) {
+        for await (const line of lines(response, longest)) {
           got.push(line);
           if (got.length > most) got.splice(0, got.length - most);
           draw();
