@@ -61,7 +61,7 @@ var rooms = map[string][]string{
 	"internal/informer":                    {"internal/define"},
 	"internal/query":                       {},
 	"internal/registry":                    {"internal/admit", "internal/convert", "internal/define", "internal/verbatim", "store"},
-	"internal/upstream":                    {"config", "internal/budget", "internal/configfile", "internal/convert", "internal/define", "internal/query", "internal/reads", "internal/registry", "internal/structural", "internal/yamlsize"},
+	"internal/upstream":                    {"config", "internal/budget", "internal/configfile", "internal/convert", "internal/define", "internal/query", "internal/managed", "internal/reads", "internal/registry", "internal/structural", "internal/writes", "internal/yamlsize"},
 	"internal/cluster":                     {"config", "internal/admit", "internal/clientcert", "internal/requirements"},
 	"internal/auth":                        {"config", "internal/clientcert", "internal/configfile"},
 	"internal/auth/authtest":               {}, // for tests
@@ -100,6 +100,8 @@ var rooms = map[string][]string{
 	"internal/aggregate":                   {},
 	"internal/migration":                   {"internal/resources"},
 	"internal/reads":                       {"internal/convert", "internal/define", "internal/registry", "internal/verbatim"},
+	"internal/managed":                     {},
+	"internal/writes":                      {"internal/managed", "internal/verbatim"},
 	"internal/verbatim":                    {},
 	"internal/crds":                        {"internal/query", "internal/reads", "internal/registry", "internal/upstream"}, // a server behind the server
 	"internal/loopback":                    {},

@@ -122,6 +122,15 @@ func (m *Machinery) TypeConverter(inner managedfields.TypeConverter) managedfiel
 	return zerosConverter{inner, m.structural}
 }
 
+// HasZeros says whether TypeConverter takes an object for a document because of its zeros.
+func (m *Machinery) HasZeros(obj runtime.Object) bool {
+	if len(m.shapes) == 0 {
+		return false
+	}
+	v := m.structural[obj.GetObjectKind().GroupVersionKind()]
+	return v != nil && exists(obj) && v.HasZeros(obj)
+}
+
 type zerosConverter struct {
 	managedfields.TypeConverter
 	versions map[schema.GroupVersionKind]*structural.Version

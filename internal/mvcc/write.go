@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/annexapi/annex/internal/objects"
+	"github.com/annexapi/annex/internal/verbatim"
 	"github.com/annexapi/annex/store"
 )
 
@@ -109,6 +110,12 @@ func (s *resourceStore) put(ctx context.Context, ch change, data []byte, out run
 	}
 	if decodeErr != nil {
 		return decodeErr
+	}
+	if asked := verbatim.WrittenIn(ctx); asked != nil {
+		piece, err := s.piece(asked.Form, w.version, object)
+		if fit := w.version.fit.Load(); err == nil && fit.Of(asked.Form) && fit.Fits() {
+			asked.Set(w.revision, piece.Whole())
+		}
 	}
 	return assignTo(out, object.DeepCopyObject())
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/registry"
+	"github.com/annexapi/annex/internal/verbatim"
 )
 
 // compressedSize is from how many bytes on upstream compresses an answer that may be.
@@ -83,6 +84,14 @@ func (d *Direct) Add(k *define.Kind, v *define.Version, storage rest.Storage, se
 		d.of = map[schema.GroupVersionResource]*resource{}
 	}
 	d.of[r.GroupVersionResource] = r
+}
+
+// Form is how objects of a resource are read as JSON by itself if they are stored like that; nil if they never are.
+func (d *Direct) Form(resource schema.GroupVersionResource) *verbatim.Form {
+	if r := d.of[resource]; r != nil && r.json != nil {
+		return r.json.Form()
+	}
+	return nil
 }
 
 func (d *Direct) resource(info *request.RequestInfo) *resource {

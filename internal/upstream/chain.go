@@ -15,7 +15,6 @@ import (
 
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/query"
-	"github.com/annexapi/annex/internal/reads"
 	"github.com/annexapi/annex/internal/registry"
 	"github.com/annexapi/annex/internal/structural"
 )
@@ -24,9 +23,9 @@ import (
 // filters that do nothing unless configured, with a recovery of its own, and with
 // the request's deadline on the connection instead of the goroutine per request
 // that upstream's timeout filter spends.
-func chain(config Config, direct *reads.Direct, text noProtobuf, connections *connectionMetrics, queries *query.API, documents *queryDocuments) func(http.Handler, *server.Config) http.Handler {
+func chain(config Config, direct direct, text noProtobuf, connections *connectionMetrics, queries *query.API, documents *queryDocuments) func(http.Handler, *server.Config) http.Handler {
 	return func(handler http.Handler, c *server.Config) http.Handler {
-		handler = direct.Wrap(handler)
+		handler = direct.writes.Wrap(direct.reads.Wrap(handler))
 		if len(text) > 0 {
 			handler = text.filter(handler, c)
 		}

@@ -14,13 +14,19 @@ import (
 	genericapi "k8s.io/apiserver/pkg/endpoints"
 	"k8s.io/apiserver/pkg/endpoints/discovery"
 	aggregateddiscovery "k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
+	endpoints "k8s.io/apiserver/pkg/endpoints/handlers"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/server"
 	"k8s.io/kube-openapi/pkg/builder3"
 	"k8s.io/kube-openapi/pkg/util"
 
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
 	"github.com/annexapi/annex/internal/convert"
+	"github.com/annexapi/annex/internal/managed"
+	"github.com/annexapi/annex/internal/reads"
 	"github.com/annexapi/annex/internal/registry"
+	"github.com/annexapi/annex/internal/writes"
 )
 
 // installed is a group that is to be served.
@@ -32,21 +38,21 @@ type installed struct {
 
 // installGroups is server.InstallAPIGroups with other convertors for server-side apply and
 // for tables: those of the machinery, which keep zeros, instead of upstream's.
-func installGroups(generic *server.GenericAPIServer, config server.CompletedConfig, groups []installed, admit admission.Interface) error {
+func installGroups(generic *server.GenericAPIServer, config server.CompletedConfig, groups []installed, admit admission.Interface, direct direct) error {
 	// Groups that share objects know the managers of each other.
 	models, err := typeConverter(config, groups)
 	if err != nil {
 		return fmt.Errorf("models: %w", err)
 	}
 	for _, g := range groups {
-		if err := g.install(generic, config, g.machinery.TypeConverter(models), admit); err != nil {
+		if err := g.install(generic, config, g.machinery.TypeConverter(models), admit, direct); err != nil {
 			return fmt.Errorf("install the group %s: %w", g.info.PrioritizedVersions[0].Group, err)
 		}
 	}
 	return nil
 }
 
-func (g installed) install(generic *server.GenericAPIServer, config server.CompletedConfig, models managedfields.TypeConverter, admit admission.Interface) error {
+func (g installed) install(generic *server.GenericAPIServer, config server.CompletedConfig, models managedfields.TypeConverter, admit admission.Interface, direct direct) error {
 	info := &g.info
 	for _, k := range g.kinds {
 		if err := k.ManageFields(models, info.Scheme); err != nil {
@@ -90,6 +96,9 @@ func (g installed) install(generic *server.GenericAPIServer, config server.Compl
 		if err != nil {
 			return fmt.Errorf("install %s: %w", gv, err)
 		}
+		if err := g.writeDirectly(version, direct); err != nil {
+			return err
+		}
 		aggregated.AddGroupVersion(gv.Group, apidiscoveryv2.APIVersionDiscovery{
 			Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent,
 			Version:   gv.Version,
@@ -118,6 +127,53 @@ func (g installed) install(generic *server.GenericAPIServer, config server.Compl
 	group.PreferredVersion = discoveryOf(info.PrioritizedVersions[0])
 	generic.DiscoveryGroupManager.AddGroup(group)
 	generic.Handler.GoRestfulContainer.Add(discovery.NewAPIGroupHandler(generic.Serializer, group).WebService())
+	return nil
+}
+
+// direct are the handlers that answer requests for single objects without routing them.
+type direct struct {
+	reads  *reads.Direct
+	writes *writes.Direct
+}
+
+// writeDirectly has the kinds of a version, if this server stores their objects, written directly.
+func (g installed) writeDirectly(version *genericapi.APIGroupVersion, direct direct) error {
+	for _, k := range g.kinds {
+		if primary := k.Definition.Primary(); primary.Source != nil || primary.CustomStorage != nil {
+			continue
+		}
+		storage, ok := version.Storage[k.Definition.Resource]
+		if !ok {
+			continue
+		}
+		kind := version.GroupVersion.WithKind(k.Definition.Name)
+		reset, ok := storage.(rest.ResetFieldsStrategy)
+		if !ok {
+			continue
+		}
+		manager, err := managed.New(managed.Config{
+			Types: version.TypeConverter, Convertor: version.UnsafeConvertor, Defaulter: version.Defaulter, Creater: version.Creater,
+			Kind: kind, Reset: fieldpath.NewExcludeFilterSetMap(reset.GetResetFields()), Documents: g.machinery.HasZeros,
+		})
+		if err != nil {
+			return err
+		}
+		resource := version.GroupVersion.WithResource(k.Definition.Resource)
+		scope := endpoints.RequestScope{
+			Serializer: version.Serializer, ParameterCodec: version.ParameterCodec, Creater: version.Creater, Convertor: version.Convertor,
+			Defaulter: version.Defaulter, Typer: version.Typer, UnsafeConvertor: version.UnsafeConvertor, Authorizer: version.Authorizer,
+			EquivalentResourceMapper: version.EquivalentResourceRegistry, Resource: resource, Kind: kind,
+			HubGroupVersion:  schema.GroupVersion{Group: kind.Group, Version: runtime.APIVersionInternal},
+			MetaGroupVersion: metav1.SchemeGroupVersion, MaxRequestBodyBytes: version.MaxRequestBodyBytes,
+		}
+		if version.MetaGroupVersion != nil {
+			scope.MetaGroupVersion = *version.MetaGroupVersion
+		}
+		direct.writes.Add(writes.Resource{
+			Scope: scope, Namespaced: !k.Definition.ClusterScoped, Storage: storage, Admission: version.Admit, Manager: manager,
+			Form: direct.reads.Form(resource),
+		})
+	}
 	return nil
 }
 

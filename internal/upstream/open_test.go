@@ -22,6 +22,7 @@ import (
 
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/reads"
+	"github.com/annexapi/annex/internal/writes"
 )
 
 // events are what was audited.
@@ -80,7 +81,7 @@ func openChain(t *testing.T, page http.HandlerFunc, cluster Cluster, limit int) 
 			{Handler: guarded, Definition: &define.Handler{Path: "/menu"}},
 		},
 	}
-	return chain(config, &reads.Direct{}, nil, newConnectionMetrics(), nil, nil)(guarded, c), audited
+	return chain(config, direct{reads: &reads.Direct{}, writes: &writes.Direct{}}, nil, newConnectionMetrics(), nil, nil)(guarded, c), audited
 }
 
 func ask(handler http.Handler, method, path string, headers ...string) *httptest.ResponseRecorder {

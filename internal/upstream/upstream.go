@@ -37,6 +37,7 @@ import (
 	"github.com/annexapi/annex/internal/query"
 	"github.com/annexapi/annex/internal/reads"
 	"github.com/annexapi/annex/internal/registry"
+	"github.com/annexapi/annex/internal/writes"
 )
 
 // Config is all that a server is made of.
@@ -160,7 +161,10 @@ func New(c Config) (*Server, error) {
 		connections = newConnectionMetrics()
 		c.Metrics = append(slices.Clone(c.Metrics), connections.open, connections.ended)
 	}
-	direct := &reads.Direct{Recorded: c.AuditSink != nil, Traced: c.Tracing != nil, Pretty: isPretty}
+	direct := direct{
+		reads:  &reads.Direct{Recorded: c.AuditSink != nil, Traced: c.Tracing != nil, Pretty: isPretty},
+		writes: &writes.Direct{Recorded: c.AuditSink != nil, Traced: c.Tracing != nil, Pretty: isPretty},
+	}
 	config.LongRunningFunc = longRunning(config.LongRunningFunc, c)
 	if len(c.Handlers) > 0 {
 		config.RequestInfoResolver = mappedResources{resolver(config), c.Handlers}
@@ -242,7 +246,7 @@ func bearerTokens() (*spec.SecurityDefinitions, spec3.SecuritySchemes) {
 		spec3.SecuritySchemes{"BearerToken": {SecuritySchemeProps: v3}}
 }
 
-func install(generic *server.GenericAPIServer, config server.CompletedConfig, c Config, direct *reads.Direct) error {
+func install(generic *server.GenericAPIServer, config server.CompletedConfig, c Config, direct direct) error {
 	if err := installBuiltIn(generic, c); err != nil {
 		return err
 	}
@@ -277,14 +281,14 @@ func install(generic *server.GenericAPIServer, config server.CompletedConfig, c 
 				}
 				storage := k.StorageIn(v)
 				add(info.VersionedResourcesStorageMap, v.GroupVersion, storage)
-				direct.Add(k.Definition, v, storage[k.Definition.Resource], info.NegotiatedSerializer, machinery)
+				direct.reads.Add(k.Definition, v, storage[k.Definition.Resource], info.NegotiatedSerializer, machinery)
 			}
 		}
 		if len(info.PrioritizedVersions) > 0 {
 			groups = append(groups, installed{info, machinery, kinds})
 		}
 	}
-	return installGroups(generic, config, groups, c.Admission)
+	return installGroups(generic, config, groups, c.Admission, direct)
 }
 
 // installBuiltIn installs versions beside the definition's, whose groups have no others.

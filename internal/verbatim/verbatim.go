@@ -6,9 +6,11 @@ package verbatim
 
 import (
 	"bytes"
+	"context"
 	"strconv"
 	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -85,6 +87,41 @@ func appendVersion(to []byte, revision uint64) []byte {
 	to = append(to, `"resourceVersion":"`...)
 	to = strconv.AppendUint(to, revision, 10)
 	return append(to, `",`...)
+}
+
+// Written is what a write has stored, for its answer.
+type Written struct {
+	// Form is how the answer is written.
+	Form *Form
+
+	revision uint64
+	json     []byte
+}
+
+type writtenKey struct{}
+
+// WithWritten returns a context in which a write of an object says how clients get it.
+func WithWritten(ctx context.Context, w *Written) context.Context {
+	return context.WithValue(ctx, writtenKey{}, w)
+}
+
+// WrittenIn returns what a write has to say; nil if it has not been asked.
+func WrittenIn(ctx context.Context) *Written {
+	w, _ := ctx.Value(writtenKey{}).(*Written)
+	return w
+}
+
+// Set says what an object is at a revision. It replaces what was said before: what is stored at the end is answered.
+func (w *Written) Set(revision uint64, json []byte) { w.revision, w.json = revision, json }
+
+// Of returns what was said about the revision that is an object's resource version; nil if nothing was. A request may write
+// other objects on its way.
+func (w *Written) Of(object runtime.Object) []byte {
+	m, ok := object.(metav1.Object)
+	if w.json == nil || !ok || m.GetResourceVersion() != strconv.FormatUint(w.revision, 10) {
+		return nil
+	}
+	return w.json
 }
 
 // Piece is an object of a list as JSON. It takes no memory but that of a struct if it is made of what is stored.

@@ -1,0 +1,285 @@
+package apitest_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/annexapi/annex"
+)
+
+// askedTwice sends the same requests to one of two servers, and keeps what differs between them: which revision an object has.
+type askedTwice struct {
+	*client
+	accept   string
+	versions map[string]string // of objects, by path
+}
+
+// askedOfUpstream is a way to say that JSON is wanted that upstream's handlers have to make out.
+const askedOfUpstream = jsonType + ", text/x-other"
+
+var (
+	revisions = regexp.MustCompile(`resourceVersion[\\": ]+\d+`)
+	moments   = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
+	uids      = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+	managers  = regexp.MustCompile(`"managedFields":\[.*?\]\}[,}]`)
+	generated = regexp.MustCompile(`made-[a-z0-9]{5}`)
+)
+
+// comparable is what an answer says, but for what is another thing on each server or at each moment.
+func (w *askedTwice) comparable(a *answer) string {
+	body := strings.ReplaceAll(string(a.raw), `\\`, "") // errors quote objects, and strings in these
+	for _, same := range []*regexp.Regexp{revisions, moments, uids, generated} {
+		body = same.ReplaceAllString(body, same.String())
+	}
+	body = managers.ReplaceAllStringFunc(body, func(all string) string {
+		// Managers are in the order of the seconds in which they wrote.
+		const begin, between = `"managedFields":[`, `,{"manager":`
+		end := strings.LastIndexByte(all, ']')
+		entries := strings.Split(","+all[len(begin):end], between)
+		slices.Sort(entries)
+		return begin + strings.Join(entries, between) + all[end:]
+	})
+	headers := maps.Clone(a.header)
+	for _, other := range []string{"Audit-Id", "Date", "Content-Length"} {
+		headers.Del(other)
+	}
+	var lines []string
+	for name, values := range headers {
+		lines = append(lines, fmt.Sprintf("%s: %q", name, values))
+	}
+	slices.Sort(lines)
+	return fmt.Sprintf("%d\n%s\n%s", a.code, strings.Join(lines, "\n"), body)
+}
+
+// request is one that is asked of both.
+type writeRequest struct {
+	method, path, query string
+	object              string // its path
+	headers             []string
+	body                string // in which VERSION is the resource version of the object of the path
+}
+
+func (r writeRequest) String() string {
+	return fmt.Sprintf("%s %s%s %v %s", r.method, r.path, r.query, r.headers, r.body)
+}
+
+func (w *askedTwice) ask(r writeRequest) *answer {
+	w.t.Helper()
+	body := strings.ReplaceAll(r.body, "VERSION", w.versions[r.object])
+	a := w.do(r.method, r.path+r.query, body, append([]string{"Accept", w.accept}, r.headers...)...)
+	if read := w.get(r.object); read.code == http.StatusOK {
+		w.versions[r.object] = read.str("metadata", "resourceVersion")
+	}
+	return a
+}
+
+// TestWritesAreUpstreams asks two servers the same: one answers directly what it can, the other leaves all to upstream's
+// handlers. Status, headers and bodies are the same, and so is what is stored.
+func TestWritesAreUpstreams(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		server func() annex.Server
+		random func(dice *rand.Rand) writeRequest
+	}{
+		"widgets": {shop, func(dice *rand.Rand) writeRequest { return randomWrite(dice, widgetWrites) }},
+		"beta widgets": {shop, func(dice *rand.Rand) writeRequest {
+			return randomWrite(dice, []kindWrites{widgetWrites, betaWrites}[dice.IntN(2)])
+		}},
+		"shelves": {shop, func(dice *rand.Rand) writeRequest { return randomWrite(dice, shelfWrites) }},
+		"marked": {func() annex.Server {
+			return annex.Server{Name: "marked", Groups: []annex.Group{{Name: "marked.shop.example.com", Kinds: []annex.Kind{markedCrates()}}}}
+		}, func(dice *rand.Rand) writeRequest { return randomWrite(dice, crateWrites) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			theirs := &askedTwice{start(t, test.server()), askedOfUpstream, map[string]string{}}
+			ours := &askedTwice{start(t, test.server()), jsonType, map[string]string{}}
+			dice := rand.New(rand.NewPCG(7, uint64(len(name))))
+			for range 700 {
+				r := test.random(dice)
+				a, b := theirs.ask(r), ours.ask(r)
+				if x, y := theirs.comparable(a), ours.comparable(b); x != y {
+					t.Fatalf("%s\nupstream's\n%s\nours\n%s", r, x, y)
+				}
+				if x, y := theirs.comparable(theirs.get(r.object)), ours.comparable(ours.get(r.object)); x != y {
+					t.Fatalf("%s: then there is\n%s\nand here\n%s", r, x, y)
+				}
+			}
+		})
+	}
+}
+
+// kindWrites are what random writes of a kind are made of.
+type kindWrites struct {
+	path       string
+	apiVersion string
+	kind       string
+	fields     []string // top-level fields of whole objects
+	merges     []string
+	operations []string
+	applied    []string
+}
+
+var widgetWrites = kindWrites{
+	path: widgetsPath, apiVersion: "shop.example.com/v1", kind: "Widget",
+	fields: []string{
+		`"spec":{"replicas":3,"parts":[{"name":"wheel","count":4},{"name":"door"}],"options":{"color":"red"}}`,
+		`"spec":{"size":"large","parts":[{"name":"door","count":2}]}`, `"spec":{}`, `"spec":{"size":"huge"}`, `"spec":null`,
+		`"spec":{"parts":[{"name":"a"},{"name":"a"}]}`, `"spec":{"replicas":"three"}`, `"spec":{"unknown":1}`, `"spec":{"size":"small","size":"large"}`,
+		`"status":{"phase":"Mine"},"spec":{"options":{"prepared":"please","frozen":"a"}}`, `"spec":{"options":{"frozen":"b"}}`, `"spec":{"replicas":3.0}`,
+	},
+	merges: []string{
+		`{"spec":{"size":"large"}}`, `{"spec":{"size":null,"replicas":null}}`, `{"spec":{"parts":[{"name":"roof"}]}}`, `{"spec":{"options":{"color":null,"a":"b"}}}`,
+		`{"spec":{"unknown":1}}`, `{"spec":{"replicas":"x"}}`, `{"spec":null}`, `{"status":{"phase":"Mine"}}`,
+	},
+	operations: []string{
+		`{"op":"replace","path":"/spec/size","value":"small"}`, `{"op":"add","path":"/spec/parts/-","value":{"name":"roof"}}`, `{"op":"remove","path":"/spec/parts/0"}`,
+		`{"op":"test","path":"/spec/size","value":"small"}`, `{"op":"add","path":"/spec/unknown","value":1}`, `{"op":"copy","from":"/spec/size","path":"/spec/options/size"}`,
+	},
+	applied: []string{
+		`"spec":{"size":"large"}`, `"spec":{"parts":[{"name":"wheel","count":1}]}`, `"spec":{"parts":[{"name":"wheel","count":9},{"name":"door","count":9}],"options":{"color":"blue"}}`,
+		`"spec":{"replicas":2}`, `"spec":{}`, `"spec":{"replicas":2.5}`, `"spec":{"unknown":1}`, `"spec":{"parts":[{"name":"a"},{"name":"a"}]}`, `"spec":{"size":null}`, `"spec":{"size":"\u0061"}`,
+	},
+}
+
+var betaWrites = kindWrites{
+	path: widgetsBetaPath, apiVersion: "shop.example.com/v1beta1", kind: "Widget",
+	fields:     []string{`"spec":{"replicas":3,"parts":["wheel","door"],"options":{"color":"red"}}`, `"spec":{"size":"large","parts":["door"]}`, `"spec":{"parts":[{"name":"a"}]}`},
+	merges:     []string{`{"spec":{"size":"large"}}`, `{"spec":{"parts":["roof"]}}`, `{"spec":{"parts":null}}`},
+	operations: []string{`{"op":"replace","path":"/spec/size","value":"small"}`, `{"op":"add","path":"/spec/parts/-","value":"roof"}`},
+	applied:    []string{`"spec":{"size":"large"}`, `"spec":{"parts":["wheel"]}`, `"spec":{"options":{"color":"blue"}}`},
+}
+
+var shelfWrites = kindWrites{
+	path: shelvesPath, apiVersion: "shop.example.com/v1", kind: "Shelf",
+	fields:     []string{`"widgets":["a","b"]`, `"widgets":[]`, `"widgets":"a"`, `"other":1`, `"widgets":["a","a"]`},
+	merges:     []string{`{"widgets":["c"]}`, `{"widgets":null}`, `{"widgets":[1]}`},
+	operations: []string{`{"op":"add","path":"/widgets/-","value":"d"}`, `{"op":"replace","path":"/widgets","value":["e"]}`},
+	applied:    []string{`"widgets":["a"]`, `"widgets":["b","c"]`, `"widgets":null`},
+}
+
+var crateWrites = kindWrites{
+	path: markedPath, apiVersion: "marked.shop.example.com/v1", kind: "Crate",
+	fields: []string{
+		`"spec":{"owner":"me","goods":[{"name":"tea"},{"name":"salt","count":0}],"tags":["a","b"]}`, `"spec":{"owner":"","size":"large","boxes":0}`, `"spec":{"owner":"me","boxes":4,"weight":"5kg"}`,
+		`"spec":{"owner":"me","weight":7,"extra":{"any":[1,{"thing":true}]}}`, `"spec":{"owner":"me","size":"huge"}`, `"spec":{}`, `"spec":{"owner":"me","unknown":1}`, `"spec":{"owner":"me","until":null}`,
+		`"spec":{"owner":"me","until":"2030-01-01T00:00:00Z","label":"ab"}`, `"spec":{"owner":"me","tags":["a","a"]}`, `"spec":{"owner":"me","boxes":"x"}`,
+	},
+	merges: []string{
+		`{"spec":{"size":"large"}}`, `{"spec":{"size":null,"boxes":null}}`, `{"spec":{"goods":[{"name":"oil","count":0}]}}`, `{"spec":{"owner":"you"}}`, `{"spec":{"boxes":99}}`,
+		`{"spec":{"extra":{"more":1}}}`, `{"spec":{"unknown":1}}`, `{"spec":{"tags":["c"]}}`,
+	},
+	operations: []string{`{"op":"replace","path":"/spec/size","value":"small"}`, `{"op":"add","path":"/spec/goods","value":[{"name":"oil"}]}`, `{"op":"remove","path":"/spec/boxes"}`},
+	applied:    []string{`"spec":{"owner":"me","size":"large"}`, `"spec":{"owner":"me","goods":[{"name":"tea","count":2}]}`, `"spec":{"owner":"me","tags":["b"]}`, `"spec":{"owner":"me","boxes":0}`, `"spec":{"extra":{"x":1}}`},
+}
+
+// metadataWrites are metadata that any kind may have, well or not.
+var metadataWrites = []string{
+	`"labels":{"app":"web"}`, `"labels":{"app":"web","tier":"front"},"annotations":{"a":"1","b":"2"}`, `"annotations":{"a":"2"}`, `"finalizers":["example.com/hold"]`,
+	`"managedFields":[]`, `"managedFields":[{}]`, `"managedFields":null`, `"managedFields":[{"manager":"old","operation":"Update","apiVersion":"shop.example.com/v1","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:labels":{"f:app":{}}}}}]`,
+	`"managedFields":[{"manager":"old","operation":"Replace","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{}}]`,
+	`"ownerReferences":[{"apiVersion":"v1","kind":"A","name":"a","uid":"1"},{"apiVersion":"v1","kind":"A","name":"a","uid":"1"}]`,
+	`"uid":"11111111-1111-1111-1111-111111111111"`, `"namespace":"elsewhere"`, `"generation":7,"creationTimestamp":"2001-01-01T00:00:00Z"`, `"labels":{"app":"not a label!"}`, `"unknown":true`, `"labels":{"a":1}`, `"annotations":{}`,
+}
+
+func oneOf(dice *rand.Rand, of []string) string { return of[dice.IntN(len(of))] }
+
+// randomWrite is a write of one of a few objects of a kind: mostly one that may succeed.
+func randomWrite(dice *rand.Rand, k kindWrites) writeRequest {
+	name := oneOf(dice, []string{"a", "b", "c"})
+	r := writeRequest{path: k.path + "/" + name, object: k.path + "/" + name}
+	metadata := fmt.Sprintf(`"name":%q`, name)
+	if dice.IntN(3) > 0 {
+		metadata += "," + oneOf(dice, metadataWrites[:3+dice.IntN(len(metadataWrites)-2)])
+	}
+	whole := func(fields string) string {
+		apiVersion, kind := k.apiVersion, k.kind
+		switch dice.IntN(30) {
+		case 0:
+			kind = "Other"
+		case 1:
+			apiVersion = "other/v1"
+		case 2:
+			return `{"metadata":{` + metadata + `},` + fields + `}`
+		case 3:
+			return `{"apiVersion":"` + apiVersion + `",`
+		case 4:
+			return ""
+		}
+		return fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{%s},%s}`, apiVersion, kind, metadata, fields)
+	}
+	var query []string
+	if dice.IntN(3) == 0 {
+		query = append(query, "fieldManager="+oneOf(dice, []string{"alice", "bob", "%07", strings.Repeat("x", 130), ""}))
+	}
+	if dice.IntN(3) == 0 {
+		query = append(query, "fieldValidation="+oneOf(dice, []string{"Strict", "Warn", "Ignore", "Other"}))
+	}
+	if dice.IntN(15) == 0 {
+		query = append(query, oneOf(dice, []string{"dryRun=All", "pretty=true", "other=1", "force=true", "fieldManager=a&fieldManager=b", "timeout=5s"}))
+	}
+	switch dice.IntN(12) {
+	case 0, 1, 2:
+		r.method, r.path = http.MethodPost, k.path
+		if dice.IntN(10) == 0 {
+			metadata = strings.Replace(metadata, `"name":"`+name+`"`, `"generateName":"made-"`, 1)
+		}
+		r.body = whole(oneOf(dice, k.fields))
+	case 3, 4:
+		r.method = http.MethodPut
+		if dice.IntN(8) > 0 {
+			metadata += `,"resourceVersion":"VERSION"`
+		} else if dice.IntN(4) == 0 {
+			metadata += `,"resourceVersion":"1"`
+		}
+		if dice.IntN(20) == 0 {
+			metadata = strings.Replace(metadata, name, "other", 1)
+		}
+		r.body = whole(oneOf(dice, k.fields))
+	case 5, 6:
+		r.method, r.headers = http.MethodPatch, []string{"Content-Type", "application/merge-patch+json"}
+		r.body = oneOf(dice, append([]string{`{"metadata":{"labels":{"a":"b"}}}`, `{"metadata":{"annotations":{"a":null,"z":"1"}}}`, `{}`, `[]`, `nonsense`, `null`, `{"metadata":{"name":"other"}}`,
+			`{"metadata":{"resourceVersion":"1"}}`, `{"metadata":{"managedFields":[{}]}}`, `{"metadata":{"finalizers":null}}`, `{"a":1,"a":2}`, `{"kind":"Other"}`}, append(k.merges, k.merges...)...))
+	case 7:
+		r.method, r.headers = http.MethodPatch, []string{"Content-Type", "application/json-patch+json"}
+		all := append([]string{`{"op":"add","path":"/metadata/labels","value":{"x":"y"}}`, `{"op":"remove","path":"/metadata/none"}`, `{"op":"bad"}`, `{"op":"replace","path":"/metadata/name","value":"other"}`, `{"op":"add","path":"/metadata/annotations/q","value":"1","more":1}`}, append(k.operations, k.operations...)...)
+		r.body = "[" + oneOf(dice, all) + "," + oneOf(dice, all) + "]"
+		if dice.IntN(10) == 0 {
+			r.body = oneOf(dice, []string{"[]", "{}", "nonsense"})
+		}
+	case 8:
+		r.method, r.headers = http.MethodPatch, []string{"Content-Type", "application/strategic-merge-patch+json"}
+		r.body = oneOf(dice, k.merges)
+	case 9, 10:
+		r.method, r.headers = http.MethodPatch, []string{"Content-Type", "application/apply-patch+yaml"}
+		query = slices.DeleteFunc(query, func(q string) bool { return strings.HasPrefix(q, "fieldManager") })
+		query = append(query, "fieldManager="+oneOf(dice, []string{"alice", "bob", "carol"}))
+		if dice.IntN(2) == 0 && !slices.Contains(query, "force=true") {
+			query = append(query, oneOf(dice, []string{"force=true", "force=false", "force=x"}))
+		}
+		if dice.IntN(2) == 0 {
+			metadata = fmt.Sprintf(`"name":%q,"labels":{"app":%q}`, name, oneOf(dice, []string{"web", "db"}))
+		}
+		r.body = whole(oneOf(dice, k.applied))
+		if dice.IntN(10) == 0 {
+			r.body = "apiVersion: " + k.apiVersion + "\nkind: " + k.kind + "\nmetadata:\n  name: " + name + "\n  labels: {yaml: \"yes\"}\n"
+		}
+	default:
+		r.method = http.MethodDelete
+		r.body = oneOf(dice, []string{"", "", `{}`, `{"propagationPolicy":"Background"}`, `{"preconditions":{"uid":"other"}}`, `{"propagationPolicy":"Foreground"}`, `{"orphanDependents":false}`, `{"dryRun":["All"]}`, `nonsense`,
+			`{"gracePeriodSeconds":0}`, `{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":5}`, `{"kind":"DeleteOptions","apiVersion":"shop.example.com/v1"}`})
+		if dice.IntN(2) == 0 {
+			query = nil
+		}
+	}
+	if len(query) > 0 {
+		r.query = "?" + strings.Join(query, "&")
+	}
+	return r
+}

@@ -1,0 +1,619 @@
+package managed
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"sort"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	smd "sigs.k8s.io/structured-merge-diff/v6/schema"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
+	"sigs.k8s.io/structured-merge-diff/v6/value"
+)
+
+// tree is a Go type beside its schema, found out once. Comparing two objects by it gives what structured-merge-diff's
+// reflection gives, and touches only what they differ in.
+type tree struct {
+	kind   treeKind
+	goType reflect.Type // without pointers
+	schema *smd.Schema
+	ref    smd.TypeRef
+
+	fields []treeField // of a struct
+	elem   *tree       // of a map
+	plain  bool        // a map of strings to strings
+}
+
+type treeKind uint8
+
+const (
+	scalar     treeKind = iota // a leaf whose Go type can hold nothing that the schema does not allow
+	atomic                     // a list, map or struct that is compared and owned as a whole
+	record                     // a struct
+	dictionary                 // a map
+	list                       // a list of which items are owned; structured-merge-diff compares those that differ
+	managers                   // managed fields, of which structured-merge-diff finds out whether they can be read
+)
+
+type treeField struct {
+	name  fieldpath.PathElement
+	entry *value.FieldCacheEntry
+	tree  *tree
+	// index leads to the field if no pointer is on the way.
+	index []int
+}
+
+// errUnknown says that structured-merge-diff has to find out itself.
+var errUnknown = errors.New("the Go type and the schema are not known to agree")
+
+// planter makes trees.
+type planter struct {
+	schema *smd.Schema
+	made   map[planted]*tree
+}
+
+type planted struct {
+	goType reflect.Type
+	name   string
+	atomic bool
+}
+
+// plant returns the tree of a Go type and a schema. It fails if the type may hold what the schema does not allow: then
+// structured-merge-diff refuses some objects, which is not found out here.
+func (p *planter) plant(t reflect.Type, ref smd.TypeRef) (*tree, error) {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	atom, ok := p.schema.Resolve(ref)
+	if !ok {
+		return nil, errUnknown
+	}
+	forms := 0
+	for _, is := range []bool{atom.Map != nil, atom.List != nil, atom.Scalar != nil} {
+		if is {
+			forms++
+		}
+	}
+	if anything(atom) {
+		return &tree{kind: atomic, goType: t, schema: p.schema, ref: ref}, nil
+	}
+	if forms != 1 {
+		return nil, errUnknown
+	}
+	key := planted{goType: t, atomic: ref.ElementRelationship != nil && *ref.ElementRelationship == smd.Atomic}
+	if ref.NamedType != nil {
+		key.name = *ref.NamedType
+		if made, ok := p.made[key]; ok {
+			return made, nil
+		}
+	}
+	n := &tree{goType: t, schema: p.schema, ref: ref}
+	if key.name != "" {
+		p.made[key] = n
+	}
+	converted := value.TypeReflectEntryOf(t).CanConvertToUnstructured()
+	switch {
+	case atom.Scalar != nil:
+		n.kind = scalar
+		if converted {
+			if !writesScalar(t, *atom.Scalar) {
+				return nil, errUnknown
+			}
+			return n, nil
+		}
+		return n, holdsScalar(t, *atom.Scalar)
+	case converted:
+		return nil, errUnknown
+	case atom.List != nil:
+		return n, p.plantList(n, atom.List)
+	}
+	return n, p.plantMap(n, atom.Map)
+}
+
+// anything says whether a schema allows all that can be written, and whatever it is, it is owned as a whole.
+func anything(a smd.Atom) bool {
+	const name = "__untyped_atomic_"
+	inside := func(ref smd.TypeRef) bool { return ref.NamedType != nil && *ref.NamedType == name }
+	return a.Scalar != nil && *a.Scalar == smd.Untyped &&
+		a.List != nil && a.List.ElementRelationship == smd.Atomic && inside(a.List.ElementType) &&
+		a.Map != nil && a.Map.ElementRelationship == smd.Atomic && len(a.Map.Fields) == 0 && inside(a.Map.ElementType)
+}
+
+// writesScalar says whether a type that writes its own JSON always writes a scalar of a kind.
+func writesScalar(t reflect.Type, s smd.Scalar) bool {
+	switch t.PkgPath() + "." + t.Name() {
+	case "k8s.io/apimachinery/pkg/apis/meta/v1.Time", "k8s.io/apimachinery/pkg/apis/meta/v1.MicroTime", "k8s.io/apimachinery/pkg/apis/meta/v1.Duration":
+		return s == smd.String || s == smd.Untyped
+	case "k8s.io/apimachinery/pkg/api/resource.Quantity", "k8s.io/apimachinery/pkg/util/intstr.IntOrString":
+		return s == smd.Untyped || s == smd.String && t.Name() == "Quantity"
+	}
+	return false
+}
+
+func holdsScalar(t reflect.Type, s smd.Scalar) error {
+	fits := false
+	switch t.Kind() {
+	case reflect.Slice:
+		fits = t.Elem().Kind() == reflect.Uint8 && (s == smd.String || s == smd.Untyped)
+	case reflect.String:
+		fits = s == smd.String || s == smd.Untyped
+	case reflect.Bool:
+		fits = s == smd.Boolean || s == smd.Untyped
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Float32, reflect.Float64:
+		fits = s == smd.Numeric || s == smd.Untyped
+	}
+	if !fits {
+		return errUnknown
+	}
+	return nil
+}
+
+func (p *planter) plantList(n *tree, l *smd.List) error {
+	if n.goType.Kind() != reflect.Slice {
+		return errUnknown
+	}
+	if bytes := n.goType.Elem().Kind() == reflect.Uint8; bytes {
+		return errUnknown // written as a string
+	}
+	if n.goType.Elem() == reflect.TypeFor[metav1.ManagedFieldsEntry]() {
+		n.kind = managers
+		return nil
+	}
+	// What is owned as a whole must be valid, too.
+	item, err := p.plant(n.goType.Elem(), l.ElementType)
+	if err != nil {
+		return err
+	}
+	if l.ElementRelationship == smd.Atomic {
+		n.kind = atomic
+		return nil
+	}
+	n.kind = list
+	if n.goType.Elem().Kind() == reflect.Pointer {
+		return errUnknown // there may be nulls, which are refused
+	}
+	if len(l.Keys) == 0 {
+		if item.kind != scalar {
+			return errUnknown
+		}
+		return nil
+	}
+	if item.kind != record && item.kind != atomic || item.goType.Kind() != reflect.Struct {
+		return errUnknown
+	}
+	// An item without any of the keys is refused. One of them must always be there, or have a default.
+	atom, _ := p.schema.Resolve(l.ElementType)
+	entries := value.TypeReflectEntryOf(item.goType).Fields()
+	for _, k := range l.Keys {
+		entry, ok := entries[k]
+		if !ok {
+			continue
+		}
+		zero := entry.GetFrom(reflect.Zero(item.goType))
+		if zero.Kind() != reflect.Pointer && !entry.CanOmit(zero) {
+			return nil
+		}
+		if field, ok := atom.Map.FindField(k); ok && field.Default != nil {
+			return nil
+		}
+	}
+	return errUnknown
+}
+
+func (p *planter) plantMap(n *tree, m *smd.Map) error {
+	atomically := m.ElementRelationship == smd.Atomic
+	switch n.goType.Kind() {
+	case reflect.Struct:
+		n.kind = record
+		for _, entry := range value.TypeReflectEntryOf(n.goType).OrderedFields() {
+			field, ok := m.FindField(entry.JsonName)
+			if !ok {
+				return errUnknown
+			}
+			zero := entry.GetFrom(reflect.Zero(n.goType))
+			if !zero.CanInterface() {
+				return errUnknown
+			}
+			child, err := p.plant(zero.Type(), field.Type)
+			if err != nil {
+				return fmt.Errorf("%s.%w", entry.JsonName, err)
+			}
+			n.fields = append(n.fields, treeField{name: fieldpath.FieldNameElement(entry.JsonName), entry: entry, tree: child, index: indexOf(n.goType, entry.JsonName, zero.Type())})
+		}
+	case reflect.Map:
+		n.kind = dictionary
+		if n.goType.Key().Kind() != reflect.String || len(m.Fields) > 0 || value.TypeReflectEntryOf(n.goType.Key()).CanConvertToUnstructured() {
+			return errUnknown
+		}
+		child, err := p.plant(n.goType.Elem(), m.ElementType)
+		if err != nil {
+			return err
+		}
+		n.elem = child
+		n.plain = n.goType == reflect.TypeFor[map[string]string]()
+	default:
+		return errUnknown
+	}
+	if atomically {
+		n.kind = atomic
+	}
+	return nil
+}
+
+// indexOf is where a struct has a field of a JSON name, if that is not behind a pointer.
+func indexOf(t reflect.Type, name string, of reflect.Type) []int {
+	var found []int
+	for _, f := range reflect.VisibleFields(t) {
+		tag, _, _ := cut(f.Tag.Get("json"))
+		if tag != name || f.Type != of {
+			continue
+		}
+		if found != nil {
+			return nil
+		}
+		at := t
+		for _, i := range f.Index {
+			if at.Kind() == reflect.Pointer {
+				return nil
+			}
+			at = at.Field(i).Type
+		}
+		found = f.Index
+	}
+	return found
+}
+
+func cut(tag string) (name, options string, found bool) {
+	for i := range len(tag) {
+		if tag[i] == ',' {
+			return tag[:i], tag[i+1:], true
+		}
+	}
+	return tag, "", false
+}
+
+// comparison collects where two objects differ. What structured-merge-diff keeps apart as modified and added is used
+// together only.
+type comparison struct {
+	changed, removed *fieldpath.Set
+	path             fieldpath.Path
+}
+
+func newComparison() *comparison {
+	return &comparison{changed: &fieldpath.Set{}, removed: &fieldpath.Set{}, path: make(fieldpath.Path, 0, 16)}
+}
+
+// objects compares two structs, whose types are that of the tree.
+func (c *comparison) objects(n *tree, old, changed reflect.Value) error {
+	return c.both(n, old, changed)
+}
+
+// both compares values that both objects have.
+func (c *comparison) both(n *tree, l, r reflect.Value) error {
+	l, lNull := follow(l)
+	r, rNull := follow(r)
+	switch n.kind {
+	case scalar:
+		if lNull != rNull || !lNull && !sameScalar(n, l, r) {
+			c.changed.Insert(c.path)
+		}
+		return nil
+	case atomic:
+		if lNull != rNull || !lNull && !same(l, r) {
+			c.changed.Insert(c.path)
+		}
+		return nil
+	case record:
+		switch {
+		case lNull && rNull:
+		case !lNull && !rNull:
+			return c.fields(n, l, r)
+		case lNull:
+			return c.fromNull(n, r, c.changed)
+		default:
+			return c.fromNull(n, l, c.removed)
+		}
+	case dictionary:
+		if (lNull || l.Len() == 0) && (rNull || r.Len() == 0) {
+			if lNull != rNull {
+				c.changed.Insert(c.path)
+			}
+			return nil
+		}
+		return c.entries(n, l, r, lNull, rNull)
+	case list:
+		if (lNull || l.Len() == 0) && (rNull || r.Len() == 0) {
+			if lNull != rNull {
+				c.changed.Insert(c.path)
+			}
+			return nil
+		}
+		if !lNull && !rNull && l.Len() == r.Len() && same(l, r) {
+			return nil
+		}
+		return c.items(n, l, r)
+	}
+	return errUnknown
+}
+
+// fromNull compares an explicit null with a struct, which is as if the one had no fields.
+func (c *comparison) fromNull(n *tree, v reflect.Value, set *fieldpath.Set) error {
+	any, err := c.inside(n, v, set)
+	if err == nil && !any {
+		c.changed.Insert(c.path) // null and empty are not the same
+	}
+	return err
+}
+
+func (c *comparison) fields(n *tree, l, r reflect.Value) error {
+	for i := range n.fields {
+		f := &n.fields[i]
+		var lf, rf reflect.Value
+		if f.index != nil {
+			lf, rf = l.FieldByIndex(f.index), r.FieldByIndex(f.index)
+		} else {
+			lf, rf = f.entry.GetFrom(l), f.entry.GetFrom(r)
+		}
+		if f.tree.kind == scalar && lf.Kind() == reflect.String && lf.String() == rf.String() {
+			continue
+		}
+		lAbsent, rAbsent := f.entry.CanOmit(lf), f.entry.CanOmit(rf)
+		if lAbsent && rAbsent {
+			continue
+		}
+		if f.tree.kind == managers && len(c.path) == 1 {
+			continue // the object's own are not compared
+		}
+		if err := c.child(f.name, f.tree, lf, rf, lAbsent, rAbsent); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *comparison) child(name fieldpath.PathElement, n *tree, l, r reflect.Value, lAbsent, rAbsent bool) error {
+	c.path = append(c.path, name)
+	var err error
+	switch {
+	case lAbsent:
+		err = c.one(n, r, c.changed)
+	case rAbsent:
+		err = c.one(n, l, c.removed)
+	default:
+		err = c.both(n, l, r)
+	}
+	c.path = c.path[:len(c.path)-1]
+	return err
+}
+
+func (c *comparison) entries(n *tree, l, r reflect.Value, lNull, rNull bool) error {
+	if n.plain && !lNull && !rNull && l.CanInterface() && r.CanInterface() {
+		c.strings(l.Interface().(map[string]string), r.Interface().(map[string]string))
+		return nil
+	}
+	if !rNull {
+		for it := r.MapRange(); it.Next(); {
+			var old reflect.Value
+			if !lNull {
+				old = l.MapIndex(it.Key())
+			}
+			if err := c.child(fieldpath.FieldNameElement(it.Key().String()), n.elem, old, it.Value(), !old.IsValid(), false); err != nil {
+				return err
+			}
+		}
+	}
+	if !lNull {
+		for it := l.MapRange(); it.Next(); {
+			if !rNull && r.MapIndex(it.Key()).IsValid() {
+				continue
+			}
+			if err := c.child(fieldpath.FieldNameElement(it.Key().String()), n.elem, it.Value(), reflect.Value{}, false, true); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c *comparison) strings(l, r map[string]string) {
+	for key, changed := range r {
+		if old, ok := l[key]; !ok || old != changed {
+			c.changed.Insert(append(c.path, fieldpath.FieldNameElement(key)))
+		}
+	}
+	for key := range l {
+		if _, ok := r[key]; !ok {
+			c.removed.Insert(append(c.path, fieldpath.FieldNameElement(key)))
+		}
+	}
+}
+
+// one puts a value that only one of the objects has into a set, with all that is in it.
+func (c *comparison) one(n *tree, v reflect.Value, set *fieldpath.Set) error {
+	if n.kind == managers {
+		return errUnknown
+	}
+	set.Insert(c.path)
+	_, err := c.inside(n, v, set)
+	return err
+}
+
+// inside puts what is in a value into a set. It says whether there is anything.
+func (c *comparison) inside(n *tree, v reflect.Value, set *fieldpath.Set) (bool, error) {
+	v, null := follow(v)
+	if null {
+		return false, nil
+	}
+	some := false
+	switch n.kind {
+	case record:
+		for i := range n.fields {
+			f := &n.fields[i]
+			field := f.entry.GetFrom(v)
+			if f.entry.CanOmit(field) {
+				continue
+			}
+			some = true
+			c.path = append(c.path, f.name)
+			err := c.one(f.tree, field, set)
+			c.path = c.path[:len(c.path)-1]
+			if err != nil {
+				return true, err
+			}
+		}
+	case dictionary:
+		some = v.Len() > 0
+		if n.plain && v.CanInterface() {
+			at := set
+			if some {
+				for _, pe := range c.path {
+					at = at.Children.Descend(pe)
+				}
+			}
+			m := v.Interface().(map[string]string)
+			keys := make([]string, 0, len(m))
+			for key := range m {
+				keys = append(keys, key)
+			}
+			sort.Strings(keys)
+			for _, key := range keys {
+				at.Members.Insert(fieldpath.FieldNameElement(key))
+			}
+			break
+		}
+		for it := v.MapRange(); it.Next(); {
+			c.path = append(c.path, fieldpath.FieldNameElement(it.Key().String()))
+			err := c.one(n.elem, it.Value(), set)
+			c.path = c.path[:len(c.path)-1]
+			if err != nil {
+				return true, err
+			}
+		}
+	case list:
+		if some = v.Len() > 0; some {
+			compared, err := n.compare(reflect.Value{}, v)
+			if err != nil {
+				return true, err
+			}
+			c.graft(set, compared.Added)
+		}
+	}
+	return some, nil
+}
+
+// items has structured-merge-diff compare lists.
+func (c *comparison) items(n *tree, l, r reflect.Value) error {
+	compared, err := n.compare(l, r)
+	if err != nil {
+		return err
+	}
+	c.graft(c.changed, compared.Added.Union(compared.Modified))
+	c.graft(c.removed, compared.Removed)
+	return nil
+}
+
+// compare is structured-merge-diff's comparison of two values of the tree's type. One that is not valid is absent.
+func (n *tree) compare(l, r reflect.Value) (*typed.Comparison, error) {
+	left, err := n.value(l)
+	if err != nil {
+		return nil, err
+	}
+	right, err := n.value(r)
+	if err != nil {
+		return nil, err
+	}
+	//lint:ignore SA1019 what the type can hold is valid, which is what the tree is made of
+	return typed.AsTypedUnvalidated(left, n.schema, n.ref).Compare(typed.AsTypedUnvalidated(right, n.schema, n.ref))
+}
+
+func (n *tree) value(v reflect.Value) (value.Value, error) {
+	if !v.IsValid() {
+		return nil, nil
+	}
+	if v.Kind() != reflect.Pointer {
+		if v.CanAddr() {
+			v = v.Addr()
+		} else {
+			p := reflect.New(v.Type())
+			p.Elem().Set(v)
+			v = p
+		}
+	}
+	if !v.CanInterface() {
+		return nil, errUnknown
+	}
+	return value.NewValueReflect(v.Interface())
+}
+
+// graft adds a set of paths below the present one.
+func (c *comparison) graft(to, from *fieldpath.Set) {
+	if from.Empty() {
+		return
+	}
+	for _, pe := range c.path {
+		to = to.Children.Descend(pe)
+	}
+	*to = *to.Union(from)
+}
+
+// follow follows pointers. It says whether the value is written as null.
+func follow(v reflect.Value) (reflect.Value, bool) {
+	if !v.IsValid() {
+		return v, true
+	}
+	for v.Kind() == reflect.Pointer {
+		if v.IsNil() {
+			return v, true
+		}
+		v = v.Elem()
+	}
+	switch v.Kind() {
+	case reflect.Map, reflect.Slice:
+		return v, v.IsNil()
+	}
+	return v, false
+}
+
+// sameScalar compares what is written of scalars.
+func sameScalar(n *tree, l, r reflect.Value) bool {
+	switch l.Kind() {
+	case reflect.String:
+		return l.String() == r.String()
+	case reflect.Bool:
+		return l.Bool() == r.Bool()
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return l.Int() == r.Int()
+	}
+	return same(l, r)
+}
+
+// same compares what is written of values, of the same type.
+func same(l, r reflect.Value) bool {
+	if !l.CanInterface() || !r.CanInterface() {
+		return false
+	}
+	if reflect.DeepEqual(l.Interface(), r.Interface()) {
+		return true
+	}
+	left, err := value.NewValueReflect(pointer(l))
+	if err != nil {
+		return false
+	}
+	right, err := value.NewValueReflect(pointer(r))
+	if err != nil {
+		return false
+	}
+	return value.Equals(right, left)
+}
+
+func pointer(v reflect.Value) any {
+	if v.CanAddr() {
+		return v.Addr().Interface()
+	}
+	p := reflect.New(v.Type())
+	p.Elem().Set(v)
+	return p.Interface()
+}

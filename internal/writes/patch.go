@@ -1,0 +1,263 @@
+package writes
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/audit"
+	requestmetrics "k8s.io/apiserver/pkg/endpoints/handlers/metrics"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/warning"
+	kjson "sigs.k8s.io/json"
+)
+
+// mostOperations is how many operations upstream allows in a JSON patch.
+const mostOperations = 10_000
+
+// patcher makes an object of the one that is stored.
+type patcher func(ctx context.Context, current runtime.Object) (runtime.Object, error)
+
+// patch answers a patch that has nothing in it to warn of.
+func (c *call) patch(media string) bool {
+	kind := types.PatchType(media)
+	switch kind {
+	case types.MergePatchType, types.JSONPatchType:
+		if c.options.force != nil {
+			return false
+		}
+	case types.ApplyYAMLPatchType:
+		if c.options.fieldManager == "" {
+			return false
+		}
+	default:
+		return false
+	}
+	if !c.read() {
+		return false
+	}
+	var apply patcher
+	recorded := c.body
+	switch kind {
+	case types.MergePatchType:
+		apply = c.mergePatch()
+	case types.JSONPatchType:
+		apply = c.jsonPatch()
+	case types.ApplyYAMLPatchType:
+		apply, recorded = c.apply()
+	}
+	if apply == nil {
+		return false
+	}
+	requestmetrics.RecordRequestBodySize(c.r.Context(), c.Scope.Resource.GroupResource(), requestmetrics.Patch, len(c.body))
+	ctx, cancel := c.context()
+	defer cancel()
+	audit.LogRequestPatch(c.r.Context(), recorded)
+	result, created, err := c.change(ctx, kind == types.ApplyYAMLPatchType, nil, func(ctx context.Context, _, current runtime.Object) (runtime.Object, error) {
+		return c.patched(ctx, kind, current, apply)
+	}, kind != types.ApplyYAMLPatchType)
+	code := http.StatusOK
+	if created {
+		code = http.StatusCreated
+	}
+	return c.finish(request.MethodPatch, code, result, err)
+}
+
+// patched is the object that a patch makes.
+func (c *call) patched(ctx context.Context, kind types.PatchType, current runtime.Object, apply patcher) (runtime.Object, error) {
+	exists, err := isStored(current)
+	if err != nil {
+		return nil, err
+	}
+	if !exists {
+		if kind != types.ApplyYAMLPatchType {
+			return nil, apierrors.NewNotFound(c.Scope.Resource.GroupResource(), c.info.Name)
+		}
+		if current, err = c.Scope.Creater.New(c.Scope.Kind); err != nil {
+			return nil, fmt.Errorf("failed to create new object: %w", err)
+		}
+	}
+	obj, err := apply(ctx, current)
+	if err != nil {
+		return nil, err
+	}
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	if !exists && m.GetUID() != "" {
+		return nil, apierrors.NewConflict(c.Scope.Resource.GroupResource(), c.info.Name,
+			fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", m.GetUID()))
+	}
+	if err := c.belongs(m); err != nil {
+		return nil, err
+	}
+	return obj, nil
+}
+
+// mergePatch returns what merges the body; nil if upstream has to say what is wrong with it.
+func (c *call) mergePatch() patcher {
+	if !c.fine(&map[string]any{}) {
+		return nil
+	}
+	return func(_ context.Context, current runtime.Object) (runtime.Object, error) {
+		return c.patchJSON(current, func(document []byte) ([]byte, error) {
+			merged, err := jsonpatch.MergePatch(document, c.body)
+			if err == jsonpatch.ErrBadJSONPatch {
+				return nil, apierrors.NewBadRequest(err.Error())
+			}
+			return merged, err
+		})
+	}
+}
+
+// jsonPatch returns what applies the operations of the body; nil if upstream has to say what is wrong with it.
+func (c *call) jsonPatch() patcher {
+	var operations []struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		From  string `json:"from"`
+		Value any    `json:"value"`
+	}
+	if !c.fine(&operations) || len(operations) > mostOperations {
+		return nil
+	}
+	if patch, err := jsonpatch.DecodePatch(c.body); err != nil || len(patch) > mostOperations {
+		return nil
+	}
+	return func(_ context.Context, current runtime.Object) (runtime.Object, error) {
+		return c.patchJSON(current, func(document []byte) ([]byte, error) {
+			patch, err := jsonpatch.DecodePatch(c.body)
+			if err != nil {
+				return nil, apierrors.NewBadRequest(err.Error())
+			}
+			patched, err := patch.Apply(document)
+			if err != nil {
+				return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
+			}
+			return patched, nil
+		})
+	}
+}
+
+// fine says whether the body is JSON of a form without anything to warn of.
+func (c *call) fine(form any) bool {
+	if !json.Valid(c.body) {
+		return false
+	}
+	if c.options.fieldValidation == metav1.FieldValidationIgnore {
+		return true
+	}
+	strict, err := kjson.UnmarshalStrict(c.body, form)
+	return err == nil && len(strict) == 0
+}
+
+// patchJSON has a patch change the object as clients have it.
+func (c *call) patchJSON(current runtime.Object, patch func(document []byte) ([]byte, error)) (runtime.Object, error) {
+	decoder := c.strict
+	if c.options.fieldValidation == metav1.FieldValidationIgnore {
+		decoder = c.decoder
+	}
+	codec := runtime.NewCodec(c.encoder, decoder)
+	document, err := runtime.Encode(codec, current)
+	if err != nil {
+		return nil, err
+	}
+	patched, err := patch(document)
+	if err != nil {
+		return nil, err
+	}
+	obj := c.patcher.New()
+	if err := runtime.DecodeInto(codec, patched, obj); err != nil {
+		strict, isStrict := runtime.AsStrictDecodingError(err)
+		switch {
+		case !isStrict:
+			return nil, invalidPatch(string(patched), err)
+		case c.options.fieldValidation != metav1.FieldValidationStrict:
+			warn(c.r.Context(), strict.Errors())
+		default:
+			return nil, invalidPatch(string(patched), runtime.NewStrictDecodingError(strict.Errors()))
+		}
+	}
+	return c.Manager.UpdateNoErrors(current, obj, c.manager()), nil
+}
+
+func invalidPatch(patched string, err error) error {
+	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), patched, err.Error())})
+}
+
+// apply returns what applies the body as a configuration, and how the audit records that; nil if upstream has to say what
+// is wrong with it.
+func (c *call) apply() (patcher, []byte) {
+	if !isPlain(c.body) {
+		return nil, nil
+	}
+	var configuration map[string]any
+	strict, err := kjson.UnmarshalStrict(c.body, &configuration)
+	if err != nil || len(strict) > 0 || configuration == nil || !readAlike(configuration) {
+		return nil, nil
+	}
+	force := c.options.force != nil && *c.options.force
+	return func(_ context.Context, current runtime.Object) (runtime.Object, error) {
+		applied := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(configuration)}
+		return c.Manager.Apply(current, applied, c.options.fieldManager, force)
+	}, c.body
+}
+
+// isPlain says whether a body is JSON that YAML, which upstream reads configurations as, surely reads as well and alike.
+func isPlain(body []byte) bool {
+	if !json.Valid(body) || bytes.Contains(body, []byte("<<")) {
+		return false
+	}
+	for i, b := range body {
+		switch {
+		case b == '\t' || b >= 0x7f:
+			return false
+		case b == '\\' && i+1 < len(body) && (body[i+1] == 'u' || body[i+1] == '/'):
+			return false
+		}
+	}
+	return true
+}
+
+// longestKey is how long a key may be for YAML not to look for its end in vain.
+const longestKey = 1000
+
+// readAlike says whether what was read of JSON is what YAML reads: numbers that are not whole, and keys that are long, are
+// not.
+func readAlike(v any) bool {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, inner := range v {
+			if len(key) > longestKey || !readAlike(inner) {
+				return false
+			}
+		}
+	case []any:
+		for _, inner := range v {
+			if !readAlike(inner) {
+				return false
+			}
+		}
+	case float64:
+		return false
+	}
+	return true
+}
+
+func warn(ctx context.Context, errs []error) {
+	for _, err := range errs {
+		warning.AddWarning(ctx, "", err.Error())
+	}
+}
