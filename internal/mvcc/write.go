@@ -128,6 +128,7 @@ type state struct {
 	revision uint64         // 0 if there is no object
 	ttl      int64          // seconds left, 0 for ever
 	stale    bool           // to be written anew even if it stays the same
+	piece    verbatim.Piece // it as clients get it, if that is asked for and known
 	// current says that it was read from the store, so that an error about it
 	// stands. A caller's suggestion may be out of date.
 	current bool
@@ -156,7 +157,12 @@ func (s *resourceStore) current(ctx context.Context, key string, ignoreNotFound 
 			return nil, err
 		}
 	}
+	var piece verbatim.Piece
+	if asked := verbatim.WrittenIn(ctx); asked != nil {
+		piece, _ = s.verbatim(asked.Form, v)
+	}
 	return &state{
+		piece:    piece,
 		object:   stored.DeepCopyObject(),
 		stored:   stored,
 		data:     data,
@@ -339,6 +345,9 @@ func (s *resourceStore) GuaranteedUpdate(
 		if refusal := preconditions.Check(key, st.object); refusal != nil {
 			st, err = reread(st, refusal, read)
 			continue
+		}
+		if asked := verbatim.WrittenIn(ctx); asked != nil {
+			asked.SetBefore(st.piece)
 		}
 		var data []byte
 		var ttl *uint64

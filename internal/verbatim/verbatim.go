@@ -96,6 +96,7 @@ type Written struct {
 
 	revision uint64
 	json     []byte
+	before   Piece
 }
 
 type writtenKey struct{}
@@ -113,6 +114,17 @@ func WrittenIn(ctx context.Context) *Written {
 
 // Set says what an object is at a revision. It replaces what was said before: what is stored at the end is answered.
 func (w *Written) Set(revision uint64, json []byte) { w.revision, w.json = revision, json }
+
+// SetBefore says what an object was before a change. What it is made of is not read unless it is asked for.
+func (w *Written) SetBefore(piece Piece) { w.before = piece }
+
+// Before returns the object that is changed as clients get it; nil if that is not known.
+func (w *Written) Before(object runtime.Object) []byte {
+	if m, ok := object.(metav1.Object); !ok || w.before.IsZero() || w.before.revision == 0 || m.GetResourceVersion() != strconv.FormatUint(w.before.revision, 10) {
+		return nil
+	}
+	return w.before.Whole()
+}
 
 // Of returns what was said about the revision that is an object's resource version; nil if nothing was. A request may write
 // other objects on its way.

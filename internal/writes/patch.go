@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -111,14 +112,28 @@ func (c *call) mergePatch() patcher {
 	if !c.fine(&map[string]any{}) {
 		return nil
 	}
+	library := func(document []byte) ([]byte, error) {
+		merged, err := jsonpatch.MergePatch(document, c.body)
+		if errors.Is(err, jsonpatch.ErrBadJSONPatch) {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+		return merged, err
+	}
 	return func(_ context.Context, current runtime.Object) (runtime.Object, error) {
-		return c.patchJSON(current, func(document []byte) ([]byte, error) {
-			merged, err := jsonpatch.MergePatch(document, c.body)
-			if err == jsonpatch.ErrBadJSONPatch {
-				return nil, apierrors.NewBadRequest(err.Error())
+		document, err := c.document(current)
+		if err != nil {
+			return nil, err
+		}
+		if c.options.fieldValidation != metav1.FieldValidationIgnore { // there may be members of the same name
+			if merged := merged(document, c.body); merged != nil {
+				obj := c.patcher.New()
+				if err := runtime.DecodeInto(c.strict, merged, obj); err == nil {
+					return c.Manager.UpdateNoErrors(current, obj, c.manager()), nil
+				}
+				// What is wrong is said about the document that the library makes.
 			}
-			return merged, err
-		})
+		}
+		return c.patchJSON(current, document, library)
 	}
 }
 
@@ -137,7 +152,11 @@ func (c *call) jsonPatch() patcher {
 		return nil
 	}
 	return func(_ context.Context, current runtime.Object) (runtime.Object, error) {
-		return c.patchJSON(current, func(document []byte) ([]byte, error) {
+		document, err := c.document(current)
+		if err != nil {
+			return nil, err
+		}
+		return c.patchJSON(current, document, func(document []byte) ([]byte, error) {
 			patch, err := jsonpatch.DecodePatch(c.body)
 			if err != nil {
 				return nil, apierrors.NewBadRequest(err.Error())
@@ -163,23 +182,26 @@ func (c *call) fine(form any) bool {
 	return err == nil && len(strict) == 0
 }
 
-// patchJSON has a patch change the object as clients have it.
-func (c *call) patchJSON(current runtime.Object, patch func(document []byte) ([]byte, error)) (runtime.Object, error) {
+// document is the stored object as clients have it.
+func (c *call) document(current runtime.Object) ([]byte, error) {
+	if stored := c.written.Before(current); stored != nil {
+		return stored, nil
+	}
+	return runtime.Encode(c.encoder, current)
+}
+
+// patchJSON has a patch change the document of an object.
+func (c *call) patchJSON(current runtime.Object, document []byte, patch func(document []byte) ([]byte, error)) (runtime.Object, error) {
 	decoder := c.strict
 	if c.options.fieldValidation == metav1.FieldValidationIgnore {
 		decoder = c.decoder
-	}
-	codec := runtime.NewCodec(c.encoder, decoder)
-	document, err := runtime.Encode(codec, current)
-	if err != nil {
-		return nil, err
 	}
 	patched, err := patch(document)
 	if err != nil {
 		return nil, err
 	}
 	obj := c.patcher.New()
-	if err := runtime.DecodeInto(codec, patched, obj); err != nil {
+	if err := runtime.DecodeInto(decoder, patched, obj); err != nil {
 		strict, isStrict := runtime.AsStrictDecodingError(err)
 		switch {
 		case !isStrict:
