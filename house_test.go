@@ -101,7 +101,8 @@ var rooms = map[string][]string{
 	"internal/migration":                   {"internal/resources"},
 	"internal/reads":                       {"internal/convert", "internal/define", "internal/registry", "internal/verbatim"},
 	"internal/managed":                     {},
-	"internal/writes":                      {"internal/managed", "internal/verbatim"},
+	"internal/writes":                      {"internal/managed", "internal/stacks", "internal/verbatim"},
+	"internal/stacks":                      {},
 	"internal/verbatim":                    {},
 	"internal/crds":                        {"internal/query", "internal/reads", "internal/registry", "internal/upstream"}, // a server behind the server
 	"internal/loopback":                    {},

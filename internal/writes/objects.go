@@ -23,7 +23,6 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/handlers"
 	"k8s.io/apiserver/pkg/endpoints/handlers/fieldmanager"
-	"k8s.io/apiserver/pkg/endpoints/handlers/finisher"
 	requestmetrics "k8s.io/apiserver/pkg/endpoints/handlers/metrics"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -115,7 +114,7 @@ func (c *call) create() bool {
 	admit := c.admission()
 	attributes := c.attributes(ctx, obj, nil, name, admission.Create, options)
 	withoutDuplicates(c.r.Context(), m, handlers.DuplicateOwnerReferencesWarningFormat)
-	result, err := finisher.FinishRequest(ctx, func() (runtime.Object, error) {
+	result, err := c.run(ctx, func() (runtime.Object, error) {
 		live, err := c.Scope.Creater.New(c.Scope.Kind)
 		if err != nil {
 			return nil, fmt.Errorf("failed to create new object (Create for %v): %w", c.Scope.Kind, err)
@@ -211,7 +210,7 @@ func (c *call) change(ctx context.Context, mayCreate bool, begin runtime.Object,
 		created = made
 		return obj, err
 	}
-	result, err = finisher.FinishRequest(ctx, func() (runtime.Object, error) {
+	result, err = c.run(ctx, func() (runtime.Object, error) {
 		result, err := update(rest.DefaultUpdatedObjectInfo(begin, transform, admitted))
 		if mayLose && isTooLarge(err) {
 			return update(rest.DefaultUpdatedObjectInfo(begin, transform, admitted, withoutManagers))
@@ -305,7 +304,7 @@ func (c *call) delete() bool {
 	admit := c.admission()
 	attributes := c.attributes(ctx, nil, nil, c.info.Name, admission.Delete, options)
 	deleted := true
-	result, err := finisher.FinishRequest(ctx, func() (runtime.Object, error) {
+	result, err := c.run(ctx, func() (runtime.Object, error) {
 		obj, done, err := c.deleter.Delete(ctx, c.info.Name, rest.AdmissionToValidateObjectDeleteFunc(admit, attributes, &c.Scope), options)
 		deleted = done
 		return obj, err

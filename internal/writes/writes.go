@@ -25,6 +25,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/annexapi/annex/internal/managed"
+	"github.com/annexapi/annex/internal/stacks"
 	"github.com/annexapi/annex/internal/verbatim"
 )
 
@@ -42,7 +43,8 @@ type Direct struct {
 	// Pretty says whether a client gets JSON to be read by people.
 	Pretty func(*http.Request) bool
 
-	of map[schema.GroupVersionResource]*resource
+	of     map[schema.GroupVersionResource]*resource
+	stacks *stacks.Pool
 }
 
 // Resource is the main endpoint of a kind in a version.
@@ -60,7 +62,8 @@ type Resource struct {
 // resource is a Resource with what is found out once.
 type resource struct {
 	Resource
-	root string // of its group version, with a slash at the end
+	root   string // of its group version, with a slash at the end
+	stacks *stacks.Pool
 
 	creater rest.Creater
 	updater rest.Updater
@@ -99,8 +102,9 @@ func (d *Direct) Add(r Resource) {
 	a.strict = r.Scope.Serializer.DecoderToVersion(media.StrictSerializer, r.Scope.HubGroupVersion)
 	a.encoder = r.Scope.Serializer.EncoderForVersion(media.Serializer, gv)
 	if d.of == nil {
-		d.of = map[schema.GroupVersionResource]*resource{}
+		d.of, d.stacks = map[schema.GroupVersionResource]*resource{}, stacks.New()
 	}
+	a.stacks = d.stacks
 	d.of[r.Scope.Resource] = a
 }
 

@@ -1,0 +1,30 @@
+package stacks_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/annexapi/annex/internal/stacks"
+)
+
+func TestFunctionsThatWaitForEachOtherAllRun(t *testing.T) {
+	t.Parallel()
+	pool := stacks.New()
+	for range 20 {
+		var all sync.WaitGroup
+		var begun atomic.Int32
+		together := make(chan struct{})
+		for range 50 {
+			all.Add(1)
+			pool.Go(func() {
+				defer all.Done()
+				if begun.Add(1) == 50 {
+					close(together)
+				}
+				<-together
+			})
+		}
+		all.Wait()
+	}
+}

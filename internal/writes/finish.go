@@ -1,0 +1,79 @@
+package writes
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	goruntime "runtime"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apiserver/pkg/endpoints/metrics"
+)
+
+// outcome is what became of an operation.
+type outcome struct {
+	object runtime.Object
+	err    error
+	panic  any // with its stack, but for the one that ends a connection
+}
+
+// late is how long the outcome of an operation is waited for whose request has had to be answered before.
+const late = 5 * time.Minute
+
+// run runs an operation until it ends or the context does, which the operation may outlive: then its request is answered with a
+// timeout. A panic is the caller's.
+func (a *resource) run(ctx context.Context, operation func() (runtime.Object, error)) (runtime.Object, error) {
+	ended := make(chan outcome, 1)
+	a.stacks.Go(func() {
+		var o outcome
+		defer func() {
+			if o.panic = recover(); o.panic != nil && o.panic != http.ErrAbortHandler {
+				stack := make([]byte, 64<<10)
+				o.panic = fmt.Sprintf("%v\n%s", o.panic, stack[:goruntime.Stack(stack, false)])
+			}
+			ended <- o
+		}()
+		o.object, o.err = operation()
+	})
+	select {
+	case o := <-ended:
+		switch {
+		case o.panic != nil:
+			panic(o.panic)
+		case o.err != nil:
+			return nil, o.err
+		}
+		if status, ok := o.object.(*metav1.Status); ok && status.Status != metav1.StatusSuccess {
+			return nil, apierrors.FromObject(status)
+		}
+		return o.object, nil
+	case <-ctx.Done():
+		go report(ended, time.Now())
+		return nil, apierrors.NewTimeoutError(fmt.Sprintf("request did not complete within requested timeout - %s", ctx.Err()), 0)
+	}
+}
+
+// report says what became of an operation after its request was answered.
+func report(ended <-chan outcome, since time.Time) {
+	wait := time.NewTimer(late)
+	defer wait.Stop()
+	select {
+	case o := <-ended:
+		status := metrics.PostTimeoutHandlerOK
+		switch {
+		case o.panic != nil:
+			status = metrics.PostTimeoutHandlerPanic
+		case o.err != nil:
+			status = metrics.PostTimeoutHandlerError
+		}
+		metrics.RecordRequestPostTimeout(metrics.PostTimeoutSourceRestHandler, status)
+		utilruntime.HandleError(fmt.Errorf("a request that was answered with a timeout ended %s later: error: %v, panic: %v", time.Since(since), o.err, o.panic))
+	case <-wait.C:
+		metrics.RecordRequestPostTimeout(metrics.PostTimeoutSourceRestHandler, metrics.PostTimeoutHandlerPending)
+		utilruntime.HandleError(fmt.Errorf("a request that was answered with a timeout is still going on %s later", time.Since(since)))
+	}
+}
