@@ -60,8 +60,8 @@ var rooms = map[string][]string{
 	"internal/encryption/kmstest":          {}, // for tests
 	"internal/informer":                    {"internal/define"},
 	"internal/query":                       {},
-	"internal/registry":                    {"internal/admit", "internal/convert", "internal/define", "internal/verbatim", "store"},
-	"internal/upstream":                    {"config", "internal/budget", "internal/configfile", "internal/convert", "internal/define", "internal/query", "internal/managed", "internal/reads", "internal/registry", "internal/structural", "internal/writes", "internal/yamlsize"},
+	"internal/registry":                    {"internal/admit", "internal/convert", "internal/define", "internal/push", "internal/verbatim", "store"},
+	"internal/upstream":                    {"config", "internal/budget", "internal/configfile", "internal/convert", "internal/define", "internal/managed", "internal/push", "internal/query", "internal/reads", "internal/registry", "internal/structural", "internal/writes", "internal/yamlsize"},
 	"internal/cluster":                     {"config", "internal/admit", "internal/clientcert", "internal/requirements"},
 	"internal/auth":                        {"config", "internal/clientcert", "internal/configfile"},
 	"internal/auth/authtest":               {}, // for tests
@@ -99,7 +99,8 @@ var rooms = map[string][]string{
 	"internal/quota":                       {"internal/admit", "internal/resources"},
 	"internal/aggregate":                   {},
 	"internal/migration":                   {"internal/resources"},
-	"internal/reads":                       {"internal/convert", "internal/define", "internal/registry", "internal/verbatim"},
+	"internal/reads":                       {"internal/convert", "internal/define", "internal/push", "internal/registry", "internal/verbatim"},
+	"internal/push":                        {},
 	"internal/managed":                     {},
 	"internal/writes":                      {"internal/managed", "internal/stacks", "internal/verbatim"},
 	"internal/stacks":                      {},
@@ -111,7 +112,7 @@ var rooms = map[string][]string{
 	"internal/garbage":                     {"internal/resources"},
 	"internal/systemd":                     {},
 	"internal/console":                     {},
-	"internal/mvcc":                        {"internal/budget", "internal/verbatim", "store", "store/journal"},
+	"internal/mvcc":                        {"internal/budget", "internal/push", "internal/verbatim", "store", "store/journal"},
 	"internal/maintenance":                 {"internal/convert", "internal/encryption", "internal/mvcc", "store", "store/journal"},
 	"internal/virtual":                     {"internal/define", "internal/mvcc", "store", "store/memory"},
 	"internal/shop/v1":                     {"api"}, // the tests' own API

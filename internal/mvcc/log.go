@@ -5,6 +5,8 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/annexapi/annex/internal/await"
 )
 
 // keyspace is what the core keeps for one resource beside its share of the tree.
@@ -77,7 +79,7 @@ type eventLog struct {
 	shared   [sharedEvents]atomic.Pointer[sharedEvent]
 
 	waiting sync.Mutex
-	wake    chan struct{} // closed on the next event; nil if no watch waits
+	first   *watcher // of those that wait for the next event
 }
 
 // logSnapshot is the log at one moment. It never changes; a later one may share its array.
@@ -130,23 +132,46 @@ func (l *eventLog) position(revision uint64) uint64 {
 	return current.first + uint64(current.after(revision))
 }
 
-// next returns up to limit events from a position on. If there are none, it
-// returns a channel that is closed when there are. errCompacted if the history
-// has moved past the position.
-func (l *eventLog) next(position uint64, limit int) ([]*version, <-chan struct{}, error) {
-	if events, err := l.snapshot.Load().from(position, limit); len(events) > 0 || err != nil {
-		return events, nil, err
-	}
+// next returns up to limit events from the position of a watcher on. errCompacted if the
+// history has moved past it.
+func (l *eventLog) next(w *watcher, limit int) ([]*version, error) {
+	return l.snapshot.Load().from(w.position, limit)
+}
+
+// await has a watcher woken by the next event. False if there is something for it already.
+func (l *eventLog) await(w *watcher) bool {
 	l.waiting.Lock()
 	defer l.waiting.Unlock()
-	events, err := l.snapshot.Load().from(position, limit)
-	if len(events) > 0 || err != nil {
-		return events, nil, err
+	if events, err := l.snapshot.Load().from(w.position, 1); len(events) > 0 || err != nil {
+		return false
 	}
-	if l.wake == nil {
-		l.wake = make(chan struct{})
+	if w.waits {
+		return true
 	}
-	return nil, l.wake, nil
+	w.waits, w.previous, w.next = true, nil, l.first
+	if l.first != nil {
+		l.first.previous = w
+	}
+	l.first = w
+	return true
+}
+
+// leave takes a watcher out of those that wait.
+func (l *eventLog) leave(w *watcher) {
+	l.waiting.Lock()
+	defer l.waiting.Unlock()
+	if !w.waits {
+		return
+	}
+	if w.previous != nil {
+		w.previous.next = w.next
+	} else {
+		l.first = w.next
+	}
+	if w.next != nil {
+		w.next.previous = w.previous
+	}
+	w.waits, w.previous, w.next = false, nil, nil
 }
 
 func (v *logSnapshot) from(position uint64, limit int) ([]*version, error) {
@@ -157,12 +182,19 @@ func (v *logSnapshot) from(position uint64, limit int) ([]*version, error) {
 	return events[:min(limit, len(events))], nil
 }
 
-// wakeAll wakes every watcher that waits.
+// wakeAll wakes every watcher that waits. Before the first of them can write, the
+// connections of all know that there is more to come.
 func (l *eventLog) wakeAll() {
 	l.waiting.Lock()
 	defer l.waiting.Unlock()
-	if l.wake != nil {
-		close(l.wake)
-		l.wake = nil
+	for w := l.first; w != nil; w = w.next {
+		w.hold()
 	}
+	for w := l.first; w != nil; {
+		next := w.next
+		w.waits, w.previous, w.next = false, nil, nil
+		await.Notify(w.signal)
+		w = next
+	}
+	l.first = nil
 }

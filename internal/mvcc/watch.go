@@ -20,6 +20,7 @@ import (
 
 	"github.com/annexapi/annex/internal/await"
 	"github.com/annexapi/annex/internal/budget"
+	"github.com/annexapi/annex/internal/push"
 )
 
 const (
@@ -45,20 +46,35 @@ type watcher struct {
 	cancel context.CancelFunc
 	// forget is called when the watch has ended: its store need not end it any more.
 	forget func() bool
-	result chan watch.Event
+	// unwatch is called when the watch ends by itself: it need not be told of the end of its context any more.
+	unwatch func() bool
+	result  chan watch.Event
+	// out is where events go instead of result, by the goroutine that asks for that; nil for
+	// a watch with a goroutine of its own.
+	out push.Output
+	use use
 
 	initial *snapshot // its objects come first; nil for none
 	// wrap returns what an initial event has of a shared object.
 	wrap       func(runtime.Object) runtime.Object
 	plan       plan   // to find them by
 	endInitial bool   // a bookmark tells their end
+	startErr   error  // all that it delivers, if it is not nil
+	sent       bool   // there is something to flush
 	start      uint64 // events up to this revision are not delivered
 	position   uint64 // of the next event in the log
 	done       uint64 // no event up to this revision is still to come
 
-	progress  chan struct{} // asks for a bookmark now; nil if it gets none on request
-	bookmarks clock.Timer   // nil if it gets none
-	deadline  time.Time     // of the request, zero if it has none
+	signal chan struct{} // tells that there may be something to do
+	// What the log of the resource guards, while the watch waits for the next event.
+	waits          bool
+	previous, next *watcher
+	held           atomic.Bool // its connection keeps back what is written
+
+	onRequest bool        // it gets bookmarks on request
+	progress  atomic.Bool // a bookmark was asked for
+	bookmarks clock.Timer // nil if it gets none
+	deadline  time.Time   // of the request, zero if it has none
 }
 
 var _ watch.Interface = (*watcher)(nil)
@@ -66,7 +82,13 @@ var _ watch.Interface = (*watcher)(nil)
 // WatchShared is Watch for callers that only read: an initial event has what wrap returns of its
 // object, which is shared and must not be changed. wrap must not block.
 func (s *resourceStore) WatchShared(ctx context.Context, key string, opts storage.ListOptions, wrap func(runtime.Object) runtime.Object) (watch.Interface, error) {
-	return s.watch(ctx, key, opts, wrap)
+	return s.watch(ctx, key, opts, wrap, nil)
+}
+
+// WatchInto is WatchShared for a watch that writes its events to out: the goroutine that calls
+// ResultChan does so until the watch has ended, and what it returns is closed.
+func (s *resourceStore) WatchInto(ctx context.Context, key string, opts storage.ListOptions, wrap func(runtime.Object) runtime.Object, out push.Output) (watch.Interface, error) {
+	return s.watch(ctx, key, opts, wrap, out)
 }
 
 // Watch implements storage.Interface. What is delivered first is settled when it
@@ -77,10 +99,10 @@ func (s *resourceStore) WatchShared(ctx context.Context, key string, opts storag
 // one with initial events is told to try again, as lists are.
 // Errors that depend on the revision arrive as an ERROR event.
 func (s *resourceStore) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
-	return s.watch(ctx, key, opts, s.copy)
+	return s.watch(ctx, key, opts, s.copy, nil)
 }
 
-func (s *resourceStore) watch(ctx context.Context, key string, opts storage.ListOptions, wrap func(runtime.Object) runtime.Object) (watch.Interface, error) {
+func (s *resourceStore) watch(ctx context.Context, key string, opts storage.ListOptions, wrap func(runtime.Object) runtime.Object, out push.Output) (watch.Interface, error) {
 	key, err := s.key(key, opts.Recursive)
 	if err != nil {
 		return nil, err
@@ -96,16 +118,18 @@ func (s *resourceStore) watch(ctx context.Context, key string, opts storage.List
 		predicate: opts.Predicate,
 		selectAll: opts.Predicate.Empty(),
 		wrap:      wrap,
-		result:    make(chan watch.Event, watchBuffer),
+		out:       out,
+		signal:    make(chan struct{}, 1),
+		onRequest: opts.ProgressNotify,
+	}
+	if out == nil {
+		w.result = make(chan watch.Event, watchBuffer)
 	}
 	if s.indexes != nil && !w.selectAll {
 		w.lookups = s.indexes.lookups(opts.Predicate)
 	}
 	w.ctx, w.cancel = context.WithCancel(ctx)
 	w.forget = context.AfterFunc(s.open, w.cancel)
-	if opts.ProgressNotify {
-		w.progress = make(chan struct{}, 1)
-	}
 	if (opts.ProgressNotify || opts.Predicate.AllowWatchBookmarks) && s.core.options.BookmarkInterval > 0 {
 		w.deadline, _ = ctx.Deadline()
 		w.bookmarks = s.core.clock.NewTimer(w.untilBookmark())
@@ -167,18 +191,38 @@ func (w *watcher) startAt(revision uint64, opts storage.ListOptions) error {
 // watch runs a watcher until its context or the core ends. If it cannot start,
 // all it delivers is the error.
 func (c *Core) watch(w *watcher, startErr error) error {
-	s := w.store.keyspace
-	if !s.watches.add(w, &c.watching) {
+	w.startErr = startErr
+	w.use.running = &c.watching
+	if !w.store.keyspace.watches.add(w) {
 		return readOnly(errors.New("the store is closed"))
 	}
-	go func() {
-		defer c.watching.Done()
-		w.run(startErr)
-		if s.watches.remove(w) == 0 {
-			s.log.forget(s.log.snapshot.Load().end())
-		}
-	}()
+	w.unwatch = context.AfterFunc(w.ctx, w.ended)
+	if w.out == nil {
+		w.use.begin()
+		go w.run()
+	}
 	return nil
+}
+
+// ended tells the goroutine of a watch that its context has ended. One that never had any leaves its
+// place.
+func (w *watcher) ended() {
+	await.Notify(w.signal)
+	if w.out != nil && w.use.begin() {
+		w.leave()
+	}
+}
+
+// leave gives back what the store holds for a watch.
+func (w *watcher) leave() {
+	w.end()
+	s := w.store.keyspace
+	s.log.leave(w)
+	w.release()
+	if s.watches.remove(w) == 0 {
+		s.log.forget(s.log.snapshot.Load().end())
+	}
+	w.use.end()
 }
 
 // stopWatchers ends every watch and lets no new one begin.
@@ -202,8 +246,8 @@ type watchSet struct {
 	closed bool
 }
 
-// add takes a watch, and counts its goroutine; false if the set is closed.
-func (s *watchSet) add(w *watcher, running *sync.WaitGroup) bool {
+// add takes a watch, and counts it; false if the set is closed.
+func (s *watchSet) add(w *watcher) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -214,7 +258,7 @@ func (s *watchSet) add(w *watcher, running *sync.WaitGroup) bool {
 	}
 	s.all[w] = struct{}{}
 	s.count.Store(int64(len(s.all)))
-	running.Add(1)
+	w.use.running.Add(1)
 	return true
 }
 
@@ -234,6 +278,7 @@ func (s *watchSet) close() {
 	s.closed = true
 	for w := range s.all {
 		w.cancel()
+		w.use.forgo()
 	}
 }
 
@@ -242,14 +287,31 @@ func (s *watchSet) requestProgress() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for w := range s.all {
-		if w.progress != nil {
-			await.Notify(w.progress)
+		if w.onRequest {
+			w.progress.Store(true)
+			await.Notify(w.signal)
 		}
 	}
 }
 
-// ResultChan implements watch.Interface.
-func (w *watcher) ResultChan() <-chan watch.Event { return w.result }
+// ResultChan implements watch.Interface. The events of a watch with an output are written before it
+// returns; it may be called once then.
+func (w *watcher) ResultChan() <-chan watch.Event {
+	if w.out == nil {
+		return w.result
+	}
+	if w.use.begin() {
+		w.run()
+	}
+	return nothing
+}
+
+// nothing is what is received of a watch that has ended.
+var nothing = func() <-chan watch.Event {
+	c := make(chan watch.Event)
+	close(c)
+	return c
+}()
 
 // Stop implements watch.Interface. Events that have been buffered can still be
 // received.
@@ -267,10 +329,13 @@ func (w *watcher) end() {
 // errStopped ends a watcher whose client or core has gone.
 var errStopped = errors.New("watch stopped")
 
-func (w *watcher) run(startErr error) {
-	defer close(w.result)
-	defer w.end()
-	err := startErr
+func (w *watcher) run() {
+	if w.out == nil {
+		defer close(w.result)
+	}
+	defer w.leave()
+	defer w.unwatch()
+	err := w.startErr
 	if err == nil {
 		err = w.guard(w.sendInitial)
 	}
@@ -278,8 +343,9 @@ func (w *watcher) run(startErr error) {
 	for err == nil {
 		err = w.guard(w.sendNext)
 	}
-	if w.ctx.Err() == nil {
-		_ = w.send(watch.Event{Type: watch.Error, Object: watchStatus(err)})
+	if w.ctx.Err() == nil && !errors.Is(err, errStopped) {
+		_ = w.send(watch.Event{Type: watch.Error, Object: watchStatus(err)}, false)
+		_ = w.flush()
 	}
 }
 
@@ -308,15 +374,17 @@ func (w *watcher) sendInitial() error {
 		if !w.selects(object) {
 			continue
 		}
-		if err := w.send(watch.Event{Type: watch.Added, Object: w.wrap(object)}); err != nil {
+		if err := w.send(watch.Event{Type: watch.Added, Object: w.wrap(object)}, false); err != nil {
 			return err
 		}
 	}
 	w.initial = nil
-	if !w.endInitial {
-		return nil
+	if w.endInitial {
+		if err := w.sendBookmark(w.start, storage.AnnotateInitialEventsEndBookmark); err != nil {
+			return err
+		}
 	}
-	return w.sendBookmark(w.start, storage.AnnotateInitialEventsEndBookmark)
+	return w.flush()
 }
 
 // initialObjects yields the objects that exist at the start, or those that may be
@@ -328,11 +396,14 @@ func (w *watcher) initialObjects() iter.Seq[*version] {
 	return w.initial.only(w.key, w.start)
 }
 
-// sendNext delivers the next events, waiting for some if there are none.
+// sendNext delivers the next events, and waits for some if there are none.
 func (w *watcher) sendNext() error {
-	events, wake, err := w.store.keyspace.log.next(w.position, watchBatch)
+	events, err := w.store.keyspace.log.next(w, watchBatch)
 	if err != nil {
 		return err
+	}
+	if len(events) > 0 {
+		w.hold()
 	}
 	for _, v := range events {
 		if err := w.sendEvent(v); err != nil {
@@ -341,32 +412,64 @@ func (w *watcher) sendNext() error {
 		w.position++
 		w.done = max(w.done, v.revision)
 	}
-	if len(events) > 0 {
-		wake = ready
+	if err := w.flush(); err != nil {
+		return err
+	}
+	w.release()
+	due := false
+	if len(events) == 0 {
+		if due, err = w.wait(); err != nil {
+			return err
+		}
+	} else if w.bookmarks != nil { // which are due while events never end, too
+		select {
+		case <-w.bookmarks.C():
+			due = true
+		default:
+		}
+	}
+	if due {
+		w.bookmarks.Reset(w.untilBookmark())
+	}
+	if w.progress.Swap(false) || due {
+		if err := w.sendProgress(); err != nil {
+			return err
+		}
+		return w.flush()
+	}
+	if w.ctx.Err() != nil {
+		return errStopped
+	}
+	return nil
+}
+
+// wait waits for the next event, the end, or a bookmark that is asked for. It tells whether a
+// bookmark is due.
+func (w *watcher) wait() (due bool, err error) {
+	if !w.store.keyspace.log.await(w) {
+		return false, nil
 	}
 	var bookmark <-chan time.Time
 	if w.bookmarks != nil {
 		bookmark = w.bookmarks.C()
 	}
-	select {
-	case <-w.ctx.Done():
-		return errStopped
-	case <-bookmark:
-		w.bookmarks.Reset(w.untilBookmark())
-		return w.sendProgress()
-	case <-w.progress:
-		return w.sendProgress()
-	case <-wake:
-		return nil
+	var done <-chan struct{}
+	if w.out != nil {
+		done = w.out.Done()
 	}
+	w.pause()
+	select {
+	case <-w.signal:
+	case <-done:
+		return false, errStopped
+	case <-bookmark:
+		due = true
+	}
+	if !w.resume() {
+		return false, errStopped
+	}
+	return due, nil
 }
-
-// ready is a channel that never blocks a receiver.
-var ready = func() <-chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
 
 // sendEvent delivers what an event means to this watch, if anything.
 func (w *watcher) sendEvent(v *version) error {
@@ -381,7 +484,7 @@ func (w *watcher) sendEvent(v *version) error {
 	if err != nil {
 		return err
 	}
-	return w.send(watch.Event{Type: kind, Object: object})
+	return w.send(watch.Event{Type: kind, Object: object}, true)
 }
 
 func (w *watcher) covers(key string) bool {
@@ -536,7 +639,7 @@ func (w *watcher) sendBookmark(revision uint64, annotate ...func(runtime.Object)
 			return fmt.Errorf("make bookmark: %w", err)
 		}
 	}
-	return w.send(watch.Event{Type: watch.Bookmark, Object: object})
+	return w.send(watch.Event{Type: watch.Bookmark, Object: object}, false)
 }
 
 // untilBookmark is the time until the next bookmark: the interval, or what is
@@ -552,11 +655,103 @@ func (w *watcher) untilBookmark() time.Duration {
 	return interval
 }
 
-func (w *watcher) send(event watch.Event) error {
+// send delivers an event; one that is shared is delivered by other watches, too.
+func (w *watcher) send(event watch.Event, shared bool) error {
+	if w.out != nil {
+		full, err := w.out.Send(event, shared)
+		if err != nil {
+			return errStopped // the client has gone, or gets no more
+		}
+		w.sent = true
+		if full {
+			return w.flush()
+		}
+		return nil
+	}
 	select {
 	case w.result <- event:
 		return nil
 	case <-w.ctx.Done():
 		return errStopped
+	}
+}
+
+// flush writes what has been sent. Meanwhile, the core may close: a client that does not read holds
+// nothing up.
+func (w *watcher) flush() error {
+	if !w.sent {
+		return nil
+	}
+	w.sent = false
+	w.pause()
+	err := w.out.Flush()
+	if !w.resume() || err != nil {
+		return errStopped
+	}
+	return nil
+}
+
+// pause lets the core close while the watch waits. The core waits for goroutines of its own all the same.
+func (w *watcher) pause() {
+	if w.out == nil {
+		return
+	}
+	w.use.pause()
+	if w.ctx.Err() != nil {
+		w.use.forgo()
+	}
+}
+
+// resume is false if the watch has to end.
+func (w *watcher) resume() bool {
+	return (w.out == nil || w.use.resume()) && w.ctx.Err() == nil
+}
+
+// hold has what is written to the watch's connection kept back, until release.
+func (w *watcher) hold() {
+	if w.out != nil && w.held.CompareAndSwap(false, true) {
+		w.out.Hold()
+	}
+}
+
+func (w *watcher) release() {
+	if w.out != nil && w.held.CompareAndSwap(true, false) {
+		w.out.Release()
+	}
+}
+
+// use says whether a watch uses the core. The core waits for those that do before it closes.
+type use struct {
+	state   atomic.Int32
+	running *sync.WaitGroup
+}
+
+const (
+	notBegun = iota
+	using
+	paused // it waits, or its client reads
+	over
+	forgone // while it was not using the core, which waits for it no more
+)
+
+// begin is true for the first one that calls it.
+func (u *use) begin() bool { return u.state.CompareAndSwap(notBegun, using) }
+
+func (u *use) pause() { u.state.CompareAndSwap(using, paused) }
+
+// resume is false if the core has closed.
+func (u *use) resume() bool { return u.state.CompareAndSwap(paused, using) }
+
+// forgo ends a use that is paused. One that is not ends itself when it is next.
+func (u *use) forgo() {
+	if u.state.CompareAndSwap(paused, forgone) {
+		u.running.Done()
+	}
+}
+
+// end is called once by who began.
+func (u *use) end() {
+	if u.state.Swap(over) != forgone {
+		u.running.Done()
 	}
 }

@@ -34,7 +34,8 @@ type Direct struct {
 	// Pretty says whether a client gets JSON to be read by people.
 	Pretty func(*http.Request) bool
 
-	of map[schema.GroupVersionResource]*resource
+	of    map[schema.GroupVersionResource]*resource
+	pools *pools
 }
 
 // resource is the main endpoint of a kind in one version.
@@ -54,6 +55,7 @@ type resource struct {
 type form struct {
 	mediaType string
 	*convert.ObjectEncoder
+	events *eventForm // nil if watches are upstream's
 }
 
 // Add takes the main endpoint of a kind in a version, if this server stores its objects. It must not be called when
@@ -74,7 +76,7 @@ func (d *Direct) Add(k *define.Kind, v *define.Version, storage rest.Storage, se
 		if !ok {
 			return nil
 		}
-		return &form{info.MediaType, machinery.ObjectEncoder(serializer.EncoderForVersion(info.Serializer, v.GroupVersion), k, v)}
+		return &form{info.MediaType, machinery.ObjectEncoder(serializer.EncoderForVersion(info.Serializer, v.GroupVersion), k, v), newEventForm(serializer, info, v.GroupVersion)}
 	}
 	r.json = as(runtime.ContentTypeJSON)
 	if v.SpeaksProtobuf() {
@@ -101,9 +103,10 @@ func (d *Direct) resource(info *request.RequestInfo) *resource {
 // Wrap answers what can be answered directly, and gives the rest to the next handler.
 func (d *Direct) Wrap(next http.Handler) http.Handler {
 	next = Lists(next, d.items)
+	d.pools = newPools()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !d.answer(w, r) {
-			next.ServeHTTP(w, r)
+			next.ServeHTTP(w, d.watches(w, r))
 		}
 	})
 }

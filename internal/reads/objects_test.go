@@ -44,15 +44,15 @@ func TestDirectAnswersWhatUpstreamNeedNot(t *testing.T) {
 	}
 	form := func(mediaType string) *form {
 		info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), mediaType)
-		return &form{mediaType, machinery.ObjectEncoder(scheme.Codecs.EncoderForVersion(info.Serializer, corev1.SchemeGroupVersion), nil, nil)}
+		return &form{mediaType, machinery.ObjectEncoder(scheme.Codecs.EncoderForVersion(info.Serializer, corev1.SchemeGroupVersion), nil, nil), nil}
 	}
 	maps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	nodes := schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
 	old := schema.GroupVersionResource{Version: "v1", Resource: "bindings"}
 	of := map[schema.GroupVersionResource]*resource{
-		maps:  {GroupVersionResource: maps, root: "/api/v1/", namespaced: true, storage: stored{}, json: form(runtime.ContentTypeJSON), protobuf: form(runtime.ContentTypeProtobuf)},
+		maps:  {GroupVersionResource: maps, root: "/api/v1/", namespaced: true, storage: stored{}, serializer: scheme.Codecs, json: form(runtime.ContentTypeJSON), protobuf: form(runtime.ContentTypeProtobuf)},
 		nodes: {GroupVersionResource: nodes, root: "/api/v1/", storage: stored{}, json: form(runtime.ContentTypeJSON)},
-		old:   {GroupVersionResource: old, root: "/api/v1/", namespaced: true, storage: stored{}, json: form(runtime.ContentTypeJSON), deprecated: true},
+		old:   {GroupVersionResource: old, root: "/api/v1/", namespaced: true, storage: stored{}, serializer: scheme.Codecs, json: form(runtime.ContentTypeJSON), deprecated: true},
 	}
 	resolver := &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
 	const path, protobuf = "/api/v1/namespaces/default/configmaps/m", runtime.ContentTypeProtobuf

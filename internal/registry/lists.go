@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/annexapi/annex/internal/convert"
+	"github.com/annexapi/annex/internal/push"
 	"github.com/annexapi/annex/internal/verbatim"
 )
 
@@ -94,6 +95,7 @@ type encodedReader interface {
 // sharedWatcher is a storage whose initial events have objects that it does not copy for the caller.
 type sharedWatcher interface {
 	WatchShared(ctx context.Context, key string, opts storage.ListOptions, wrap func(runtime.Object) runtime.Object) (watch.Interface, error)
+	WatchInto(ctx context.Context, key string, opts storage.ListOptions, wrap func(runtime.Object) runtime.Object, out push.Output) (watch.Interface, error)
 }
 
 // typedReads is the storage of a kind of the definition, for which objects need not be copied that are only encoded.
@@ -144,7 +146,7 @@ func (t typedReads) Watch(ctx context.Context, key string, opts storage.ListOpti
 	if ctx.Value(rememberedEventsKey{}) == nil {
 		return t.Interface.Watch(ctx, key, opts)
 	}
-	return t.watches.WatchShared(ctx, key, opts, func(o runtime.Object) runtime.Object {
+	wrap := func(o runtime.Object) runtime.Object {
 		accessor, ok := o.(metav1.Object)
 		if !ok {
 			return convert.Shallow(o)
@@ -152,7 +154,11 @@ func (t typedReads) Watch(ctx context.Context, key string, opts storage.ListOpti
 		var kind metav1.TypeMeta
 		kind.SetGroupVersionKind(o.GetObjectKind().GroupVersionKind())
 		return rememberedObject{o, accessor, kind, convert.Shallow, t.events}
-	})
+	}
+	if out := push.OutputFrom(ctx); out != nil {
+		return t.watches.WatchInto(ctx, key, opts, wrap, out)
+	}
+	return t.watches.WatchShared(ctx, key, opts, wrap)
 }
 
 // customLists is the storage of one version of a definition. What it remembers is of no other,

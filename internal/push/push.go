@@ -1,0 +1,57 @@
+// Package push is what storages, handlers and listeners agree on so that a watch goes from the log of events to the
+// connection in one goroutine, and that what is due together on a connection leaves together.
+package push
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// Output is where a watch writes its events. Send and Flush are for one goroutine; the others may be called by any.
+type Output interface {
+	// Send takes an event, and says whether Flush is to be called before the next one. An event that is shared is
+	// sent by other watches, too. It does not wait for the client.
+	Send(event watch.Event, shared bool) (full bool, err error)
+	// Flush gives what was sent to the connection. It waits for a client that reads slowly.
+	Flush() error
+	// Hold keeps what is written to the connection back until Release was called as often, or for a short while.
+	Hold()
+	// Release ends a Hold.
+	Release()
+	// Done is closed when the watch is to end, beside its context.
+	Done() <-chan struct{}
+}
+
+// Connection is one that may keep back what is written to it.
+type Connection interface {
+	Hold()
+	Release()
+}
+
+type connectionKey struct{}
+
+// WithConnection returns a context of a request on a connection.
+func WithConnection(ctx context.Context, c Connection) context.Context {
+	return context.WithValue(ctx, connectionKey{}, c)
+}
+
+// ConnectionFrom returns the connection of a request; nil if it is not known.
+func ConnectionFrom(ctx context.Context) Connection {
+	c, _ := ctx.Value(connectionKey{}).(Connection)
+	return c
+}
+
+type outputKey struct{}
+
+// WithOutput returns a context in which a watch may be written to an output: by the call of ResultChan, which then
+// returns when the watch has ended, and has nothing to receive.
+func WithOutput(ctx context.Context, out Output) context.Context {
+	return context.WithValue(ctx, outputKey{}, out)
+}
+
+// OutputFrom returns the output of a watch; nil if it has none.
+func OutputFrom(ctx context.Context) Output {
+	out, _ := ctx.Value(outputKey{}).(Output)
+	return out
+}
