@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
 	"k8s.io/apiserver/pkg/server"
 	"k8s.io/klog/v2"
+
+	"github.com/annexapi/annex/internal/push"
 )
 
 // Listening is a listener whose connections are being answered.
@@ -65,6 +68,8 @@ func (l *Listening) Shutdown(ctx context.Context) {
 type connections struct {
 	net.Listener
 	most int // 0 is any number
+	// buffers are for what connections keep back.
+	buffers sync.Pool
 
 	mu      sync.Mutex
 	open    map[string]*connection // by the address of its client; nil if no more are accepted
@@ -90,7 +95,8 @@ func (c *connections) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		accepted := &connection{Conn: conn, of: c, client: conn.RemoteAddr().String()}
+		accepted := &connection{held: heldConn{Conn: conn, buffers: &c.buffers}, of: c, client: conn.RemoteAddr().String()}
+		accepted.Conn = &accepted.held
 		if host, _, err := net.SplitHostPort(accepted.client); err == nil {
 			accepted.host = host
 		}
@@ -176,6 +182,9 @@ func (c *connections) counting(handler http.Handler) http.Handler {
 		growStack(len(r.RemoteAddr))
 		conn := c.begin(r.RemoteAddr)
 		defer c.end(conn)
+		if conn != nil && r.ProtoMajor == 2 && strings.Contains(r.URL.RawQuery, "watch=") {
+			r = r.WithContext(push.WithConnection(r.Context(), &conn.held))
+		}
 		handler.ServeHTTP(w, r)
 	})
 }
@@ -217,7 +226,8 @@ func (c *connections) cut() {
 
 // connection is one of a listener's. The listener's mu guards it.
 type connection struct {
-	net.Conn
+	net.Conn     // held
+	held         heldConn
 	of           *connections
 	client, host string
 	requests     int        // that are being handled
@@ -248,7 +258,7 @@ func (c *connection) Close() error {
 }
 
 // NetConn is the connection below, which sessions ask whether the client is still there.
-func (c *connection) NetConn() net.Conn { return c.Conn }
+func (c *connection) NetConn() net.Conn { return c.held.Conn }
 
 // stackNeed is more than half of the stack that a request needs, so that the runtime, which
 // doubles stacks, makes one of 32 KiB.

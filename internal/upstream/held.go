@@ -1,0 +1,153 @@
+package upstream
+
+import (
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/annexapi/annex/internal/push"
+)
+
+const (
+	// heldBytes is how much of what is written a connection keeps back at most.
+	heldBytes = 64 << 10
+	// heldTime is for how long it does so at most. An event reaches all watches of a connection in less; one of them
+	// whose client gives it no more room would hold up the others.
+	heldTime = 2 * time.Millisecond
+)
+
+// heldConn is a connection whose writes can be kept back for a moment. An event that many watches of a connection wait
+// for is as many frames, records of TLS and system calls, which are the dearest of these: so they leave together.
+//
+// Below TLS, what is kept back is in the order that it was written in, and an error is told by the next write.
+type heldConn struct {
+	net.Conn
+	buffers *sync.Pool // of the listener
+	holds   atomic.Int32
+
+	mu      sync.Mutex // held while the connection is written to
+	pending []byte
+	timer   *time.Timer // nil until something was kept back
+	armed   bool
+	err     error
+}
+
+var _ push.Connection = (*heldConn)(nil)
+
+// Hold implements push.Connection.
+func (c *heldConn) Hold() { c.holds.Add(1) }
+
+// Release implements push.Connection.
+func (c *heldConn) Release() {
+	if c.holds.Add(-1) == 0 {
+		c.flush()
+	}
+}
+
+// Write implements net.Conn.
+func (c *heldConn) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return 0, c.err
+	}
+	held := c.holds.Load() > 0
+	if !held && len(c.pending) == 0 {
+		return c.Conn.Write(p)
+	}
+	if c.pending == nil {
+		c.pending = c.buffer()
+	}
+	c.pending = append(c.pending, p...)
+	if !held || len(c.pending) >= heldBytes {
+		if err := c.flushLocked(); err != nil {
+			return 0, err
+		}
+		return len(p), nil
+	}
+	if !c.armed {
+		c.armed = true
+		if c.timer == nil {
+			c.timer = time.AfterFunc(heldTime, c.late)
+		} else {
+			c.timer.Reset(heldTime)
+		}
+	}
+	return len(p), nil
+}
+
+// buffer returns one for what is kept back: connections have none that are idle.
+func (c *heldConn) buffer() []byte {
+	if b, ok := c.buffers.Get().(*[]byte); ok {
+		return (*b)[:0]
+	}
+	return make([]byte, 0, heldBytes+heldBytes/4)
+}
+
+func (c *heldConn) keep(b []byte) { c.buffers.Put(&b) }
+
+// late writes what has been kept back for long enough.
+func (c *heldConn) late() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.armed = false
+	_ = c.flushLocked()
+}
+
+func (c *heldConn) flush() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_ = c.flushLocked()
+}
+
+// tryFlush leaves what is kept back to a write that is under way, which may be one that a deadline is to end.
+func (c *heldConn) tryFlush() {
+	if c.mu.TryLock() {
+		defer c.mu.Unlock()
+		_ = c.flushLocked()
+	}
+}
+
+// flushLocked writes what was kept back. It needs mu.
+func (c *heldConn) flushLocked() error {
+	if len(c.pending) == 0 || c.err != nil {
+		return c.err
+	}
+	_, c.err = c.Conn.Write(c.pending)
+	c.keep(c.pending)
+	c.pending = nil
+	if c.err != nil {
+		// Which ends what reads from it, too: there may be no other write.
+		_ = c.Conn.Close()
+	}
+	return c.err
+}
+
+// SetDeadline implements net.Conn. What was kept back before is not subject to it.
+func (c *heldConn) SetDeadline(t time.Time) error {
+	c.tryFlush()
+	return c.Conn.SetDeadline(t)
+}
+
+// SetWriteDeadline implements net.Conn. What was kept back before is not subject to it: TLS lets no more be written
+// once it has said goodbye.
+func (c *heldConn) SetWriteDeadline(t time.Time) error {
+	c.tryFlush()
+	return c.Conn.SetWriteDeadline(t)
+}
+
+// Close implements net.Conn. It does not wait for a write that a client holds up.
+func (c *heldConn) Close() error {
+	if c.mu.TryLock() {
+		if len(c.pending) > 0 {
+			_ = c.Conn.SetWriteDeadline(time.Now().Add(heldTime))
+			_ = c.flushLocked()
+		}
+		if c.timer != nil {
+			c.timer.Stop()
+		}
+		c.mu.Unlock()
+	}
+	return c.Conn.Close()
+}
