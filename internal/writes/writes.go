@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/apiserver/pkg/admission"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
@@ -99,7 +100,8 @@ func (d *Direct) Add(r Resource) {
 	a.deleter, _ = r.Storage.(rest.GracefulDeleter)
 	a.mutating, _ = r.Admission.(admission.MutationInterface)
 	a.decoder = r.Scope.Serializer.DecoderToVersion(media.Serializer, r.Scope.HubGroupVersion)
-	a.strict = r.Scope.Serializer.DecoderToVersion(media.StrictSerializer, r.Scope.HubGroupVersion)
+	strict := json.NewSerializerWithOptions(front{}, r.Scope.Creater, r.Scope.Typer, json.SerializerOptions{Strict: true})
+	a.strict = r.Scope.Serializer.DecoderToVersion(strict, r.Scope.HubGroupVersion)
 	a.encoder = r.Scope.Serializer.EncoderForVersion(media.Serializer, gv)
 	if d.of == nil {
 		d.of, d.stacks = map[schema.GroupVersionResource]*resource{}, stacks.New()
@@ -228,15 +230,15 @@ func (a *resource) answer(w http.ResponseWriter, r *http.Request) bool {
 	if len(media) == 1 {
 		kind = media[0]
 	}
-	json := kind == "" || kind == runtime.ContentTypeJSON
+	isJSON := kind == "" || kind == runtime.ContentTypeJSON
 	switch {
-	case r.Method == http.MethodPost && info.Verb == "create" && info.Name == "" && json && a.creater != nil:
+	case r.Method == http.MethodPost && info.Verb == "create" && info.Name == "" && isJSON && a.creater != nil:
 		return c.read() && c.create()
-	case r.Method == http.MethodPut && info.Verb == "update" && info.Name != "" && json && a.updater != nil:
+	case r.Method == http.MethodPut && info.Verb == "update" && info.Name != "" && isJSON && a.updater != nil:
 		return c.read() && c.update()
 	case r.Method == http.MethodPatch && info.Verb == "patch" && info.Name != "" && a.patcher != nil:
 		return c.patch(kind)
-	case r.Method == http.MethodDelete && info.Verb == "delete" && info.Name != "" && json && a.deleter != nil && r.URL.RawQuery == "":
+	case r.Method == http.MethodDelete && info.Verb == "delete" && info.Name != "" && isJSON && a.deleter != nil && r.URL.RawQuery == "":
 		return c.read() && c.delete()
 	}
 	return false

@@ -1,0 +1,66 @@
+package writes
+
+import (
+	"bytes"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/json"
+)
+
+// front reads the kind and version of an object where clients write them: in front. Upstream's takes all of the object
+// apart for them. What is there twice is an error of the strict decoder, which must be the one that uses it.
+type front struct{}
+
+// Interpret implements json.MetaFactory.
+func (front) Interpret(data []byte) (*schema.GroupVersionKind, error) {
+	first, rest, ok := frontField(data, '{')
+	if !ok {
+		return json.DefaultMetaFactory.Interpret(data)
+	}
+	second, _, ok := frontField(rest, ',')
+	if !ok || first.name == second.name {
+		return json.DefaultMetaFactory.Interpret(data)
+	}
+	if first.name == "kind" {
+		first, second = second, first
+	}
+	gv, err := schema.ParseGroupVersion(first.value)
+	if err != nil {
+		return json.DefaultMetaFactory.Interpret(data)
+	}
+	kind := gv.WithKind(second.value)
+	return &kind, nil
+}
+
+type frontal struct{ name, value string }
+
+// frontField reads a field of the type that is at the front of data, behind a byte. It knows only plain strings.
+func frontField(data []byte, after byte) (f frontal, rest []byte, ok bool) {
+	data = data[space(data, 0):]
+	if len(data) == 0 || data[0] != after {
+		return f, nil, false
+	}
+	if f.name, data, ok = frontString(data[1:]); !ok || f.name != "kind" && f.name != "apiVersion" {
+		return f, nil, false
+	}
+	data = data[space(data, 0):]
+	if len(data) == 0 || data[0] != ':' {
+		return f, nil, false
+	}
+	f.value, rest, ok = frontString(data[1:])
+	return f, rest, ok
+}
+
+func frontString(data []byte) (string, []byte, bool) {
+	data = data[space(data, 0):]
+	if len(data) == 0 || data[0] != '"' {
+		return "", nil, false
+	}
+	text, rest, ok := bytes.Cut(data[1:], []byte(`"`))
+	for _, b := range text {
+		if b == '\\' || b < ' ' || b > '~' {
+			return "", nil, false
+		}
+	}
+	return string(text), rest, ok
+}
