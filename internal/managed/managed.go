@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
+	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
 // Config is what upstream makes a field manager of.
@@ -54,7 +56,8 @@ const maxUpdaters = 10
 // New returns a manager.
 func New(c Config) (*Manager, error) {
 	hub := schema.GroupVersion{Group: c.Kind.Group, Version: runtime.APIVersionInternal}
-	upstream, err := managedfields.NewDefaultFieldManager(c.Types, c.Convertor, c.Defaulter, c.Creater, c.Kind, hub, "", c.Reset)
+	types := &unvalidated{TypeConverter: c.Types}
+	upstream, err := managedfields.NewDefaultFieldManager(types, c.Convertor, c.Defaulter, c.Creater, c.Kind, hub, "", c.Reset)
 	if err != nil {
 		return nil, fmt.Errorf("managed fields of %s: %w", c.Kind, err)
 	}
@@ -79,14 +82,17 @@ func New(c Config) (*Manager, error) {
 		return m, nil
 	}
 	empty.GetObjectKind().SetGroupVersionKind(c.Kind)
-	value, err := c.Types.ObjectToTyped(empty)
+	sample, err := c.Types.ObjectToTyped(empty)
 	if err != nil {
 		return m, nil // upstream says so each time
 	}
-	p := planter{schema: value.Schema(), made: map[planted]*tree{}}
-	t, err := p.plant(reflect.TypeOf(empty), value.TypeRef())
+	p := planter{schema: sample.Schema(), made: map[planted]*tree{}}
+	t, err := p.plant(reflect.TypeOf(empty), sample.TypeRef())
 	if err == nil && t.kind == record {
 		m.tree = t
+		if t.metadata() == 1 {
+			types.Manager = m
+		}
 	}
 	m.unknown = err
 	return m, nil
@@ -106,6 +112,40 @@ func (m *Manager) UpdateNoErrors(live, changed runtime.Object, manager string) r
 // Apply is upstream's.
 func (m *Manager) Apply(live, applied runtime.Object, manager string, force bool) (runtime.Object, error) {
 	return m.upstream.Apply(live, applied, manager, force)
+}
+
+// unvalidated has upstream's manager take objects as valid whose Go type can hold nothing else.
+type unvalidated struct {
+	managedfields.TypeConverter
+	*Manager // nil if objects have to be validated
+}
+
+// ObjectToTyped implements managedfields.TypeConverter.
+func (u *unvalidated) ObjectToTyped(obj runtime.Object, options ...typed.ValidationOptions) (*typed.TypedValue, error) {
+	if u.Manager == nil || len(options) != 1 || options[0] != typed.AllowDuplicates || reflect.TypeOf(obj) != reflect.PointerTo(u.tree.goType) ||
+		obj.GetObjectKind().GroupVersionKind() != u.Kind || u.Documents != nil && u.Documents(obj) {
+		return u.TypeConverter.ObjectToTyped(obj, options...)
+	}
+	m, err := meta.Accessor(obj)
+	if err != nil || !areObjects(m.GetManagedFields()) {
+		return u.TypeConverter.ObjectToTyped(obj, options...)
+	}
+	v, err := value.NewValueReflect(obj)
+	if err != nil {
+		return nil, err
+	}
+	//lint:ignore SA1019 what the type can hold is valid, which is what the tree is made of
+	return typed.AsTypedUnvalidated(v, u.tree.schema, u.tree.ref), nil
+}
+
+// areObjects says whether all fields of managers are written as objects.
+func areObjects(fields []metav1.ManagedFieldsEntry) bool {
+	for i := range fields {
+		if f := fields[i].FieldsV1; f != nil && !bytes.HasPrefix(f.GetRawBytes(), []byte("{")) {
+			return false
+		}
+	}
+	return true
 }
 
 // Known says whether managed fields are surely valid, since they have been read or written before. What is valid may be
@@ -247,10 +287,8 @@ func (m *Manager) entries(sent, stored []metav1.ManagedFieldsEntry) ([]entry, bo
 	if len(sent) == 0 {
 		sent = stored
 	}
-	for i := range stored {
-		if f := stored[i].FieldsV1; f != nil && !bytes.HasPrefix(f.GetRawBytes(), []byte("{")) {
-			return nil, false
-		}
+	if !areObjects(stored) {
+		return nil, false
 	}
 	version := m.Kind.GroupVersion()
 	entries := make([]entry, 0, len(sent)+1)

@@ -22,7 +22,7 @@ type tree struct {
 	ref    smd.TypeRef
 
 	fields []treeField // of a struct
-	elem   *tree       // of a map
+	elem   *tree       // of a map or list
 	plain  bool        // a map of strings to strings
 }
 
@@ -167,6 +167,7 @@ func (p *planter) plantList(n *tree, l *smd.List) error {
 	if err != nil {
 		return err
 	}
+	n.elem = item
 	if l.ElementRelationship == smd.Atomic {
 		n.kind = atomic
 		return nil
@@ -273,6 +274,30 @@ func cut(tag string) (name, options string, found bool) {
 		}
 	}
 	return tag, "", false
+}
+
+// metadata is how many structs of the tree have managed fields: one, if it is not of a kind with templates of others.
+func (n *tree) metadata() int {
+	count, seen := 0, map[*tree]bool{}
+	var walk func(n *tree)
+	walk = func(n *tree) {
+		if n == nil {
+			return
+		}
+		if n.goType == reflect.TypeFor[metav1.ObjectMeta]() {
+			count++
+		}
+		if seen[n] {
+			return
+		}
+		seen[n] = true
+		walk(n.elem)
+		for i := range n.fields {
+			walk(n.fields[i].tree)
+		}
+	}
+	walk(n)
+	return count
 }
 
 // comparison collects where two objects differ. What structured-merge-diff keeps apart as modified and added is used
