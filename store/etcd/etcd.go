@@ -42,7 +42,8 @@ const closeGrace = 5 * time.Second
 type Backend struct {
 	options Options
 	config  storagebackend.Config
-	client  *clientv3.Client // of the probes; each resource has its own
+	client  *clientv3.Client // of the probes and of reads of single keys; each resource has its own
+	gets    *gets
 	// askFeatures finds out, once, what etcd is able to.
 	askFeatures func()
 	// running ends when the backend is closed, and what runs beside the requests
@@ -89,6 +90,7 @@ func Open(ctx context.Context, options Options) (store.Backend, error) {
 	if b.client, err = newClient(options); err != nil {
 		return nil, fmt.Errorf("etcd client: %w", err)
 	}
+	b.gets = &gets{kv: b.client}
 	if err := b.connect(ctx); err != nil {
 		_ = b.client.Close()
 		return nil, err
@@ -130,7 +132,7 @@ func (b *Backend) Open(resource store.Resource) (storage.Interface, error) {
 	b.askFeatures()
 	decoded := &sizes{}
 	resource.Codec = guardedCodec{resource.Codec, decoded}
-	view := &resourceStorage{backend: b, resource: resource, decoded: decoded}
+	view := &resourceStorage{backend: b, resource: resource, reader: newReader(resource), decoded: decoded}
 	select {
 	case <-b.connected:
 		opened, err := b.openNow(resource)

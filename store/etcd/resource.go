@@ -23,6 +23,7 @@ type resourceStorage struct {
 	storage.Interface
 	backend  *Backend
 	resource store.Resource
+	reader   reader
 	decoded  *sizes
 	close    func()
 }
@@ -103,10 +104,15 @@ func (r *resourceStorage) holds(condition store.Unchanged) clientv3.Cmp {
 
 // conditional names the cause of a transaction's failure.
 func conditional(verb, key string, err error) error {
-	if strings.Contains(err.Error(), "unsupported operations in txn request") {
+	if unsupported(err) {
 		return fmt.Errorf("%s %s beside others: what is used as etcd cannot compare the revisions of a range of keys, as kine cannot: %w", verb, key, err)
 	}
 	return fmt.Errorf("%s %s beside others: %w", verb, key, err)
+}
+
+// unsupported says whether what is used as etcd has no such transactions, as kine has only those of Kubernetes.
+func unsupported(err error) bool {
+	return strings.Contains(err.Error(), "unsupported operations in txn request")
 }
 
 func (r *resourceStorage) updateIf(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions, update store.ConditionalUpdate) error {

@@ -1,0 +1,180 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/etcd3"
+	etcd3metrics "k8s.io/apiserver/pkg/storage/etcd3/metrics"
+	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
+
+	"github.com/annexapi/annex/store"
+)
+
+const (
+	// getsInFlight is how many requests for keys are in flight, beyond which reads wait for each other.
+	getsInFlight = 4
+	// getsTogether is how many keys a request has at most: etcd allows 128 by default, and their values are in memory at once.
+	getsTogether = 32
+	// getsTime bounds a request of several reads, none of whose contexts may end it.
+	getsTime = 30 * time.Second
+)
+
+// gets reads single keys, linearizably. Reads that come while enough requests are in flight go together in the next one, as a
+// transaction, which costs etcd and its client little more than one of them. A read is never answered by a request that was sent before
+// it came. The methods may be called concurrently.
+type gets struct {
+	kv clientv3.KV
+	// apart says that each read is a request of its own: what is used as etcd has no transactions of reads.
+	apart atomic.Bool
+
+	mu       sync.Mutex
+	inFlight int
+	waiting  []*get
+}
+
+// get is a read that waits for others. What was read is there when done is closed.
+type get struct {
+	key  string
+	done chan struct{}
+	gotten
+}
+
+// gotten is what a key has; value is nil if it has nothing.
+type gotten struct {
+	value *mvccpb.KeyValue
+	err   error
+}
+
+func (g *gets) get(ctx context.Context, key string) (*mvccpb.KeyValue, error) {
+	if g.apart.Load() {
+		got := g.one(ctx, key)
+		return got.value, got.err
+	}
+	g.mu.Lock()
+	if g.inFlight < getsInFlight {
+		g.inFlight++
+		g.mu.Unlock()
+		got := g.one(ctx, key)
+		g.next()
+		return got.value, got.err
+	}
+	waits := &get{key: key, done: make(chan struct{})}
+	g.waiting = append(g.waiting, waits)
+	g.mu.Unlock()
+	select {
+	case <-waits.done:
+		return waits.value, waits.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// next is called when a request is no longer in flight, and sends one for those that wait.
+func (g *gets) next() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.waiting) == 0 {
+		g.inFlight--
+		return
+	}
+	count := min(len(g.waiting), getsTogether)
+	together := g.waiting[:count:count]
+	if g.waiting = g.waiting[count:]; len(g.waiting) == 0 {
+		g.waiting = nil
+	}
+	go func() {
+		g.several(together)
+		g.next()
+	}()
+}
+
+func (g *gets) one(ctx context.Context, key string) gotten {
+	response, err := g.kv.Get(ctx, key)
+	if err != nil || len(response.Kvs) == 0 {
+		return gotten{err: err}
+	}
+	return gotten{value: response.Kvs[0]}
+}
+
+func (g *gets) several(reads []*get) {
+	ctx, cancel := context.WithTimeout(context.Background(), getsTime)
+	defer cancel()
+	operations := make([]clientv3.Op, len(reads))
+	for i, read := range reads {
+		operations[i] = clientv3.OpGet(read.key)
+	}
+	response, err := g.kv.Txn(ctx).Then(operations...).Commit()
+	if err == nil && len(response.Responses) != len(reads) {
+		err = fmt.Errorf("read %d keys: %d answers", len(reads), len(response.Responses))
+	}
+	if err != nil {
+		if unsupported(err) {
+			g.apart.Store(true)
+		}
+		// It may be about the size of all of it.
+		for _, read := range reads {
+			read.gotten = g.one(ctx, read.key)
+			close(read.done)
+		}
+		return
+	}
+	for i, read := range reads {
+		if values := response.Responses[i].GetResponseRange().GetKvs(); len(values) > 0 {
+			read.value = values[0]
+		}
+		close(read.done)
+	}
+}
+
+// reader turns what is stored into objects as upstream's store does.
+type reader struct {
+	transformer value.Transformer
+	decoder     etcd3.Decoder
+}
+
+func newReader(resource store.Resource) reader {
+	r := reader{resource.Transformer, etcd3.NewDefaultDecoder(resource.Codec, storage.APIObjectVersioner{})}
+	if r.transformer == nil {
+		r.transformer = identity.NewEncryptCheckTransformer()
+	}
+	return r
+}
+
+// Get implements storage.Interface. Reads of the latest state go together; others are upstream's.
+func (r *resourceStorage) Get(ctx context.Context, key string, options storage.GetOptions, out runtime.Object) error {
+	if options.ResourceVersion != "" {
+		return r.Interface.Get(ctx, key, options, out)
+	}
+	prepared, err := r.prepared(key)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	found, err := r.backend.gets.get(ctx, r.backend.root()+prepared)
+	etcd3metrics.RecordEtcdRequest("get", r.resource.Resource, err, began)
+	switch {
+	case err != nil:
+		return err
+	case found == nil && options.IgnoreNotFound:
+		return runtime.SetZeroValue(out)
+	case found == nil:
+		return storage.NewKeyNotFoundError(prepared, 0)
+	}
+	data, _, err := r.reader.transformer.TransformFromStorage(ctx, found.Value, r.backend.ValueContext(prepared))
+	if err == nil {
+		err = r.reader.decoder.Decode(data, out, found.ModRevision)
+	}
+	if err != nil { // upstream says what is wrong with it
+		return r.Interface.Get(ctx, key, options, out)
+	}
+	return nil
+}
