@@ -232,6 +232,7 @@ func (b *bench) measure() error {
 	b.rounds("memory", 1, func(int) error { return b.memory("empty") })
 	if s.has(partIdle) {
 		b.rounds("idle watches", 1, b.idleWatches)
+		b.rounds("watches that never read", 1, b.deaf)
 	}
 	if s.has(partRequests) {
 		b.rounds("requests", s.rounds, b.requests)

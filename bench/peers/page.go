@@ -228,7 +228,9 @@ and the table says how many did.
 	var lines []line
 	if b.settings.has(partIdle) {
 		label := fmt.Sprintf("%s watches that nothing comes from: KB each", number(float64(b.settings.idle)))
-		lines = append(lines, line{label, "watch=idle", "KB/watch", false})
+		lines = append(lines, line{label, "watch=idle", "KB/watch", false},
+			line{"2,000 watches that never read, while an object is changed 500 times: KB each", deafCell, "KB/watch", false},
+			line{"a change meanwhile: p50, ms", deafCell, "p50-ms", false}, line{"a change meanwhile: p99, ms", deafCell, "p99-ms", false})
 	}
 	for _, f := range b.settings.fanOuts() {
 		label := fmt.Sprintf("%s watchers, paced: ", number(float64(f.watchers)))
