@@ -24,6 +24,8 @@ import (
 	"k8s.io/kube-aggregator/pkg/apiserver"
 	remotestatus "k8s.io/kube-aggregator/pkg/controllers/status/remote"
 	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/annexapi/annex/internal/pagecookie"
 )
 
 // remote is the server of an APIService. It never changes. It answers as that of kube-apiserver
@@ -90,7 +92,7 @@ func (r *remote) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	through := transport.NewAuthProxyRoundTripper(caller.GetName(), caller.GetUID(), caller.GetGroups(), caller.GetExtra(), r.transport)
 	if !upgrade {
-		through = watches{through, r.stopped}
+		through = watches{others{through}, r.stopped}
 	}
 	handler := proxy.NewUpgradeAwareHandler(location, through, true, upgrade, answers{w, asked})
 	handler.RejectForwardingRedirects = true
@@ -155,6 +157,17 @@ func (u untilStopped) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		context.AfterFunc(u.ctx, func() { conn.Close() })
 	}
 	return conn, buffered, err
+}
+
+// others keeps the answers of another server from setting the cookies of this server's own pages.
+type others struct{ http.RoundTripper }
+
+func (o others) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := o.RoundTripper.RoundTrip(req)
+	if err == nil {
+		pagecookie.Refuse(resp.Header)
+	}
+	return resp, err
 }
 
 // watches lets a watch that the server ends, since it stops, end in order: clients take a connection

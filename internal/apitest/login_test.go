@@ -244,6 +244,9 @@ func TestMistakesInHowPeopleSignIn(t *testing.T) {
 func TestCookiesAreNoCredentialsOfTheAPI(t *testing.T) {
 	t.Parallel()
 	server := withMenu()
+	server.Handlers = append(server.Handlers, annex.Handler{Path: "/cookies", Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "%q", r.Header["Cookie"])
+	})})
 	c := startWith(t, server, annex.Options{Storage: memory.Storage(), Login: annex.LoginOptions{UserFile: userFile(t)}})
 	stranger := c.stranger("")
 	host := strings.TrimPrefix(c.config.Host, "https://")
@@ -261,6 +264,10 @@ func TestCookiesAreNoCredentialsOfTheAPI(t *testing.T) {
 				t.Errorf("%s %s with a cookie: %d %s", method, path, a.code, a.raw)
 			}
 		}
+	}
+	// Nor does a handler see it, which may be a proxy.
+	if a := c.do("GET", "/cookies", nil, "Cookie", "a=b; "+cookie); string(a.raw) != `["a=b"]` {
+		t.Errorf("a handler sees %d %s", a.code, a.raw)
 	}
 	stranger.do("DELETE", "/oauth/session", nil, page...).want(204)
 	c.stranger(got.Access).get("/apis").want(401)

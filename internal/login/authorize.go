@@ -13,13 +13,15 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/annexapi/annex/internal/pagecookie"
 )
 
 const (
 	// codeLifetime is how long a client may take to exchange a code.
 	codeLifetime = time.Minute
 	// csrfName is the name of the cookie that a form has to repeat.
-	csrfName = "annex-authorize"
+	csrfName = pagecookie.Form
 	// maxState is how many bytes of a client's own are carried along.
 	maxState = 2 << 10
 )

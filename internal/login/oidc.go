@@ -24,11 +24,12 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/annexapi/annex/internal/jws"
+	"github.com/annexapi/annex/internal/pagecookie"
 )
 
 const (
 	// stateName is the name of the cookie that says what was asked of a provider.
-	stateName = "annex-provider"
+	stateName = pagecookie.Provider
 	// stateLifetime is how long people may take to sign in there.
 	stateLifetime = 10 * time.Minute
 	// providerLifetime bounds sessions of people whom a provider knows: it is not asked again

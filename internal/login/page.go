@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/annexapi/annex/internal/pagecookie"
 )
 
 // Pages keep no token: they have a cookie that no script reads, and exchange it for a token when
@@ -16,7 +18,7 @@ import (
 
 // cookieName is the name of the cookie of sessions. Browsers keep one with the prefix __Host- only if it
 // came by TLS, is for this host alone, and was not set by another one.
-const cookieName = "annex-session"
+const cookieName = pagecookie.Session
 
 // byTLS says whether a browser has reached the server by TLS, or by a proxy that speaks it. Plain
 // HTTP is for the loopback, where there are no certificates that browsers know.
@@ -32,7 +34,7 @@ func byTLS(r *http.Request) bool {
 func cookie(r *http.Request, name, value string, mode http.SameSite) *http.Cookie {
 	c := &http.Cookie{Name: name, Value: value, Path: "/", HttpOnly: true, SameSite: mode}
 	if byTLS(r) {
-		c.Name, c.Secure = "__Host-"+name, true
+		c.Name, c.Secure = pagecookie.Host+name, true
 	}
 	if value == "" {
 		c.MaxAge = -1
@@ -43,7 +45,7 @@ func cookie(r *http.Request, name, value string, mode http.SameSite) *http.Cooki
 // cookieOf is the value of a cookie, empty if there is none, or if there are several.
 func cookieOf(r *http.Request, name string) string {
 	if byTLS(r) {
-		name = "__Host-" + name
+		name = pagecookie.Host + name
 	}
 	if all := r.CookiesNamed(name); len(all) == 1 {
 		return all[0].Value

@@ -26,6 +26,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"github.com/annexapi/annex/internal/outcome"
+	"github.com/annexapi/annex/internal/pagecookie"
 )
 
 // Backend is where requests go, with what they are given.
@@ -185,6 +186,7 @@ func (t *rebased) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	pagecookie.Refuse(response.Header)
 	for name := range response.Header {
 		if strings.HasPrefix(name, "Access-Control-Allow-") {
 			delete(response.Header, name) // it would open this server, not the backend

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/pagecookie"
 	"github.com/annexapi/annex/internal/query"
 	"github.com/annexapi/annex/internal/registry"
 	"github.com/annexapi/annex/internal/structural"
@@ -73,6 +74,7 @@ func chain(config Config, direct direct, text noProtobuf, connections *connectio
 		if config.Tracing != nil { // behind authentication, which says who may ask for spans
 			handler = filters.WithTracing(handler, config.Tracing.provider)
 		}
+		handler = handlers(config.Handlers).ifOpen(handler, withPageCookiesHidden(handler))
 		handler = handlers(config.Handlers).ifOpen(withUnknownCallers(handler, config.Authenticator), withAuthentication(handler, config, c))
 		if config.Cluster == nil {
 			handler = withOrigins(handler, originPatterns(config.Serving))
@@ -93,6 +95,14 @@ func chain(config Config, direct direct, text noProtobuf, connections *connectio
 		handler = withRecovery(handler)
 		return filters.WithAuditInit(handler)
 	}
+}
+
+// withPageCookiesHidden keeps what signs people in at the server's own pages from all that is behind: it may
+// be sent on to another server.
+func withPageCookiesHidden(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handler.ServeHTTP(w, pagecookie.Hidden(r))
+	})
 }
 
 // steps are those that a server needs, in their order.

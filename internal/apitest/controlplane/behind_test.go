@@ -569,6 +569,46 @@ func TestAServerBehindThatIsSlowHasADeadline(t *testing.T) {
 	})
 }
 
+func TestServersBehindNeitherSeeNorSetTheCookiesOfPages(t *testing.T) {
+	front := annextest.Start(t, cluster())
+	v := schema.GroupVersion{Group: "curious.example.com", Version: "v1"}
+	port, bundle := tlsServer(t, "behind", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Path == "/apis/"+v.String() {
+			_, _ = io.WriteString(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"curious.example.com/v1","resources":[]}`)
+			return
+		}
+		w.Header().Add("Set-Cookie", "__Host-annex-session=theirs; Path=/; Secure")
+		w.Header().Add("Set-Cookie", "own=1")
+		fmt.Fprintf(w, "%q", r.Header["Cookie"])
+	}))
+	named(t, front, "behind")
+	s := remoteService(v, port)
+	s.Spec.InsecureSkipTLSVerify, s.Spec.CABundle = false, bundle
+	if _, err := aggregator.NewForConfigOrDie(front).ApiregistrationV1().APIServices().Create(t.Context(), s, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	condition(t, front, s.Name, apiregistrationv1.ConditionTrue, "Passed", "")
+	client, err := rest.HTTPClientFor(front)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, front.Host+"/apis/"+v.String()+"/things", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Cookie", "a=b; __Host-annex-session=stolen; annex-session=stolen")
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil || string(body) != `["a=b"]` || !slices.Equal(response.Header["Set-Cookie"], []string{"own=1"}) {
+		t.Errorf("%s %s, set are %q: %v", response.Status, body, response.Header["Set-Cookie"], err)
+	}
+}
+
 func TestOpenAPIV2IsThatOfAllServersAndAskedForWhenItIsWanted(t *testing.T) {
 	front := annextest.Start(t, cluster())
 	register(t, front, serveBehind(t, front, crateServer(), 0).port, crateVersion)

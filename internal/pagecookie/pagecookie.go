@@ -1,0 +1,57 @@
+// Package pagecookie knows the cookies by which a server's own pages keep who is signed in. Browsers
+// send them to all paths of the server, and nothing behind it may see them, or set them.
+package pagecookie
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// The names of the cookies. Over TLS they have the prefix Host.
+const (
+	// Session is good for tokens, Form is repeated by the form of the login page, and Provider
+	// says what was asked of a provider.
+	Session, Form, Provider = "annex-session", "annex-authorize", "annex-provider"
+
+	Host = "__Host-"
+)
+
+// isOwn tells whether a cookie, as it stands in a header, is one of the server's pages.
+func isOwn(cookie string) bool {
+	name, _, _ := strings.Cut(cookie, "=")
+	name = strings.TrimPrefix(strings.TrimSpace(name), Host)
+	return name == Session || name == Form || name == Provider
+}
+
+// Hidden returns a request without these cookies, which is the same if there are none. All others stay
+// as they are.
+func Hidden(r *http.Request) *http.Request {
+	sent := r.Header["Cookie"]
+	if !slices.ContainsFunc(sent, func(line string) bool { return slices.ContainsFunc(strings.Split(line, ";"), isOwn) }) {
+		return r
+	}
+	var left []string
+	for _, line := range sent {
+		if others := strings.Join(slices.DeleteFunc(strings.Split(line, ";"), isOwn), ";"); strings.TrimSpace(others) != "" {
+			left = append(left, strings.TrimSpace(others))
+		}
+	}
+	r = r.WithContext(r.Context())
+	r.Header = r.Header.Clone()
+	delete(r.Header, "Cookie")
+	if len(left) > 0 {
+		r.Header["Cookie"] = left
+	}
+	return r
+}
+
+// Refuse takes what would set these cookies out of the header of an answer of another server.
+func Refuse(h http.Header) {
+	others := slices.DeleteFunc(h["Set-Cookie"], isOwn)
+	if len(others) == 0 {
+		delete(h, "Set-Cookie")
+		return
+	}
+	h["Set-Cookie"] = others
+}
