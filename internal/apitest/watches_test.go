@@ -170,10 +170,10 @@ func TestWatchesWriteWhatUpstreamDoes(t *testing.T) {
 				into   *watched
 			}{{form, &p.got}, {twin, &p.want}} {
 				response := c.send(ctx, http.MethodGet, path, nil, append(slices.Clone(headers), "Accept", half.accept)...)
-				reading.Go(func() { *half.into = readWatch(response, `"`+selector.last+`"`) })
 				if strings.Contains(response.Header.Get("Content-Type"), "protobuf") {
 					kinds["protobuf"]++
 				}
+				reading.Go(func() { *half.into = readWatch(response, `"`+selector.last+`"`) })
 			}
 		}
 		for i := range 40 {
