@@ -284,9 +284,12 @@ func TestCommandsRunOverEveryProtocol(t *testing.T) {
 	})
 }
 
-func TestExitCodesAndErrorsReachTheClient(t *testing.T) {
-	t.Parallel()
+func TestExitCodesAndErrorsReachTheClient(t *testing.T) { // alone: it counts goroutines
 	config := startWidgets(t, widgets(execs(newToy())))
+	leavesNothing(t, func(t *testing.T) { commandsEnd(t, config) })
+}
+
+func commandsEnd(t *testing.T, config *rest.Config) {
 	eachDialect(t, true, func(t *testing.T, d dialect) {
 		if d.name == "SPDY v1" {
 			return // its clients need not wait for errors
@@ -509,14 +512,17 @@ func TestSessionsEndInOrderWhenTheServerStops(t *testing.T) {
 	}
 }
 
-func TestSessionsHaveLimits(t *testing.T) {
-	t.Parallel()
+func TestSessionsHaveLimits(t *testing.T) { // alone: it counts goroutines
 	toy := newToy()
 	config := startWidgets(t, widgets(
 		stream.Exec("idle", toy.run).Idle(200*time.Millisecond),
 		stream.Exec("total", toy.run).Total(200*time.Millisecond),
 		stream.Exec("none", toy.run).Idle(-1).Total(-1),
 	))
+	leavesNothing(t, func(t *testing.T) { limitsEnd(t, config) })
+}
+
+func limitsEnd(t *testing.T, config *rest.Config) {
 	for _, d := range dialects() {
 		if !d.codes {
 			continue

@@ -102,7 +102,7 @@ func echo(t *testing.T) net.Listener {
 			}
 			go func() {
 				defer conn.Close()
-				_, _ = io.Copy(conn, conn)
+				_, _ = io.Copy(plain{conn}, plain{conn})
 			}()
 		}
 	}()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -46,12 +45,9 @@ func agent(t *testing.T, toy *toy) func(sub, token string) *stream.Backend {
 	}
 }
 
-func TestAgentsServeSessions(t *testing.T) {
-	t.Parallel()
+func TestAgentsServeSessions(t *testing.T) { // alone: it counts goroutines
 	toy := newToy()
 	behind := agent(t, toy)
-	website := httptest.NewServer(nil)
-	t.Cleanup(website.Close)
 	config := startWidgets(t, widgets(
 		stream.ExecAt("exec", func(context.Context, *stream.ExecRequest[v1.Widget]) (*stream.Backend, error) {
 			return behind("exec", "secret"), nil
@@ -63,6 +59,10 @@ func TestAgentsServeSessions(t *testing.T) {
 			return behind("portforward", "secret"), nil
 		}),
 	))
+	leavesNothing(t, func(t *testing.T) { agentsServe(t, toy, config) })
+}
+
+func agentsServe(t *testing.T, toy *toy, config *rest.Config) {
 	eachDialect(t, false, func(t *testing.T, d dialect) {
 		out, errs, err := d.run(t, t.Context(), config, command{words: []string{"echo", "a b"}, query: url.Values{"container": {"side"}}})
 		if out != "w side a b" || errs != "err" || err != nil {
