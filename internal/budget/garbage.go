@@ -17,11 +17,14 @@ const (
 	// stored are bytes that a collection does not look into, so that one costs little beside what it holds.
 	spareGarbage = 64 << 20
 	sparePart    = 4
-	// busyGarbage is how much there may be at least, while the process is busy.
-	busyGarbage = 64 << 20
+	// A process that is busy may have twice as much as lives: not less than the least, nor, unless as much lives, more than
+	// the most.
+	leastBusyGarbage, mostBusyGarbage = 128 << 20, 256 << 20
 	// busyGap is how soon one collection follows another in a process that is busy: each costs about as much as what
 	// lives, whether there was little garbage or much.
 	busyGap = 500 * time.Millisecond
+	// calmGap is how soon at most one collection follows another in a process that has less garbage than is usual.
+	calmGap = 2 * time.Second
 	// busyDelay is how long a process has to start, which makes garbage that it would keep the room for.
 	busyDelay = 5 * time.Second
 	// restPeriod is how long a process has to make less than restGarbage before what it does not need is given back.
@@ -31,10 +34,10 @@ const (
 	worthGivingBack = 32 << 20
 )
 
-// SpareCollections lets a process that is busy and holds little have 64 MiB of garbage before it is collected, or an
-// eighth of its container's limit if that is less, instead of as much as it holds: a server that holds 20 MB
-// spends a sixth of its processor time on collections else. One that holds more than 85 MiB has 64 MiB and a quarter of that, unless
-// it is so busy that it would be collected more than twice a second with as much as it holds. A process that does hardly anything gives the
+// SpareCollections lets a process that is busy have twice as much garbage as it holds before it is collected, instead of as much:
+// 128 MiB at least, and 256 MiB, or an eighth of its container's limit, at most, unless it holds that much. A server that holds 20 MB
+// spends a sixth of its processor time on collections else, and one that holds 100 MB an eighth. One that holds more than 85 MiB has 64 MiB and a quarter of that, unless
+// it is so busy that it would be collected more than once in two seconds then. A process that does hardly anything gives the
 // operating system what it does not need. What
 // the environment says (GOGC) stands. It is the process's own decision: only its main function may call it, and the function
 // returned ends it.
@@ -42,7 +45,7 @@ func SpareCollections() (end func()) {
 	if os.Getenv("GOGC") != "" {
 		return func() {}
 	}
-	garbage := int64(busyGarbage)
+	garbage := int64(mostBusyGarbage)
 	if limit := ContainerLimit(); limit > 0 {
 		garbage = min(garbage, limit/8)
 	}
@@ -94,9 +97,16 @@ func liveBytes() int64 {
 func (c *collections) collected(now time.Time, live int64) {
 	live = max(live, 1<<20)
 	percent := int(min(usualPercent, 100*(spareGarbage+live/sparePart)/live))
-	// How soon it would have come with as much garbage as is usual.
-	if gap := now.Sub(c.last) * usualPercent / time.Duration(c.percent); gap >= 0 && gap < busyGap {
-		percent = max(usualPercent, int(100*c.garbage/live))
+	// How soon it would have come with some garbage.
+	gap := now.Sub(c.last)
+	after := func(percent int) time.Duration { return gap * time.Duration(percent) / time.Duration(c.percent) }
+	switch {
+	case gap < 0:
+		percent = usualPercent
+	case after(usualPercent) < busyGap:
+		percent = max(usualPercent, int(100*min(c.garbage, max(2*live, leastBusyGarbage))/live))
+	case after(percent) < calmGap:
+		percent = usualPercent
 	}
 	if now.After(c.last) {
 		c.last = now

@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"cmp"
 	"testing"
 	"time"
 )
@@ -13,21 +14,26 @@ func TestGarbageIsSparedWhileTheProcessIsBusy(t *testing.T) {
 		gaps []time.Duration // before each collection, from the start on
 		live int64
 		want int
+		most int64 // garbage; 256 MiB if 0
 	}{
-		{"in its start", []time.Duration{-4 * time.Second, time.Millisecond, time.Millisecond}, 20 * mib, 100},
-		{"idle", []time.Duration{2 * time.Minute, 2 * time.Minute}, 20 * mib, 100},
-		{"busy", []time.Duration{time.Minute, 100 * time.Millisecond}, 20 * mib, 320},
-		{"busy with nothing", []time.Duration{time.Minute, time.Millisecond}, 0, 6400},
-		{"busy and large", []time.Duration{time.Minute, 100 * time.Millisecond}, 200 * mib, 100},
-		{"idle and large", []time.Duration{2 * time.Minute, 2 * time.Minute}, 256 * mib, 50},
-		{"idle and very large", []time.Duration{2 * time.Minute, 2 * time.Minute}, 2048 * mib, 28},
-		{"large and not too busy, as often as that needs", []time.Duration{time.Minute, 300 * time.Millisecond, 300 * time.Millisecond}, 256 * mib, 50},
-		{"large and too busy, as often as that needs", []time.Duration{time.Minute, 200 * time.Millisecond, 200 * time.Millisecond}, 256 * mib, 100},
-		{"busy, as often as that needs", []time.Duration{time.Minute, time.Millisecond, time.Second, time.Second}, 20 * mib, 320},
-		{"no longer busy", []time.Duration{time.Minute, time.Millisecond, time.Millisecond, 10 * time.Second}, 20 * mib, 100},
+		{"in its start", []time.Duration{-4 * time.Second, time.Millisecond, time.Millisecond}, 20 * mib, 100, 0},
+		{"idle", []time.Duration{2 * time.Minute, 2 * time.Minute}, 20 * mib, 100, 0},
+		{"busy", []time.Duration{time.Minute, 100 * time.Millisecond}, 20 * mib, 640, 0},
+		{"busy in a small container", []time.Duration{time.Minute, 100 * time.Millisecond}, 20 * mib, 320, 64 * mib},
+		{"busy with more", []time.Duration{time.Minute, 100 * time.Millisecond}, 100 * mib, 200, 0},
+		{"busy with much", []time.Duration{time.Minute, 100 * time.Millisecond}, 160 * mib, 160, 0},
+		{"busy with nothing", []time.Duration{time.Minute, time.Millisecond}, 0, 12800, 0},
+		{"busy and large", []time.Duration{time.Minute, 100 * time.Millisecond}, 400 * mib, 100, 0},
+		{"idle and large", []time.Duration{2 * time.Minute, 2 * time.Minute}, 256 * mib, 50, 0},
+		{"idle and very large", []time.Duration{2 * time.Minute, 2 * time.Minute}, 2048 * mib, 28, 0},
+		{"large and not busy, as often as that needs", []time.Duration{time.Minute, 2 * time.Second, 2 * time.Second}, 256 * mib, 50, 0},
+		{"large and busy, as often as that needs", []time.Duration{time.Minute, 1900 * time.Millisecond, 3800 * time.Millisecond}, 256 * mib, 100, 0},
+		{"large and no longer busy", []time.Duration{time.Minute, 1900 * time.Millisecond, 4 * time.Second}, 256 * mib, 50, 0},
+		{"busy, as often as that needs", []time.Duration{time.Minute, time.Millisecond, time.Second, time.Second}, 20 * mib, 640, 0},
+		{"no longer busy", []time.Duration{time.Minute, time.Millisecond, time.Millisecond, 10 * time.Second}, 20 * mib, 100, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			of := &collections{garbage: 64 * mib, last: start, percent: usualPercent, set: func(int) {}}
+			of := &collections{garbage: cmp.Or(c.most, 256*mib), last: start, percent: usualPercent, set: func(int) {}}
 			now := start
 			for _, gap := range c.gaps {
 				now = now.Add(gap)
@@ -43,7 +49,7 @@ func TestGarbageIsSparedWhileTheProcessIsBusy(t *testing.T) {
 // The runtime is told, and what it was told is taken back at the end.
 func TestCollectionsAreWatched(t *testing.T) {
 	told := make(chan int, 100)
-	end := spareCollections(64<<20, time.Now().Add(-time.Hour), func(percent int) {
+	end := spareCollections(256<<20, time.Now().Add(-time.Hour), func(percent int) {
 		select {
 		case told <- percent:
 		default:
