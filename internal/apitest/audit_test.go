@@ -169,6 +169,9 @@ rules:
 		if e.RequestObject != nil || e.ResponseObject != nil || e.Level != auditv1.LevelMetadata {
 			t.Errorf("a delete: %+v", e)
 		}
+		if status := e.ResponseStatus; status.Status != metav1.StatusSuccess || status.Details == nil || status.Details.Name != name || status.Details.UID == "" {
+			t.Errorf("what a delete says it deleted: %+v", status)
+		}
 		if slices.ContainsFunc(log.events(), func(e auditv1.Event) bool { return string(e.AuditID) == got }) {
 			t.Error("a get is in the log")
 		}

@@ -305,6 +305,8 @@ func (c *call) write(code int, result runtime.Object) int {
 		responsewriters.WriteObjectNegotiated(c.Scope.Serializer, &c.Scope, c.Scope.Kind.GroupVersion(), c.w, c.r, code, result, false)
 		return 0
 	}
+	// A status that says what was deleted is in the audit even where answers are not.
+	audit.LogResponseObject(c.r.Context(), result, c.Scope.Kind.GroupVersion(), c.Scope.Serializer)
 	c.w.Header().Set("Content-Type", c.media.MediaType)
 	c.w.WriteHeader(code)
 	// A client that has gone is no error of the server's, and there is no way left to report one.
