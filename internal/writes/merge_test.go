@@ -2,8 +2,10 @@ package writes
 
 import (
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"strings"
 	"testing"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
@@ -104,4 +106,31 @@ func randomObject(dice *rand.Rand, depth int) string {
 		text += key + []string{":", " : "}[dice.IntN(2)] + value
 	}
 	return text + "}"
+}
+
+// Comparing each member of the document with each of the patch would take longer than tests may.
+func TestManyMembersAreMergedInTime(t *testing.T) {
+	const many = 200_000
+	object := func(value string, from int) string {
+		var text strings.Builder
+		for i := range many {
+			fmt.Fprintf(&text, `,"%08d":%s`, from+i, value)
+		}
+		return "{" + text.String()[1:] + "}"
+	}
+	for _, changed := range []int{0, 1, many} { // how many of the members are others
+		var got map[string]int
+		if err := json.Unmarshal(merged([]byte(object("1", 0)), []byte(object("2", changed))), &got); err != nil {
+			t.Fatal(err)
+		}
+		for i := range many + changed {
+			want := 2
+			if i < changed && i < many {
+				want = 1
+			}
+			if key := fmt.Sprintf("%08d", i); got[key] != want {
+				t.Fatalf("with %d others, %s is %d, want %d", changed, key, got[key], want)
+			}
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -17,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/audit"
@@ -335,16 +337,15 @@ func withoutDuplicates(ctx context.Context, m metav1.Object, format string) {
 	}
 	var kept []metav1.OwnerReference
 	var twice []string
+	seen := make(map[types.UID]bool, len(owners)) // comparing all with all takes long when there are many
 	for _, owner := range owners {
-		known := false
-		for _, k := range kept {
-			known = known || equality.Semantic.DeepEqual(k, owner)
-		}
-		if known {
+		same := func(k metav1.OwnerReference) bool { return equality.Semantic.DeepEqual(k, owner) }
+		if seen[owner.UID] && slices.ContainsFunc(kept, same) {
 			twice = append(twice, string(owner.UID))
-		} else {
-			kept = append(kept, owner)
+			continue
 		}
+		seen[owner.UID] = true
+		kept = append(kept, owner)
 	}
 	if len(twice) > 0 {
 		warning.AddWarning(ctx, "", fmt.Sprintf(format, strings.Join(twice, ", ")))
