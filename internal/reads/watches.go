@@ -263,16 +263,16 @@ func (o *output) Flush() error {
 	if err := o.compress(); err != nil {
 		return err
 	}
-	var err error
-	if o.due != nil {
-		_, err = o.w.Write(*o.due)
-		o.pools.giveBack(o.due)
-	} else {
-		_, err = o.w.Write(o.frame)
-	}
+	due, frame := o.due, o.frame
 	o.due, o.frame = nil, nil
-	if err != nil {
-		return err
+	if due != nil {
+		frame = *due
+	}
+	if _, err := o.w.Write(frame); err != nil {
+		return err // HTTP/2 may still be reading what it was given, which is why it is not given back
+	}
+	if due != nil {
+		o.pools.giveBack(due)
 	}
 	o.flusher.Flush()
 	if o.complete {
