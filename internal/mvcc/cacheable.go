@@ -2,6 +2,7 @@ package mvcc
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -104,11 +105,14 @@ func orMake(slot *atomic.Pointer[cacheable], s *resourceStore, object func() (ru
 	return slot.Load(), nil
 }
 
-// CacheEncode implements runtime.CacheableObject.
+var errPanicked = errors.New("the object has not been encoded: encoding it panicked")
+
+// CacheEncode implements runtime.CacheableObject. An encoding that panics is an error for all others that want it.
 func (c *cacheable) CacheEncode(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
 	e := c.encodingOf(id)
 	e.once.Do(func() {
 		var buffer bytes.Buffer
+		e.err = errPanicked // if what follows does, it is not done again
 		e.err = encode(c.store.copy(c.object), &buffer)
 		e.data = buffer.Bytes()
 	})

@@ -1,8 +1,10 @@
 package mvcc_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"sync"
 	"testing"
 	"time"
@@ -22,7 +24,9 @@ import (
 type output struct {
 	flushed chan []string
 	stuck   chan struct{} // a flush waits until it is closed; nil if none does
-	done    chan struct{}
+	// stuckRelease is the same for a release, which says that it waits.
+	stuckRelease, releasing chan struct{}
+	done                    chan struct{}
 
 	mu    sync.Mutex
 	sent  []string
@@ -63,7 +67,13 @@ func (o *output) Flush() error {
 
 func (o *output) Hold() { o.add(1) }
 
-func (o *output) Release() { o.add(-1) }
+func (o *output) Release() {
+	o.add(-1)
+	if o.stuckRelease != nil {
+		close(o.releasing)
+		<-o.stuckRelease
+	}
+}
 
 func (o *output) add(n int) {
 	o.mu.Lock()
@@ -208,4 +218,53 @@ func TestTheCoreClosesWhileAnOutputIsStuck(t *testing.T) {
 	await(t, idleEnded)
 	close(out.stuck)
 	await(t, ended)
+}
+
+// A connection whose client does not read is waited for by the watch that has what was kept back written, too.
+func TestTheCoreClosesWhileAReleaseIsStuck(t *testing.T) {
+	core, pods := open(t, memory.New(), mvcc.Options{})
+	create(t, pods, "a")
+	out := newOutput()
+	out.stuckRelease, out.releasing = make(chan struct{}), make(chan struct{})
+	ended := runInto(t.Context(), t, pods, storage.ListOptions{ResourceVersion: "1", Predicate: storage.Everything}, out)
+	out.want(t, "ADDED a@2 shared")
+	await(t, out.releasing)
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		if err := core.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	defer func() {
+		close(out.stuckRelease)
+		await(t, ended)
+	}()
+	await(t, closed)
+}
+
+// A watch that finds that encoding an event has panicked in another one does not take it for encoded.
+func TestAnEncodingThatPanicsIsAnErrorForAllWatches(t *testing.T) {
+	_, pods := open(t, memory.New(), mvcc.Options{})
+	create(t, pods, "a")
+	w, err := pods.Watch(t.Context(), "/pods/", storage.ListOptions{ResourceVersion: "1", Recursive: true, Predicate: storage.Everything})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	object := (<-w.ResultChan()).Object.(runtime.CacheableObject)
+	encode := func(w io.Writer) (err error) {
+		defer func() {
+			if reason := recover(); reason != nil {
+				err = fmt.Errorf("panic: %v", reason)
+			}
+		}()
+		return object.CacheEncode("id", func(runtime.Object, io.Writer) error { panic("a mistake") }, w)
+	}
+	for range 2 {
+		var to bytes.Buffer
+		if err := encode(&to); err == nil {
+			t.Errorf("encoded %q without an error", to.String())
+		}
+	}
 }

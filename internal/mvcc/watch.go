@@ -415,7 +415,9 @@ func (w *watcher) sendNext() error {
 	if err := w.flush(); err != nil {
 		return err
 	}
-	w.release()
+	if !w.release() {
+		return errStopped
+	}
 	due := false
 	if len(events) == 0 {
 		if due, err = w.wait(); err != nil {
@@ -714,10 +716,14 @@ func (w *watcher) hold() {
 	}
 }
 
-func (w *watcher) release() {
-	if w.out != nil && w.held.CompareAndSwap(true, false) {
-		w.out.Release()
+// release is false if the watch has to end. What was kept back is written meanwhile, for which the core does not wait.
+func (w *watcher) release() bool {
+	if w.out == nil || !w.held.CompareAndSwap(true, false) {
+		return true
 	}
+	w.pause()
+	w.out.Release()
+	return w.resume()
 }
 
 // use says whether a watch uses the core. The core waits for those that do before it closes.
