@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -74,7 +75,18 @@ func (g *gets) get(ctx context.Context, key string) (*mvccpb.KeyValue, error) {
 	case <-waits.done:
 		return waits.value, waits.err
 	case <-ctx.Done():
+		g.giveUp(waits)
 		return nil, ctx.Err()
+	}
+}
+
+// giveUp takes a read out of those that wait: as long as etcd does not answer, they would become ever more, and be before
+// the reads that are still wanted.
+func (g *gets) giveUp(waits *get) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if i := slices.Index(g.waiting, waits); i >= 0 {
+		g.waiting = slices.Delete(g.waiting, i, i+1)
 	}
 }
 
@@ -87,7 +99,7 @@ func (g *gets) next() {
 		return
 	}
 	count := min(len(g.waiting), getsTogether)
-	together := g.waiting[:count:count]
+	together := slices.Clone(g.waiting[:count])
 	if g.waiting = g.waiting[count:]; len(g.waiting) == 0 {
 		g.waiting = nil
 	}

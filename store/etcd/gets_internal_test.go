@@ -161,6 +161,46 @@ func TestAReadThatIsGivenUpHoldsNoOtherUp(t *testing.T) {
 	})
 }
 
+func TestReadsThatAreGivenUpDoNotPileUpWhileEtcdDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &keys{letGo: make(chan struct{})}
+		g := &gets{kv: k}
+		var reading sync.WaitGroup
+		read := func(ctx context.Context, key string, want error) {
+			reading.Go(func() {
+				if _, err := g.get(ctx, key); !errors.Is(err, want) {
+					t.Errorf("%s: %v, want %v", key, err, want)
+				}
+			})
+		}
+		for i := range getsInFlight {
+			read(t.Context(), fmt.Sprint("in flight", i), nil)
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		for i := range 10 * getsTogether {
+			read(ctx, fmt.Sprint("given up", i), context.Canceled)
+			if i == getsTogether {
+				synctest.Wait()
+				read(t.Context(), "wanted", nil)
+				synctest.Wait()
+			}
+		}
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		if len(g.waiting) != 1 || g.waiting[0].key != "wanted" {
+			t.Errorf("%d wait", len(g.waiting))
+		}
+		close(k.letGo)
+		reading.Wait()
+		synctest.Wait()
+		if fmt.Sprint(k.transactions) != "[1]" || g.inFlight != 0 {
+			t.Errorf("transactions of %d keys, %d are in flight", k.transactions, g.inFlight)
+		}
+	})
+}
+
 func TestReadsAreApartWhereTransactionsFail(t *testing.T) {
 	for name, c := range map[string]struct {
 		fails error
