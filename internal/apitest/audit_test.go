@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -332,5 +333,67 @@ func TestAggregatedServersRecordWhomTheHostNamesAndWhatItsAdmissionDid(t *testin
 		return string(e.AuditID) == id && e.User.Username == "" && e.ResponseStatus.Code == 401
 	}) {
 		t.Errorf("a caller who is not known is not in the log")
+	}
+}
+
+// TestTheAuditOfWritesIsUpstreams asks two servers the same writes, as TestWritesAreUpstreams does: what is answered directly
+// leaves the same events.
+func TestTheAuditOfWritesIsUpstreams(t *testing.T) {
+	t.Parallel()
+	for _, level := range []string{"Metadata", "Request"} { // upstream's handlers answer what is recorded with its answer
+		t.Run(level, func(t *testing.T) {
+			t.Parallel()
+			log := newAuditLog(t)
+			policy := policyFile(t, "omitStages: [RequestReceived]\nrules:\n- level: None\n  verbs: [get]\n- level: "+level+"\n")
+			ask := func(accept string) *askedTwice {
+				options := annex.Options{Storage: memory.Storage(), Audit: annex.AuditOptions{PolicyFile: policy, Log: annex.AuditLogOptions{Path: log.path, Mode: "blocking"}}}
+				return &askedTwice{startWith(t, shop(), options), accept, map[string]string{}}
+			}
+			theirs, ours := ask(askedOfUpstream), ask(jsonType)
+			dice := rand.New(rand.NewPCG(11, uint64(len(level))))
+			asked := map[string]writeRequest{} // by audit IDs
+			var pairs [][2]string
+			for range 300 {
+				r := randomWrite(dice, []kindWrites{widgetWrites, shelfWrites}[dice.IntN(2)])
+				a, b := theirs.ask(r).header.Get("Audit-Id"), ours.ask(r).header.Get("Audit-Id")
+				asked[a] = r
+				pairs = append(pairs, [2]string{a, b})
+			}
+			texts := map[string]string{}
+			for _, e := range log.events() {
+				id := string(e.AuditID)
+				e.AuditID, e.RequestReceivedTimestamp, e.StageTimestamp, e.User.Extra = "", metav1.MicroTime{}, metav1.MicroTime{}, nil
+				if e.ResponseStatus.Details != nil { // conflicts are in no order
+					slices.SortFunc(e.ResponseStatus.Details.Causes, func(a, b metav1.StatusCause) int { return strings.Compare(a.Message+a.Field, b.Message+b.Field) })
+				}
+				data, err := json.Marshal(e)
+				if err != nil {
+					t.Fatal(err)
+				}
+				texts[id] += theirs.comparable(&answer{raw: data})
+			}
+			for _, pair := range pairs {
+				if x, y := texts[pair[0]], texts[pair[1]]; x == "" || x != y {
+					t.Fatalf("%s\nupstream's\n%s\nours\n%s", asked[pair[0]], x, y)
+				}
+			}
+		})
+	}
+}
+
+func TestConfigurationsThatOnlyYAMLReadsAreRecorded(t *testing.T) {
+	t.Parallel()
+	log := newAuditLog(t)
+	policy := policyFile(t, "rules:\n- level: Request\n")
+	c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), Audit: annex.AuditOptions{PolicyFile: policy, Log: annex.AuditLogOptions{Path: log.path}}})
+	for body, code := range map[string]int{
+		`{apiVersion: shop.example.com/v1, kind: Widget, metadata: {name: w}}`: 201,
+		`{"apiVersion":`: 400,
+	} {
+		e := log.of(c.patch("application/apply-patch+yaml", widgetsPath+"/w?fieldManager=me", body).want(code))
+		var recorded string
+		if err := json.Unmarshal(e.RequestObject.Raw, &recorded); err != nil || recorded != body {
+			t.Errorf("%s is recorded as %s: %v", body, e.RequestObject.Raw, err)
+		}
 	}
 }

@@ -2,9 +2,11 @@ package audit
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
 
@@ -78,6 +80,13 @@ var errTooLarge = errors.New("an event is too large, even without bodies")
 func (o *output) encoded(event *auditinternal.Event) ([]byte, error) {
 	data, err := o.encode(event)
 	if err != nil {
+		// Upstream records configurations that begin as JSON does but that only YAML reads, or nothing, as they are.
+		readable := *event
+		readable.RequestObject, readable.ResponseObject = asJSON(event.RequestObject), asJSON(event.ResponseObject)
+		event = &readable
+		data, err = o.encode(event)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("encode an event: %w", err)
 	}
 	tooLarge := func() bool { return o.truncate.Enabled && int64(len(data)) > o.truncate.MaxEventSize }
@@ -96,6 +105,18 @@ func (o *output) encoded(event *auditinternal.Event) ([]byte, error) {
 		return nil, errTooLarge
 	}
 	return data, nil
+}
+
+// asJSON returns a body, as a string if it is no JSON: an event without it would be lost.
+func asJSON(body *runtime.Unknown) *runtime.Unknown {
+	if body == nil || json.Valid(body.Raw) {
+		return body
+	}
+	text, err := json.Marshal(string(body.Raw))
+	if err != nil {
+		return nil
+	}
+	return &runtime.Unknown{Raw: text, ContentType: runtime.ContentTypeJSON}
 }
 
 // run writes and sends what is queued, until ctx is done and nothing is left.
