@@ -29,6 +29,8 @@ var (
 	uids      = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 	managers  = regexp.MustCompile(`"managedFields":\[.*?\]\}[,}]`)
 	generated = regexp.MustCompile(`made-[a-z0-9]{5}`)
+	reasons   = regexp.MustCompile(`"causes":\[\{.*?\}\]`)
+	conflicts = regexp.MustCompile(`"message":"Apply failed with [^"]*`)
 	prefixes  = regexp.MustCompile(`Key: /test/[0-9a-f]+`) // of tests that share a storage
 )
 
@@ -45,6 +47,21 @@ func (w *askedTwice) comparable(a *answer) string {
 		entries := strings.Split(","+all[len(begin):end], between)
 		slices.Sort(entries)
 		return begin + strings.Join(entries, between) + all[end:]
+	})
+	// Upstream tells the conflicts of an applied configuration in any order, twice.
+	body = reasons.ReplaceAllStringFunc(body, func(all string) string {
+		begin, rest, _ := strings.Cut(all, `[`)
+		each := strings.Split(strings.TrimSuffix(rest, `]`), `},{`)
+		for i := range each {
+			each[i] = strings.Trim(each[i], `{}`)
+		}
+		slices.Sort(each)
+		return begin + `[` + strings.Join(each, `},{`) + `]`
+	})
+	body = conflicts.ReplaceAllStringFunc(body, func(all string) string {
+		lines := strings.Split(all, `\n`)
+		slices.Sort(lines)
+		return strings.Join(lines, `\n`)
 	})
 	headers := maps.Clone(a.header)
 	for _, other := range []string{"Audit-Id", "Date", "Content-Length"} {
