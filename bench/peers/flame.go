@@ -99,7 +99,7 @@ func (c *call) to(name string) *call {
 const (
 	flameWidth    = 1200.0
 	flameRow      = 16
-	flameNarrow   = 0.5
+	flameNarrow   = 1.5
 	flameLetter   = 6.2
 	flameMaxDepth = 120
 )

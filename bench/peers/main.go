@@ -234,6 +234,9 @@ func (b *bench) measure() error {
 		b.rounds("idle watches", 1, b.idleWatches)
 		b.rounds("watches that never read", 1, b.deaf)
 	}
+	if s.has(partChurn) { // before there are other objects
+		b.rounds("churn", 1, func(int) error { return b.churn() })
+	}
 	if s.has(partRequests) {
 		b.rounds("requests", s.rounds, b.requests)
 	}
@@ -261,9 +264,6 @@ func (b *bench) measure() error {
 		}
 		b.rounds("load many", 1, func(int) error { return b.load(loaded, s.many) })
 		b.rounds("lists of many", few, b.manyLists)
-	}
-	if s.has(partChurn) {
-		b.rounds("churn", 1, func(int) error { return b.churn() })
 	}
 	// What follows is of Annex alone, in processes of its own.
 	b.fleet.close()

@@ -18,15 +18,8 @@ edit: run it. The values of every round are in [peers.txt](peers.txt), as Go ben
 
 What is compared, each as a process of its own, all running at the same time and measured in turn:
 
-- **Annex, embedded**: the project's [sample](../../samples/wardle), alone, with its stock settings: `+"`wardle serve`"+`.
-- **Annex, etcd**: the same with `+"`--storage etcd`"+` and upstream's watch cache.
-- **sample-apiserver, etcd**: upstream's, with its stock settings, joined to a kube-apiserver that only it asks.
-- **CRD, etcd**: the same kind as a CustomResourceDefinition of kube-apiserver, another one, with its stock settings.
-- **bare Go server**: [bare](../../bench/peers/bare), TLS, HTTP/2 and JSON in Go as the others have them, and nothing else: no callers, no
-  storage, no rules. Reads are answered with the same bytes every time, the body of a write is decoded and an answer encoded. It is how far one
-  can get.
-
-Each of the others that says so has an etcd of its own, reached over HTTP without TLS. **All writes are synced** to disk before they
+%s
+Each that says so has an etcd of its own, reached over HTTP without TLS. **All writes are synced** to disk before they
 are acknowledged, by etcd and by the embedded storage.
 
 The same client asks all of them, each directly over TLS and HTTP/2, with no proxy in between: an administrator
@@ -52,7 +45,7 @@ favour of Annex.
 | kube-apiserver | %s |
 | etcd | %s |
 
-`, time.Since(b.began).Round(time.Second), number(float64(b.objectSize)), watchesPerConnection, s.rounds, s.duration,
+`, time.Since(b.began).Round(time.Second), b.compared(), number(float64(b.objectSize)), watchesPerConnection, s.rounds, s.duration,
 		m.processor, m.processors, m.memory, m.kernel, m.fileSystem, b.loadBefore, b.loadAfter, m.goVersion,
 		b.versions["wardle"], b.versions["sample-apiserver"], b.versions["kube-apiserver"], b.versions["etcd"])
 	if s.short {
@@ -76,6 +69,24 @@ favour of Annex.
 	}
 	b.writeProcesses(w)
 	b.writeLarge(w)
+}
+
+// compared says what the measured servers are.
+func (b *bench) compared() string {
+	var list strings.Builder
+	for _, p := range []struct{ peer, text string }{
+		{embedded, "**Annex, embedded**: the project's [sample](../../samples/wardle), alone, with its stock settings: `wardle serve`."},
+		{annexed, "**Annex, etcd**: the same with `--storage etcd` and upstream's watch cache."},
+		{embeddedBefore, "**before**: an older build of the same."},
+		{sample, "**sample-apiserver, etcd**: upstream's, with its stock settings, joined to a kube-apiserver that only it asks."},
+		{crd, "**CRD, etcd**: the same kind as a CustomResourceDefinition of kube-apiserver, another one, with its stock settings."},
+		{bare, "**bare Go server**: [bare](../../bench/peers/bare), TLS, HTTP/2 and JSON in Go as the others have them, and nothing else: no callers, no\n  storage, no rules. Reads are answered with the same bytes every time, the body of a write is decoded and an answer encoded. It is how far one\n  can get."},
+	} {
+		if b.settings.measures(p.peer) {
+			fmt.Fprintf(&list, "- %s\n", p.text)
+		}
+	}
+	return list.String()
 }
 
 // aim is a figure of Annex on its embedded storage: so many times as good as upstream's sample, or at most so much.
