@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -144,14 +145,30 @@ func startReplicas(t *testing.T, number int, endpoints []string) []*server {
 	for i := range number {
 		r := newServer(t, fmt.Sprintf("replica-%d", i), "--storage", "etcd", "--etcd-servers", strings.Join(endpoints, ","))
 		if i > 0 {
-			if err := os.CopyFS(filepath.Join(r.dir, "cert"), os.DirFS(filepath.Join(replicas[0].dir, "cert"))); err != nil {
-				t.Fatal(err)
-			}
+			shareCertificates(t, replicas[0], r)
 		}
 		r.start()
 		replicas = append(replicas, r)
 	}
 	return replicas
+}
+
+// shareCertificates gives a replica those of another, with the keys, which are for its user alone.
+func shareCertificates(t *testing.T, from, to *server) {
+	t.Helper()
+	certificates := filepath.Join(to.dir, "cert")
+	if err := os.CopyFS(certificates, os.DirFS(filepath.Join(from.dir, "cert"))); err != nil {
+		t.Fatal(err)
+	}
+	err := filepath.WalkDir(certificates, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		return os.Chmod(path, 0o600) // copies are open to others
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // loadRun is a load that runs.
