@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -16,15 +15,7 @@ const (
 
 // deaf measures what watches hold whose clients never read, and how long a write takes meanwhile.
 func (b *bench) deaf(int) error {
-	for _, p := range b.fleet.peers {
-		if err := b.ctx.Err(); err != nil {
-			return err
-		}
-		if err := b.deafOf(p); err != nil {
-			return fmt.Errorf("watches that never read on %s: %w", p.name, err)
-		}
-	}
-	return nil
+	return b.each("watches that never read on", b.deafOf)
 }
 
 func (b *bench) deafOf(p *peer) error {

@@ -40,12 +40,17 @@ func (b *bench) memory(when string) error {
 
 // idleWatches measures what watches hold of which nothing comes.
 func (b *bench) idleWatches(int) error {
+	return b.each("idle watches on", b.idle)
+}
+
+// each measures one peer after the other; what says what was measured on one that fails.
+func (b *bench) each(what string, measure func(*peer) error) error {
 	for _, p := range b.fleet.peers {
 		if err := b.ctx.Err(); err != nil {
 			return err
 		}
-		if err := b.idle(p); err != nil {
-			return fmt.Errorf("idle watches of %s: %w", p.name, err)
+		if err := measure(p); err != nil {
+			return fmt.Errorf("%s %s: %w", what, p.name, err)
 		}
 	}
 	return nil
