@@ -99,10 +99,11 @@ var rooms = map[string][]string{
 	"internal/quota":                       {"internal/admit", "internal/resources"},
 	"internal/aggregate":                   {},
 	"internal/migration":                   {"internal/resources"},
-	"internal/reads":                       {"internal/convert", "internal/define", "internal/push", "internal/registry", "internal/verbatim"},
+	"internal/direct":                      {},
+	"internal/reads":                       {"internal/convert", "internal/define", "internal/direct", "internal/push", "internal/registry", "internal/verbatim"},
 	"internal/push":                        {},
 	"internal/managed":                     {},
-	"internal/writes":                      {"internal/managed", "internal/stacks", "internal/verbatim"},
+	"internal/writes":                      {"internal/direct", "internal/managed", "internal/stacks", "internal/verbatim"},
 	"internal/stacks":                      {},
 	"internal/verbatim":                    {},
 	"internal/crds":                        {"internal/query", "internal/reads", "internal/registry", "internal/upstream"}, // a server behind the server

@@ -65,8 +65,8 @@ func handlerOf(b *testing.B, options annex.Options, token string) func() {
 	return func() { send(http.MethodGet, widgetsPath+"/w", "", 200) }
 }
 
-// requestsOf runs a server with one widget, and returns what sends requests to its handler.
-func requestsOf(b *testing.B, options annex.Options, token string) func(method, path, body string, code int) {
+// measured runs a server in memory until the end of a benchmark.
+func measured(b *testing.B, options annex.Options) *annex.Instance {
 	b.Helper()
 	options.Storage, options.Listen = memory.Storage(), anyPort
 	options.TokenAuthFile = tokenFile(b)
@@ -82,6 +82,13 @@ func requestsOf(b *testing.B, options annex.Options, token string) func(method, 
 		}
 	})
 	<-ready
+	return instance
+}
+
+// requestsOf runs a server with one widget, and returns what sends requests to its handler.
+func requestsOf(b *testing.B, options annex.Options, token string) func(method, path, body string, code int) {
+	b.Helper()
+	instance := measured(b, options)
 	send := func(method, path, body string, code int) {
 		r := httptest.NewRequest(method, path, strings.NewReader(body))
 		r.Header.Set("Content-Type", jsonType)

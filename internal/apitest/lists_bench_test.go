@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/annexapi/annex"
-	"github.com/annexapi/annex/store/memory"
 )
 
 // discarded is a response of which only the code and the size are kept.
@@ -40,18 +39,7 @@ func BenchmarkLists(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	instance, err := annex.New(b.Context(), shop(), annex.Options{Storage: memory.Storage(), Listen: anyPort, TokenAuthFile: tokenFile(b)})
-	if err != nil {
-		b.Fatal(err)
-	}
-	ready, done := make(chan struct{}), make(chan error, 1)
-	go func() { done <- instance.Run(b.Context(), func() { close(ready) }) }()
-	b.Cleanup(func() {
-		if err := <-done; err != nil {
-			b.Error(err)
-		}
-	})
-	<-ready
+	instance := measured(b, annex.Options{})
 	send := func(method, path, accept, body string, code int) {
 		r := httptest.NewRequest(method, path, strings.NewReader(body))
 		r.Header.Set("Content-Type", jsonType)

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/annexapi/annex"
-	"github.com/annexapi/annex/store/memory"
 )
 
 // writes are the requests of BenchmarkWrites to one object, whose i-th change it is. An object of a kilobyte has what
@@ -109,19 +108,7 @@ func writeWith(b *testing.B, clients int, write func(client, i int)) {
 // senderOf is a server whose requests fail the benchmark if the status is another one, and return what is answered.
 func senderOf(b *testing.B) func(method, path, contentType, body string, code int) string {
 	b.Helper()
-	options := annex.Options{Storage: memory.Storage(), Listen: anyPort, TokenAuthFile: tokenFile(b)}
-	instance, err := annex.New(b.Context(), shop(), options)
-	if err != nil {
-		b.Fatal(err)
-	}
-	ready, done := make(chan struct{}), make(chan error, 1)
-	go func() { done <- instance.Run(b.Context(), func() { close(ready) }) }()
-	b.Cleanup(func() {
-		if err := <-done; err != nil {
-			b.Error(err)
-		}
-	})
-	<-ready
+	instance := measured(b, annex.Options{})
 	return func(method, path, contentType, body string, code int) string {
 		r := httptest.NewRequest(method, path, strings.NewReader(body))
 		r.Header.Set("Content-Type", contentType)

@@ -4,7 +4,6 @@ package reads
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -12,14 +11,13 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	auditinternal "k8s.io/apiserver/pkg/apis/audit"
-	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 
 	"github.com/annexapi/annex/internal/convert"
+	"github.com/annexapi/annex/internal/direct"
 	"github.com/annexapi/annex/internal/registry"
 	"github.com/annexapi/annex/internal/verbatim"
 )
@@ -40,7 +38,7 @@ func Lists(next http.Handler, items func(*request.RequestInfo) (runtime.Negotiat
 		}
 		serializer, given := items(info)
 		switch {
-		case given == nil || !wantsPlainJSON(r, serializer) || info.Verb == "list" && recordsAnswers(r.Context()):
+		case given == nil || !wantsPlainJSON(r, serializer) || info.Verb == "list" && direct.RecordsAnswers(r.Context()):
 		case info.Verb == "watch":
 			r = r.WithContext(registry.WithRememberedEvents(r.Context()))
 		default:
@@ -68,10 +66,6 @@ type anything struct{}
 func (anything) AllowsMediaTypeTransform(string, string, *schema.GroupVersionKind) bool { return true }
 func (anything) AllowsServerVersion(string) bool                                        { return true }
 func (anything) AllowsStreamSchema(string) bool                                         { return true }
-
-func recordsAnswers(ctx context.Context) bool {
-	return !audit.AuditContextFrom(ctx).GetEventLevel().Less(auditinternal.LevelRequestResponse)
-}
 
 // listWriter puts items in a list that has none. Other answers pass.
 type listWriter struct {

@@ -5,24 +5,20 @@ import (
 	"context"
 	"net/http"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/deprecation"
-	"k8s.io/apiserver/pkg/endpoints/metrics"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/direct"
 	"github.com/annexapi/annex/internal/registry"
 	"github.com/annexapi/annex/internal/verbatim"
 )
-
-// compressedSize is from how many bytes on upstream compresses an answer that may be.
-const compressedSize = 128 << 10
 
 // Direct answers requests for one object in the form in which it is served, without routing them, and lets lists and
 // watches remember what they encode. Requests for objects in another form, with options, or with an error to say,
@@ -41,8 +37,7 @@ type Direct struct {
 // resource is the main endpoint of a kind in one version.
 type resource struct {
 	schema.GroupVersionResource
-	root       string // of its group version, with a slash at the end
-	namespaced bool
+	path       direct.Path
 	storage    rest.Getter
 	serializer runtime.NegotiatedSerializer
 	json       *form
@@ -65,11 +60,7 @@ func (d *Direct) Add(k *define.Kind, v *define.Version, storage rest.Storage, se
 	if primary := k.Primary(); !ok || primary.Source != nil || primary.CustomStorage != nil {
 		return
 	}
-	root := "/apis/" + v.GroupVersion.String() + "/"
-	if v.GroupVersion.Group == "" {
-		root = "/api/" + v.GroupVersion.Version + "/"
-	}
-	r := &resource{GroupVersionResource: v.GroupVersion.WithResource(k.Resource), root: root, namespaced: !k.ClusterScoped, storage: getter, serializer: serializer}
+	r := &resource{GroupVersionResource: v.GroupVersion.WithResource(k.Resource), path: direct.PathOf(v.GroupVersion, !k.ClusterScoped), storage: getter, serializer: serializer}
 	r.deprecated = deprecation.IsDeprecated(v.New(), 0, 0)
 	as := func(mediaType string) *form {
 		info, ok := runtime.SerializerInfoForMediaType(serializer.SupportedMediaTypes(), mediaType)
@@ -126,7 +117,7 @@ func (d *Direct) answer(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	read := d.resource(info)
-	if read == nil || read.deprecated || !read.isPath(info) || d.Traced || d.Recorded && recordsAnswers(r.Context()) || d.Pretty(r) {
+	if read == nil || read.deprecated || !read.path.Of(info) || d.Traced || d.Recorded && direct.RecordsAnswers(r.Context()) || d.Pretty(r) {
 		return false
 	}
 	form := read.form(r.Header.Get("Accept"))
@@ -134,30 +125,15 @@ func (d *Direct) answer(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	body := read.body(request.WithNamespace(r.Context(), info.Namespace), info.Name, form)
-	if body == nil || len(body) > compressedSize && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+	if body == nil || len(body) > direct.CompressedSize && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		return false
-	}
-	received, ok := request.ReceivedTimestampFrom(r.Context())
-	if !ok {
-		received = time.Now()
 	}
 	w.Header().Set("Content-Type", form.mediaType)
 	w.WriteHeader(http.StatusOK)
 	// A client that has gone is no error of the server's, and there is no way left to report one.
 	n, _ := w.Write(body)
-	metrics.MonitorRequest(r, http.MethodGet, read.Group, read.Version, read.Resource, "", "resource",
-		metrics.APIServerComponent, false, "", http.StatusOK, n, time.Since(received))
+	direct.Monitor(r, http.MethodGet, read.GroupVersionResource, http.StatusOK, n)
 	return true
-}
-
-// isPath says whether the path is spelled as that of the resource's objects. The info may come from
-// other spellings, which are routed differently or not at all.
-func (r *resource) isPath(info *request.RequestInfo) bool {
-	length := len(r.root) + len(info.Resource) + 1 + len(info.Name)
-	if r.namespaced {
-		length += len("namespaces/") + len(info.Namespace) + 1
-	}
-	return r.namespaced == (info.Namespace != "") && length == len(info.Path) && strings.HasPrefix(info.Path, r.root)
 }
 
 // form returns how clients that accept some media types are answered; nil if upstream has to find out.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/direct"
 )
 
 // stored has an object of every name but missing, which is large if it is called so.
@@ -31,7 +32,7 @@ func (stored) Get(ctx context.Context, name string, _ *metav1.GetOptions) (runti
 	}
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: request.NamespaceValue(ctx)}}
 	if name == "large" {
-		m.Data = map[string]string{"x": strings.Repeat("x", compressedSize)}
+		m.Data = map[string]string{"x": strings.Repeat("x", direct.CompressedSize)}
 	}
 	return m, nil
 }
@@ -50,9 +51,9 @@ func TestDirectAnswersWhatUpstreamNeedNot(t *testing.T) {
 	nodes := schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
 	old := schema.GroupVersionResource{Version: "v1", Resource: "bindings"}
 	of := map[schema.GroupVersionResource]*resource{
-		maps:  {GroupVersionResource: maps, root: "/api/v1/", namespaced: true, storage: stored{}, serializer: scheme.Codecs, json: form(runtime.ContentTypeJSON), protobuf: form(runtime.ContentTypeProtobuf)},
-		nodes: {GroupVersionResource: nodes, root: "/api/v1/", storage: stored{}, json: form(runtime.ContentTypeJSON)},
-		old:   {GroupVersionResource: old, root: "/api/v1/", namespaced: true, storage: stored{}, serializer: scheme.Codecs, json: form(runtime.ContentTypeJSON), deprecated: true},
+		maps:  {GroupVersionResource: maps, path: direct.PathOf(corev1.SchemeGroupVersion, true), storage: stored{}, serializer: scheme.Codecs, json: form(runtime.ContentTypeJSON), protobuf: form(runtime.ContentTypeProtobuf)},
+		nodes: {GroupVersionResource: nodes, path: direct.PathOf(corev1.SchemeGroupVersion, false), storage: stored{}, json: form(runtime.ContentTypeJSON)},
+		old:   {GroupVersionResource: old, path: direct.PathOf(corev1.SchemeGroupVersion, true), storage: stored{}, serializer: scheme.Codecs, json: form(runtime.ContentTypeJSON), deprecated: true},
 	}
 	resolver := &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
 	const path, protobuf = "/api/v1/namespaces/default/configmaps/m", runtime.ContentTypeProtobuf

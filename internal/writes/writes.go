@@ -5,33 +5,27 @@ package writes
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/apiserver/pkg/admission"
-	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/endpoints/deprecation"
 	"k8s.io/apiserver/pkg/endpoints/handlers"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
-	"k8s.io/apiserver/pkg/endpoints/metrics"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"github.com/annexapi/annex/internal/direct"
 	"github.com/annexapi/annex/internal/managed"
 	"github.com/annexapi/annex/internal/stacks"
 	"github.com/annexapi/annex/internal/verbatim"
 )
-
-// compressedSize is from how many bytes on upstream compresses an answer that may be.
-const compressedSize = 128 << 10
 
 // longest bounds a write, as upstream does.
 const longest = 34 * time.Second
@@ -63,7 +57,7 @@ type Resource struct {
 // resource is a Resource with what is found out once.
 type resource struct {
 	Resource
-	root   string // of its group version, with a slash at the end
+	path   direct.Path
 	stacks *stacks.Pool
 
 	creater rest.Creater
@@ -90,10 +84,7 @@ func (d *Direct) Add(r Resource) {
 		return
 	}
 	gv := r.Scope.Kind.GroupVersion()
-	a := &resource{Resource: r, root: "/apis/" + gv.String() + "/", media: media, deprecated: deprecation.IsDeprecated(sample, 0, 0)}
-	if gv.Group == "" {
-		a.root = "/api/" + gv.Version + "/"
-	}
+	a := &resource{Resource: r, path: direct.PathOf(gv, r.Namespaced), media: media, deprecated: deprecation.IsDeprecated(sample, 0, 0)}
 	a.creater, _ = r.Storage.(rest.Creater)
 	a.updater, _ = r.Storage.(rest.Updater)
 	a.patcher, _ = r.Storage.(rest.Patcher)
@@ -131,28 +122,10 @@ func (d *Direct) resource(r *http.Request) *resource {
 		return nil
 	}
 	a := d.of[schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}]
-	if a == nil || a.deprecated || !a.isPath(info) || !acceptsJSON(r) || d.Traced || d.Pretty(r) || d.Recorded && recordsAnswers(r.Context()) {
+	if a == nil || a.deprecated || !a.path.Of(info) || !acceptsJSON(r) || d.Traced || d.Pretty(r) || d.Recorded && direct.RecordsAnswers(r.Context()) {
 		return nil
 	}
 	return a
-}
-
-// recordsAnswers says whether the audit of a request records its answer.
-func recordsAnswers(ctx context.Context) bool {
-	return !audit.AuditContextFrom(ctx).GetEventLevel().Less(auditinternal.LevelRequestResponse)
-}
-
-// isPath says whether the path is spelled as that of the resource or of one of its objects. The info may come from other
-// spellings, which are routed differently or not at all.
-func (a *resource) isPath(info *request.RequestInfo) bool {
-	length := len(a.root) + len(info.Resource)
-	if info.Name != "" {
-		length += 1 + len(info.Name)
-	}
-	if a.Namespaced {
-		length += len("namespaces/") + len(info.Namespace) + 1
-	}
-	return a.Namespaced == (info.Namespace != "") && length == len(info.Path) && strings.HasPrefix(info.Path, a.root)
 }
 
 func acceptsJSON(r *http.Request) bool {
@@ -276,19 +249,13 @@ type again struct {
 
 // finish answers with what an operation results in.
 func (c *call) finish(method string, code int, result runtime.Object, err error) bool {
-	received, ok := request.ReceivedTimestampFrom(c.r.Context())
-	if !ok {
-		received = time.Now()
-	}
 	n := 0
 	if err != nil {
 		code = responsewriters.ErrorNegotiated(err, c.Scope.Serializer, c.Scope.Kind.GroupVersion(), c.w, c.r)
 	} else {
 		n = c.write(code, result)
 	}
-	resource := c.Scope.Resource
-	metrics.MonitorRequest(c.r, method, resource.Group, resource.Version, resource.Resource, "", "resource",
-		metrics.APIServerComponent, false, "", code, n, time.Since(received))
+	direct.Monitor(c.r, method, c.Scope.Resource, code, n)
 	return true
 }
 
@@ -301,7 +268,7 @@ func (c *call) write(code int, result runtime.Object) int {
 			body = encoded.Bytes()
 		}
 	}
-	if body == nil || len(body) > compressedSize {
+	if body == nil || len(body) > direct.CompressedSize {
 		responsewriters.WriteObjectNegotiated(c.Scope.Serializer, &c.Scope, c.Scope.Kind.GroupVersion(), c.w, c.r, code, result, false)
 		return 0
 	}
