@@ -166,8 +166,11 @@ func TestAggregatedServersKnowCallersByTheHostsHeaders(t *testing.T) {
 	cluster := clustertest.Start(t)
 	asked := make(chan authorizationv1.SubjectAccessReviewSpec, 100)
 	cluster.Allow(func(spec authorizationv1.SubjectAccessReviewSpec) bool {
+		if spec.User != "jane" {
+			return false // Another package's aggregator may still dial a port that its ended server had.
+		}
 		asked <- spec
-		return spec.User == "jane"
+		return true
 	})
 	j := join(t, cluster, shop(), annex.Options{}).ready()
 
