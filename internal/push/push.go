@@ -4,6 +4,7 @@ package push
 
 import (
 	"context"
+	"net/http"
 
 	"k8s.io/apimachinery/pkg/watch"
 )
@@ -23,22 +24,19 @@ type Output interface {
 	Done() <-chan struct{}
 }
 
-// Connection is one that may keep back what is written to it.
+// Connection is one that may keep back what is written to it. The local address of a connection that is accepted by such a
+// listener implements it.
 type Connection interface {
 	Hold()
 	Release()
 }
 
-type connectionKey struct{}
-
-// WithConnection returns a context of a request on a connection.
-func WithConnection(ctx context.Context, c Connection) context.Context {
-	return context.WithValue(ctx, connectionKey{}, c)
-}
-
-// ConnectionFrom returns the connection of a request; nil if it is not known.
-func ConnectionFrom(ctx context.Context) Connection {
-	c, _ := ctx.Value(connectionKey{}).(Connection)
+// ConnectionOf returns the connection of a request by HTTP/2; nil if it keeps nothing back.
+func ConnectionOf(r *http.Request) Connection {
+	if r.ProtoMajor != 2 {
+		return nil // A connection has one request at a time, and buffers of its own.
+	}
+	c, _ := r.Context().Value(http.LocalAddrContextKey).(Connection)
 	return c
 }
 

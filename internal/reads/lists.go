@@ -18,6 +18,7 @@ import (
 
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/direct"
+	"github.com/annexapi/annex/internal/push"
 	"github.com/annexapi/annex/internal/registry"
 	"github.com/annexapi/annex/internal/verbatim"
 )
@@ -106,6 +107,10 @@ func (w *listWriter) Write(p []byte) (int, error) {
 		w.held = false
 		w.ResponseWriter.WriteHeader(http.StatusInternalServerError)
 		return 0, errNoItems
+	}
+	if c := push.ConnectionOf(w.req); c != nil { // what is written is more than one frame, and each of them two records of TLS
+		c.Hold()
+		defer c.Release()
 	}
 	counted := &countingWriter{ResponseWriter: w.ResponseWriter}
 	responsewriters.SerializeObject(runtime.ContentTypeJSON, filled{append(head, noItems...), w.items.Items, tail}, counted, w.req, http.StatusOK, nil)

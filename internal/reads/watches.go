@@ -136,7 +136,7 @@ func (d *Direct) withOutput(w http.ResponseWriter, r *http.Request, read *resour
 	if !ok {
 		return r
 	}
-	out := &output{form: form, w: w, flusher: flusher, req: r, read: read, pools: d.pools, connection: push.ConnectionFrom(r.Context())}
+	out := &output{form: form, w: w, flusher: flusher, req: r, read: read, pools: d.pools, connection: push.ConnectionOf(r)}
 	if signal := request.ServerShutdownSignalFrom(r.Context()); signal != nil {
 		out.stopping = signal.ShuttingDown()
 	}

@@ -5,8 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/annexapi/annex/internal/push"
 )
 
 const (
@@ -33,12 +31,10 @@ type heldConn struct {
 	err     error
 }
 
-var _ push.Connection = (*heldConn)(nil)
-
-// Hold implements push.Connection.
+// Hold keeps what is written back until Release was called as often, heldBytes have come together, or heldTime is over.
 func (c *heldConn) Hold() { c.holds.Add(1) }
 
-// Release implements push.Connection.
+// Release ends a Hold.
 func (c *heldConn) Release() {
 	if c.holds.Add(-1) == 0 {
 		c.flush()

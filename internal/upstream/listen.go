@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -72,11 +71,11 @@ type connections struct {
 	buffers sync.Pool
 
 	mu      sync.Mutex
-	open    map[string]*connection // by the address of its client; nil if no more are accepted
-	fresh   list.List              // those that have had no request, the oldest first
-	freshOf map[string]int         // how many of them a host has
-	idle    list.List              // those that have no request now, for the longest time first
-	full    bool                   // connections are being refused
+	open    map[*connection]struct{} // nil if no more are accepted
+	fresh   list.List                // those that have had no request, the oldest first
+	freshOf map[string]int           // how many of them a host has
+	idle    list.List                // those that have no request now, for the longest time first
+	full    bool                     // connections are being refused
 }
 
 // The parts of all connections that may have had no request yet: of one host, and of all.
@@ -86,7 +85,7 @@ const (
 )
 
 func newConnections(l net.Listener, most int) *connections {
-	return &connections{Listener: l, most: most, open: map[string]*connection{}, freshOf: map[string]int{}}
+	return &connections{Listener: l, most: most, open: map[*connection]struct{}{}, freshOf: map[string]int{}}
 }
 
 func (c *connections) Accept() (net.Conn, error) {
@@ -95,9 +94,10 @@ func (c *connections) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		accepted := &connection{held: heldConn{Conn: conn, buffers: &c.buffers}, of: c, client: conn.RemoteAddr().String()}
+		accepted := &connection{held: heldConn{Conn: conn, buffers: &c.buffers}, of: c}
 		accepted.Conn = &accepted.held
-		if host, _, err := net.SplitHostPort(accepted.client); err == nil {
+		accepted.local = &localAddr{conn.LocalAddr(), accepted}
+		if host, _, err := net.SplitHostPort(conn.RemoteAddr().String()); err == nil {
 			accepted.host = host
 		}
 		if c.add(accepted) {
@@ -136,7 +136,7 @@ func (c *connections) add(conn *connection) bool {
 	if c.full = full; full {
 		return false
 	}
-	c.open[conn.client] = conn
+	c.open[conn] = struct{}{}
 	c.freshOf[conn.host]++
 	conn.waits(&c.fresh)
 	return true
@@ -170,9 +170,7 @@ func (c *connections) close(conn *connection) {
 
 // forget takes a connection out of the books. It needs mu.
 func (c *connections) forget(conn *connection) {
-	if c.open[conn.client] == conn {
-		delete(c.open, conn.client)
-	}
+	delete(c.open, conn)
 	conn.waitsNoMore()
 }
 
@@ -180,21 +178,23 @@ func (c *connections) forget(conn *connection) {
 func (c *connections) counting(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		growStack(len(r.RemoteAddr))
-		conn := c.begin(r.RemoteAddr)
+		conn := c.begin(r)
 		defer c.end(conn)
-		if conn != nil && r.ProtoMajor == 2 && strings.Contains(r.URL.RawQuery, "watch=") {
-			r = r.WithContext(push.WithConnection(r.Context(), &conn.held))
-		}
 		handler.ServeHTTP(w, r)
 	})
 }
 
-func (c *connections) begin(client string) *connection {
+// begin returns the connection of a request that begins; nil if it has been closed meanwhile.
+func (c *connections) begin(r *http.Request) *connection {
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(*localAddr)
+	if !ok {
+		return nil
+	}
+	conn := local.connection
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	conn := c.open[client]
-	if conn == nil {
-		return nil // it has been closed meanwhile
+	if _, ok := c.open[conn]; !ok {
+		return nil
 	}
 	conn.waitsNoMore()
 	conn.requests++
@@ -208,7 +208,7 @@ func (c *connections) end(conn *connection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	conn.requests--
-	if conn.requests == 0 && c.open[conn.client] == conn {
+	if _, ok := c.open[conn]; ok && conn.requests == 0 {
 		conn.waits(&c.idle)
 	}
 }
@@ -219,21 +219,40 @@ func (c *connections) cut() {
 	open := c.open
 	c.open = nil
 	c.mu.Unlock()
-	for _, conn := range open {
+	for conn := range open {
 		_ = conn.Conn.Close()
 	}
 }
 
 // connection is one of a listener's. The listener's mu guards it.
 type connection struct {
-	net.Conn     // held
-	held         heldConn
-	of           *connections
-	client, host string
-	requests     int        // that are being handled
-	in           *list.List // fresh or idle, nil while there are requests
-	at           *list.Element
+	net.Conn // held
+	held     heldConn
+	of       *connections
+	local    *localAddr
+	host     string
+	requests int        // that are being handled
+	in       *list.List // fresh or idle, nil while there are requests
+	at       *list.Element
 }
+
+// localAddr is the local address of a connection. net/http puts it in the contexts of the connection's requests
+// ([http.LocalAddrContextKey]), which find the connection by it.
+type localAddr struct {
+	net.Addr
+	connection *connection
+}
+
+var _ push.Connection = (*localAddr)(nil)
+
+// Hold implements push.Connection.
+func (a *localAddr) Hold() { a.connection.held.Hold() }
+
+// Release implements push.Connection.
+func (a *localAddr) Release() { a.connection.held.Release() }
+
+// LocalAddr implements net.Conn.
+func (c *connection) LocalAddr() net.Addr { return c.local }
 
 func (c *connection) waits(in *list.List) { c.in, c.at = in, in.PushBack(c) }
 

@@ -1,9 +1,11 @@
 package upstream
 
 import (
+	"context"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"testing"
 	"time"
@@ -21,6 +23,7 @@ func newStranger(host byte, port int) *stranger {
 }
 
 func (s *stranger) RemoteAddr() net.Addr { return s.address }
+func (s *stranger) LocalAddr() net.Addr  { return &net.TCPAddr{} }
 func (s *stranger) Close() error         { s.closed = true; return nil }
 
 // arriving is a listener to which clients come.
@@ -43,6 +46,11 @@ func arrive(t *testing.T, c *connections, clients ...*stranger) []*connection {
 		accepted = append(accepted, conn.(*connection))
 	}
 	return accepted
+}
+
+// asked is a request on a connection, as net/http makes it.
+func asked(conn net.Conn) *http.Request {
+	return httptest.NewRequest(http.MethodGet, "/", nil).WithContext(context.WithValue(context.Background(), http.LocalAddrContextKey, conn.LocalAddr()))
 }
 
 func wantClosed(t *testing.T, all []*stranger, want ...int) {
@@ -74,8 +82,8 @@ func TestAllHostsHaveAPartOfTheConnectionsWithoutARequest(t *testing.T) {
 	for host := range 10 {
 		all = append(all, newStranger(byte(host), 1))
 	}
-	arrive(t, c, all[:8]...)
-	c.end(c.begin(all[0].address.String())) // which is idle from now on
+	accepted := arrive(t, c, all[:8]...)
+	c.end(c.begin(asked(accepted[0]))) // which is idle from now on
 	arrive(t, c, all[8:]...)
 	wantClosed(t, all, 1)
 }
@@ -86,20 +94,18 @@ func TestIdleConnectionsMakeRoomIfAllAreTaken(t *testing.T) {
 	for host := range 6 {
 		all = append(all, newStranger(byte(host), 1))
 	}
-	var busy *connection
+	var accepted []*connection
 	for i, s := range all[:4] {
-		arrive(t, c, s)
-		conn := c.begin(s.address.String())
-		if i == 0 {
-			busy = conn
-			continue
+		conn := arrive(t, c, s)[0]
+		if c.begin(asked(conn)); i > 0 {
+			c.end(conn)
 		}
-		c.end(conn)
+		accepted = append(accepted, conn)
 	}
-	c.end(c.begin(all[1].address.String())) // the others have been idle for longer
+	c.end(c.begin(asked(accepted[1]))) // the others have been idle for longer
 	arrive(t, c, all[4])
 	wantClosed(t, all, 2)
-	c.end(busy)
+	c.end(accepted[0])
 	arrive(t, c, all[5])
 	wantClosed(t, all, 2, 3)
 }
@@ -110,9 +116,9 @@ func TestConnectionsAreRefusedIfAllAreBusy(t *testing.T) {
 	var busy []*connection
 	for _, s := range all[:2] {
 		busy = append(busy, arrive(t, c, s)...)
-		c.begin(s.address.String())
+		c.begin(asked(busy[len(busy)-1]))
 	}
-	if c.add(&connection{Conn: newStranger(3, 1), of: c, client: "192.0.2.3:1", host: "192.0.2.3"}) {
+	if c.add(&connection{Conn: newStranger(3, 1), of: c, host: "192.0.2.3"}) {
 		t.Error("one more was accepted")
 	}
 	for range 2 { // closing twice counts once
