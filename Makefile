@@ -212,5 +212,15 @@ bench-storage: ## measure the storage against etcd, on a quiet machine (SHORT=1:
 bench-peers: $(CLUSTER) ## measure Annex against upstream's sample and a CRD, on a quiet machine, half an hour (ROUNDS=3; SHORT=1: two minutes, to standard output; ONLY=part,part)
 	GOWORK=off go -C bench/peers run . -rounds $(or $(ROUNDS),3) -only '$(ONLY)' $(if $(SHORT),-short,-out ../../docs/benchmarks)
 
+# Written by the first line, and the same in all of them.
+PROFILE := cmd/annex/internal/scaffold/templates/project/server.pgo
+
+.PHONY: pgo
+pgo: ## make the profile that servers are compiled with anew, and measure what it gives against a build without, on a quiet machine, a quarter of an hour
+	GOWORK=off go -C bench/peers run . -rounds 1 -only profiles -peers embedded -pgo $(CURDIR)/$(PROFILE) >/dev/null
+	for s in animal cicd devops restaurant wardle; do cp $(PROFILE) samples/$$s/ || exit; done
+	go build -o bin/wardle-without-profile ./samples/wardle
+	GOWORK=off go -C bench/peers run . -rounds $(or $(ROUNDS),8) -duration 400ms -only requests -peers embedded,embedded-before -before $(CURDIR)/bin/wardle-without-profile
+
 bin/kubectl: e2e/go.mod
 	go -C e2e build -ldflags "$(KUBECTL_VERSION)" -o ../bin/kubectl ./cmd/kubectl

@@ -8,6 +8,7 @@
 //	go run . -short                              # smaller, to standard output
 //	go run . -short -only requests,watch
 //	go run . -before /tmp/wardle-of-main         # an older build as well
+//	go run . -only profiles -pgo server.pgo      # a profile for the compiler
 //
 // It needs Linux, whose /proc tells what the servers use, and the programs that
 // `make cluster` builds. The module is outside go.work, as that of the cluster is.

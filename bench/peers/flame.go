@@ -20,8 +20,11 @@ import (
 // profileTime is for how long a profile is taken.
 const profileTime = 8 * time.Second
 
-// profiles writes flame graphs of Annex's processor time while 64 clients create, get and change objects, and while 1,000 watches follow
-// a burst of changes.
+// drawn are the operations that have a flame graph.
+var drawn = []string{"create", "get", "merge patch"}
+
+// profiles takes profiles of Annex's processor time while 64 clients make requests, and while 1,000 watches follow a burst of changes. It
+// draws some of them as flame graphs, if there is a directory for these, and writes the sum of all for the compiler, if there is a file for it.
 func (b *bench) profiles(int) error {
 	for _, p := range b.fleet.peers {
 		if p.name != embedded {
@@ -36,50 +39,75 @@ func (b *bench) profiles(int) error {
 				c.conn.close()
 			}
 		}()
+		var all []*profile.Profile
+		take := func(name string, draw bool, work func() error) error {
+			draw = draw && b.settings.out != ""
+			if !draw && b.settings.pgo == "" {
+				return nil
+			}
+			taken, err := p.profile(work)
+			if err != nil {
+				return fmt.Errorf("profile of %s: %w", name, err)
+			}
+			all = append(all, taken)
+			if !draw {
+				return nil
+			}
+			svg, err := flameGraph("Annex, "+name, taken)
+			if err != nil {
+				return fmt.Errorf("profile of %s: %w", name, err)
+			}
+			return os.WriteFile(filepath.Join(b.settings.out, "flame-"+strings.ReplaceAll(name, " ", "-")+".svg"), svg, 0o644)
+		}
+		driven := func(do operation) func() error {
+			return func() error {
+				_, err := p.drive(clients, do, profileTime+time.Second)
+				return err
+			}
+		}
 		for _, op := range operations {
-			if op.name != "create" && op.name != "get" && op.name != "merge patch" {
-				continue
+			if op.name == "delete" {
+				continue // It comes last, and ends when there is nothing left.
 			}
-			if err := b.flame(p, strings.ReplaceAll(op.name, " ", "-"), func() error {
-				_, err := p.drive(clients, op.do, profileTime+time.Second)
-				return err
-			}); err != nil {
+			if err := take(op.name, slices.Contains(drawn, op.name), driven(op.do)); err != nil {
 				return err
 			}
+		}
+		if err := take("page", false, driven((*client).page)); err != nil {
+			return err
+		}
+		if err := take("delete", false, func() error { _, err := p.drive(clients, (*client).delete, patience); return err }); err != nil {
+			return err
 		}
 		if _, err := p.drive(clients, (*client).delete, patience); err != nil {
 			return err
 		}
 		// As many changes as take about the time.
-		if err := b.flame(p, "watch", func() error { return b.fanOut(p, fanOut{watchers: 1000, burst: true, updates: 1500, unmeasured: true}) }); err != nil {
+		if err := take("watch", true, func() error { return b.fanOut(p, fanOut{watchers: 1000, burst: true, updates: 1500, unmeasured: true}) }); err != nil {
 			return err
 		}
+		if b.settings.pgo == "" {
+			return nil
+		}
+		return writeProfile(b.settings.pgo, all)
 	}
 	return nil
 }
 
-// flame draws what a server does during some work.
-func (b *bench) flame(p *peer, name string, work func() error) error {
+// profile is what a server's processors do during some work.
+func (p *peer) profile(work func() error) (*profile.Profile, error) {
 	worked := make(chan error, 1)
 	go func() { worked <- work() }()
 	c, err := p.dial()
 	if err != nil {
-		return errors.Join(err, <-worked)
+		return nil, errors.Join(err, <-worked)
 	}
 	defer c.close()
 	answer, err := c.do(http.MethodGet, fmt.Sprintf("/debug/pprof/profile?seconds=%d", int(profileTime.Seconds())), "", nil)
 	if err := errors.Join(err, <-worked); err != nil {
-		return err
+		return nil, err
 	}
-	parsed, err := profile.Parse(bytes.NewReader(answer))
-	if err != nil {
-		return fmt.Errorf("profile of %s: %w", name, err)
-	}
-	svg, err := flameGraph("Annex, "+name, parsed)
-	if err != nil {
-		return fmt.Errorf("profile of %s: %w", name, err)
-	}
-	return os.WriteFile(filepath.Join(b.settings.out, "flame-"+name+".svg"), svg, 0o644)
+	return profile.Parse(bytes.NewReader(answer))
 }
 
 // call is a function in a stack, with the time of it and of what it calls.

@@ -42,12 +42,13 @@ type settings struct {
 	idle      int // watches
 	only      string
 	peers     string
+	pgo       string
 }
 
 // The parts of a run.
 const (
 	partRequests = "requests"
-	partProfiles = "profiles" // only if there is a directory to write to
+	partProfiles = "profiles" // only if there is a directory or a file to write to
 	partWatch    = "watch"
 	partIdle     = "idle"
 	partLists    = "lists"
@@ -73,6 +74,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	flags.DurationVar(&s.duration, "duration", time.Second, "how long one kind of request is measured in a round, on each server and with each number of clients")
 	flags.StringVar(&s.only, "only", "", "comma-separated parts: "+strings.Join(parts, ", ")+"; all but the last if empty")
 	flags.StringVar(&s.peers, "peers", "", "comma-separated servers to measure: embedded, embedded-before, etcd, etcd-before, sample, crd, bare; all if empty")
+	flags.StringVar(&s.pgo, "pgo", "", "file for a profile of all kinds of requests, as go build takes it; it comes with the part "+partProfiles)
 	flags.DurationVar(&s.churn, "churn", 10*time.Minute, "how long objects are created, changed and deleted for the memory that is left after it")
 	if err := flags.Parse(args); err != nil {
 		return s, err
@@ -178,11 +180,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 // build leaves the project's sample, built in the workspace, which this module is not a part
 // of, and the bare server in the directory of programs.
 func build(ctx context.Context, bin string, progress io.Writer) error {
-	for _, program := range []struct{ name, dir, workspace string }{
-		{"wardle", filepath.Join("..", "..", "samples", "wardle"), ""},
-		{"bare", "bare", "off"},
+	for _, program := range []struct{ name, dir, workspace, profile string }{
+		{"wardle", filepath.Join("..", "..", "samples", "wardle"), "", "server.pgo"}, // as make build has it in a project
+		{"bare", "bare", "off", "off"},
 	} {
-		cmd := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(bin, program.name), ".")
+		cmd := exec.CommandContext(ctx, "go", "build", "-pgo="+program.profile, "-o", filepath.Join(bin, program.name), ".")
 		cmd.Dir = program.dir
 		cmd.Env = append(os.Environ(), "GOWORK="+program.workspace, "PWD=")
 		cmd.Stdout, cmd.Stderr = progress, progress
@@ -243,7 +245,7 @@ func (b *bench) measure() error {
 	if s.has(partWatch) {
 		b.rounds("watch", s.rounds, b.events)
 	}
-	if s.has(partProfiles) && s.out != "" {
+	if s.has(partProfiles) && (s.out != "" || s.pgo != "") {
 		b.rounds("profiles", 1, b.profiles)
 	}
 	if s.has(partLists) || s.has(partRestart) {

@@ -95,6 +95,12 @@ func (c *client) getOne(int) error {
 	return err
 }
 
+// page lists what there is, 500 at once.
+func (c *client) page(int) error {
+	_, err := c.conn.get(flunders(requestsNamespace) + "?limit=500")
+	return err
+}
+
 // update sends the object as the server sent it, with one thing changed, as controllers
 // do.
 func (c *client) update(i int) error {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/annexapi/annex/cmd/annex/internal/generate"
+	"github.com/annexapi/annex/cmd/annex/internal/image"
 	"github.com/annexapi/annex/cmd/annex/internal/scaffold"
 )
 
@@ -169,7 +170,7 @@ func TestTheTreesOfAProject(t *testing.T) {
 				continue
 			}
 			text := after[file]
-			if file == "go.sum" || file == "go.mod" || filepath.Base(file) == generate.FileName || filepath.Ext(file) == ".proto" {
+			if file == "go.sum" || file == "go.mod" || file == image.ProfileName || filepath.Base(file) == generate.FileName || filepath.Ext(file) == ".proto" {
 				text = summary(file, text)
 			}
 			archive.Files = append(archive.Files, txtar.File{Name: file, Data: []byte(text)})
@@ -273,6 +274,23 @@ func TestModuleFilesOfAProjectAreTidy(t *testing.T) {
 		}
 		if err != nil {
 			t.Errorf("go %s: %v\n%s", args, err, fmt.Sprintf("%.2000s", out))
+		}
+	}
+}
+
+// `make pgo` writes all of them.
+func TestSamplesAreCompiledWithTheProfileThatProjectsGet(t *testing.T) {
+	samples := filepath.Join(root(t), "samples")
+	dir := project(t, "zoo")
+	annex(t, "init --domain demo.io")
+	want, err := os.ReadFile(filepath.Join(dir, image.ProfileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sample := range []string{"animal", "cicd", "devops", "restaurant", "wardle"} {
+		got, err := os.ReadFile(filepath.Join(samples, sample, image.ProfileName))
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("samples/%s/%s is another one (%v); make pgo writes them anew", sample, image.ProfileName, err)
 		}
 	}
 }

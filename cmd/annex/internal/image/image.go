@@ -32,6 +32,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
+// ProfileName is the file beside a main package that images are compiled with, if it is there: a profile of a server's processor time. It
+// is not called default.pgo, lest each go run and go test compiled all libraries once more.
+const ProfileName = "server.pgo"
+
 // Scratch is the base with nothing in it.
 const Scratch = "scratch"
 
@@ -121,7 +125,7 @@ func Build(ctx context.Context, o Options) (*Image, error) {
 }
 
 func compile(ctx context.Context, o Options, p v1.Platform, binary string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w -buildid=", "-buildvcs=false", "-o", binary, o.Package)
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w -buildid=", "-buildvcs=false", "-pgo="+profile(ctx, o), "-o", binary, o.Package)
 	cmd.Dir = o.Dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.OS, "GOARCH="+p.Architecture)
 	if variant, ok := strings.CutPrefix(p.Variant, "v"); ok && p.Architecture == "arm" {
@@ -140,6 +144,18 @@ func compile(ctx context.Context, o Options, p v1.Platform, binary string) error
 		return fmt.Errorf("image: build for %s: %w", p, err)
 	}
 	return nil
+}
+
+// profile is what -pgo of go build is given. What is wrong with the package is left for the build to say.
+func profile(ctx context.Context, o Options) string {
+	list := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", o.Package)
+	list.Dir = o.Dir
+	dir, err := list.Output()
+	path := filepath.Join(strings.TrimSpace(string(dir)), ProfileName)
+	if _, missing := os.Stat(path); err != nil || missing != nil {
+		return "auto"
+	}
+	return path
 }
 
 // assemble puts the program on its base.

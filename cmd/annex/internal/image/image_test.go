@@ -221,3 +221,22 @@ func TestAProgramThatDoesNotCompileMakesNoImage(t *testing.T) {
 		t.Error("built after the end")
 	}
 }
+
+func TestTheProfileBesideThePackageIsCompiledWith(t *testing.T) {
+	o := project(t, "linux/amd64")
+	profile, err := os.ReadFile(filepath.Join("..", "scaffold", "templates", "project", ProfileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(o.Dir, ProfileName)
+	if err := os.WriteFile(path, profile, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	build(t, o)
+	if err := os.WriteFile(path, []byte("no profile"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Build(t.Context(), o); err == nil || !strings.Contains(err.Error(), "error parsing profile") {
+		t.Errorf("a file that is no profile: %v", err)
+	}
+}

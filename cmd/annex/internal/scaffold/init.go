@@ -20,6 +20,7 @@ import (
 	"golang.org/x/mod/module"
 
 	"github.com/annexapi/annex/cmd/annex/internal/generate"
+	"github.com/annexapi/annex/cmd/annex/internal/image"
 )
 
 //go:embed templates
@@ -115,6 +116,11 @@ func Init(ctx context.Context, o InitOptions) (*Result, error) {
 		}
 		p.create(file, text)
 	}
+	profile, err := templates.ReadFile("templates/project/" + image.ProfileName)
+	if err != nil {
+		return nil, fmt.Errorf("read the profile for the compiler: %w", err)
+	}
+	p.create(image.ProfileName, profile)
 	files, err := p.carryOut(o.Options)
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/rogpeppe/go-internal/diff"
 
@@ -130,7 +131,11 @@ func (p *plan) carryOut(o Options) ([]File, error) {
 			if f.remove {
 				now = "/dev/null"
 			}
-			file.Diff = string(diff.Diff(old, before, now, f.text))
+			if utf8.Valid(f.text) {
+				file.Diff = string(diff.Diff(old, before, now, f.text))
+			} else {
+				file.Diff = fmt.Sprintf("Binary files %s and %s differ\n", old, now)
+			}
 		}
 		files = append(files, file)
 	}
