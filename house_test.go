@@ -60,7 +60,7 @@ var rooms = map[string][]string{
 	"internal/encryption/kmstest":          {}, // for tests
 	"internal/informer":                    {"internal/define"},
 	"internal/query":                       {},
-	"internal/registry":                    {"internal/admit", "internal/convert", "internal/define", "internal/push", "internal/verbatim", "store"},
+	"internal/registry":                    {"internal/admit", "internal/convert", "internal/define", "internal/managed", "internal/push", "internal/verbatim", "store"},
 	"internal/upstream":                    {"config", "internal/budget", "internal/configfile", "internal/convert", "internal/define", "internal/managed", "internal/push", "internal/query", "internal/reads", "internal/registry", "internal/structural", "internal/writes", "internal/yamlsize"},
 	"internal/cluster":                     {"config", "internal/admit", "internal/clientcert", "internal/requirements"},
 	"internal/auth":                        {"config", "internal/clientcert", "internal/configfile"},

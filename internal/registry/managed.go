@@ -3,10 +3,7 @@ package registry
 import (
 	"context"
 	"fmt"
-	"strings"
-	"unicode"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -14,6 +11,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/managed"
 )
 
 // fieldManagers record who has set which fields of the parent in a version: through the
@@ -79,19 +77,8 @@ func WithUserAgent(ctx context.Context, agent string) context.Context {
 	return context.WithValue(ctx, userAgentKey{}, agent)
 }
 
-// fieldManagerOf is the name under which a request's changes are recorded: the one that it
-// gives, or the beginning of its user agent, as at the endpoints that are upstream's.
+// fieldManagerOf is the name under which a request's changes are recorded, as at the endpoints that are upstream's.
 func fieldManagerOf(ctx context.Context, given string) string {
-	if given != "" {
-		return given
-	}
 	agent, _ := ctx.Value(userAgentKey{}).(string)
-	name, _, _ := strings.Cut(agent, "/")
-	var printable strings.Builder
-	for _, r := range name {
-		if unicode.IsPrint(r) && printable.Len()+len(string(r)) <= validation.FieldManagerMaxLength {
-			printable.WriteRune(r)
-		}
-	}
-	return printable.String()
+	return managed.NameOf(given, agent)
 }

@@ -1,15 +1,12 @@
 package writes
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -34,6 +31,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/annexapi/annex/internal/managed"
 	"github.com/annexapi/annex/internal/verbatim"
 )
 
@@ -354,40 +352,4 @@ func withoutDuplicates(ctx context.Context, m metav1.Object, format string) {
 }
 
 // manager is the name that changes are recorded under.
-func (c *call) manager() string {
-	if c.options.fieldManager != "" {
-		return c.options.fieldManager
-	}
-	agent, _, _ := strings.Cut(c.r.UserAgent(), "/")
-	plain := len(agent) <= validation.FieldManagerMaxLength
-	for i := 0; i < len(agent) && plain; i++ {
-		plain = agent[i] >= ' ' && agent[i] <= '~'
-	}
-	if plain {
-		return agent
-	}
-	var name bytes.Buffer
-	for _, r := range agent {
-		if !unicode.IsPrint(r) {
-			continue
-		}
-		if name.Len()+utf8.RuneLen(r) > validation.FieldManagerMaxLength {
-			break
-		}
-		name.WriteRune(r)
-	}
-	return name.String()
-}
-
-// isManager says whether a field manager may have a name.
-func isManager(name string) bool {
-	if len(name) > validation.FieldManagerMaxLength {
-		return false
-	}
-	for _, r := range name {
-		if !unicode.IsPrint(r) {
-			return false
-		}
-	}
-	return true
-}
+func (c *call) manager() string { return managed.NameOf(c.options.fieldManager, c.r.UserAgent()) }

@@ -184,7 +184,7 @@ func optionsOf(query string, patch bool) (options, bool) {
 			return o, false
 		}
 	}
-	return o, isManager(o.fieldManager)
+	return o, managed.IsName(o.fieldManager)
 }
 
 // answer says whether it has answered. If not, nothing has been written or stored.
