@@ -345,11 +345,11 @@ func TestTheAuditOfWritesIsUpstreams(t *testing.T) {
 			t.Parallel()
 			log := newAuditLog(t)
 			policy := policyFile(t, "omitStages: [RequestReceived]\nrules:\n- level: None\n  verbs: [get]\n- level: "+level+"\n")
-			ask := func(accept string) *askedTwice {
+			ask := func(upstream bool) *askedTwice {
 				options := annex.Options{Storage: memory.Storage(), Audit: annex.AuditOptions{PolicyFile: policy, Log: annex.AuditLogOptions{Path: log.path, Mode: "blocking"}}}
-				return &askedTwice{startWith(t, shop(), options), accept, map[string]string{}}
+				return &askedTwice{startWith(t, shop(), options), upstream, map[string]string{}}
 			}
-			theirs, ours := ask(askedOfUpstream), ask(jsonType)
+			theirs, ours := ask(true), ask(false)
 			dice := rand.New(rand.NewPCG(11, uint64(len(level))))
 			asked := map[string]writeRequest{} // by audit IDs
 			var pairs [][2]string

@@ -1,14 +1,23 @@
 package apitest_test
 
 import (
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/annexapi/annex"
 )
@@ -16,7 +25,7 @@ import (
 // askedTwice sends the same requests to one of two servers, and keeps what differs between them: which revision an object has.
 type askedTwice struct {
 	*client
-	accept   string
+	upstream bool              // all is left to upstream's handlers
 	versions map[string]string // of objects, by path
 }
 
@@ -30,14 +39,43 @@ var (
 	managers  = regexp.MustCompile(`"managedFields":\[.*?\]\}[,}]`)
 	generated = regexp.MustCompile(`made-[a-z0-9]{5}`)
 	reasons   = regexp.MustCompile(`"causes":\[\{.*?\}\]`)
-	conflicts = regexp.MustCompile(`"message":"Apply failed with [^"]*`)
+	conflicts = regexp.MustCompile(`"message":"(?:Apply failed with|failed to create typed) (?:[^"\\]|\\.)*`)
+	ages      = regexp.MustCompile(`"\d+[smh]"`)
 	prefixes  = regexp.MustCompile(`Key: /test/[0-9a-f]+`) // of tests that share a storage
 )
 
+// readable is what an answer says as JSON, if it is compressed or protobuf.
+func readable(a *answer) []byte {
+	a.t.Helper()
+	raw := a.raw
+	if a.header.Get("Content-Encoding") == "gzip" {
+		from, err := gzip.NewReader(bytes.NewReader(raw))
+		if err != nil {
+			a.t.Fatal(err)
+		}
+		if raw, err = io.ReadAll(from); err != nil {
+			a.t.Fatal(err)
+		}
+	}
+	if a.header.Get("Content-Type") != protobufType {
+		return raw
+	}
+	var into message = &metav1.Status{}
+	if bytes.Contains(raw[:min(60, len(raw))], []byte("\x05Lease")) {
+		into = &coordinationv1.Lease{}
+	}
+	open(a.t, raw, into)
+	read, err := json.Marshal(into)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return read
+}
+
 // comparable is what an answer says, but for what is another thing on each server or at each moment.
 func (w *askedTwice) comparable(a *answer) string {
-	body := strings.ReplaceAll(string(a.raw), `\\`, "") // errors quote objects, and strings in these
-	for _, same := range []*regexp.Regexp{revisions, moments, uids, generated, prefixes} {
+	body := strings.ReplaceAll(string(readable(a)), `\\`, "") // errors quote objects, and strings in these
+	for _, same := range []*regexp.Regexp{revisions, moments, uids, generated, prefixes, ages} {
 		body = same.ReplaceAllString(body, same.String())
 	}
 	body = managers.ReplaceAllStringFunc(body, func(all string) string {
@@ -48,7 +86,7 @@ func (w *askedTwice) comparable(a *answer) string {
 		slices.Sort(entries)
 		return begin + strings.Join(entries, between) + all[end:]
 	})
-	// Upstream tells the conflicts of an applied configuration in any order, twice.
+	// Upstream tells the conflicts of an applied configuration in any order, twice, and its errors.
 	body = reasons.ReplaceAllStringFunc(body, func(all string) string {
 		begin, rest, _ := strings.Cut(all, `[`)
 		each := strings.Split(strings.TrimSuffix(rest, `]`), `},{`)
@@ -75,22 +113,38 @@ func (w *askedTwice) comparable(a *answer) string {
 	return fmt.Sprintf("%d\n%s\n%s", a.code, strings.Join(lines, "\n"), body)
 }
 
-// request is one that is asked of both.
+// difference is where two answers begin to be different.
+func difference(upstreams, ours string) string {
+	at := 0
+	for at < min(len(upstreams), len(ours)) && upstreams[at] == ours[at] {
+		at++
+	}
+	from := max(0, at-300)
+	return fmt.Sprintf("upstream's\n%.900s\nours\n%.900s\nfrom %d bytes on", upstreams[from:], ours[from:], from)
+}
+
+// writeRequest is one that is asked of both.
 type writeRequest struct {
 	method, path, query string
 	object              string // its path
+	collection          bool   // it deletes all that are selected
+	accept              string // JSON if it is empty
 	headers             []string
 	body                string // in which VERSION is the resource version of the object of the path
 }
 
 func (r writeRequest) String() string {
-	return fmt.Sprintf("%s %s%s %v %s", r.method, r.path, r.query, r.headers, r.body)
+	return fmt.Sprintf("%s %s%s as %q, %q %.1000s", r.method, r.path, r.query, r.accept, r.headers, r.body)
 }
 
 func (w *askedTwice) ask(r writeRequest) *answer {
 	w.t.Helper()
+	accept := cmp.Or(r.accept, jsonType)
+	if w.upstream {
+		accept = byUpstream(accept)
+	}
 	body := strings.ReplaceAll(r.body, "VERSION", w.versions[r.object])
-	a := w.do(r.method, r.path+r.query, body, append([]string{"Accept", w.accept}, r.headers...)...)
+	a := w.do(r.method, r.path+r.query, body, append([]string{"Accept", accept}, r.headers...)...)
 	if read := w.get(r.object); read.code == http.StatusOK {
 		w.versions[r.object] = read.str("metadata", "resourceVersion")
 	}
@@ -113,20 +167,40 @@ func TestWritesAreUpstreams(t *testing.T) {
 		"marked": {func() annex.Server {
 			return annex.Server{Name: "marked", Groups: []annex.Group{{Name: "marked.shop.example.com", Kinds: []annex.Kind{markedCrates()}}}}
 		}, func(dice *rand.Rand) writeRequest { return randomWrite(dice, crateWrites) }},
+		"leases": {func() annex.Server { return zoo() }, func(dice *rand.Rand) writeRequest {
+			r := randomWrite(dice, leaseWrites)
+			if r.body == "" || dice.IntN(4) > 0 || r.method != http.MethodPost && r.method != http.MethodPut {
+				return r
+			}
+			name := path.Base(r.object)
+			body := oneOf(dice, []string{string(envelope(t, "zoo.example.com/v1", "Lease", lease(name, "me"))), string(envelope(t, "zoo.example.com/v1beta1", "Lease", lease(name, "me"))), string(envelope(t, "zoo.example.com/v1", "Lease", lease("b", "you"))), "k8s\x00nonsense", "nonsense"})
+			r.body, r.headers = body, append(r.headers, "Content-Type", protobufType)
+			return r
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			theirs := &askedTwice{start(t, test.server()), askedOfUpstream, map[string]string{}}
-			ours := &askedTwice{start(t, test.server()), jsonType, map[string]string{}}
-			dice := rand.New(rand.NewPCG(7, uint64(len(name))))
-			for range 700 {
+			dice, requests, answered := seeded(t), size(t, 300), map[int]int{}
+			theirs := &askedTwice{start(t, test.server()), true, map[string]string{}}
+			ours := &askedTwice{start(t, test.server()), false, map[string]string{}}
+			for range requests {
 				r := test.random(dice)
 				a, b := theirs.ask(r), ours.ask(r)
+				answered[b.code]++
+				if r.collection {
+					a.raw, b.raw = nil, nil // in the order of names, of which some are generated
+				}
 				if x, y := theirs.comparable(a), ours.comparable(b); x != y {
-					t.Fatalf("%s\nupstream's\n%s\nours\n%s", r, x, y)
+					t.Fatalf("%s\n%s", r, difference(x, y))
 				}
 				if x, y := theirs.comparable(theirs.get(r.object)), ours.comparable(ours.get(r.object)); x != y {
-					t.Fatalf("%s: then there is\n%s\nand here\n%s", r, x, y)
+					t.Fatalf("%s: then\n%s", r, difference(x, y))
+				}
+			}
+			t.Logf("%d requests, answered: %v", requests, answered)
+			for _, code := range []int{200, 201, 400, 404, 409} {
+				if answered[code] < requests/100 {
+					t.Errorf("the requests are too much alike: %d were answered with %d", answered[code], code)
 				}
 			}
 		})
@@ -180,6 +254,14 @@ var shelfWrites = kindWrites{
 	merges:     []string{`{"widgets":["c"]}`, `{"widgets":null}`, `{"widgets":[1]}`},
 	operations: []string{`{"op":"add","path":"/widgets/-","value":"d"}`, `{"op":"replace","path":"/widgets","value":["e"]}`},
 	applied:    []string{`"widgets":["a"]`, `"widgets":["b","c"]`, `"widgets":null`},
+}
+
+var leaseWrites = kindWrites{
+	path: leasesPath, apiVersion: "zoo.example.com/v1", kind: "Lease",
+	fields:     []string{`"spec":{"holderIdentity":"me","leaseDurationSeconds":10,"renewTime":"2030-01-01T00:00:00.000000Z"}`, `"spec":{}`, `"spec":{"leaseDurationSeconds":"x"}`, `"spec":{"renewTime":"now"}`, `"spec":{"other":1}`},
+	merges:     []string{`{"spec":{"holderIdentity":"you"}}`, `{"spec":{"leaseDurationSeconds":null}}`, `{"spec":{"renewTime":"2030-01-01T00:00:01.5Z"}}`, `{"spec":{"leaseTransitions":1.0}}`},
+	operations: []string{`{"op":"add","path":"/spec/leaseTransitions","value":3}`, `{"op":"remove","path":"/spec/holderIdentity"}`},
+	applied:    []string{`"spec":{"holderIdentity":"applied"}`, `"spec":{"leaseDurationSeconds":5}`, `"spec":{"renewTime":"2031-01-01T00:00:00.000000Z"}`},
 }
 
 var crateWrites = kindWrites{
@@ -242,6 +324,7 @@ func randomWrite(dice *rand.Rand, k kindWrites) writeRequest {
 	if dice.IntN(15) == 0 {
 		query = append(query, oneOf(dice, []string{"dryRun=All", "pretty=true", "other=1", "force=true", "fieldManager=a&fieldManager=b", "timeout=5s"}))
 	}
+	r.accept = oneOf(dice, []string{"", "", "", "*/*", jsonType + ", */*"})
 	switch dice.IntN(12) {
 	case 0, 1, 2:
 		r.method, r.path = http.MethodPost, k.path
@@ -296,6 +379,34 @@ func randomWrite(dice *rand.Rand, k kindWrites) writeRequest {
 			query = nil
 		}
 	}
+	switch dice.IntN(40) {
+	case 0, 1, 2, 3, 4:
+		if r.accept = oneOf(dice, forms); strings.HasPrefix(r.accept, protobufType+";as=") { // readable does not know these
+			r.accept = ""
+		}
+	case 5:
+		r.headers = append(r.headers, "Content-Type", oneOf(dice, []string{jsonType + "; charset=utf-8", "text/plain", "application/yaml", "application/json;", "", "application/cbor"}))
+	case 6, 7:
+		r.headers = append(r.headers, "User-Agent", oneOf(dice, []string{"curl/8", "Mozilla/5.0", "other/1", "größe/1", strings.Repeat("é", 70)}))
+	case 8:
+		r.path = oneOf(dice, []string{k.path, r.object, r.object + "/", r.object + "/status", r.object + "/none", strings.Replace(r.path, "default", "elsewhere", 1), k.path + "/%61", k.path + "/."})
+	case 9:
+		// It is compressed on the way back, if that is asked for.
+		r.headers = append(r.headers, "Accept-Encoding", oneOf(dice, []string{"gzip", "identity"}))
+		r.body = strings.Replace(r.body, `"metadata":{`, fmt.Sprintf(`"metadata":{"annotations":{"long":%q},`, strings.Repeat("x", 132<<10)), 1)
+	case 10:
+		if dice.IntN(8) == 0 && strings.HasSuffix(r.body, "}") { // it is too large
+			r.body = `{"a":"` + strings.Repeat("x", 3<<20) + `",` + r.body[1:]
+		}
+	case 11:
+		if dice.IntN(4) == 0 {
+			r.method, r.path, r.body, r.headers = http.MethodDelete, k.path, "", nil
+			query = []string{oneOf(dice, []string{"labelSelector=app", "", "fieldSelector=metadata.name%3Da", "labelSelector=%3D"})}
+		}
+	case 12:
+		r.method = oneOf(dice, []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, "REPORT"})
+	}
+	r.collection = r.method == http.MethodDelete && r.path == k.path
 	if len(query) > 0 {
 		r.query = "?" + strings.Join(query, "&")
 	}
