@@ -145,11 +145,14 @@ func priceOf(r *http.Request, accept string, s runtime.NegotiatedSerializer) bud
 	return price
 }
 
-// isPretty says whether a client gets JSON to be read by people, as upstream decides that.
+// isPretty says whether a client gets JSON to be read by people, as upstream decides that: a query in which pretty is not
+// spelled plainly is not read.
 func isPretty(r *http.Request) bool {
-	if pretty := r.URL.Query().Get("pretty"); pretty != "" {
-		is, _ := strconv.ParseBool(pretty)
-		return is
+	if strings.Contains(r.URL.RawQuery, "pretty") {
+		if pretty := r.URL.Query().Get("pretty"); pretty != "" {
+			is, _ := strconv.ParseBool(pretty)
+			return is
+		}
 	}
 	agent := r.UserAgent()
 	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
