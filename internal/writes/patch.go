@@ -33,19 +33,7 @@ type patcher func(ctx context.Context, current runtime.Object) (runtime.Object, 
 // patch answers a patch that has nothing in it to warn of.
 func (c *call) patch(media string) bool {
 	kind := types.PatchType(media)
-	switch kind {
-	case types.MergePatchType, types.JSONPatchType:
-		if c.options.force != nil {
-			return false
-		}
-	case types.ApplyYAMLPatchType:
-		if c.options.fieldManager == "" {
-			return false
-		}
-	default:
-		return false
-	}
-	if !c.read() {
+	if !c.mayPatch(kind) || !c.read() {
 		return false
 	}
 	var apply patcher
@@ -73,6 +61,17 @@ func (c *call) patch(media string) bool {
 		code = http.StatusCreated
 	}
 	return c.finish(request.MethodPatch, code, result, err)
+}
+
+// mayPatch says whether a patch of a kind may have the options of the call.
+func (c *call) mayPatch(kind types.PatchType) bool {
+	switch kind {
+	case types.MergePatchType, types.JSONPatchType:
+		return c.options.force == nil
+	case types.ApplyYAMLPatchType:
+		return c.options.fieldManager != ""
+	}
+	return false
 }
 
 // patched is the object that a patch makes.
