@@ -106,7 +106,7 @@ var rooms = map[string][]string{
 	"internal/writes":                      {"internal/direct", "internal/managed", "internal/stacks", "internal/verbatim"},
 	"internal/stacks":                      {},
 	"internal/verbatim":                    {},
-	"internal/crds":                        {"internal/query", "internal/reads", "internal/registry", "internal/upstream"}, // a server behind the server
+	"internal/crds":                        {"internal/query", "internal/reads", "internal/upstream"}, // a server behind the server
 	"internal/loopback":                    {},
 	"internal/coreapi":                     {},
 	"internal/resources":                   {},

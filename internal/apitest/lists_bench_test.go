@@ -56,12 +56,15 @@ func BenchmarkLists(b *testing.B) {
 		send(http.MethodPost, widgetsPath, jsonType, fmt.Sprintf(`{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":"w%06d","labels":{"percent":"p%d"}},"spec":{"options":{"text":%q}}}`,
 			i, i%100, strings.Repeat("x", 500)), 201)
 	}
-	for _, c := range []struct{ name, query string }{
-		{"full", ""},
-		{"page", "?limit=500"},
-		{"label", "?labelSelector=percent%3Dp7"},
+	for _, c := range []struct{ name, query, accept string }{
+		{"full", "", jsonType},
+		{"page", "?limit=500", jsonType},
+		{"label", "?labelSelector=percent%3Dp7", jsonType},
+		{"table", "", tableType},
+		{"table-page", "?limit=500", tableType},
+		{"metadata", "", metadataType},
 	} {
-		for name, accept := range map[string]string{"": jsonType, "-by-upstream": unremembered} {
+		for name, accept := range map[string]string{"": c.accept, "-by-upstream": c.accept + ";answered=upstream"} {
 			b.Run(c.name+name, func(b *testing.B) {
 				send(http.MethodGet, widgetsPath+c.query, accept, "", 200)
 				send(http.MethodGet, widgetsPath+c.query, accept, "", 200)

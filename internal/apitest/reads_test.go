@@ -22,6 +22,8 @@ import (
 // unremembered is a media type that upstream takes for JSON, and that is answered by nothing but upstream's handlers.
 const unremembered = jsonType + ";answered=upstream"
 
+const metadataType = jsonType + ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+
 // withoutRevision is what is told of revisions, of which that of a shared storage rises all the time.
 var withoutRevision = regexp.MustCompile(`, current: \d+|resourceVersion"?: ?"\d+"`)
 
@@ -79,7 +81,7 @@ func TestRememberedReadsAreThoseOfUpstream(t *testing.T) {
 	queries := func() string {
 		q := url.Values{}
 		for range random.IntN(3) {
-			switch random.IntN(9) {
+			switch random.IntN(10) {
 			case 0:
 				q.Set("limit", one("0", "1", "7", "500", "-1", "many"))
 			case 1:
@@ -98,12 +100,14 @@ func TestRememberedReadsAreThoseOfUpstream(t *testing.T) {
 				q.Set("timeout", one("5s", "x"))
 			case 8:
 				q.Set("export", "1")
+			case 9:
+				q.Set("includeObject", one("", "None", "Metadata", "Object", "nothing"))
 			}
 		}
 		return q.Encode()
 	}
 	asked := map[int]int{}
-	for i := range 800 {
+	for i := range 1200 {
 		path, method := paths(), http.MethodGet
 		if query := queries(); query != "" && random.IntN(2) == 0 {
 			path += "?" + query
@@ -112,7 +116,8 @@ func TestRememberedReadsAreThoseOfUpstream(t *testing.T) {
 			method = http.MethodHead
 		}
 		headers := []string{"User-Agent", one("annex-test", "annex-test", "curl/8", "Mozilla/5.0 (X11)"), "Accept-Encoding", one("gzip", "identity")}
-		form := one(jsonType, jsonType, jsonType, "*/*", jsonType+", */*", "", protobufType+","+jsonType, jsonType+";as=Table;v=v1;g=meta.k8s.io,"+jsonType, jsonType+";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", yamlType, jsonType+";pretty=1")
+		form := one(jsonType, jsonType, jsonType, "*/*", jsonType+", */*", "", protobufType+","+jsonType, tableType, tableType, tableType+","+jsonType, jsonType+";as=Table;v=v1beta1;g=meta.k8s.io",
+			jsonType+";as=Table;v=v2;g=meta.k8s.io,"+jsonType, metadataType, metadataType, jsonType+";as=PartialObjectMetadataList;v=v1beta1;g=meta.k8s.io", yamlType, jsonType+";pretty=1")
 		// What is asked of upstream accepts the same, but for a parameter that means nothing.
 		twin := form
 		switch form {
@@ -120,6 +125,11 @@ func TestRememberedReadsAreThoseOfUpstream(t *testing.T) {
 			twin = unremembered
 		case protobufType + "," + jsonType:
 			twin = protobufType + ";answered=upstream," + unremembered
+		default:
+			if strings.Contains(form, ";as=") {
+				first, rest, _ := strings.Cut(form, ",")
+				twin = strings.TrimSuffix(first+";answered=upstream,"+rest, ",")
+			}
 		}
 		got, want, same := (*answer)(nil), (*answer)(nil), false
 		// A table tells ages, which change every second.
@@ -283,6 +293,12 @@ func TestWhatAnotherProgramHasStoredGetsItsDefaults(t *testing.T) {
 				got, want := c.do(http.MethodGet, path, nil, "Accept", jsonType), c.do(http.MethodGet, path, nil, "Accept", unremembered)
 				if !bytes.Equal(got.raw, want.raw) {
 					t.Errorf("%s: got %s, want %s", path, got.raw, want.raw)
+				}
+				if path == widgetsPath {
+					ours, upstreams := c.get(path, "Accept", metadataType), c.get(path, "Accept", metadataType+";answered=upstream")
+					if !bytes.Equal(ours.raw, upstreams.raw) {
+						t.Errorf("metadata: got %s, want %s", ours.raw, upstreams.raw)
+					}
 				}
 				if added := strings.Count(string(got.raw), `"added":"later"`); added != map[string]int{widgetsPath: 2, widgetsPath + "/w1": 1}[path] {
 					t.Errorf("%s: %d have the default: %s", path, added, got.raw)

@@ -110,7 +110,7 @@ func (e listEncoder) encode(object runtime.Object, w io.Writer, encode func(runt
 	if err != nil {
 		return err
 	}
-	pieces := make([]verbatim.Piece, len(encoded))
+	pieces := make(verbatim.Pieces, len(encoded))
 	for i, item := range encoded {
 		pieces[i] = verbatim.Encoded(item)
 	}
@@ -141,29 +141,41 @@ func headOf(list reflect.Value, encode func(runtime.Object, io.Writer) error) ([
 // WriteList writes a list as JSON: what comes before its items, these, and what comes after them.
 // It writes in pieces. By the size of the first one, the handler takes a list for one that is
 // written in pieces, or for one that is too short to be compressed.
-func WriteList(w io.Writer, head []byte, items []verbatim.Piece, tail []byte) error {
-	if _, err := w.Write(head[:1]); err != nil {
-		return err
-	}
+//
+// Nothing has been written if an item fails that belongs into the first piece.
+func WriteList(w io.Writer, head []byte, items verbatim.Items, tail []byte) error {
 	size := len(head) + len(tail)
-	for _, item := range items {
-		size += item.Len() + 1
+	for i := 0; i < items.Len() && size < listPiece; i++ {
+		size += items.Size(i) + 1
 	}
-	piece := append(make([]byte, 0, min(size, listPiece)), head[1:]...)
-	for i, item := range items {
-		if len(piece) > 0 && len(piece)+item.Len()+1+len(tail) > cap(piece) {
-			if _, err := w.Write(piece); err != nil {
+	first, piece := head[:1], append(make([]byte, 0, min(size, listPiece)), head[1:]...)
+	write := func(p []byte) error {
+		if first != nil {
+			if _, err := w.Write(first); err != nil {
 				return err
 			}
-			piece = piece[:0]
+			first = nil
 		}
+		_, err := w.Write(p)
+		return err
+	}
+	for i := range items.Len() {
+		before := len(piece)
 		if i > 0 {
 			piece = append(piece, ',')
 		}
-		piece = item.Append(piece)
+		var err error
+		if piece, err = items.Append(piece, i); err != nil {
+			return err
+		}
+		if before > 0 && len(piece)+len(tail) > listPiece {
+			if err := write(piece[:before]); err != nil {
+				return err
+			}
+			piece = append(piece[:0], piece[before:]...)
+		}
 	}
-	_, err := w.Write(append(piece, tail...))
-	return err
+	return write(append(piece, tail...))
 }
 
 // listKey is what the encoding of an item depends on beside the item.

@@ -23,7 +23,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/annexapi/annex/internal/reads"
-	"github.com/annexapi/annex/internal/registry"
 	"github.com/annexapi/annex/internal/upstream"
 )
 
@@ -85,8 +84,8 @@ func (c Config) build(config server.Config) (*upstream.Delegate, error) {
 		return nil, fmt.Errorf("custom resources: %w", err)
 	}
 	handler := behind.GenericAPIServer.Handler
-	handler.Director = reads.Lists(handler.Director, func(*request.RequestInfo) (runtime.NegotiatedSerializer, *registry.EncodedItems) {
-		return apiserver.Codecs, &registry.EncodedItems{}
+	handler.Director = reads.Lists(handler.Director, func(*request.RequestInfo) *reads.Listed {
+		return &reads.Listed{Serializer: apiserver.Codecs}
 	})
 	definitions := behind.Informers.Apiextensions().V1().CustomResourceDefinitions()
 	if !c.Shared {

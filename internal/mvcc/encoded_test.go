@@ -1,6 +1,8 @@
 package mvcc_test
 
 import (
+	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -30,9 +32,9 @@ func TestWhatIsStoredIsWrittenWithoutDecoding(t *testing.T) {
 				t.Helper()
 				decoded.Store(0)
 				opts := storage.ListOptions{Recursive: true, Predicate: selecting(t, selector)}
-				pieces, err := pods.(encodedLister).ListEncoded(t.Context(), "/pods/", opts, &example.PodList{}, form)
-				if err != nil || len(pieces) != 100 && selector == "" {
-					t.Fatalf("%d objects: %v", len(pieces), err)
+				pieces, err := pods.(encodedLister).ListEncoded(t.Context(), "/pods/", opts, &example.PodList{}, form, nil)
+				if err != nil || pieces.Len() != 100 && selector == "" {
+					t.Fatalf("%d objects: %v", pieces.Len(), err)
 				}
 			}
 			list("")
@@ -57,6 +59,27 @@ func TestWhatIsStoredIsWrittenWithoutDecoding(t *testing.T) {
 			if list(""); decoded.Load() != 100 {
 				t.Errorf("%d were decoded for another form", decoded.Load())
 			}
+
+			for _, known := range []bool{false, true} {
+				if !known {
+					form = podForm()
+				}
+				decoded.Store(0)
+				opts := storage.ListOptions{Recursive: true, Predicate: storage.Everything}
+				rows, err := pods.(encodedLister).ListEncoded(t.Context(), "/pods/", opts, &example.PodList{}, form, podRow)
+				if err != nil || rows.Len() != 100 {
+					t.Fatal(err)
+				}
+				if read := decoded.Load(); options.ValueBytes == 0 && (read == 0) != known {
+					t.Errorf("%d were decoded before rows were written of what is known: %t", read, known)
+				}
+				for i := range rows.Len() {
+					row, err := rows.Append(nil, i)
+					if with := options.ValueBytes == 0; err != nil || strings.HasPrefix(string(row), fmt.Sprintf("pod-%04d at ", i)) == false || strings.Contains(string(row), ` with {"name":`) != with {
+						t.Fatalf("row %d is %s: %v", i, row, err)
+					}
+				}
+			}
 		})
 	}
 }
@@ -76,17 +99,18 @@ func TestWhatIsTransformedIsDecoded(t *testing.T) {
 		if whole := pods.(encodedLister).GetEncoded(t.Context(), key("pod-0001"), form); whole != nil {
 			t.Errorf("it is written as %s", whole)
 		}
-		pieces, err := pods.(encodedLister).ListEncoded(t.Context(), "/pods/", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, &example.PodList{}, form)
-		if err != nil || len(pieces) != 3 {
-			t.Fatalf("%d objects: %v", len(pieces), err)
+		pieces, err := pods.(encodedLister).ListEncoded(t.Context(), "/pods/", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, &example.PodList{}, form, nil)
+		if err != nil || pieces.Len() != 3 {
+			t.Fatalf("%d objects: %v", pieces.Len(), err)
 		}
 		list, err := listAt(pods, 0, storage.Everything)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, piece := range pieces {
-			if want := encodedPod(t, &list.Items[i]); string(piece.Append(nil)) != want {
-				t.Errorf("written as %s, want %s", piece.Append(nil), want)
+		for i := range pieces.Len() {
+			written, err := pieces.Append(nil, i)
+			if want := encodedPod(t, &list.Items[i]); err != nil || string(written) != want {
+				t.Errorf("written as %s, want %s; %v", written, want, err)
 			}
 		}
 	}

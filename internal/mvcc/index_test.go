@@ -267,16 +267,26 @@ func (c *comparison) compare(revision uint64, limit int64) {
 // compareEncoded compares a list as it is written with its objects.
 func (c *comparison) compareEncoded(prefix string, opts storage.ListOptions, label labels.Selector, want []example.Pod) {
 	opts.Predicate.Label = label
-	pieces, err := c.indexed.(encodedLister).ListEncoded(context.Background(), prefix, opts, &example.PodList{}, c.form)
+	pieces, err := c.indexed.(encodedLister).ListEncoded(context.Background(), prefix, opts, &example.PodList{}, c.form, nil)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	if len(pieces) != len(want) {
-		c.t.Fatalf("%d objects are written, want %d", len(pieces), len(want))
+	if pieces.Len() != len(want) {
+		c.t.Fatalf("%d objects are written, want %d", pieces.Len(), len(want))
 	}
-	for i, piece := range pieces {
-		if item := encodedPod(c.t, &want[i]); string(piece.Append(nil)) != item {
-			c.t.Errorf("written as %s, want %s", piece.Append(nil), item)
+	rows, err := c.indexed.(encodedLister).ListEncoded(context.Background(), prefix, opts, &example.PodList{}, c.form, podRow)
+	if err != nil || rows.Len() != len(want) {
+		c.t.Fatalf("%d rows, want %d: %v", rows.Len(), len(want), err)
+	}
+	for i := range want {
+		item := encodedPod(c.t, &want[i])
+		if written, err := pieces.Append(nil, i); err != nil || string(written) != item {
+			c.t.Errorf("written as %s, want %s; %v", written, item, err)
+		}
+		row, err := rows.Append([]byte("> "), i)
+		says, metadata, _ := strings.Cut(string(row), " with ")
+		if err != nil || says != "> "+want[i].Name+" at "+want[i].ResourceVersion || metadata != "" && !strings.HasPrefix(item, `{"metadata":`+metadata+`,"spec"`) {
+			c.t.Errorf("row %s of %s: %v", row, item, err)
 		}
 		name := "/pods/" + want[i].Namespace + "/" + want[i].Name
 		if whole := c.indexed.(encodedLister).GetEncoded(context.Background(), name, c.form); opts.ResourceVersion == "" && whole != nil && string(whole) != podHead+encodedPod(c.t, &want[i])[1:]+"\n" {
@@ -285,9 +295,23 @@ func (c *comparison) compareEncoded(prefix string, opts storage.ListOptions, lab
 	}
 }
 
+// podRow is what a table has of a pod: its name, its resource version, and its metadata if they are known.
+func podRow(to []byte, object func() (runtime.Object, error), metadata verbatim.Piece) ([]byte, error) {
+	read, err := object()
+	if err != nil {
+		return nil, err
+	}
+	pod := read.(*example.Pod)
+	to = fmt.Appendf(to, "%s at %s", pod.Name, pod.ResourceVersion)
+	if !metadata.IsZero() {
+		to = metadata.Append(append(to, " with "...))
+	}
+	return to, nil
+}
+
 type encodedLister interface {
 	GetEncoded(ctx context.Context, key string, form *verbatim.Form) []byte
-	ListEncoded(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object, form *verbatim.Form) ([]verbatim.Piece, error)
+	ListEncoded(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object, form *verbatim.Form, row verbatim.Row) (verbatim.Items, error)
 }
 
 const podHead = `{"kind":"Pod","apiVersion":"example.apiserver.k8s.io/v1",`

@@ -40,17 +40,18 @@ func (s *resourceStore) ListShared(ctx context.Context, key string, opts storage
 }
 
 // ListEncoded is ListShared for callers that only write the objects in a form. Those whose stored bytes are
-// known to be that are not decoded, unless something is selected. With an error, nothing is returned.
-func (s *resourceStore) ListEncoded(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object, form *verbatim.Form) ([]verbatim.Piece, error) {
-	p, err := s.list(ctx, key, opts, listObj, form)
+// known to be that are not decoded, unless something is selected. If row is not nil, the items are rows of a table, most
+// of which are made when they are written. With an error, nothing is returned.
+func (s *resourceStore) ListEncoded(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object, form *verbatim.Form, row verbatim.Row) (verbatim.Items, error) {
+	p, err := s.list(ctx, key, opts, listObj, &shape{form, row})
 	if err != nil {
 		return nil, err
 	}
-	return p.pieces, nil
+	return &encodedItems{*p.as, s, p.listed}, nil
 }
 
-// list reads a page, for a form if it is not nil, and sets all of the list but its items.
-func (s *resourceStore) list(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object, form *verbatim.Form) (page, error) {
+// list reads a page, to be encoded if that is not nil, and sets all of the list but its items.
+func (s *resourceStore) list(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object, as *shape) (page, error) {
 	prefix, err := s.key(key, opts.Recursive)
 	if err != nil {
 		return page{}, err
@@ -87,15 +88,15 @@ func (s *resourceStore) list(ctx context.Context, key string, opts storage.ListO
 			objects = slices.Values(slices.Collect(objects)) // they are gone through twice, and may have been looked up
 		}
 	}
-	holding, err := newHolding(ctx, objects, opts.Predicate.Limit, !opts.Predicate.Empty(), form)
+	holding, err := newHolding(ctx, objects, opts.Predicate.Limit, !opts.Predicate.Empty(), s.direct(as))
 	if err != nil {
 		return page{}, err
 	}
-	p := page{store: s, predicate: opts.Predicate, form: form, holding: holding, rest: func(from string) int64 {
+	p := page{store: s, predicate: opts.Predicate, as: as, holding: holding, rest: func(from string) int64 {
 		return s.countFrom(snapshot, prefix, from, revision)
 	}}
-	if form != nil {
-		p.pieces = make([]verbatim.Piece, 0, holding.expected())
+	if as != nil {
+		p.listed = make([]listed, 0, holding.expected())
 	}
 	again := p
 	p.read(ctx, objects)
@@ -193,11 +194,11 @@ type page struct {
 	store     *resourceStore
 	predicate storage.SelectionPredicate
 	rest      func(from string) int64 // counts the objects from a key on
-	form      *verbatim.Form          // nil if the objects are asked for
+	as        *shape                  // nil if the objects are asked for
 	holding   *holding
 
 	selected   []runtime.Object // shared
-	pieces     []verbatim.Piece // instead of them, in the form
+	listed     []listed         // instead of them, to be encoded
 	failed     error            // one could not be encoded
 	unreadable unreadable
 	lastKey    string // of the last object looked at
@@ -238,7 +239,7 @@ func (p *page) room() int {
 	if p.predicate.Limit <= 0 {
 		return math.MaxInt
 	}
-	return int(p.predicate.Limit) - len(p.selected) - len(p.pieces)
+	return int(p.predicate.Limit) - len(p.selected) - len(p.listed)
 }
 
 // take adds those objects that are selected. It returns false if the page is
@@ -252,8 +253,8 @@ func (p *page) take(ctx context.Context, batch []*version) bool {
 	read := p.store.read(ctx, unknown)
 	for i, v := range batch {
 		p.lastKey = v.key
-		if known != nil && !known[i].IsZero() {
-			p.pieces = append(p.pieces, known[i])
+		if known != nil && known[i].value != nil {
+			p.listed = append(p.listed, known[i])
 			continue
 		}
 		found := read[0]
@@ -278,15 +279,15 @@ func (p *page) take(ctx context.Context, batch []*version) bool {
 	return true
 }
 
-// known returns those of a batch that need not be decoded for the form of the page, and the others.
-func (p *page) known(batch []*version) ([]verbatim.Piece, []*version) {
-	if p.form == nil || !p.predicate.Empty() {
+// known returns those of a batch that need not be decoded before they are written, and the others.
+func (p *page) known(batch []*version) ([]listed, []*version) {
+	if p.as == nil || !p.predicate.Empty() {
 		return nil, batch
 	}
-	known, unknown := make([]verbatim.Piece, len(batch)), []*version(nil)
+	known, unknown := make([]listed, len(batch)), []*version(nil)
 	for i, v := range batch {
 		var ok bool
-		if known[i], ok = p.store.verbatim(p.form, v); !ok {
+		if known[i], ok = p.store.known(*p.as, v); !ok {
 			unknown = append(unknown, v)
 		}
 	}
@@ -295,16 +296,16 @@ func (p *page) known(batch []*version) ([]verbatim.Piece, []*version) {
 
 // add puts an object into the page. It is false if it cannot be encoded.
 func (p *page) add(v *version, object runtime.Object) bool {
-	if p.form == nil {
+	if p.as == nil {
 		p.selected = append(p.selected, object)
 		return true
 	}
-	piece, err := p.store.piece(p.form, v, object)
+	item, err := p.store.listed(*p.as, v, object)
 	if err != nil {
 		p.failed = err
 		return false
 	}
-	p.pieces = append(p.pieces, piece)
+	p.listed = append(p.listed, item)
 	return true
 }
 

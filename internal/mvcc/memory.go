@@ -7,7 +7,6 @@ import (
 
 	"github.com/annexapi/annex/internal/apierr"
 	"github.com/annexapi/annex/internal/budget"
-	"github.com/annexapi/annex/internal/verbatim"
 )
 
 const (
@@ -24,22 +23,22 @@ const (
 	firstSelected = 4 << 20
 )
 
-// pieceBytes is the memory of an object in a list whose value is written as it is stored.
-const pieceBytes = 64
+// listedBytes is the memory of an object in a list that is encoded from what is stored when it is written.
+const listedBytes = 32
 
 // weight is what versions weigh in a list.
 type weight struct {
-	form *verbatim.Form // that is asked for, nil if there is none
-	// pieces are objects that are written as they are stored, and count neither as objects nor in
-	// bytes.
-	pieces         int64
+	// direct says of which versions nothing is held but what is stored; nil if there are none.
+	direct func(*version) bool
+	// listed are these, which count neither as objects nor in bytes.
+	listed         int64
 	objects, bytes int64
 	undecoded      int64 // of the bytes
 }
 
 func (w *weight) add(v *version) {
-	if fit := v.fit.Load(); w.form != nil && fit.Of(w.form) && fit.Fits() && v.value.Load() != nil {
-		w.pieces++
+	if w.direct != nil && w.direct(v) {
+		w.listed++
 		return
 	}
 	w.objects++
@@ -51,17 +50,17 @@ func (w *weight) add(v *version) {
 
 // memory is what the answer of an account's request needs for the versions.
 func (w weight) memory(account *budget.Account) int64 {
-	return account.Answer().Of(w.objects, w.bytes) + decodedFactor*w.undecoded + pieceBytes*w.pieces
+	return account.Answer().Of(w.objects, w.bytes) + decodedFactor*w.undecoded + listedBytes*w.listed
 }
 
 // weigh adds up versions, limit of them at most unless it is 0.
 func weigh(objects iter.Seq[*version], limit int64) weight { return weighIn(nil, objects, limit) }
 
-// weighIn is weigh for versions that are asked for in a form.
-func weighIn(form *verbatim.Form, objects iter.Seq[*version], limit int64) weight {
-	all := weight{form: form}
+// weighIn is weigh for versions of some of which nothing is held but what is stored.
+func weighIn(direct func(*version) bool, objects iter.Seq[*version], limit int64) weight {
+	all := weight{direct: direct}
 	for v := range objects {
-		if all.add(v); all.objects+all.pieces == limit {
+		if all.add(v); all.objects+all.listed == limit {
 			break
 		}
 	}
@@ -103,6 +102,7 @@ func holdInitial(ctx context.Context, objects iter.Seq[*version]) error {
 type holding struct {
 	account *budget.Account
 	all     weight // of the objects that it could need
+	selects bool   // it may be fewer
 	// selected is the encoded size of what has been selected so far, for as much of
 	// which the account holds enough. Once it holds enough for all, nothing is counted.
 	selected, enough int64
@@ -110,15 +110,15 @@ type holding struct {
 
 // newHolding holds what a page needs. What a selector leaves of the objects is not known
 // before they are read, so that such a list begins with little, and grows.
-func newHolding(ctx context.Context, objects iter.Seq[*version], limit int64, selects bool, form *verbatim.Form) (*holding, error) {
+func newHolding(ctx context.Context, objects iter.Seq[*version], limit int64, selects bool, direct func(*version) bool) (*holding, error) {
 	account := budget.From(ctx)
 	if account == nil {
 		return nil, nil
 	}
 	if selects {
-		limit, form = 0, nil // they are decoded, which shows what is selected
+		limit = 0 // what is selected is not known before they are decoded
 	}
-	h := &holding{account: account, all: weighIn(form, objects, limit)}
+	h := &holding{account: account, all: weighIn(direct, objects, limit), selects: selects}
 	if !selects || h.all.bytes <= firstSelected {
 		return h, h.holdAll(ctx)
 	}
@@ -128,10 +128,10 @@ func newHolding(ctx context.Context, objects iter.Seq[*version], limit int64, se
 
 // expected is how many objects a list may have, as far as that is known.
 func (h *holding) expected() int64 {
-	if h == nil || h.enough != math.MaxInt64 {
+	if h == nil || h.selects {
 		return 0
 	}
-	return h.all.pieces
+	return h.all.listed
 }
 
 // part is what so many of the encoded bytes need, by the average of all.
@@ -149,7 +149,7 @@ func (h *holding) holdAll(ctx context.Context) error {
 // has been selected is to be let go, and read again after holdAll: a request that waits
 // for memory has none.
 func (h *holding) room(v *version) bool {
-	if h == nil {
+	if h == nil || h.all.direct != nil && h.all.direct(v) {
 		return true
 	}
 	h.selected += int64(v.size)

@@ -47,14 +47,19 @@ const (
 const mostSpared = 16
 
 // attach keeps a decoded object with its version.
-func (c *objectCache) attach(v *version, d *decoded) {
+func (c *objectCache) attach(v *version, d *decoded) { c.keep(v, d, false) }
+
+// attachIfRoom is attach, but lets go of no other object for it.
+func (c *objectCache) attachIfRoom(v *version, d *decoded) { c.keep(v, d, true) }
+
+func (c *objectCache) keep(v *version, d *decoded, ifRoom bool) {
 	bytes := d.estimate(v)
 	if bytes > c.budget {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if v.cached&superseded != 0 {
+	if v.cached&superseded != 0 || ifRoom && c.total+bytes > c.budget {
 		return
 	}
 	before := v.decoded.Swap(d)
@@ -186,24 +191,29 @@ func (s *resourceStore) verbatim(form *verbatim.Form, v *version) (verbatim.Piec
 	return fit.Piece(value, v.revision), true
 }
 
-// piece returns a version, whose object has been read, in a form, and finds out whether its value is that.
-func (s *resourceStore) piece(form *verbatim.Form, v *version, object runtime.Object) (verbatim.Piece, error) {
-	value := v.value.Load()
-	if value == nil || s.resource.Transformer != nil || !form.Begins(*value) {
-		return form.Item(object, nil)
+// look returns a version, whose object has been read, in a form, if its value is that.
+func (s *resourceStore) look(form *verbatim.Form, v *version, object runtime.Object) (verbatim.Piece, bool) {
+	value, fit, _, err := s.fitOf(form, v, object)
+	if err != nil || fit == nil || !fit.Fits() {
+		return verbatim.Piece{}, false
 	}
-	fit, whole := v.fit.Load(), []byte(nil)
-	if !fit.Of(form) {
-		var err error
+	return fit.Piece(*value, v.revision), true
+}
+
+// fitOf finds out whether the value of a version, whose object has been read, is what clients get in a form. The fit is nil
+// if it is in another form, or not in memory. The object as it was encoded for that comes back, too; nil if it was not.
+func (s *resourceStore) fitOf(form *verbatim.Form, v *version, object runtime.Object) (value *[]byte, fit *verbatim.Fit, whole []byte, err error) {
+	value = v.value.Load()
+	if value == nil || s.resource.Transformer != nil || !form.Begins(*value) {
+		return nil, nil, nil, nil
+	}
+	if fit = v.fit.Load(); !fit.Of(form) {
 		if fit, whole, err = form.Look(object, *value, v.revision); err != nil {
-			return verbatim.Piece{}, err
+			return nil, nil, nil, err
 		}
 		v.fit.Store(fit)
 	}
-	if fit.Fits() {
-		return fit.Piece(*value, v.revision), nil
-	}
-	return form.Item(object, whole)
+	return value, fit, whole, nil
 }
 
 // GetEncoded returns an object as clients get it in a form by itself; nil if the form is not that of what is stored, and
@@ -223,7 +233,7 @@ func (s *resourceStore) GetEncoded(ctx context.Context, key string, form *verbat
 		if err != nil {
 			return nil
 		}
-		if piece, err = s.piece(form, v, object); err != nil || !v.fit.Load().Of(form) || !v.fit.Load().Fits() {
+		if piece, known = s.look(form, v, object); !known {
 			return nil
 		}
 	}

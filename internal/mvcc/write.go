@@ -112,8 +112,7 @@ func (s *resourceStore) put(ctx context.Context, ch change, data []byte, out run
 		return decodeErr
 	}
 	if asked := verbatim.WrittenIn(ctx); asked != nil {
-		piece, err := s.piece(asked.Form, w.version, object)
-		if fit := w.version.fit.Load(); err == nil && fit.Of(asked.Form) && fit.Fits() {
+		if piece, ok := s.look(asked.Form, w.version, object); ok {
 			asked.Set(w.revision, piece.Whole())
 		}
 	}

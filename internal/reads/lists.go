@@ -9,12 +9,15 @@ import (
 	"net/http"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/klog/v2"
 
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/direct"
@@ -25,40 +28,66 @@ import (
 
 // Lists lets the next handler, which is upstream's, answer lists of the resources without their items, which cost
 // it two copies and an encoding each, and puts these in its answer as the storage remembers them.
-// The initial events of watches are remembered as a whole. Answers in another form than plain JSON, and those that the
-// audit records, are upstream's alone.
+// Tables and lists of metadata, of resources that say how they are printed, get their rows and items likewise, made of one
+// object after the other. The initial events of watches are remembered as a whole. Answers in another form than plain JSON,
+// and those that the audit records, are upstream's alone.
 //
-// items says how a resource is encoded, and makes what a list of it is given its items in. Resources for which it
-// returns nil are upstream's alone, too.
-func Lists(next http.Handler, items func(*request.RequestInfo) (runtime.NegotiatedSerializer, *registry.EncodedItems)) http.Handler {
+// items says how a resource is listed. One for which it returns nothing is upstream's alone, too.
+func Lists(next http.Handler, items func(*request.RequestInfo) *Listed) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
 		if !ok || !info.IsResourceRequest || info.Subresource != "" || info.Verb != "list" && info.Verb != "watch" {
 			next.ServeHTTP(w, r)
 			return
 		}
-		serializer, given := items(info)
+		listed := items(info)
+		if listed == nil || info.Verb == "list" && direct.RecordsAnswers(r.Context()) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		as, ok := wantsPlainJSON(r, listed.Serializer)
+		given := &registry.EncodedItems{Form: listed.Form}
+		if ok && as != nil {
+			if listed.RowForm == nil || info.Verb == "watch" {
+				ok = false
+			} else {
+				given.Form, given.Row = listed.RowForm, rowsAs(r, as, listed.Table)
+				ok = given.Row != nil
+			}
+		}
 		switch {
-		case given == nil || !wantsPlainJSON(r, serializer) || info.Verb == "list" && direct.RecordsAnswers(r.Context()):
+		case !ok:
 		case info.Verb == "watch":
 			r = r.WithContext(registry.WithRememberedEvents(r.Context()))
 		default:
-			w = responsewriter.WrapForHTTP1Or2(&listWriter{ResponseWriter: w, req: r, items: given})
+			w = responsewriter.WrapForHTTP1Or2(&listWriter{ResponseWriter: w, req: r, serializer: listed.Serializer, info: info, items: given})
 			r = r.WithContext(registry.WithEncodedItems(r.Context(), given))
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// wantsPlainJSON says whether upstream's negotiation surely ends with JSON that is neither a table
-// nor indented.
-func wantsPlainJSON(req *http.Request, codecs runtime.NegotiatedSerializer) bool {
+// Listed is how the objects of a resource are listed.
+type Listed struct {
+	Serializer runtime.NegotiatedSerializer
+	// Form is that of its objects in the version of the request; nil if the storage knows by itself.
+	Form *verbatim.Form
+	// RowForm is that of the version that they are stored in, of which tables and metadata are made; nil if these
+	// are upstream's.
+	RowForm *verbatim.Form
+	// Table makes the rows of tables; nil if they are upstream's.
+	Table rest.TableConvertor
+}
+
+// wantsPlainJSON says whether upstream's negotiation surely ends with JSON that is not indented, and what objects are to be
+// converted to; nil if they are not.
+func wantsPlainJSON(req *http.Request, codecs runtime.NegotiatedSerializer) (*schema.GroupVersionKind, bool) {
 	if strings.Contains(req.Header.Get("Accept"), "cbor") { // which needs a feature gate
-		return false
+		return nil, false
 	}
 	wanted, info, err := negotiation.NegotiateOutputMediaType(req, codecs, anything{})
-	return err == nil && info.MediaType == runtime.ContentTypeJSON && info.Serializer == wanted.Accepted.Serializer &&
-		wanted.Convert == nil && wanted.Stream == "" && wanted.UseServerVersion == "" && wanted.Profile == "" && !wanted.Export && len(wanted.Unrecognized) == 0
+	return wanted.Convert, err == nil && info.MediaType == runtime.ContentTypeJSON && info.Serializer == wanted.Accepted.Serializer &&
+		wanted.Stream == "" && wanted.UseServerVersion == "" && wanted.Profile == "" && !wanted.Export && len(wanted.Unrecognized) == 0
 }
 
 // anything allows what any endpoint does, so that what it passes over each of them does.
@@ -71,10 +100,12 @@ func (anything) AllowsStreamSchema(string) bool                                 
 // listWriter puts items in a list that has none. Other answers pass.
 type listWriter struct {
 	http.ResponseWriter
-	req   *http.Request
-	items *registry.EncodedItems
-	held  bool   // the answer is a list that lacks its items
-	list  []byte // what there is of it
+	req        *http.Request
+	info       *request.RequestInfo
+	serializer runtime.NegotiatedSerializer
+	items      *registry.EncodedItems
+	held       bool   // the answer is a list that lacks its items
+	list       []byte // what there is of it
 }
 
 // Unwrap implements responsewriter.UserProvidedDecorator.
@@ -102,31 +133,68 @@ func (w *listWriter) Write(p []byte) (int, error) {
 	if !bytes.HasSuffix(w.list, []byte("}\n")) {
 		return 0, nil
 	}
-	head, tail, ok := bytes.Cut(w.list, noItems)
-	if !ok {
-		w.held = false
-		w.ResponseWriter.WriteHeader(http.StatusInternalServerError)
-		return 0, errNoItems
+	list := filled{w: w, counted: &countingWriter{ResponseWriter: w.ResponseWriter}, head: w.list}
+	if w.items.Row == nil || w.items.Items.Len() > 0 {
+		var ok bool
+		if list.head, list.tail, ok = cutEmpty(w.list, w.items.Row != nil); !ok {
+			w.held = false
+			w.ResponseWriter.WriteHeader(http.StatusInternalServerError)
+			return 0, errNoItems
+		}
 	}
 	if c := push.ConnectionOf(w.req); c != nil { // what is written is more than one frame, and each of them two records of TLS
 		c.Hold()
 		defer c.Release()
 	}
-	counted := &countingWriter{ResponseWriter: w.ResponseWriter}
-	responsewriters.SerializeObject(runtime.ContentTypeJSON, filled{append(head, noItems...), w.items.Items, tail}, counted, w.req, http.StatusOK, nil)
-	return counted.written, nil
+	responsewriters.SerializeObject(runtime.ContentTypeJSON, list, list.counted, w.req, http.StatusOK, nil)
+	return list.counted.written, nil
 }
 
 // filled is an encoded list, which upstream compresses and writes as any other.
 type filled struct {
-	head  []byte
-	items []verbatim.Piece
-	tail  []byte
+	w       *listWriter
+	counted *countingWriter
+	head    []byte
+	tail    []byte
 }
 
-// Encode implements runtime.Encoder.
-func (f filled) Encode(_ runtime.Object, w io.Writer) error {
-	return convert.WriteList(w, f.head, f.items, f.tail)
+// Encode implements runtime.Encoder. If an item fails, upstream gives it the error to be encoded instead. A list that has
+// begun is cut off then, so that no client takes it for a whole one.
+func (f filled) Encode(object runtime.Object, w io.Writer) error {
+	if status, ok := object.(*metav1.Status); ok {
+		return f.w.encodeStatus(status, w)
+	}
+	if f.tail == nil {
+		_, err := w.Write(f.head)
+		return err
+	}
+	to := &failing{Writer: w}
+	err := convert.WriteList(to, f.head, f.w.items.Items, f.tail)
+	if err != nil && to.err == nil && f.counted.begun {
+		klog.FromContext(f.w.req.Context()).Error(err, "A list was cut off", "path", f.w.info.Path)
+		panic(http.ErrAbortHandler)
+	}
+	return err
+}
+
+// failing remembers whether it has failed.
+type failing struct {
+	io.Writer
+	err error
+}
+
+func (w *failing) Write(p []byte) (int, error) {
+	n, err := w.Writer.Write(p)
+	w.err = err
+	return n, err
+}
+
+func (w *listWriter) encodeStatus(status *metav1.Status, to io.Writer) error {
+	info, ok := runtime.SerializerInfoForMediaType(w.serializer.SupportedMediaTypes(), runtime.ContentTypeJSON)
+	if !ok {
+		return errNoItems
+	}
+	return w.serializer.EncoderForVersion(info.Serializer, schema.GroupVersion{Group: w.info.APIGroup, Version: w.info.APIVersion}).Encode(status, to)
 }
 
 // Identifier implements runtime.Encoder.
@@ -134,7 +202,13 @@ func (f filled) Identifier() runtime.Identifier { return "encodedItems" }
 
 type countingWriter struct {
 	http.ResponseWriter
+	begun   bool
 	written int
+}
+
+func (w *countingWriter) WriteHeader(code int) {
+	w.begun = true
+	w.ResponseWriter.WriteHeader(code)
 }
 
 func (w *countingWriter) Write(p []byte) (int, error) {

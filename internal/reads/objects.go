@@ -42,6 +42,9 @@ type resource struct {
 	serializer runtime.NegotiatedSerializer
 	json       *form
 	protobuf   *form // nil if there is none
+	// stored is the version that the objects are stored in.
+	stored schema.GroupVersionResource
+	table  rest.TableConvertor
 	// deprecated says that the Go type has a time after which upstream warns of the version.
 	deprecated bool
 }
@@ -61,6 +64,8 @@ func (d *Direct) Add(k *define.Kind, v *define.Version, storage rest.Storage, se
 		return
 	}
 	r := &resource{GroupVersionResource: v.GroupVersion.WithResource(k.Resource), path: direct.PathOf(v.GroupVersion, !k.ClusterScoped), storage: getter, serializer: serializer}
+	r.stored = k.Stored().GroupVersion.WithResource(k.Resource)
+	r.table, _ = storage.(rest.TableConvertor)
 	r.deprecated = deprecation.IsDeprecated(v.New(), 0, 0)
 	as := func(mediaType string) *form {
 		info, ok := runtime.SerializerInfoForMediaType(serializer.SupportedMediaTypes(), mediaType)
@@ -102,12 +107,16 @@ func (d *Direct) Wrap(next http.Handler) http.Handler {
 	})
 }
 
-func (d *Direct) items(info *request.RequestInfo) (runtime.NegotiatedSerializer, *registry.EncodedItems) {
+func (d *Direct) items(info *request.RequestInfo) *Listed {
 	read := d.resource(info)
 	if read == nil || read.json.Form() == nil {
-		return nil, nil
+		return nil
 	}
-	return read.serializer, &registry.EncodedItems{Form: read.json.Form()}
+	listed := &Listed{Serializer: read.serializer, Form: read.json.Form(), RowForm: d.Form(read.stored), Table: read.table}
+	if listed.RowForm == nil { // it is not served
+		listed.RowForm = listed.Form
+	}
+	return listed
 }
 
 // answer says whether it has answered. If not, nothing has been written.

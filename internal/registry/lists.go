@@ -38,16 +38,10 @@ func (w wholeLists) GetList(ctx context.Context, key string, opts storage.ListOp
 type EncodedItems struct {
 	// Form is how the objects of a kind of the definition are written. The storage of custom resources knows by itself.
 	Form *verbatim.Form
-	// Items are as upstream's handler would encode them, and must not be changed. Nil
-	// until a list was read, and if it has its items itself; of an empty list they are not nil.
-	Items []verbatim.Piece
-}
-
-func (e *EncodedItems) set(items []verbatim.Piece) {
-	if items == nil {
-		items = []verbatim.Piece{}
-	}
-	e.Items = items
+	// Row makes the items rows of a table, if it is not nil.
+	Row verbatim.Row
+	// Items are as upstream's handler would encode them. Nil until a list was read, and if it has its items itself.
+	Items verbatim.Items
 }
 
 // EncodedObject is an object that was read from the storage of a kind.
@@ -89,7 +83,7 @@ type sharedLister interface {
 // encodedReader is a storage that writes what it has stored, where that is what clients get.
 type encodedReader interface {
 	GetEncoded(ctx context.Context, key string, form *verbatim.Form) []byte
-	ListEncoded(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object, form *verbatim.Form) ([]verbatim.Piece, error)
+	ListEncoded(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object, form *verbatim.Form, row verbatim.Row) (verbatim.Items, error)
 }
 
 // sharedWatcher is a storage whose initial events have objects that it does not copy for the caller.
@@ -132,12 +126,12 @@ func (t typedReads) GetList(ctx context.Context, key string, opts storage.ListOp
 	if !asked || answer.Form == nil {
 		return t.Interface.GetList(ctx, key, opts, listObj)
 	}
-	items, err := t.encoded.ListEncoded(ctx, key, opts, listObj, answer.Form)
+	items, err := t.encoded.ListEncoded(ctx, key, opts, listObj, answer.Form, answer.Row)
 	if err != nil {
 		// It says what could be read all the same, and what cannot be encoded.
 		return t.Interface.GetList(ctx, key, opts, listObj)
 	}
-	answer.set(items)
+	answer.Items = items
 	return nil
 }
 
@@ -289,10 +283,10 @@ func (c customLists) GetList(ctx context.Context, key string, opts storage.ListO
 		return c.Interface.GetList(ctx, key, opts, listObj)
 	}
 	if encoded, ok := c.Interface.(encodedReader); ok {
-		items, err := encoded.ListEncoded(ctx, key, opts, list, c.form)
+		items, err := encoded.ListEncoded(ctx, key, opts, list, c.form, nil)
 		if err == nil {
 			list.Items = nil
-			answer.set(items)
+			answer.Items = items
 		}
 		if !errors.Is(err, errOtherForm) {
 			return err
@@ -317,11 +311,11 @@ func (c customLists) GetList(ctx context.Context, key string, opts storage.ListO
 		return err
 	}
 	list.Items = nil
-	items := make([]verbatim.Piece, len(encoded))
+	items := make(verbatim.Pieces, len(encoded))
 	for i, item := range encoded {
 		items[i] = verbatim.Encoded(item)
 	}
-	answer.set(items)
+	answer.Items = items
 	return nil
 }
 

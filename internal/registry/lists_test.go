@@ -62,8 +62,12 @@ func TestCustomListsGiveEncodedItems(t *testing.T) {
 			t.Error("the list has no resource version")
 		}
 		var encodings []string
-		for _, item := range answer.Items {
-			encodings = append(encodings, string(item.Append(nil)))
+		for i := 0; answer.Items != nil && i < answer.Items.Len(); i++ {
+			item, err := answer.Items.Append(nil, i)
+			if err != nil {
+				t.Fatal(err)
+			}
+			encodings = append(encodings, string(item))
 		}
 		return fmt.Sprint(encodings), answer.Items != nil, len(list.Items)
 	}

@@ -108,7 +108,8 @@ func bodyNeed(body []byte) int64 {
 
 // What answers need for each object and each byte stored, as measured with objects of
 // 2 KB: the list as it is read, what it is turned into, and the buffers in which all that
-// is encoded. Lists as protobuf and plain JSON are encoded piece by piece.
+// is encoded. Lists as protobuf and plain JSON are encoded piece by piece, and what the storage
+// knows to be written of stored bytes alone, in rows of tables, too, has a price of its own there.
 var (
 	plainPrice  = budget.Price{Object: 1 << 10, Byte: 2}
 	prettyPrice = budget.Price{Object: 1 << 10, Byte: 7}

@@ -56,6 +56,46 @@ func (f *Fit) Piece(stored []byte, revision uint64) Piece {
 	return Piece{stored: stored, from: int32(f.form.skip), at: int32(f.at), revision: revision}
 }
 
+var metadataName = []byte(`"metadata":`)
+
+// Metadata returns the metadata of a stored object that fits, if they are its first field behind its kind; else nothing.
+func (f *Fit) Metadata(stored []byte, revision uint64) Piece {
+	from := len(f.form.begin) + len(metadataName)
+	if f.at <= from || !bytes.HasPrefix(stored[len(f.form.begin):], metadataName) {
+		return Piece{}
+	}
+	length := objectLength(stored[from:])
+	if f.at >= from+length { // another object's resource version
+		return Piece{}
+	}
+	return Piece{stored: stored[from : from+length], at: int32(f.at - from), revision: revision}
+}
+
+// objectLength is how long the object is that valid JSON begins with; 0 if it begins with anything else.
+func objectLength(json []byte) int {
+	depth := 0
+	for i := 0; i < len(json); i++ {
+		switch json[i] {
+		case '{':
+			depth++
+		case '}':
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		case '"':
+			for i++; i < len(json) && json[i] != '"'; i++ {
+				if json[i] == '\\' {
+					i++
+				}
+			}
+		}
+		if depth == 0 {
+			return 0
+		}
+	}
+	return 0
+}
+
 // Look encodes an object and compares that with its stored bytes. The result is true of these bytes, at any revision. What
 // was encoded comes back, too.
 func (f *Form) Look(object runtime.Object, stored []byte, revision uint64) (fit *Fit, whole []byte, err error) {
@@ -77,10 +117,9 @@ func (f *Form) Look(object runtime.Object, stored []byte, revision uint64) (fit 
 }
 
 // Item returns an object whose bytes do not fit as the item of a list. whole is what Look returned, nil if it was
-// not asked now.
-func (f *Form) Item(object runtime.Object, whole []byte) (Piece, error) {
-	item, err := f.item(object, whole)
-	return Encoded(item), err
+// not asked now. What is returned must not be changed.
+func (f *Form) Item(object runtime.Object, whole []byte) ([]byte, error) {
+	return f.item(object, whole)
 }
 
 func appendVersion(to []byte, revision uint64) []byte {
@@ -135,6 +174,31 @@ func (w *Written) Of(object runtime.Object) []byte {
 	}
 	return w.json
 }
+
+// Items are the items of a list as JSON. They are not for several goroutines at once.
+type Items interface {
+	Len() int
+	// Size is about how many bytes Append appends.
+	Size(i int) int
+	// Append appends an item, which may have to be made of an object first.
+	Append(to []byte, i int) ([]byte, error)
+}
+
+// Row appends what is made of an object, a row of a table say. The object is read when it is asked for, shared and must
+// not be changed. metadata is the object's as JSON, of the type ObjectMeta; zero if that is not known.
+type Row func(to []byte, object func() (runtime.Object, error), metadata Piece) ([]byte, error)
+
+// Pieces are items of which nothing has to be made.
+type Pieces []Piece
+
+// Len implements Items.
+func (p Pieces) Len() int { return len(p) }
+
+// Size implements Items.
+func (p Pieces) Size(i int) int { return p[i].Len() }
+
+// Append implements Items. It never fails.
+func (p Pieces) Append(to []byte, i int) ([]byte, error) { return p[i].Append(to), nil }
 
 // Piece is an object of a list as JSON. It takes no memory but that of a struct if it is made of what is stored.
 type Piece struct {

@@ -60,9 +60,10 @@ func TestWhatFits(t *testing.T) {
 				t.Error("what fits alike is not shared")
 			}
 			if c.item == "" {
-				piece, err := form.Item(object, whole)
+				item, err := form.Item(object, whole)
+				piece := verbatim.Encoded(item)
 				if want := fmt.Sprintf("item of %d", len(c.encoded)); err != nil || string(piece.Append(nil)) != want || piece.Len() != len(want) || piece.IsZero() {
-					t.Errorf("item %q: %v", piece.Append(nil), err)
+					t.Errorf("item %q: %v", item, err)
 				}
 				return
 			}

@@ -1,0 +1,128 @@
+package mvcc
+
+import (
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/annexapi/annex/internal/verbatim"
+)
+
+// shape is what the objects of a list are to become.
+type shape struct {
+	form *verbatim.Form // of what is stored
+	row  verbatim.Row   // nil if they are to be as they are in the form
+}
+
+// listed is an object of a list that is to be written: as little as there can be of it, for there may be very many, and
+// of many lists at once. What it is made of stays whatever becomes of the version.
+type listed struct {
+	version *version // nil if value is the item
+	value   *[]byte
+}
+
+// encodedItems are the items of a list, encoded when they are written.
+type encodedItems struct {
+	shape
+	store  *resourceStore
+	listed []listed
+}
+
+var _ verbatim.Items = (*encodedItems)(nil)
+
+// Len implements verbatim.Items.
+func (e *encodedItems) Len() int { return len(e.listed) }
+
+// Size implements verbatim.Items.
+func (e *encodedItems) Size(i int) int {
+	const version = 50 // the resource version
+	return len(*e.listed[i].value) + version
+}
+
+// Append implements verbatim.Items.
+func (e *encodedItems) Append(to []byte, i int) ([]byte, error) {
+	v, value := e.listed[i].version, *e.listed[i].value
+	if v == nil {
+		return append(to, value...), nil
+	}
+	fit, object := v.fit.Load(), runtime.Object(nil)
+	if !fit.Of(e.form) { // another form has come in between
+		var err error
+		if object, err = e.store.readable(v, value); err != nil {
+			return nil, err
+		}
+		if fit, _, err = e.form.Look(object, value, v.revision); err != nil {
+			return nil, err
+		}
+	}
+	if e.row == nil {
+		if fit.Fits() {
+			return fit.Piece(value, v.revision).Append(to), nil
+		}
+		item, err := e.form.Item(object, nil)
+		return append(to, item...), err
+	}
+	return e.row(to, func() (runtime.Object, error) { return e.store.readable(v, value) }, fit.Metadata(value, v.revision))
+}
+
+// direct says of which versions a list holds nothing but their values; nil if of none.
+func (s *resourceStore) direct(as *shape) func(*version) bool {
+	switch {
+	case as == nil || s.resource.Transformer != nil:
+		return nil
+	case as.row != nil:
+		return func(v *version) bool {
+			value := v.value.Load()
+			return value != nil && as.form.Begins(*value)
+		}
+	}
+	return func(v *version) bool {
+		fit := v.fit.Load()
+		return fit.Of(as.form) && fit.Fits() && v.value.Load() != nil
+	}
+}
+
+// known returns a version if its value is known to be all that an item is made of.
+func (s *resourceStore) known(as shape, v *version) (listed, bool) {
+	fit := v.fit.Load()
+	if !fit.Of(as.form) || as.row == nil && !fit.Fits() {
+		return listed{}, false
+	}
+	if value := v.value.Load(); value != nil {
+		return listed{v, value}, true
+	}
+	if as.row != nil { // it is decoded with others
+		return listed{}, false
+	}
+	value, err := s.core.bytes(v)
+	return listed{v, &value}, err == nil // decoding it says why
+}
+
+// listed returns a version, whose object has been read, and finds out whether an item can be made of its value.
+func (s *resourceStore) listed(as shape, v *version, object runtime.Object) (listed, error) {
+	value, fit, whole, err := s.fitOf(as.form, v, object)
+	switch {
+	case err != nil:
+		return listed{}, err
+	case fit != nil && (as.row != nil || fit.Fits()):
+		return listed{v, value}, nil
+	}
+	if as.row != nil {
+		row, err := as.row(nil, func() (runtime.Object, error) { return object, nil }, verbatim.Piece{})
+		return listed{value: &row}, err
+	}
+	item, err := as.form.Item(object, whole)
+	return listed{value: &item}, err
+}
+
+// readable returns the object of a version whose value has been decoded before. It is kept only if there is room: a list of
+// all objects would replace what others use.
+func (s *resourceStore) readable(v *version, value []byte) (runtime.Object, error) {
+	if object := s.cached(v); object != nil {
+		return object, nil
+	}
+	object, err := s.decode(value, v.revision)
+	if err != nil {
+		return nil, err
+	}
+	s.core.decoded.attachIfRoom(v, &decoded{object: object, store: s})
+	return object, nil
+}

@@ -1,0 +1,200 @@
+package reads
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1beta1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/annexapi/annex/internal/convert"
+	"github.com/annexapi/annex/internal/verbatim"
+)
+
+// rowsAs returns what makes objects the items of a list that a client wants in another form than theirs: rows of a table,
+// or metadata alone. It is nil if upstream has to find out.
+func rowsAs(r *http.Request, wanted *schema.GroupVersionKind, table rest.TableConvertor) verbatim.Row {
+	if wanted.GroupVersion() != metav1.SchemeGroupVersion && wanted.GroupVersion() != metav1beta1.SchemeGroupVersion {
+		return nil
+	}
+	partial := partialObjects(wanted.GroupVersion())
+	switch {
+	case wanted.Kind == "PartialObjectMetadataList":
+		return partial.append
+	case wanted.Kind != "Table" || table == nil:
+		return nil
+	}
+	var options metav1.TableOptions
+	if err := metainternalversionscheme.ParameterCodec.DecodeParameters(r.URL.Query(), metav1.SchemeGroupVersion, &options); err != nil || len(validation.ValidateTableOptions(&options)) > 0 || options.IncludeObject == metav1.IncludeObject {
+		return nil
+	}
+	return tableRows{r.Context(), table, partial, options.IncludeObject == metav1.IncludeNone}.append
+}
+
+// partialObjects are the PartialObjectMetadata of a version of their group.
+type partialObjects schema.GroupVersion
+
+// append is a verbatim.Row.
+func (p partialObjects) append(to []byte, object func() (runtime.Object, error), metadata verbatim.Piece) ([]byte, error) {
+	if metadata.IsZero() {
+		read, err := object()
+		if err != nil {
+			return nil, err
+		}
+		return p.appendOf(to, read)
+	}
+	to = append(to, `{"kind":"PartialObjectMetadata","apiVersion":"`...)
+	to = append(append(append(to, p.Group...), '/'), p.Version...)
+	to = append(to, `","metadata":`...)
+	return append(metadata.Append(to), '}'), nil
+}
+
+func (p partialObjects) appendOf(to []byte, object runtime.Object) ([]byte, error) {
+	accessor, err := meta.Accessor(object)
+	if err != nil {
+		return nil, err
+	}
+	partial := meta.AsPartialObjectMetadata(accessor)
+	partial.SetGroupVersionKind(schema.GroupVersion(p).WithKind("PartialObjectMetadata"))
+	encoded, err := json.Marshal(partial)
+	return append(to, encoded...), err
+}
+
+// tableRows are the rows of the table that a request wants.
+type tableRows struct {
+	ctx     context.Context
+	table   rest.TableConvertor
+	partial partialObjects
+	bare    bool // without objects
+}
+
+var errNoRow = errors.New("an object is not a row of its table")
+
+// withoutHeaders are the options by which an object is converted to a row of a table that has begun.
+var withoutHeaders = &metav1.TableOptions{NoHeaders: true}
+
+// append is a verbatim.Row.
+func (t tableRows) append(to []byte, object func() (runtime.Object, error), metadata verbatim.Piece) ([]byte, error) {
+	read, err := object()
+	if err != nil {
+		return nil, err
+	}
+	given := convert.Shallow(read)
+	table, err := t.table.ConvertToTable(t.ctx, given, withoutHeaders)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(table.Rows) != 1:
+		return nil, errNoRow
+	}
+	row := &table.Rows[0]
+	if to, err = appendCells(append(to, `{"cells":`...), row.Cells); err != nil {
+		return nil, err
+	}
+	if len(row.Conditions) > 0 {
+		conditions, err := json.Marshal(row.Conditions)
+		if err != nil {
+			return nil, err
+		}
+		to = append(append(to, `,"conditions":`...), conditions...)
+	}
+	to = append(to, `,"object":`...)
+	bare := t.bare
+	if bare {
+		marked, err := storage.HasInitialEventsEndBookmarkAnnotation(row.Object.Object)
+		if err != nil {
+			return nil, fmt.Errorf("unable to determine if the obj has the required annotation, err: %w", err)
+		}
+		bare = !marked
+	}
+	switch {
+	case bare:
+		to = append(to, "null"...)
+	case row.Object.Object == given:
+		to, err = t.partial.append(to, object, metadata)
+	default:
+		to, err = t.partial.appendOf(to, row.Object.Object)
+	}
+	return append(to, '}'), err
+}
+
+// appendCells appends what json.Marshal makes of cells.
+func appendCells(to []byte, cells []any) ([]byte, error) {
+	if cells == nil {
+		return append(to, "null"...), nil
+	}
+	to = append(to, '[')
+	for i, cell := range cells {
+		if i > 0 {
+			to = append(to, ',')
+		}
+		switch c := cell.(type) {
+		case nil:
+			to = append(to, "null"...)
+		case bool:
+			to = strconv.AppendBool(to, c)
+		case int64:
+			to = strconv.AppendInt(to, c, 10)
+		case string:
+			if isPlain(c) {
+				to = append(append(append(to, '"'), c...), '"')
+				continue
+			}
+			encoded, err := json.Marshal(c)
+			if err != nil {
+				return nil, err
+			}
+			to = append(to, encoded...)
+		default:
+			encoded, err := json.Marshal(c)
+			if err != nil {
+				return nil, err
+			}
+			to = append(to, encoded...)
+		}
+	}
+	return append(to, ']'), nil
+}
+
+// isPlain says whether a string is written in JSON as it is.
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' || c == 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// The ends of lists without items, of which the last is the one of empty metadata.
+var (
+	noRows     = []byte(`"rows":[]}` + "\n")
+	noMetadata = []byte(`"items":null}` + "\n")
+)
+
+// cutEmpty returns what comes before and after the items of an encoded list that has none.
+func cutEmpty(list []byte, asRows bool) (head, tail []byte, ok bool) {
+	const end = "]}\n"
+	if !asRows {
+		head, tail, ok = bytes.Cut(list, noItems)
+		return append(head, noItems...), tail, ok
+	}
+	if head, ok = bytes.CutSuffix(list, noRows); ok {
+		return append(head, `"rows":[`...), []byte(end), true
+	}
+	head, ok = bytes.CutSuffix(list, noMetadata)
+	return append(head, noItems...), []byte(end), ok
+}
