@@ -45,6 +45,20 @@ func (p Path) Of(info *request.RequestInfo) bool {
 	return p.namespaced == (info.Namespace != "") && length == len(info.Path) && strings.HasPrefix(info.Path, p.root)
 }
 
+// Scope returns what metrics call the part of a resource that the path of a list or a watch is of, in whichever namespaces; empty
+// if the path is not spelled as usual.
+func (p Path) Scope(info *request.RequestInfo) string {
+	listed := *info
+	listed.Name = ""
+	switch {
+	case p.Of(&listed) && p.namespaced:
+		return "namespace"
+	case p.Of(&listed), p.namespaced && Path{p.root, false}.Of(&listed):
+		return "cluster"
+	}
+	return ""
+}
+
 // RecordsAnswers says whether the audit of a request records its answer.
 func RecordsAnswers(ctx context.Context) bool {
 	return !audit.AuditContextFrom(ctx).GetEventLevel().Less(auditinternal.LevelRequestResponse)
@@ -52,10 +66,19 @@ func RecordsAnswers(ctx context.Context) bool {
 
 // Monitor counts a request for a resource's objects that was answered with a code and so many bytes, as upstream's routes do.
 func Monitor(r *http.Request, verb string, resource schema.GroupVersionResource, code, bytes int) {
+	monitor(r, verb, resource, "resource", code, bytes)
+}
+
+// MonitorList is Monitor for a list or a watch.
+func MonitorList(r *http.Request, resource schema.GroupVersionResource, scope string, code, bytes int) {
+	monitor(r, "LIST", resource, scope, code, bytes)
+}
+
+func monitor(r *http.Request, verb string, resource schema.GroupVersionResource, scope string, code, bytes int) {
 	received, ok := request.ReceivedTimestampFrom(r.Context())
 	if !ok {
 		received = time.Now()
 	}
-	metrics.MonitorRequest(r, verb, resource.Group, resource.Version, resource.Resource, "", "resource",
+	metrics.MonitorRequest(r, verb, resource.Group, resource.Version, resource.Resource, "", scope,
 		metrics.APIServerComponent, false, "", code, bytes, time.Since(received))
 }

@@ -87,6 +87,8 @@ func (o *output) held() int {
 	return o.holds
 }
 
+func (o *output) Deeply(f func()) { f() }
+
 func (o *output) Done() <-chan struct{} { return o.done }
 
 // intoOutput is what a storage has of it.

@@ -53,6 +53,7 @@ func newResourceStore(c *Core, keyspace *keyspace, resource store.Resource) *res
 // Close implements store.Closer.
 func (s *resourceStore) Close() {
 	s.close()
+	s.keyspace.watches.closeOf(s)
 	s.core.mu.Lock()
 	defer s.core.mu.Unlock()
 	s.keyspace.indexes = slices.DeleteFunc(slices.Clone(s.keyspace.indexes), func(x *indexes) bool { return x.store == s })

@@ -44,8 +44,6 @@ type watcher struct {
 
 	ctx    context.Context
 	cancel context.CancelFunc
-	// forget is called when the watch has ended: its store need not end it any more.
-	forget func() bool
 	// unwatch is called when the watch ends by itself: it need not be told of the end of its context any more.
 	unwatch func() bool
 	result  chan watch.Event
@@ -129,7 +127,6 @@ func (s *resourceStore) watch(ctx context.Context, key string, opts storage.List
 		w.lookups = s.indexes.lookups(opts.Predicate)
 	}
 	w.ctx, w.cancel = context.WithCancel(ctx)
-	w.forget = context.AfterFunc(s.open, w.cancel)
 	if (opts.ProgressNotify || opts.Predicate.AllowWatchBookmarks) && s.core.options.BookmarkInterval > 0 {
 		w.deadline, _ = ctx.Deadline()
 		w.bookmarks = s.core.clock.NewTimer(w.untilBookmark())
@@ -257,6 +254,9 @@ func (s *watchSet) add(w *watcher) bool {
 		s.all = map[*watcher]struct{}{}
 	}
 	s.all[w] = struct{}{}
+	if w.store.open.Err() != nil { // it is too late for closeOf
+		w.cancel()
+	}
 	s.count.Store(int64(len(s.all)))
 	w.use.running.Add(1)
 	return true
@@ -279,6 +279,17 @@ func (s *watchSet) close() {
 	for w := range s.all {
 		w.cancel()
 		w.use.forgo()
+	}
+}
+
+// closeOf cancels the watches of a store that is closed.
+func (s *watchSet) closeOf(store *resourceStore) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for w := range s.all {
+		if w.store == store {
+			w.cancel()
+		}
 	}
 }
 
@@ -320,7 +331,6 @@ func (w *watcher) Stop() { w.cancel() }
 // end releases what the watcher holds.
 func (w *watcher) end() {
 	w.cancel()
-	w.forget()
 	if w.bookmarks != nil {
 		w.bookmarks.Stop()
 	}
@@ -336,8 +346,8 @@ func (w *watcher) run() {
 	defer w.leave()
 	defer w.unwatch()
 	err := w.startErr
-	if err == nil {
-		err = w.guard(w.sendInitial)
+	if err == nil && w.initial != nil {
+		err = w.deeply(w.sendInitial)
 	}
 	utilflowcontrol.WatchInitialized(w.ctx)
 	for err == nil {
@@ -347,6 +357,15 @@ func (w *watcher) run() {
 		_ = w.send(watch.Event{Type: watch.Error, Object: watchStatus(err)}, false)
 		_ = w.flush()
 	}
+}
+
+// deeply sends what is sent seldom, with a stack that is not kept until the next event.
+func (w *watcher) deeply(send func() error) (err error) {
+	if w.out == nil {
+		return w.guard(send)
+	}
+	w.out.Deeply(func() { err = w.guard(send) })
+	return err
 }
 
 // guard makes an error of a panic, which would end the process: the predicate runs
@@ -362,9 +381,6 @@ func (w *watcher) guard(send func() error) (err error) {
 
 // sendInitial delivers the objects that exist at the start.
 func (w *watcher) sendInitial() error {
-	if w.initial == nil {
-		return nil
-	}
 	defer budget.From(w.ctx).Close()
 	for v := range w.initialObjects() {
 		object, err := w.store.object(w.ctx, v)
@@ -434,10 +450,7 @@ func (w *watcher) sendNext() error {
 		w.bookmarks.Reset(w.untilBookmark())
 	}
 	if w.progress.Swap(false) || due {
-		if err := w.sendProgress(); err != nil {
-			return err
-		}
-		return w.flush()
+		return w.deeply(w.sendProgress)
 	}
 	if w.ctx.Err() != nil {
 		return errStopped
@@ -628,7 +641,10 @@ func (w *watcher) sendProgress() error {
 		w.done = max(w.done, c.published.Load())
 	}
 	c.mu.RUnlock()
-	return w.sendBookmark(w.done)
+	if err := w.sendBookmark(w.done); err != nil {
+		return err
+	}
+	return w.flush()
 }
 
 func (w *watcher) sendBookmark(revision uint64, annotate ...func(runtime.Object) error) error {

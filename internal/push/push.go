@@ -16,6 +16,8 @@ type Output interface {
 	Send(event watch.Event, shared bool) (full bool, err error)
 	// Flush gives what was sent to the connection. It waits for a client that reads slowly.
 	Flush() error
+	// Deeply calls a function that needs a larger stack than a watch that waits for events, and returns when it has.
+	Deeply(f func())
 	// Hold keeps what is written to the connection back until Release was called as often, or for a short while.
 	Hold()
 	// Release ends a Hold.

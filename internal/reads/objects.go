@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -17,6 +18,7 @@ import (
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/direct"
 	"github.com/annexapi/annex/internal/registry"
+	"github.com/annexapi/annex/internal/stacks"
 	"github.com/annexapi/annex/internal/verbatim"
 )
 
@@ -29,9 +31,13 @@ type Direct struct {
 	Recorded, Traced bool
 	// Pretty says whether a client gets JSON to be read by people.
 	Pretty func(*http.Request) bool
+	// MinWatchTime is for how long watches last at least of which their client says nothing else; they last up to twice as
+	// long.
+	MinWatchTime time.Duration
 
-	of    map[schema.GroupVersionResource]*resource
-	pools *pools
+	of     map[schema.GroupVersionResource]*resource
+	pools  *pools
+	stacks *stacks.Pool
 }
 
 // resource is the main endpoint of a kind in one version.
@@ -45,6 +51,8 @@ type resource struct {
 	// stored is the version that the objects are stored in.
 	stored schema.GroupVersionResource
 	table  rest.TableConvertor
+	kind   schema.GroupVersionKind
+	labels runtime.ObjectConvertor
 	// deprecated says that the Go type has a time after which upstream warns of the version.
 	deprecated bool
 }
@@ -63,7 +71,8 @@ func (d *Direct) Add(k *define.Kind, v *define.Version, storage rest.Storage, se
 	if primary := k.Primary(); !ok || primary.Source != nil || primary.CustomStorage != nil {
 		return
 	}
-	r := &resource{GroupVersionResource: v.GroupVersion.WithResource(k.Resource), path: direct.PathOf(v.GroupVersion, !k.ClusterScoped), storage: getter, serializer: serializer}
+	r := &resource{GroupVersionResource: v.GroupVersion.WithResource(k.Resource), path: direct.PathOf(v.GroupVersion, !k.ClusterScoped), storage: getter, serializer: serializer,
+		kind: v.GroupVersion.WithKind(k.Name), labels: machinery.Documents()}
 	r.stored = k.Stored().GroupVersion.WithResource(k.Resource)
 	r.table, _ = storage.(rest.TableConvertor)
 	r.deprecated = deprecation.IsDeprecated(v.New(), 0, 0)
@@ -99,9 +108,9 @@ func (d *Direct) resource(info *request.RequestInfo) *resource {
 // Wrap answers what can be answered directly, and gives the rest to the next handler.
 func (d *Direct) Wrap(next http.Handler) http.Handler {
 	next = Lists(next, d.items)
-	d.pools = newPools()
+	d.pools, d.stacks = newPools(), stacks.New()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !d.answer(w, r) {
+		if !d.answer(w, r) && !d.watch(w, r) {
 			next.ServeHTTP(w, d.watches(w, r))
 		}
 	})

@@ -30,6 +30,7 @@ import (
 
 	"github.com/annexapi/annex/internal/push"
 	"github.com/annexapi/annex/internal/registry"
+	"github.com/annexapi/annex/internal/stacks"
 )
 
 const (
@@ -42,6 +43,7 @@ const (
 // eventForm is how watches of a resource in one version and media type write their events. All of them share the
 // frames of events that they share.
 type eventForm struct {
+	contentType      string
 	framer           runtime.Framer
 	embedded, events runtime.Encoder
 	prefix           int // bytes of a frame that are not of the event
@@ -57,10 +59,14 @@ func newEventForm(serializer runtime.NegotiatedSerializer, info runtime.Serializ
 		return nil
 	}
 	f := &eventForm{
+		contentType: info.MediaType,
 		framer:      info.StreamSerializer.Framer,
 		embedded:    serializer.EncoderForVersion(info.Serializer, version),
 		events:      serializer.EncoderForVersion(info.StreamSerializer.Serializer, version),
 		identifiers: map[watch.EventType]eventIdentifiers{},
+	}
+	if info.MediaType != runtime.ContentTypeJSON {
+		f.contentType += ";stream=watch"
 	}
 	var counted bytes.Buffer
 	n, err := f.framer.NewFrameWriter(&counted).Write([]byte("event"))
@@ -136,12 +142,16 @@ func (d *Direct) withOutput(w http.ResponseWriter, r *http.Request, read *resour
 	if !ok {
 		return r
 	}
+	ctx := registry.WithRememberedEvents(r.Context())
+	return r.WithContext(push.WithOutput(ctx, d.newOutput(w, flusher, r, read, form)))
+}
+
+func (d *Direct) newOutput(w http.ResponseWriter, flusher http.Flusher, r *http.Request, read *resource, form *eventForm) *output {
 	out := &output{form: form, w: w, flusher: flusher, req: r, read: read, pools: d.pools, connection: push.ConnectionOf(r)}
 	if signal := request.ServerShutdownSignalFrom(r.Context()); signal != nil {
 		out.stopping = signal.ShuttingDown()
 	}
-	ctx := registry.WithRememberedEvents(r.Context())
-	return r.WithContext(push.WithOutput(ctx, out))
+	return out
 }
 
 // output is where a watch writes its events.
@@ -154,6 +164,9 @@ type output struct {
 	req        *http.Request
 	read       *resource
 	pools      *pools
+	// stacks are for what needs a large one; nil if the watch's goroutine has that.
+	stacks  *stacks.Pool
+	written int // bytes
 
 	begun, compressed bool
 	count             compbasemetrics.CounterMetric
@@ -172,6 +185,15 @@ var _ push.Output = (*output)(nil)
 
 // Done implements push.Output.
 func (o *output) Done() <-chan struct{} { return o.stopping }
+
+// Deeply implements push.Output.
+func (o *output) Deeply(f func()) {
+	if o.stacks == nil {
+		f()
+		return
+	}
+	o.stacks.Do(f)
+}
 
 // Hold implements push.Output.
 func (o *output) Hold() {
@@ -268,7 +290,9 @@ func (o *output) Flush() error {
 	if due != nil {
 		frame = *due
 	}
-	if _, err := o.w.Write(frame); err != nil {
+	n, err := o.w.Write(frame)
+	o.written += n
+	if err != nil {
 		return err // HTTP/2 may still be reading what it was given, which is why it is not given back
 	}
 	if due != nil {

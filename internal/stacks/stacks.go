@@ -23,6 +23,20 @@ func (p *Pool) Go(f func()) {
 	}
 }
 
+// Do runs a function as Go does, and returns when it has returned. If it panics, so does Do.
+func (p *Pool) Do(f func()) {
+	var reason any
+	ended := make(chan struct{})
+	p.Go(func() {
+		defer close(ended)
+		defer func() { reason = recover() }()
+		f()
+	})
+	if <-ended; reason != nil {
+		panic(reason)
+	}
+}
+
 func (p *Pool) run(f func()) {
 	f()
 	wait := time.NewTimer(patience)

@@ -28,3 +28,24 @@ func TestFunctionsThatWaitForEachOtherAllRun(t *testing.T) {
 		all.Wait()
 	}
 }
+
+func TestACallerWaitsAndGetsThePanic(t *testing.T) {
+	t.Parallel()
+	pool := stacks.New()
+	for range 10 {
+		done := false
+		pool.Do(func() { done = true })
+		if !done {
+			t.Fatal("it had not returned")
+		}
+		func() {
+			defer func() {
+				if reason := recover(); reason != "a mistake" {
+					t.Errorf("panicked with %v", reason)
+				}
+			}()
+			pool.Do(func() { panic("a mistake") })
+			t.Error("it has not panicked")
+		}()
+	}
+}

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
+
+	"github.com/annexapi/annex/internal/push"
 )
 
 // access is what is known of a request's caller; it is written by the filters inside of the one
@@ -27,9 +29,9 @@ type accessKey struct{}
 func withAccessLog(handler http.Handler, log slog.Handler, longRunning request.LongRunningRequestCheck) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began, ctx := time.Now(), r.Context()
-		who, answer, returned := &access{}, &answer{ResponseWriter: w}, false
-		defer func() {
-			if readsItself(r, who) {
+		who, answer, returned, left := &access{}, &answer{ResponseWriter: w}, false, false
+		end := func() {
+			if left || readsItself(r, who) {
 				return
 			}
 			record := accessRecord(r, who, answer, time.Since(began))
@@ -40,12 +42,19 @@ func withAccessLog(handler http.Handler, log slog.Handler, longRunning request.L
 				record.AddAttrs(slog.Bool("panic", true))
 			}
 			_ = log.Handle(ctx, record) // lines that are lost are counted
-		}()
+		}
+		defer end()
 		handler.ServeHTTP(responsewriter.WrapForHTTP1Or2(answer), r.WithContext(context.WithValue(ctx, accessKey{}, who)))
 		if answer.code == 0 {
 			answer.code = http.StatusOK
 		}
 		returned = true
+		left = push.RestFrom(ctx).Around(func(serve func()) {
+			left, returned = false, false
+			defer end()
+			serve()
+			returned = true
+		})
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/pagecookie"
+	"github.com/annexapi/annex/internal/push"
 	"github.com/annexapi/annex/internal/query"
 	"github.com/annexapi/annex/internal/registry"
 	"github.com/annexapi/annex/internal/structural"
@@ -67,6 +69,9 @@ func chain(config Config, direct direct, text noProtobuf, connections *connectio
 		handler = handlers(config.Handlers).ifOpen(open, handler)
 		handler = withLimits(handler, config.FlowControlled, c)
 		handler = handlers(config.Handlers).ifOpen(handler, withImpersonation(handler, config, c))
+		if config.AuditSink != nil {
+			handler = withAuditedInside(handler)
+		}
 		handler = filters.WithAudit(handler, config.AuditSink, config.AuditPolicy, c.LongRunningFunc)
 		if config.AccessLog != nil {
 			handler = notingCaller(handler)
@@ -84,7 +89,7 @@ func chain(config Config, direct direct, text noProtobuf, connections *connectio
 		handler = withConnectionDeadline(handler)
 		handler = filters.WithRequestDeadline(handler, config.AuditSink, config.AuditPolicy, c.LongRunningFunc, c.Serializer, c.RequestTimeout)
 		handler = serverfilters.WithWaitGroup(handler, c.LongRunningFunc, c.NonLongRunningRequestWaitGroup)
-		handler = serverfilters.WithWatchTerminationDuringShutdown(handler, stopping(config.Stopping), watchGroup{c.WatchRequestWaitGroup, config.Stopping})
+		handler = withWatchesEnding(handler, watchGroup{c.WatchRequestWaitGroup, config.Stopping})
 		handler = filters.WithCacheControl(handler)
 		handler = withConnectionAdvice(handler, config.Serving)
 		if config.AccessLog != nil {
@@ -95,6 +100,16 @@ func chain(config Config, direct direct, text noProtobuf, connections *connectio
 		handler = withRecovery(handler)
 		return filters.WithAuditInit(handler)
 	}
+}
+
+// withAuditedInside has requests that are audited end with their handlers: that they are complete is recorded then.
+func withAuditedInside(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if push.RestFrom(r.Context()) != nil && audit.AuditContextFrom(r.Context()).Enabled() {
+			r = r.WithContext(push.WithoutRest(r.Context()))
+		}
+		handler.ServeHTTP(w, r)
+	})
 }
 
 // withPageCookiesHidden keeps what signs people in at the server's own pages from all that is behind: it may
@@ -141,6 +156,36 @@ func longRunning(check request.LongRunningRequestCheck, config Config) request.L
 type stopping <-chan struct{}
 
 func (s stopping) ShuttingDown() <-chan struct{} { return s }
+
+// withWatchesEnding is upstream's filter that ends watches when the server stops, and has the server wait for them. What is
+// left of a watch when its handlers have returned is waited for, too.
+func withWatchesEnding(handler http.Handler, group watchGroup) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if info, ok := request.RequestInfoFrom(r.Context()); ok && info.Verb != "watch" {
+			handler.ServeHTTP(w, r)
+			return
+		}
+		one := watchOf{group, push.RestFrom(r.Context())}
+		serverfilters.WithWatchTerminationDuringShutdown(handler, stopping(group.stopping), one).ServeHTTP(w, r)
+	})
+}
+
+// watchOf is a watch's part of the group.
+type watchOf struct {
+	watchGroup
+	rest *push.Rest
+}
+
+func (w watchOf) Done() {
+	done := w.watchGroup.Done
+	around := func(serve func()) {
+		defer done()
+		serve()
+	}
+	if !w.rest.Around(around) {
+		done()
+	}
+}
 
 // watchGroup refuses watches from the moment on that those in progress are told to
 // end. Upstream's group refuses them only once Wait has been called; a watch that

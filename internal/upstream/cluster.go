@@ -11,6 +11,8 @@ import (
 	"k8s.io/apiserver/pkg/server"
 	serverfilters "k8s.io/apiserver/pkg/server/filters"
 	flowcontrolrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
+
+	"github.com/annexapi/annex/internal/push"
 )
 
 // withAuthentication finds out who sends a request. One whose caller is not known is refused
@@ -83,7 +85,14 @@ func withLimits(handler http.Handler, controlled func() bool, c *server.Config) 
 	}
 	estimate := flowcontrolrequest.NewWorkEstimator(c.StorageObjectCountTracker.Get, c.FlowControl.GetInterestedWatchCount,
 		flowcontrolrequest.DefaultWorkEstimatorConfig(), c.FlowControl.GetMaxSeats)
-	queued := serverfilters.WithPriorityAndFairness(handler, c.LongRunningFunc, c.FlowControl, estimate, c.RequestTimeout/4)
+	// It does not count a watch any more when the handlers have returned.
+	served := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if push.RestFrom(r.Context()) != nil {
+			r = r.WithContext(push.WithoutRest(r.Context()))
+		}
+		handler.ServeHTTP(w, r)
+	})
+	queued := serverfilters.WithPriorityAndFairness(served, c.LongRunningFunc, c.FlowControl, estimate, c.RequestTimeout/4)
 	if controlled == nil {
 		return queued
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/annexapi/annex/internal/push"
+	"github.com/annexapi/annex/internal/stacks"
 )
 
 // Listening is a listener whose connections are being answered.
@@ -69,6 +71,7 @@ type connections struct {
 	most int // 0 is any number
 	// buffers are for what connections keep back.
 	buffers sync.Pool
+	begun   watchStacks
 
 	mu      sync.Mutex
 	open    map[*connection]struct{} // nil if no more are accepted
@@ -85,7 +88,7 @@ const (
 )
 
 func newConnections(l net.Listener, most int) *connections {
-	return &connections{Listener: l, most: most, open: map[*connection]struct{}{}, freshOf: map[string]int{}}
+	return &connections{Listener: l, most: most, begun: watchStacks{stacks.New()}, open: map[*connection]struct{}{}, freshOf: map[string]int{}}
 }
 
 func (c *connections) Accept() (net.Conn, error) {
@@ -177,11 +180,36 @@ func (c *connections) forget(conn *connection) {
 // counting is a handler whose requests count as those of their connections.
 func (c *connections) counting(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		growStack(len(r.RemoteAddr))
 		conn := c.begin(r)
 		defer c.end(conn)
+		if !strings.Contains(r.URL.RawQuery, "watch=") {
+			growStack(len(r.RemoteAddr))
+			handler.ServeHTTP(w, r)
+			return
+		}
+		ctx, rest := push.WithRest(r.Context())
+		c.begun.serve(handler, w, r.WithContext(ctx), rest)
+	})
+}
+
+// watchStacks are for the handlers of watches, which return when events are waited for.
+type watchStacks struct{ pool *stacks.Pool }
+
+// serve has a handler answer on another goroutine, and does on this one, whose stack is small, what it leaves.
+func (s watchStacks) serve(handler http.Handler, w http.ResponseWriter, r *http.Request, rest *push.Rest) {
+	returned := false
+	defer func() {
+		if !returned { // it panicked, and what others do around the rest has to be done
+			rest.Drop()
+			rest.Do()
+		}
+	}()
+	s.pool.Do(func() {
+		growStack(len(r.RemoteAddr))
 		handler.ServeHTTP(w, r)
 	})
+	returned = true
+	rest.Do()
 }
 
 // begin returns the connection of a request that begins; nil if it has been closed meanwhile.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/annexapi/annex/internal/apierr"
 	"github.com/annexapi/annex/internal/budget"
+	"github.com/annexapi/annex/internal/push"
 	"github.com/annexapi/annex/internal/yamlsize"
 )
 
@@ -38,7 +39,12 @@ func withMemory(handler http.Handler, memory *budget.Budget, routes connectRoute
 			return
 		}
 		account := memory.Account(func() budget.Price { return answerPrice(r, c.Serializer) })
-		defer account.Close()
+		rest := push.RestFrom(r.Context())
+		defer func() {
+			if !rest.Around(func(serve func()) { defer account.Close(); serve() }) {
+				account.Close()
+			}
+		}()
 		r = r.WithContext(budget.NewContext(r.Context(), account))
 		if err := takeBody(r, account, limit); err != nil {
 			answerError(w, r, err, c)
@@ -59,6 +65,10 @@ func takeBody(r *http.Request, account *budget.Account, limit int) error {
 		return err
 	case len(body) > limit:
 		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", limit))
+	}
+	if len(body) == 0 {
+		r.Body = http.NoBody // what it was read into is not kept for as long as the request takes
+		return nil
 	}
 	need := bodyNeed(body)
 	switch media := strings.ToLower(r.Header.Get("Content-Type")); {

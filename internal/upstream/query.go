@@ -17,6 +17,7 @@ import (
 	"k8s.io/kube-openapi/pkg/util"
 
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/push"
 	"github.com/annexapi/annex/internal/query"
 )
 
@@ -67,7 +68,8 @@ func withQueries(next http.Handler, queries *query.API, documents *queryDocument
 			answerError(w, r, err, c)
 			return
 		}
-		answered.ServeHTTP(w, r)
+		// What is answered is read while it is written.
+		answered.ServeHTTP(w, r.WithContext(push.WithoutRest(r.Context())))
 	})
 }
 

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"net"
@@ -11,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 	"k8s.io/klog/v2"
+
+	"github.com/annexapi/annex/internal/push"
 )
 
 // withRecovery answers a request whose handling panics, in a user's hook say, with
@@ -19,24 +22,41 @@ import (
 // and the client see a broken connection.
 func withRecovery(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answer := &answer{ResponseWriter: w}
-		defer func() {
-			reason := recover()
-			if reason == nil {
-				return
-			}
-			if reason == http.ErrAbortHandler {
-				panic(reason)
-			}
-			klog.FromContext(r.Context()).Error(nil, "A request panicked",
-				"method", r.Method, "path", r.URL.Path, "panic", reason, "stack", string(debug.Stack()))
-			if answer.begun {
-				panic(http.ErrAbortHandler)
-			}
-			writeStatus(w, apierrors.NewInternalError(errors.New("the request made the server panic; its log says where")))
-		}()
-		handler.ServeHTTP(responsewriter.WrapForHTTP1Or2(answer), r)
+		recovery := &recovery{answer: answer{ResponseWriter: w}, ctx: r.Context(), method: r.Method, path: r.URL.Path}
+		defer recovery.end()
+		handler.ServeHTTP(responsewriter.WrapForHTTP1Or2(&recovery.answer), r)
+		push.RestFrom(r.Context()).Around(recovery.around)
 	})
+}
+
+// recovery is of a request, and of what is left of it. That may last, and does without the request itself.
+type recovery struct {
+	answer       answer
+	ctx          context.Context
+	method, path string
+}
+
+func (r *recovery) around(serve func()) {
+	defer r.end()
+	serve()
+}
+
+// end is for a defer statement.
+func (r *recovery) end() {
+	reason := recover()
+	if reason == nil {
+		return
+	}
+	push.RestFrom(r.ctx).Drop()
+	if reason == http.ErrAbortHandler {
+		panic(reason)
+	}
+	klog.FromContext(r.ctx).Error(nil, "A request panicked",
+		"method", r.method, "path", r.path, "panic", reason, "stack", string(debug.Stack()))
+	if r.answer.begun {
+		panic(http.ErrAbortHandler)
+	}
+	writeStatus(r.answer.ResponseWriter, apierrors.NewInternalError(errors.New("the request made the server panic; its log says where")))
 }
 
 // writeStatus answers outside the API machinery, which has not negotiated a media

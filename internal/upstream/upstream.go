@@ -162,7 +162,8 @@ func New(c Config) (*Server, error) {
 		c.Metrics = append(slices.Clone(c.Metrics), connections.open, connections.ended)
 	}
 	direct := direct{
-		reads:  &reads.Direct{Recorded: c.AuditSink != nil, Traced: c.Tracing != nil, Pretty: isPretty},
+		reads: &reads.Direct{Recorded: c.AuditSink != nil, Traced: c.Tracing != nil, Pretty: isPretty,
+			MinWatchTime: time.Duration(config.MinRequestTimeout) * time.Second},
 		writes: &writes.Direct{Recorded: c.AuditSink != nil, Traced: c.Tracing != nil, Pretty: isPretty},
 	}
 	config.LongRunningFunc = longRunning(config.LongRunningFunc, c)

@@ -1,0 +1,113 @@
+package apitest_test
+
+import (
+	"bufio"
+	"context"
+	"maps"
+	"net/http"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/annexapi/annex/internal/testwait"
+)
+
+// What watches count at /metrics, while they last and when they have ended, does not tell which handler answered.
+func TestWatchesAreCountedAsUpstreams(t *testing.T) {
+	c := start(t, shop())
+	version := c.create("w", spec(fields{"size": "small"})).ResourceVersion
+	counted := func() map[string]float64 {
+		of := map[string]float64{}
+		for line := range strings.Lines(string(c.get("/metrics").want(200).raw)) {
+			for _, metric := range []string{"apiserver_request_total{", "apiserver_response_sizes_sum{", "apiserver_response_sizes_count{",
+				"apiserver_request_duration_seconds_count{", "apiserver_longrunning_requests{", "apiserver_watch_events_total{", "apiserver_watch_events_sizes_sum{"} {
+				if strings.HasPrefix(line, metric) && strings.Contains(line, `resource="widgets"`) &&
+					(strings.Contains(line, `verb="WATCH"`) || strings.HasPrefix(metric, "apiserver_watch_")) {
+					name, text, _ := strings.Cut(strings.TrimSpace(line), "} ")
+					value, err := strconv.ParseFloat(text, 64)
+					if err != nil {
+						t.Fatal(err)
+					}
+					of[name] = value
+				}
+			}
+		}
+		return of
+	}
+	grown := func(before, now map[string]float64) map[string]float64 {
+		of := map[string]float64{}
+		for name, value := range now {
+			if value != before[name] {
+				of[name] = value - before[name]
+			}
+		}
+		return of
+	}
+	for path, events := range map[string]int{
+		widgetsPath + "?watch=true&resourceVersion=" + version:                                                                           0,
+		widgetsPath + "?watch=true&fieldSelector=metadata.name%3Dw":                                                                      1,
+		"/apis/shop.example.com/v1/widgets?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true": 2,
+	} {
+		asked := func(accept string) (while, after map[string]float64) {
+			before := counted()
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			response := c.send(ctx, http.MethodGet, path, nil, "Accept", accept, "Accept-Encoding", "identity")
+			defer response.Body.Close()
+			lines := bufio.NewReader(response.Body)
+			for range events {
+				if _, err := lines.ReadString('\n'); err != nil {
+					t.Fatal(err)
+				}
+			}
+			only := func(prefix string, of map[string]float64) map[string]float64 {
+				maps.DeleteFunc(of, func(name string, _ float64) bool { return !strings.HasPrefix(name, prefix) })
+				return of
+			}
+			testwait.Until(t, "the watch counts", func() bool {
+				while = only("apiserver_longrunning_requests", grown(before, counted()))
+				return len(while) > 0
+			})
+			cancel()
+			testwait.Until(t, "the watch has been counted", func() bool {
+				after = grown(before, counted())
+				return len(only("apiserver_response_sizes_count", maps.Clone(after))) > 0 && len(only("apiserver_longrunning_requests", maps.Clone(after))) == 0
+			})
+			return while, after
+		}
+		asked(unremembered) // so that all series are there
+		gotWhile, got := asked(jsonType)
+		wantWhile, want := asked(unremembered)
+		if !maps.Equal(gotWhile, wantWhile) || len(gotWhile) != 1 {
+			t.Errorf("%s: %v while it lasts; upstream: %v", path, gotWhile, wantWhile)
+		}
+		if !maps.Equal(got, want) || len(got) < 3 {
+			t.Errorf("%s: %v when it has ended; upstream: %v", path, got, want)
+		}
+	}
+}
+
+// A watch that waits for events keeps no handlers on its stack, which would be most of what it holds.
+func TestAnIdleWatchKeepsNoHandlers(t *testing.T) {
+	c := start(t, shop())
+	c.create("w", spec(fields{"size": "small"}))
+	w := c.watch(widgetsPath + "?watch=1")
+	w.next()
+	var waits string
+	testwait.Until(t, "the watch waits", func() bool {
+		buffer := make([]byte, 64<<20)
+		for goroutine := range strings.SplitSeq(string(buffer[:runtime.Stack(buffer, true)]), "\n\n") {
+			if strings.Contains(goroutine, "mvcc.(*watcher).wait(") && strings.Contains(goroutine, "(*serverConn).runHandler") {
+				waits = goroutine
+				return true
+			}
+		}
+		return false
+	})
+	if strings.Contains(waits, "endpoints/filters") || strings.Contains(waits, "go-restful") {
+		t.Errorf("it waits below handlers:\n%s", waits)
+	}
+	c.create("x", spec(fields{"size": "small"}))
+	w.next()
+}

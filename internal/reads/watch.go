@@ -1,0 +1,168 @@
+package reads
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	internalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/metrics"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/features"
+	"k8s.io/apiserver/pkg/registry/rest"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/klog/v2"
+
+	"github.com/annexapi/annex/internal/direct"
+	"github.com/annexapi/annex/internal/push"
+	"github.com/annexapi/annex/internal/registry"
+)
+
+// watch says whether it has answered a watch, or has left that to when all handlers have returned. If not, nothing has
+// been written, and the watch is upstream's: with an option that is wrong, or in a spelling that is routed differently.
+func (d *Direct) watch(w http.ResponseWriter, r *http.Request) bool {
+	info, ok := request.RequestInfoFrom(r.Context())
+	if !ok || info.Verb != "watch" || !info.IsResourceRequest || info.Subresource != "" || r.Method != http.MethodGet || r.URL.RawPath != "" {
+		return false
+	}
+	read := d.resource(info)
+	if read == nil || read.deprecated || !isUsual(r.Header.Get("Accept")) {
+		return false
+	}
+	scope := read.path.Scope(info)
+	watcher, watched := read.storage.(rest.Watcher)
+	flusher, flushes := w.(http.Flusher)
+	form := d.events(r, read)
+	if scope == "" || !watched || !flushes || form == nil {
+		return false
+	}
+	options := read.watchOptions(r, info)
+	if options == nil {
+		return false
+	}
+	timeout := time.Duration(float64(d.MinWatchTime) * (rand.Float64() + 1))
+	if options.TimeoutSeconds != nil && *options.TimeoutSeconds != 0 {
+		timeout = time.Duration(*options.TimeoutSeconds) * time.Second
+	}
+	klog.V(3).InfoS("Starting watch", "path", r.URL.Path, "resourceVersion", options.ResourceVersion, "labels", options.LabelSelector, "fields", options.FieldSelector, "sendInitialEvents", options.SendInitialEvents, "timeout", timeout)
+
+	out := d.newOutput(w, flusher, r, read, form)
+	ctx, cancel := context.WithTimeout(request.WithNamespace(r.Context(), info.Namespace), timeout)
+	events, err := watcher.Watch(push.WithOutput(registry.WithRememberedEvents(ctx), out), options)
+	if err != nil {
+		cancel() // upstream finds out what to say
+		return false
+	}
+	initial := options.SendInitialEvents != nil && *options.SendInitialEvents && options.AllowWatchBookmarks
+	compressed := initial && responsewriters.ContentEncodingSupported(r, features.WatchListCompression) == "gzip"
+	serve := func() {
+		defer cancel()
+		metrics.RecordLongRunning(r, info, metrics.APIServerComponent, func() {
+			defer events.Stop()
+			out.Deeply(func() { out.writeHeader(compressed) })
+			out.follow(ctx, events.ResultChan())
+		})
+		out.monitor(scope)
+	}
+	if rest := push.RestFrom(r.Context()); rest != nil {
+		out.stacks = d.stacks
+		rest.Leave(serve)
+	} else {
+		serve()
+	}
+	return true
+}
+
+// isUsual says whether clients that accept some media types get what upstream's negotiation says, without regard to what
+// routing makes of them.
+func isUsual(accept string) bool {
+	switch accept {
+	case "", "*/*", runtime.ContentTypeJSON, runtime.ContentTypeJSON + ", */*", runtime.ContentTypeJSON + ";stream=watch",
+		runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON,
+		runtime.ContentTypeProtobuf + ", */*", runtime.ContentTypeProtobuf + ";stream=watch":
+		return true
+	}
+	return false
+}
+
+// watchOptions returns what upstream makes of the options of a watch; nil if there is an error to say.
+func (r *resource) watchOptions(req *http.Request, info *request.RequestInfo) *internalversion.ListOptions {
+	options := &internalversion.ListOptions{}
+	if internalversionscheme.ParameterCodec.DecodeParameters(req.URL.Query(), metav1.SchemeGroupVersion, options) != nil {
+		return nil
+	}
+	watchList := utilfeature.DefaultFeatureGate.Enabled(features.WatchList)
+	internalversion.SetListOptionsDefaults(options, watchList)
+	if !options.Watch || len(validation.ValidateListOptions(options, watchList)) > 0 {
+		return nil
+	}
+	if options.FieldSelector != nil {
+		selector, err := options.FieldSelector.Transform(func(label, value string) (string, string, error) {
+			return r.labels.ConvertFieldLabel(r.kind, label, value)
+		})
+		if err != nil {
+			return nil
+		}
+		options.FieldSelector = selector
+	}
+	if info.Name == "" {
+		return options
+	}
+	if options.FieldSelector == nil || options.FieldSelector.Empty() {
+		options.FieldSelector = fields.OneTermEqualSelector("metadata.name", info.Name)
+	} else if name, ok := options.FieldSelector.RequiresExactMatch("metadata.name"); !ok || name != info.Name {
+		return nil
+	}
+	return options
+}
+
+// writeHeader begins the answer, as upstream does.
+func (o *output) writeHeader(compressed bool) {
+	header := o.w.Header()
+	header.Set("Content-Type", o.form.contentType)
+	header.Set("Transfer-Encoding", "chunked")
+	if compressed {
+		header.Set("Content-Encoding", "gzip")
+		header.Add("Vary", "Accept-Encoding")
+	}
+	o.w.WriteHeader(http.StatusOK)
+	o.flusher.Flush()
+}
+
+// monitor counts the request. It is no part of the function that waits for events, whose stack it would enlarge.
+//
+//go:noinline
+func (o *output) monitor(scope string) {
+	direct.MonitorList(o.req, o.read.GroupVersionResource, scope, http.StatusOK, o.written)
+}
+
+// follow writes events until there are no more. A storage that writes to the output itself has none.
+func (o *output) follow(ctx context.Context, all <-chan watch.Event) {
+	for {
+		select {
+		case <-o.stopping:
+			return
+		case <-ctx.Done():
+			return
+		case event, ok := <-all:
+			if !ok {
+				return
+			}
+			full, err := o.Send(event, false)
+			if err == nil && (full || len(all) == 0) {
+				err = o.Flush()
+			}
+			if err != nil {
+				return // the client has gone, or gets no more
+			}
+		}
+	}
+}
