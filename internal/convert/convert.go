@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/plainjson"
 	"github.com/annexapi/annex/internal/structural"
 )
 
@@ -43,6 +44,8 @@ type Machinery struct {
 	shapes map[reflect.Type]*structural.Shape
 	// lists are the hub's lists of kinds whose objects this server stores.
 	lists map[reflect.Type]bool
+	// plans are how objects are encoded and decoded as JSON.
+	plans *plainjson.Plans
 	// items are what lists remember, of all groups together.
 	items      *Items
 	operations operations
@@ -86,7 +89,7 @@ func New(server *define.Server, extra ...func(scheme *runtime.Scheme, aliases bo
 // with objects of their own.
 func newMachinery(server *define.Server, first func(*define.Kind) bool, extra []func(scheme *runtime.Scheme, aliases bool) error) (*Machinery, error) {
 	m := &Machinery{Scheme: runtime.NewScheme(), Public: runtime.NewScheme(), structural: map[schema.GroupVersionKind]*structural.Version{},
-		shapes: map[reflect.Type]*structural.Shape{}, lists: map[reflect.Type]bool{}, operations: operationsOf(server)}
+		shapes: map[reflect.Type]*structural.Shape{}, lists: map[reflect.Type]bool{}, plans: plainjson.New(), operations: operationsOf(server)}
 	for _, scheme := range []*runtime.Scheme{m.Scheme, m.Public} {
 		unversioned := schema.GroupVersion{Version: "v1"}
 		metav1.AddToGroupVersion(scheme, unversioned)
@@ -301,5 +304,5 @@ func list(convert conversion.ConversionFunc) conversion.ConversionFunc {
 // repeat it in every item, or not, by the version that an item was stored in. The
 // media type, JSON if empty, is that of what it encodes; it decodes all.
 func (m *Machinery) StorageCodec(stored schema.GroupVersion, mediaType string) runtime.Codec {
-	return newStorageCodec(m.Scheme, m.Codecs, stored, mediaType, m.structural, m.shapes)
+	return newStorageCodec(m.Scheme, m.Codecs, stored, mediaType, m.plans, m.structural, m.shapes)
 }

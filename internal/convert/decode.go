@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/annexapi/annex/internal/plainjson"
 	"github.com/annexapi/annex/internal/structural"
 )
 
@@ -16,9 +17,28 @@ import (
 // encodes.
 func (m *Machinery) Serializer() runtime.NegotiatedSerializer {
 	if len(m.structural) == 0 {
-		return m.withOperations(m.withLists(m.Codecs))
+		return m.withOperations(m.withLists(plannedSerializer{m.Codecs, m.plans}))
 	}
-	return m.withOperations(m.withLists(markedSerializer{m.Codecs, m.structural, m.shapes}))
+	return m.withOperations(m.withLists(markedSerializer{plannedSerializer{m.Codecs, m.plans}, m.structural, m.shapes}))
+}
+
+// plannedSerializer encodes objects as compact JSON by plans.
+type plannedSerializer struct {
+	runtime.NegotiatedSerializer
+	plans *plainjson.Plans
+}
+
+// EncoderForVersion implements runtime.NegotiatedSerializer.
+func (s plannedSerializer) EncoderForVersion(encoder runtime.Encoder, gv runtime.GroupVersioner) runtime.Encoder {
+	return s.NegotiatedSerializer.EncoderForVersion(planned(encoder, s.SupportedMediaTypes(), s.plans), gv)
+}
+
+// planned returns an encoder that does what a given one does, by plans if that is the supported one of compact JSON.
+func planned(encoder runtime.Encoder, supported []runtime.SerializerInfo, plans *plainjson.Plans) runtime.Encoder {
+	if plain, ok := runtime.SerializerInfoForMediaType(supported, runtime.ContentTypeJSON); !ok || encoder != plain.Serializer {
+		return encoder
+	}
+	return plans.Encoder(encoder)
 }
 
 type markedSerializer struct {

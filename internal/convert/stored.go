@@ -13,30 +13,32 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 
+	"github.com/annexapi/annex/internal/plainjson"
 	"github.com/annexapi/annex/internal/structural"
 )
 
 // NewStorageCodec returns Machinery.StorageCodec for a scheme and its codecs.
 func NewStorageCodec(scheme *runtime.Scheme, codecs serializer.CodecFactory, stored schema.GroupVersion, mediaType string) runtime.Codec {
-	return newStorageCodec(scheme, codecs, stored, mediaType, nil, nil)
+	return newStorageCodec(scheme, codecs, stored, mediaType, plainjson.New(), nil, nil)
 }
 
-func newStorageCodec(scheme *runtime.Scheme, codecs serializer.CodecFactory, stored schema.GroupVersion, mediaType string,
+func newStorageCodec(scheme *runtime.Scheme, codecs serializer.CodecFactory, stored schema.GroupVersion, mediaType string, plans *plainjson.Plans,
 	versions map[schema.GroupVersionKind]*structural.Version, shapes map[reflect.Type]*structural.Shape,
 ) runtime.Codec {
 	if mediaType == "" {
 		mediaType = runtime.ContentTypeJSON
 	}
 	info, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), mediaType)
+	library := json.NewSerializerWithOptions(storedMeta{}, scheme, scheme, json.SerializerOptions{})
 	var decoder runtime.Decoder = storedDecoder{
-		json:     json.NewSerializerWithOptions(storedMeta{}, scheme, scheme, json.SerializerOptions{}),
+		json:     plans.Decoder(library, kindOfStored, scheme, scheme),
 		protobuf: protobuf.NewSerializer(scheme, scheme),
 		other:    codecs.UniversalDeserializer(),
 	}
 	if len(versions) > 0 {
 		decoder = filled{decoder, versions}
 	}
-	encoder := withZeros(info.Serializer, codecs.SupportedMediaTypes(), shapes)
+	encoder := withZeros(planned(info.Serializer, codecs.SupportedMediaTypes(), plans), codecs.SupportedMediaTypes(), shapes)
 	return typeless{codecs.CodecForVersions(encoder, decoder, schema.GroupVersions{stored}, runtime.InternalGroupVersioner)}
 }
 
@@ -82,21 +84,24 @@ type storedMeta struct{}
 
 // Interpret implements json.MetaFactory.
 func (storedMeta) Interpret(data []byte) (*schema.GroupVersionKind, error) {
+	if kind, ok := kindOfStored(data); ok {
+		return &kind, nil
+	}
+	return json.DefaultMetaFactory.Interpret(data)
+}
+
+func kindOfStored(data []byte) (schema.GroupVersionKind, bool) {
 	rest, _ := bytes.CutPrefix(data, storedKind)
 	kind, rest, ok := bytes.Cut(rest, storedVersion)
 	if !ok || bytes.ContainsAny(kind, `"\\`) {
-		return json.DefaultMetaFactory.Interpret(data)
+		return schema.GroupVersionKind{}, false
 	}
 	version, _, ok := bytes.Cut(rest, []byte(`"`))
 	if !ok || bytes.ContainsRune(version, '\\') {
-		return json.DefaultMetaFactory.Interpret(data)
+		return schema.GroupVersionKind{}, false
 	}
 	gv, err := schema.ParseGroupVersion(string(version))
-	if err != nil {
-		return nil, err
-	}
-	found := gv.WithKind(string(kind))
-	return &found, nil
+	return gv.WithKind(string(kind)), err == nil
 }
 
 // Form is how an object is stored: in which version of which kind, and encoded in

@@ -13,23 +13,27 @@ type front struct{}
 
 // Interpret implements json.MetaFactory.
 func (front) Interpret(data []byte) (*schema.GroupVersionKind, error) {
+	if kind, ok := frontKind(data); ok {
+		return &kind, nil
+	}
+	return json.DefaultMetaFactory.Interpret(data)
+}
+
+// frontKind is false if they are not in front.
+func frontKind(data []byte) (kind schema.GroupVersionKind, ok bool) {
 	first, rest, ok := frontField(data, '{')
 	if !ok {
-		return json.DefaultMetaFactory.Interpret(data)
+		return kind, false
 	}
 	second, _, ok := frontField(rest, ',')
 	if !ok || first.name == second.name {
-		return json.DefaultMetaFactory.Interpret(data)
+		return kind, false
 	}
 	if first.name == "kind" {
 		first, second = second, first
 	}
 	gv, err := schema.ParseGroupVersion(first.value)
-	if err != nil {
-		return json.DefaultMetaFactory.Interpret(data)
-	}
-	kind := gv.WithKind(second.value)
-	return &kind, nil
+	return gv.WithKind(second.value), err == nil
 }
 
 type frontal struct{ name, value string }

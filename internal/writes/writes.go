@@ -23,6 +23,7 @@ import (
 
 	"github.com/annexapi/annex/internal/direct"
 	"github.com/annexapi/annex/internal/managed"
+	"github.com/annexapi/annex/internal/plainjson"
 	"github.com/annexapi/annex/internal/stacks"
 	"github.com/annexapi/annex/internal/verbatim"
 )
@@ -40,6 +41,7 @@ type Direct struct {
 
 	of     map[schema.GroupVersionResource]*resource
 	stacks *stacks.Pool
+	plans  *plainjson.Plans
 }
 
 // Resource is the main endpoint of a kind in a version.
@@ -92,7 +94,10 @@ func (d *Direct) Add(r Resource) {
 	a.mutating, _ = r.Admission.(admission.MutationInterface)
 	a.decoder = r.Scope.Serializer.DecoderToVersion(media.Serializer, r.Scope.HubGroupVersion)
 	strict := json.NewSerializerWithOptions(front{}, r.Scope.Creater, r.Scope.Typer, json.SerializerOptions{Strict: true})
-	a.strict = r.Scope.Serializer.DecoderToVersion(strict, r.Scope.HubGroupVersion)
+	if d.plans == nil {
+		d.plans = plainjson.New()
+	}
+	a.strict = r.Scope.Serializer.DecoderToVersion(d.plans.Decoder(strict, frontKind, r.Scope.Typer, r.Scope.Creater), r.Scope.HubGroupVersion)
 	a.encoder = r.Scope.Serializer.EncoderForVersion(media.Serializer, gv)
 	if d.of == nil {
 		d.of, d.stacks = map[schema.GroupVersionResource]*resource{}, stacks.New()
