@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/group"
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
 	"k8s.io/utils/clock"
@@ -45,6 +46,8 @@ type outcome struct {
 	roots *x509.CertPool
 	until time.Time
 	chain []*x509.Certificate // nil if it is not one of theirs
+	// user is what the owner's requests are authenticated as; nil if there is none. It is shared by all of them.
+	user *authenticator.Response
 }
 
 // New returns a Verified for the authorities that options name at the time. They are told
@@ -55,13 +58,15 @@ func New(options x509request.VerifyOptionFunc) *Verified {
 
 // Chain returns the certificates from that of a request up to an authority, nil if it has
 // none that the authorities have issued.
-func (v *Verified) Chain(r *http.Request) []*x509.Certificate {
+func (v *Verified) Chain(r *http.Request) []*x509.Certificate { return v.outcome(r).chain }
+
+func (v *Verified) outcome(r *http.Request) outcome {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
-		return nil
+		return outcome{}
 	}
 	options, ok := v.options()
 	if !ok {
-		return nil
+		return outcome{}
 	}
 	leaf := r.TLS.PeerCertificates[0]
 	now := v.clock.Now()
@@ -69,7 +74,7 @@ func (v *Verified) Chain(r *http.Request) []*x509.Certificate {
 	o, ok := v.known[leaf]
 	v.mu.RUnlock()
 	if ok && o.roots == options.Roots && now.Before(o.until) {
-		return o.chain
+		return o
 	}
 	o = outcome{roots: options.Roots, until: now.Add(memory)}
 	if options.Intermediates == nil && len(r.TLS.PeerCertificates) > 1 {
@@ -80,6 +85,7 @@ func (v *Verified) Chain(r *http.Request) []*x509.Certificate {
 	}
 	if chains, err := leaf.Verify(options); err == nil && len(chains) > 0 {
 		o.chain = chains[0]
+		o.user = userOf(r, o.chain)
 		for _, c := range o.chain {
 			if c.NotAfter.Before(o.until) {
 				o.until = c.NotAfter
@@ -92,18 +98,28 @@ func (v *Verified) Chain(r *http.Request) []*x509.Certificate {
 		clear(v.known)
 	}
 	v.known[leaf] = o
-	return o.chain
+	return o
+}
+
+// userOf finds out for all requests with a certificate what upstream does for each: who that is, with a digest of it, and that such
+// users are authenticated.
+func userOf(r *http.Request, chain []*x509.Certificate) *authenticator.Response {
+	conversion := authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
+		return x509request.CommonNameUserConversion.User(chain)
+	})
+	response, ok, err := group.NewAuthenticatedGroupAdder(conversion).AuthenticateRequest(r)
+	if err != nil || !ok {
+		return nil
+	}
+	return response
 }
 
 // Users authenticates the owners of certificates: the common name is the user, the
-// organizations are the groups. It has no opinion of others.
+// organizations are the groups, and system:authenticated is one of these. It has no opinion of others.
 func (v *Verified) Users() authenticator.Request {
 	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
-		chain := v.Chain(r)
-		if chain == nil {
-			return nil, false, nil
-		}
-		return x509request.CommonNameUserConversion.User(chain)
+		response := v.outcome(r).user
+		return response, response != nil, nil
 	})
 }
 

@@ -4,11 +4,14 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"net/http"
+	"reflect"
 	"testing"
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/group"
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
+	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/annexapi/annex/internal/cluster/clustertest"
@@ -159,5 +162,24 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	if n := len(v.known); n > most {
 		t.Errorf("%d certificates are remembered", n)
+	}
+}
+
+func TestTheOwnerIsWhoUpstreamSays(t *testing.T) {
+	authority := clustertest.NewAuthority(t, "ours", time.Now())
+	v := newVerified(authority)
+	for _, owner := range [][]string{{"jane"}, {"jane", "kitchen", "bar"}, {"jane", "system:authenticated"}, {"jane", "system:unauthenticated"}, {"system:anonymous"}, {""}} {
+		r := request(t, authority.Issue(t, owner[0], owner[1:]...))
+		upstream := group.NewAuthenticatedGroupAdder(x509request.NewDynamic(v.options, x509request.CommonNameUserConversion))
+		want, known, err := upstream.AuthenticateRequest(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			got, ok, err := v.Users().AuthenticateRequest(r)
+			if ok != known || err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("%q: %+v, %v, %v; upstream: %+v, %v", owner, got, ok, err, want, known)
+			}
+		}
 	}
 }
