@@ -38,7 +38,7 @@ const (
 // 128 MiB at least, and 256 MiB, or an eighth of its container's limit, at most, unless it holds that much. A server that holds 20 MB
 // spends a sixth of its processor time on collections else, and one that holds 100 MB an eighth. One that holds more than 85 MiB has 64 MiB and a quarter of that, unless
 // it is so busy that it would be collected more than once in two seconds then. A process that does hardly anything gives the
-// operating system what it does not need. What
+// operating system what it does not need, and what its start has left behind. What
 // the environment says (GOGC) stands. It is the process's own decision: only its main function may call it, and the function
 // returned ends it.
 func SpareCollections() (end func()) {
@@ -138,13 +138,13 @@ func readHeap() heap {
 	return heap{made: value(0), live: value(1), idle: value(2) - value(1) + value(3) + value(4)}
 }
 
-// giveBack looks at each tick whether the process is at rest, and has it give back, once, what is worth it. The function
-// returned ends it.
+// giveBack looks at each tick whether the process is at rest, and has it give back, once, what is worth it. The first time, what
+// its start has left behind is, however little. The function returned ends it.
 func giveBack(ticks <-chan time.Time, read func() heap, free func()) (end func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		before, due := read().made, true
+		before, due, started := read().made, true, false
 		for {
 			select {
 			case <-done:
@@ -157,9 +157,9 @@ func giveBack(ticks <-chan time.Time, read func() heap, free func()) (end func()
 			switch {
 			case !rests:
 				due = true
-			case due && now.idle > worthGivingBack+now.live/sparePart/2:
+			case due && (!started || now.idle > worthGivingBack+now.live/sparePart/2):
 				free()
-				due = false
+				started, due = true, false
 			}
 		}
 	}()

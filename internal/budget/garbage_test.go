@@ -90,22 +90,23 @@ func TestAProcessAtRestGivesBackWhatItDoesNotNeed(t *testing.T) {
 		{"only once", []step{{1 * mib, 500 * mib, 400 * mib, 1}, {2 * mib, 500 * mib, 400 * mib, 1}, {3 * mib, 500 * mib, 400 * mib, 1}}},
 		{"again after more work", []step{{1 * mib, 500 * mib, 400 * mib, 1}, {100 * mib, 500 * mib, 400 * mib, 1}, {101 * mib, 500 * mib, 400 * mib, 2}}},
 		{"busy", []step{{100 * mib, 500 * mib, 400 * mib, 0}, {200 * mib, 500 * mib, 400 * mib, 0}}},
-		{"not worth it", []step{{1 * mib, 500 * mib, 50 * mib, 0}, {2 * mib, 10 * mib, 30 * mib, 0}}},
+		{"of its start, however little", []step{{40 * mib, 10 * mib, 2 * mib, 0}, {41 * mib, 10 * mib, 2 * mib, 1}, {42 * mib, 10 * mib, 2 * mib, 1}}},
+		{"not worth it", []step{{1 * mib, 500 * mib, 50 * mib, 1}, {100 * mib, 500 * mib, 50 * mib, 1}, {101 * mib, 500 * mib, 50 * mib, 1}, {102 * mib, 10 * mib, 30 * mib, 1}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ticks, looked := make(chan time.Time), make(chan heap)
 			freed := 0
 			go func() { looked <- heap{} }() // when it begins
 			end := giveBack(ticks, func() heap { return <-looked }, func() { freed++ })
+			ticks <- time.Time{}
 			for i, s := range c.steps {
-				ticks <- time.Time{}
 				looked <- heap{s.made, s.live, s.idle}
 				ticks <- time.Time{} // by which the step is done
 				if freed != s.freed {
 					t.Errorf("step %d: given back %d times, want %d", i, freed, s.freed)
 				}
-				looked <- heap{s.made, s.live, 0}
 			}
+			looked <- heap{}
 			end()
 		})
 	}
