@@ -44,6 +44,7 @@ type Manager struct {
 	tree     *tree // nil if upstream has to do it all
 	unknown  error // says why there is none
 	sets     sets
+	created  sets // what managers own of objects that they create, by shapes
 	filter   fieldpath.Filter
 	never    *fieldpath.Set // what no manager owns
 	// managedFields are where those are.
@@ -190,6 +191,19 @@ func (m *Manager) update(live, changed runtime.Object, manager string) bool {
 		is.SetManagedFields(nil) // it has none, and shall have none
 		return true
 	}
+	shape := m.shape(live, changed, entries)
+	if o := m.created.get(shape); shape != nil && o != nil {
+		entries, ok := m.gain(entries, manager, o)
+		if !ok {
+			return false
+		}
+		fields, err := m.written(entries)
+		if err != nil {
+			return false
+		}
+		is.SetManagedFields(fields)
+		return true
+	}
 	c, err := m.compare(live, changed)
 	if err != nil {
 		return false
@@ -216,7 +230,7 @@ func (m *Manager) update(live, changed runtime.Object, manager string) bool {
 		set = set.Difference(m.never)
 	}
 	if !set.Empty() {
-		if entries, ok = m.gain(entries, manager, set); !ok {
+		if entries, ok = m.gain(entries, manager, &owned{set: set}); !ok {
 			return false
 		}
 	}
@@ -234,7 +248,29 @@ func (m *Manager) update(live, changed runtime.Object, manager string) bool {
 		return false
 	}
 	is.SetManagedFields(fields)
+	if shape != nil && len(entries) == 1 {
+		m.created.put(shape, entries[0].owned)
+	}
 	return true
+}
+
+// shape says which fields there are in an object that is created, as far as managers own fields, but not what they are: what
+// its manager owns depends on that alone. It is nil if the object is not created, comes with managed fields, or has lists of
+// which items are owned.
+func (m *Manager) shape(live, changed runtime.Object, entries []entry) []byte {
+	// Converting nothing to the version might make something of it.
+	if len(entries) > 0 || reflect.TypeOf(live) != reflect.PointerTo(m.tree.goType) || !reflect.ValueOf(live).Elem().IsZero() {
+		return nil
+	}
+	v, err := m.versioned(changed)
+	if err != nil {
+		return nil
+	}
+	shape, ok := m.tree.shape(make([]byte, 0, 512), v)
+	if !ok {
+		return nil
+	}
+	return shape
 }
 
 // written returns what managers own in the form and order that objects have it in.
@@ -382,7 +418,7 @@ func (e *entry) lose(c *comparison) {
 }
 
 // gain gives the manager of an update what it has set.
-func (m *Manager) gain(entries []entry, manager string, set *fieldpath.Set) ([]entry, bool) {
+func (m *Manager) gain(entries []entry, manager string, gained *owned) ([]entry, bool) {
 	if manager == "" {
 		manager = "unknown"
 	}
@@ -396,9 +432,9 @@ func (m *Manager) gain(entries []entry, manager string, set *fieldpath.Set) ([]e
 		at = len(entries)
 		entries = append(entries, entry{ManagedFieldsEntry: metav1.ManagedFieldsEntry{
 			Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: m.Kind.GroupVersion().String(), FieldsType: "FieldsV1",
-		}, owned: &owned{set: set}})
+		}, owned: gained})
 	} else {
-		entries[at].owned = &owned{set: set.Union(entries[at].set)}
+		entries[at].owned = &owned{set: gained.set.Union(entries[at].set)}
 	}
 	entries[at].Time = &metav1.Time{Time: time.Now().UTC()}
 	return entries, true

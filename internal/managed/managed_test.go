@@ -377,3 +377,83 @@ func BenchmarkUpdate(b *testing.B) {
 		})
 	}
 }
+
+// TestWhatIsCreatedAlikeIsOwnedAlike creates objects that have the same fields as others had, with other values, and compares
+// with upstream's manager.
+func TestWhatIsCreatedAlikeIsOwnedAlike(t *testing.T) {
+	t.Parallel()
+	for name, sample := range kinds {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			gv := func(p pair) fieldpath.APIVersion { return fieldpath.APIVersion(p.kind.GroupVersion().String()) }
+			plain := newPair(t, sample, nil)
+			filtered := newPair(t, sample, map[fieldpath.APIVersion]fieldpath.Filter{
+				gv(plain): fieldpath.NewExcludeSetFilter(fieldpath.NewSet(fieldpath.MakePathOrDie("status"), fieldpath.MakePathOrDie("metadata", "labels"))),
+			})
+			for seed := range int64(60) {
+				fill := random(seed)
+				if seed%2 == 0 {
+					fill.NumElements(0, 0)
+				}
+				obj := sample.DeepCopyObject()
+				fill.Fill(obj)
+				for _, p := range []pair{plain, filtered} {
+					for round := range 3 {
+						empty, err := scheme.Scheme.New(p.kind)
+						if err != nil {
+							t.Fatal(err)
+						}
+						created := obj.DeepCopyObject()
+						if round == 2 {
+							revalue(reflect.ValueOf(created).Elem())
+						}
+						manager := []string{"a", "b", ""}[round]
+						theirs := withoutTimes(t, p.Upstream().UpdateNoErrors(empty.DeepCopyObject(), created.DeepCopyObject(), manager))
+						ours := withoutTimes(t, p.UpdateNoErrors(empty.DeepCopyObject(), created.DeepCopyObject(), manager))
+						if ours != theirs {
+							t.Errorf("seed %d, round %d: upstream's\n%s\nours\n%s", seed, round, theirs, ours)
+							return
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// revalue changes values of an object, but not which there are.
+func revalue(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.String:
+		if v.CanSet() && v.Len() > 0 {
+			v.SetString(v.String() + "z")
+		}
+	case reflect.Int32, reflect.Int64:
+		if v.CanSet() && v.Int() != 0 {
+			v.SetInt(v.Int() + 5)
+		}
+	case reflect.Pointer:
+		if !v.IsNil() {
+			revalue(v.Elem())
+		}
+	case reflect.Struct:
+		if v.Type().Implements(reflect.TypeFor[json.Marshaler]()) {
+			return
+		}
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				revalue(v.Field(i))
+			}
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			revalue(v.Index(i))
+		}
+	case reflect.Map:
+		if v.Type() == reflect.TypeFor[map[string]string]() {
+			for _, key := range v.MapKeys() {
+				v.SetMapIndex(key, reflect.ValueOf("another"))
+			}
+		}
+	}
+}

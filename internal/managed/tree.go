@@ -1,10 +1,14 @@
 package managed
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"sort"
+	"strconv"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -21,9 +25,10 @@ type tree struct {
 	schema *smd.Schema
 	ref    smd.TypeRef
 
-	fields []treeField // of a struct
-	elem   *tree       // of a map or list
-	plain  bool        // a map of strings to strings
+	fields []treeField              // of a struct
+	elem   *tree                    // of a map or list
+	plain  bool                     // a map of strings to strings
+	keys   []*value.FieldCacheEntry // by which items of a list are told apart; none of a set
 }
 
 type treeKind uint8
@@ -43,6 +48,8 @@ type treeField struct {
 	tree  *tree
 	// index leads to the field if no pointer is on the way.
 	index []int
+	// zero is the value that is written of an empty object, too; it is not valid if that has no such field.
+	zero reflect.Value
 }
 
 // errUnknown says that structured-merge-diff has to find out itself.
@@ -189,6 +196,11 @@ func (p *planter) plantList(n *tree, l *smd.List) error {
 	atom, _ := p.schema.Resolve(l.ElementType)
 	entries := value.TypeReflectEntryOf(item.goType).Fields()
 	for _, k := range l.Keys {
+		if entry, ok := entries[k]; ok {
+			n.keys = append(n.keys, entry)
+		}
+	}
+	for _, k := range l.Keys {
 		entry, ok := entries[k]
 		if !ok {
 			continue
@@ -222,7 +234,11 @@ func (p *planter) plantMap(n *tree, m *smd.Map) error {
 			if err != nil {
 				return fmt.Errorf("%s.%w", entry.JsonName, err)
 			}
-			n.fields = append(n.fields, treeField{name: fieldpath.FieldNameElement(entry.JsonName), entry: entry, tree: child, index: indexOf(n.goType, entry.JsonName, zero.Type())})
+			written := zero
+			if entry.CanOmit(zero) {
+				written = reflect.Value{}
+			}
+			n.fields = append(n.fields, treeField{zero: written, name: fieldpath.FieldNameElement(entry.JsonName), entry: entry, tree: child, index: indexOf(n.goType, entry.JsonName, zero.Type())})
 		}
 	case reflect.Map:
 		n.kind = dictionary
@@ -314,6 +330,123 @@ func newComparison() *comparison {
 // objects compares two structs, whose types are that of the tree.
 func (c *comparison) objects(n *tree, old, changed reflect.Value) error {
 	return c.both(n, old, changed)
+}
+
+// shape appends which fields a value has. It is false if that is not all that what is owned depends on.
+func (n *tree) shape(to []byte, v reflect.Value) ([]byte, bool) {
+	v, null := follow(v)
+	if null {
+		return append(to, 'n'), true
+	}
+	ok := true
+	switch n.kind {
+	case scalar, atomic:
+		return append(to, 'v'), true
+	case record:
+		to = append(to, '{')
+		for i := range n.fields {
+			f := &n.fields[i]
+			var field reflect.Value
+			if f.index != nil {
+				field = v.FieldByIndex(f.index)
+			} else {
+				field = f.entry.GetFrom(v)
+			}
+			if f.entry.CanOmit(field) {
+				continue
+			}
+			to = binary.AppendUvarint(to, uint64(i))
+			if f.isZero(field) {
+				to = append(to, '0') // nothing that an empty object has not
+			}
+			if to, ok = f.tree.shape(to, field); !ok {
+				return to, false
+			}
+		}
+		return append(binary.AppendUvarint(to, uint64(len(n.fields))), '}'), true
+	case dictionary:
+		keys := v.MapKeys()
+		slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
+		to = binary.AppendUvarint(append(to, '{'), uint64(len(keys)))
+		for _, key := range keys {
+			to = append(binary.AppendUvarint(to, uint64(key.Len())), key.String()...)
+			if n.plain {
+				continue
+			}
+			if to, ok = n.elem.shape(to, v.MapIndex(key)); !ok {
+				return to, false
+			}
+		}
+		return to, true
+	case list:
+		return n.items(to, v)
+	}
+	return to, false
+}
+
+// isZero says whether a field is what it is in an empty object, which has it as well.
+func (f *treeField) isZero(v reflect.Value) bool {
+	if !f.zero.IsValid() || f.tree.kind != scalar && f.tree.kind != atomic {
+		return false
+	}
+	l, lNull := follow(f.zero)
+	r, rNull := follow(v)
+	return lNull == rNull && (lNull || f.tree.kind == scalar && sameScalar(f.tree, l, r) || f.tree.kind == atomic && same(l, r))
+}
+
+// fewItems is how many items a list may have for its shape to be known.
+const fewItems = 32
+
+// items appends the shapes of a list's items, and what they are told apart by.
+func (n *tree) items(to []byte, v reflect.Value) ([]byte, bool) {
+	count := v.Len()
+	if count > fewItems {
+		return to, false
+	}
+	to = binary.AppendUvarint(append(to, '['), uint64(count))
+	var names [fewItems]string
+	for i := range count {
+		item, null := follow(v.Index(i))
+		if null {
+			return to, false
+		}
+		ok := true
+		if to, ok = n.elem.shape(to, item); !ok {
+			return to, false
+		}
+		from := len(to)
+		if len(n.keys) == 0 {
+			to, ok = appendScalar(to, item)
+		}
+		for _, entry := range n.keys {
+			if to, ok = appendScalar(to, entry.GetFrom(item)); !ok {
+				break
+			}
+		}
+		if names[i] = string(to[from:]); !ok || slices.Contains(names[:i], names[i]) {
+			return to, false
+		}
+	}
+	return to, true
+}
+
+func appendScalar(to []byte, v reflect.Value) ([]byte, bool) {
+	v, null := follow(v)
+	if null {
+		return append(to, 'n'), true
+	}
+	if value.TypeReflectEntryOf(v.Type()).CanConvertToUnstructured() {
+		return to, false
+	}
+	switch v.Kind() {
+	case reflect.String:
+		return append(binary.AppendUvarint(append(to, 's'), uint64(v.Len())), v.String()...), true
+	case reflect.Bool:
+		return strconv.AppendBool(append(to, 'b'), v.Bool()), true
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return binary.AppendVarint(append(to, 'i'), v.Int()), true
+	}
+	return to, false
 }
 
 // both compares values that both objects have.
