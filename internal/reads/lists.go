@@ -29,8 +29,8 @@ import (
 // Lists lets the next handler, which is upstream's, answer lists of the resources without their items, which cost
 // it two copies and an encoding each, and puts these in its answer as the storage remembers them.
 // Tables and lists of metadata, of resources that say how they are printed, get their rows and items likewise, made of one
-// object after the other. The initial events of watches are remembered as a whole. Answers in another form than plain JSON,
-// and those that the audit records, are upstream's alone.
+// object after the other, and what is indented for people is, item by item. The initial events of watches are remembered as a
+// whole. Answers in another form than JSON, and those that the audit records, are upstream's alone.
 //
 // items says how a resource is listed. One for which it returns nothing is upstream's alone, too.
 func Lists(next http.Handler, items func(*request.RequestInfo) *Listed) http.Handler {
@@ -45,7 +45,8 @@ func Lists(next http.Handler, items func(*request.RequestInfo) *Listed) http.Han
 			next.ServeHTTP(w, r)
 			return
 		}
-		as, ok := wantsPlainJSON(r, listed.Serializer)
+		as, pretty, ok := wantsJSON(r, listed.Serializer)
+		ok = ok && (!pretty || info.Verb == "list")
 		given := &registry.EncodedItems{Form: listed.Form}
 		if ok && as != nil {
 			if listed.RowForm == nil || info.Verb == "watch" {
@@ -60,7 +61,7 @@ func Lists(next http.Handler, items func(*request.RequestInfo) *Listed) http.Han
 		case info.Verb == "watch":
 			r = r.WithContext(registry.WithRememberedEvents(r.Context()))
 		default:
-			w = responsewriter.WrapForHTTP1Or2(&listWriter{ResponseWriter: w, req: r, serializer: listed.Serializer, info: info, items: given})
+			w = responsewriter.WrapForHTTP1Or2(&listWriter{ResponseWriter: w, req: r, serializer: listed.Serializer, info: info, items: given, pretty: pretty})
 			r = r.WithContext(registry.WithEncodedItems(r.Context(), given))
 		}
 		next.ServeHTTP(w, r)
@@ -79,14 +80,17 @@ type Listed struct {
 	Table rest.TableConvertor
 }
 
-// wantsPlainJSON says whether upstream's negotiation surely ends with JSON that is not indented, and what objects are to be
-// converted to; nil if they are not.
-func wantsPlainJSON(req *http.Request, codecs runtime.NegotiatedSerializer) (*schema.GroupVersionKind, bool) {
+// wantsJSON says whether upstream's negotiation surely ends with JSON, what objects are to be converted to, nil if they are
+// not, and whether it is to be indented.
+func wantsJSON(req *http.Request, codecs runtime.NegotiatedSerializer) (as *schema.GroupVersionKind, pretty, ok bool) {
 	if strings.Contains(req.Header.Get("Accept"), "cbor") { // which needs a feature gate
-		return nil, false
+		return nil, false, false
 	}
 	wanted, info, err := negotiation.NegotiateOutputMediaType(req, codecs, anything{})
-	return wanted.Convert, err == nil && info.MediaType == runtime.ContentTypeJSON && info.Serializer == wanted.Accepted.Serializer &&
+	if err != nil || info.Serializer != wanted.Accepted.Serializer && info.Serializer != wanted.Accepted.PrettySerializer {
+		return nil, false, false
+	}
+	return wanted.Convert, info.Serializer != wanted.Accepted.Serializer, info.MediaType == runtime.ContentTypeJSON &&
 		wanted.Stream == "" && wanted.UseServerVersion == "" && wanted.Profile == "" && !wanted.Export && len(wanted.Unrecognized) == 0
 }
 
@@ -104,6 +108,7 @@ type listWriter struct {
 	info       *request.RequestInfo
 	serializer runtime.NegotiatedSerializer
 	items      *registry.EncodedItems
+	pretty     bool
 	held       bool   // the answer is a list that lacks its items
 	list       []byte // what there is of it
 }
@@ -118,10 +123,7 @@ func (w *listWriter) WriteHeader(code int) {
 	}
 }
 
-var (
-	noItems    = []byte(`"items":[`)
-	errNoItems = errors.New("there is no place for items in the list")
-)
+var errNoItems = errors.New("there is no place for items in the list")
 
 // Write implements http.ResponseWriter, except that it returns how many bytes it wrote, with the
 // items: upstream's figures of the sizes of answers are sums of these.
@@ -130,16 +132,23 @@ func (w *listWriter) Write(p []byte) (int, error) {
 		return w.ResponseWriter.Write(p)
 	}
 	w.list = append(w.list, p...)
-	if !bytes.HasSuffix(w.list, []byte("}\n")) {
+	end := "}\n"
+	if w.pretty {
+		end = "\n}"
+	}
+	if !bytes.HasSuffix(w.list, []byte(end)) {
 		return 0, nil
 	}
-	list := filled{w: w, counted: &countingWriter{ResponseWriter: w.ResponseWriter}, head: w.list}
-	if w.items.Row == nil || w.items.Items.Len() > 0 {
+	list := filled{w: w, counted: &countingWriter{ResponseWriter: w.ResponseWriter}, items: w.items.Items, head: w.list}
+	if list.items.Len() > 0 {
 		var ok bool
-		if list.head, list.tail, ok = cutEmpty(w.list, w.items.Row != nil); !ok {
+		if list.head, list.tail, ok = cutEmpty(w.list, w.pretty); !ok {
 			w.held = false
 			w.ResponseWriter.WriteHeader(http.StatusInternalServerError)
 			return 0, errNoItems
+		}
+		if w.pretty {
+			list.items = &indented{Items: list.items}
 		}
 	}
 	if c := push.ConnectionOf(w.req); c != nil { // what is written is more than one frame, and each of them two records of TLS
@@ -154,8 +163,9 @@ func (w *listWriter) Write(p []byte) (int, error) {
 type filled struct {
 	w       *listWriter
 	counted *countingWriter
+	items   verbatim.Items
 	head    []byte
-	tail    []byte
+	tail    []byte // nil if head is all there is
 }
 
 // Encode implements runtime.Encoder. If an item fails, upstream gives it the error to be encoded instead. A list that has
@@ -169,7 +179,7 @@ func (f filled) Encode(object runtime.Object, w io.Writer) error {
 		return err
 	}
 	to := &failing{Writer: w}
-	err := convert.WriteList(to, f.head, f.w.items.Items, f.tail)
+	err := convert.WriteList(to, f.head, f.items, f.tail)
 	if err != nil && to.err == nil && f.counted.begun {
 		klog.FromContext(f.w.req.Context()).Error(err, "A list was cut off", "path", f.w.info.Path)
 		panic(http.ErrAbortHandler)
@@ -194,7 +204,11 @@ func (w *listWriter) encodeStatus(status *metav1.Status, to io.Writer) error {
 	if !ok {
 		return errNoItems
 	}
-	return w.serializer.EncoderForVersion(info.Serializer, schema.GroupVersion{Group: w.info.APIGroup, Version: w.info.APIVersion}).Encode(status, to)
+	serializer := info.Serializer
+	if w.pretty {
+		serializer = info.PrettySerializer
+	}
+	return w.serializer.EncoderForVersion(serializer, schema.GroupVersion{Group: w.info.APIGroup, Version: w.info.APIVersion}).Encode(status, to)
 }
 
 // Identifier implements runtime.Encoder.

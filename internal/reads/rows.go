@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -179,22 +180,56 @@ func isPlain(s string) bool {
 	return true
 }
 
-// The ends of lists without items, of which the last is the one of empty metadata.
-var (
-	noRows     = []byte(`"rows":[]}` + "\n")
-	noMetadata = []byte(`"items":null}` + "\n")
-)
+// placesOf returns where the items of a list without any belong: no string in JSON has such a piece.
+func placesOf(pretty bool) []string {
+	if pretty {
+		return []string{"\n  \"items\": [", "\n  \"items\": null", "\n  \"rows\": ["}
+	}
+	return []string{`"items":[`, `"items":null`, `"rows":[`}
+}
 
 // cutEmpty returns what comes before and after the items of an encoded list that has none.
-func cutEmpty(list []byte, asRows bool) (head, tail []byte, ok bool) {
-	const end = "]}\n"
-	if !asRows {
-		head, tail, ok = bytes.Cut(list, noItems)
-		return append(head, noItems...), tail, ok
+func cutEmpty(list []byte, pretty bool) (head, tail []byte, ok bool) {
+	for _, place := range placesOf(pretty) {
+		before, after, found := bytes.Cut(list, []byte(place))
+		if !found {
+			continue
+		}
+		begin, empty := strings.CutSuffix(place, "null")
+		if empty {
+			begin += "["
+		} else if after, found = bytes.CutPrefix(after, []byte("]")); !found {
+			return nil, nil, false
+		}
+		end := "]"
+		if pretty {
+			end = "\n  ]"
+		}
+		return append(bytes.Clone(before), begin...), append([]byte(end), after...), true
 	}
-	if head, ok = bytes.CutSuffix(list, noRows); ok {
-		return append(head, `"rows":[`...), []byte(end), true
+	return nil, nil, false
+}
+
+// indented are items that people read, as they are in a list.
+type indented struct {
+	verbatim.Items
+	plain []byte
+}
+
+// itemIndent is how far an item is indented, and indent how far what it has is, from there.
+const itemIndent, indent = "    ", "  "
+
+// Size implements verbatim.Items.
+func (i *indented) Size(item int) int { return 2 * i.Items.Size(item) }
+
+// Append implements verbatim.Items.
+func (i *indented) Append(to []byte, item int) ([]byte, error) {
+	plain, err := i.Items.Append(i.plain[:0], item)
+	if err != nil {
+		return nil, err
 	}
-	head, ok = bytes.CutSuffix(list, noMetadata)
-	return append(head, noItems...), []byte(end), ok
+	i.plain = plain
+	buffer := bytes.NewBuffer(append(append(to, '\n'), itemIndent...))
+	err = json.Indent(buffer, plain, itemIndent, indent)
+	return buffer.Bytes(), err
 }
