@@ -54,14 +54,14 @@ var rooms = map[string][]string{
 	"internal/operations":                  {"internal/define", "operation/v1"},
 	"internal/requirements":                {"config"},
 	"internal/manifests":                   {"config", "internal/define", "internal/plan", "internal/requirements", "store/driver"},
-	"internal/convert":                     {"internal/define", "internal/structural", "internal/verbatim"},
+	"internal/convert":                     {"internal/define", "internal/plainjson", "internal/structural", "internal/verbatim"},
 	"internal/admit":                       {"internal/define"},
 	"internal/encryption":                  {"store"},
 	"internal/encryption/kmstest":          {}, // for tests
 	"internal/informer":                    {"internal/define"},
 	"internal/query":                       {},
 	"internal/registry":                    {"internal/admit", "internal/convert", "internal/define", "internal/managed", "internal/push", "internal/verbatim", "store"},
-	"internal/upstream":                    {"config", "internal/budget", "internal/configfile", "internal/convert", "internal/define", "internal/managed", "internal/push", "internal/query", "internal/reads", "internal/registry", "internal/stacks", "internal/structural", "internal/writes", "internal/yamlsize"},
+	"internal/upstream":                    {"config", "internal/budget", "internal/configfile", "internal/convert", "internal/define", "internal/direct", "internal/managed", "internal/push", "internal/query", "internal/reads", "internal/registry", "internal/stacks", "internal/structural", "internal/writes", "internal/yamlsize"},
 	"internal/cluster":                     {"config", "internal/admit", "internal/clientcert", "internal/requirements"},
 	"internal/auth":                        {"config", "internal/clientcert", "internal/configfile"},
 	"internal/auth/authtest":               {}, // for tests
@@ -103,9 +103,10 @@ var rooms = map[string][]string{
 	"internal/reads":                       {"internal/convert", "internal/define", "internal/direct", "internal/push", "internal/registry", "internal/stacks", "internal/verbatim"},
 	"internal/push":                        {},
 	"internal/managed":                     {},
-	"internal/writes":                      {"internal/direct", "internal/managed", "internal/stacks", "internal/verbatim"},
+	"internal/writes":                      {"internal/direct", "internal/managed", "internal/plainjson", "internal/stacks", "internal/verbatim"},
 	"internal/stacks":                      {},
 	"internal/verbatim":                    {},
+	"internal/plainjson":                   {},
 	"internal/crds":                        {"internal/query", "internal/reads", "internal/upstream"}, // a server behind the server
 	"internal/loopback":                    {},
 	"internal/coreapi":                     {},

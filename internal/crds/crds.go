@@ -86,7 +86,7 @@ func (c Config) build(config server.Config) (*upstream.Delegate, error) {
 	handler := behind.GenericAPIServer.Handler
 	handler.Director = reads.Lists(handler.Director, func(*request.RequestInfo) *reads.Listed {
 		return &reads.Listed{Serializer: apiserver.Codecs}
-	})
+	}, nil)
 	definitions := behind.Informers.Apiextensions().V1().CustomResourceDefinitions()
 	if !c.Shared {
 		if err := definitions.Informer().SetTransform(established); err != nil {

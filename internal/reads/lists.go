@@ -32,8 +32,9 @@ import (
 // object after the other, and what is indented for people is, item by item. The initial events of watches are remembered as a
 // whole. Answers in another form than JSON, and those that the audit records, are upstream's alone.
 //
-// items says how a resource is listed. One for which it returns nothing is upstream's alone, too.
-func Lists(next http.Handler, items func(*request.RequestInfo) *Listed) http.Handler {
+// items says how a resource is listed. One for which it returns nothing is upstream's alone, too. Lists that got their
+// items so are counted in answers, unless that is nil.
+func Lists(next http.Handler, items func(*request.RequestInfo) *Listed, answers *direct.Answers) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
 		if !ok || !info.IsResourceRequest || info.Subresource != "" || info.Verb != "list" && info.Verb != "watch" {
@@ -61,7 +62,7 @@ func Lists(next http.Handler, items func(*request.RequestInfo) *Listed) http.Han
 		case info.Verb == "watch":
 			r = r.WithContext(registry.WithRememberedEvents(r.Context()))
 		default:
-			w = responsewriter.WrapForHTTP1Or2(&listWriter{ResponseWriter: w, req: r, serializer: listed.Serializer, info: info, items: given, pretty: pretty})
+			w = responsewriter.WrapForHTTP1Or2(&listWriter{ResponseWriter: w, req: r, serializer: listed.Serializer, info: info, items: given, answers: answers, pretty: pretty})
 			r = r.WithContext(registry.WithEncodedItems(r.Context(), given))
 		}
 		next.ServeHTTP(w, r)
@@ -108,6 +109,7 @@ type listWriter struct {
 	info       *request.RequestInfo
 	serializer runtime.NegotiatedSerializer
 	items      *registry.EncodedItems
+	answers    *direct.Answers
 	pretty     bool
 	held       bool   // the answer is a list that lacks its items
 	list       []byte // what there is of it
@@ -151,6 +153,7 @@ func (w *listWriter) Write(p []byte) (int, error) {
 			list.items = &indented{Items: list.items}
 		}
 	}
+	w.answers.Count("list")
 	if c := push.ConnectionOf(w.req); c != nil { // what is written is more than one frame, and each of them two records of TLS
 		c.Hold()
 		defer c.Release()

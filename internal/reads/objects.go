@@ -34,6 +34,8 @@ type Direct struct {
 	// MinWatchTime is for how long watches last at least of which their client says nothing else; they last up to twice as
 	// long.
 	MinWatchTime time.Duration
+	// Answers counts what is answered directly; nil is for nothing.
+	Answers *direct.Answers
 
 	of     map[schema.GroupVersionResource]*resource
 	pools  *pools
@@ -107,7 +109,7 @@ func (d *Direct) resource(info *request.RequestInfo) *resource {
 
 // Wrap answers what can be answered directly, and gives the rest to the next handler.
 func (d *Direct) Wrap(next http.Handler) http.Handler {
-	next = Lists(next, d.items)
+	next = Lists(next, d.items, d.Answers)
 	d.pools, d.stacks = newPools(), stacks.New()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !d.answer(w, r) && !d.watch(w, r) {
@@ -146,6 +148,7 @@ func (d *Direct) answer(w http.ResponseWriter, r *http.Request) bool {
 	if body == nil || len(body) > direct.CompressedSize && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		return false
 	}
+	d.Answers.Count(info.Verb)
 	w.Header().Set("Content-Type", form.mediaType)
 	w.WriteHeader(http.StatusOK)
 	// A client that has gone is no error of the server's, and there is no way left to report one.

@@ -28,6 +28,7 @@ import (
 	compbasemetrics "k8s.io/component-base/metrics"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
+	"github.com/annexapi/annex/internal/direct"
 	"github.com/annexapi/annex/internal/push"
 	"github.com/annexapi/annex/internal/registry"
 	"github.com/annexapi/annex/internal/stacks"
@@ -147,7 +148,7 @@ func (d *Direct) withOutput(w http.ResponseWriter, r *http.Request, read *resour
 }
 
 func (d *Direct) newOutput(w http.ResponseWriter, flusher http.Flusher, r *http.Request, read *resource, form *eventForm) *output {
-	out := &output{form: form, w: w, flusher: flusher, req: r, read: read, pools: d.pools, connection: push.ConnectionOf(r)}
+	out := &output{form: form, answers: d.Answers, w: w, flusher: flusher, req: r, read: read, pools: d.pools, connection: push.ConnectionOf(r)}
 	if signal := request.ServerShutdownSignalFrom(r.Context()); signal != nil {
 		out.stopping = signal.ShuttingDown()
 	}
@@ -167,6 +168,7 @@ type output struct {
 	// stacks are for what needs a large one; nil if the watch's goroutine has that.
 	stacks  *stacks.Pool
 	written int // bytes
+	answers *direct.Answers
 
 	begun, compressed bool
 	count             compbasemetrics.CounterMetric
@@ -212,6 +214,7 @@ func (o *output) Release() {
 // begin finds out what upstream's handler has decided.
 func (o *output) begin() {
 	o.begun = true
+	o.answers.Count("watch")
 	o.compressed = o.w.Header().Get("Content-Encoding") == "gzip"
 	// Without the context, in which exemplars look for a span that is not there.
 	o.count = metrics.WatchEvents.WithLabelValues(o.read.Group, o.read.Version, o.read.Resource)

@@ -26,7 +26,7 @@ import (
 // filters that do nothing unless configured, with a recovery of its own, and with
 // the request's deadline on the connection instead of the goroutine per request
 // that upstream's timeout filter spends.
-func chain(config Config, direct direct, text noProtobuf, connections *connectionMetrics, queries *query.API, documents *queryDocuments) func(http.Handler, *server.Config) http.Handler {
+func chain(config Config, direct directly, text noProtobuf, connections *connectionMetrics, queries *query.API, documents *queryDocuments) func(http.Handler, *server.Config) http.Handler {
 	return func(handler http.Handler, c *server.Config) http.Handler {
 		handler = direct.writes.Wrap(direct.reads.Wrap(handler))
 		if len(text) > 0 {

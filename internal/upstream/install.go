@@ -38,7 +38,7 @@ type installed struct {
 
 // installGroups is server.InstallAPIGroups with other convertors for server-side apply and
 // for tables: those of the machinery, which keep zeros, instead of upstream's.
-func installGroups(generic *server.GenericAPIServer, config server.CompletedConfig, groups []installed, admit admission.Interface, direct direct) error {
+func installGroups(generic *server.GenericAPIServer, config server.CompletedConfig, groups []installed, admit admission.Interface, direct directly) error {
 	// Groups that share objects know the managers of each other.
 	models, err := typeConverter(config, groups)
 	if err != nil {
@@ -52,7 +52,7 @@ func installGroups(generic *server.GenericAPIServer, config server.CompletedConf
 	return nil
 }
 
-func (g installed) install(generic *server.GenericAPIServer, config server.CompletedConfig, models managedfields.TypeConverter, admit admission.Interface, direct direct) error {
+func (g installed) install(generic *server.GenericAPIServer, config server.CompletedConfig, models managedfields.TypeConverter, admit admission.Interface, direct directly) error {
 	info := &g.info
 	for _, k := range g.kinds {
 		if err := k.ManageFields(models, info.Scheme); err != nil {
@@ -130,14 +130,14 @@ func (g installed) install(generic *server.GenericAPIServer, config server.Compl
 	return nil
 }
 
-// direct are the handlers that answer requests for single objects without routing them.
-type direct struct {
+// directly are the handlers that answer requests for single objects without routing them.
+type directly struct {
 	reads  *reads.Direct
 	writes *writes.Direct
 }
 
 // writeDirectly has the kinds of a version, if this server stores their objects, written directly.
-func (g installed) writeDirectly(version *genericapi.APIGroupVersion, direct direct) error {
+func (g installed) writeDirectly(version *genericapi.APIGroupVersion, direct directly) error {
 	for _, k := range g.kinds {
 		if primary := k.Definition.Primary(); primary.Source != nil || primary.CustomStorage != nil {
 			continue

@@ -34,6 +34,7 @@ import (
 	"github.com/annexapi/annex/internal/budget"
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/direct"
 	"github.com/annexapi/annex/internal/query"
 	"github.com/annexapi/annex/internal/reads"
 	"github.com/annexapi/annex/internal/registry"
@@ -161,10 +162,12 @@ func New(c Config) (*Server, error) {
 		connections = newConnectionMetrics()
 		c.Metrics = append(slices.Clone(c.Metrics), connections.open, connections.ended)
 	}
-	direct := direct{
-		reads: &reads.Direct{Recorded: c.AuditSink != nil, Traced: c.Tracing != nil, Pretty: isPretty,
+	answers := direct.NewAnswers()
+	c.Metrics = append(slices.Clone(c.Metrics), answers.Collector())
+	direct := directly{
+		reads: &reads.Direct{Recorded: c.AuditSink != nil, Traced: c.Tracing != nil, Pretty: isPretty, Answers: answers,
 			MinWatchTime: time.Duration(config.MinRequestTimeout) * time.Second},
-		writes: &writes.Direct{Recorded: c.AuditSink != nil, Traced: c.Tracing != nil, Pretty: isPretty},
+		writes: &writes.Direct{Recorded: c.AuditSink != nil, Traced: c.Tracing != nil, Pretty: isPretty, Answers: answers},
 	}
 	config.LongRunningFunc = longRunning(config.LongRunningFunc, c)
 	if len(c.Handlers) > 0 {
@@ -247,7 +250,7 @@ func bearerTokens() (*spec.SecurityDefinitions, spec3.SecuritySchemes) {
 		spec3.SecuritySchemes{"BearerToken": {SecuritySchemeProps: v3}}
 }
 
-func install(generic *server.GenericAPIServer, config server.CompletedConfig, c Config, direct direct) error {
+func install(generic *server.GenericAPIServer, config server.CompletedConfig, c Config, direct directly) error {
 	if err := installBuiltIn(generic, c); err != nil {
 		return err
 	}

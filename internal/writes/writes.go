@@ -38,6 +38,8 @@ type Direct struct {
 	Recorded, Traced bool
 	// Pretty says whether a client gets JSON to be read by people.
 	Pretty func(*http.Request) bool
+	// Answers counts what is answered directly; nil is for nothing.
+	Answers *direct.Answers
 
 	of     map[schema.GroupVersionResource]*resource
 	stacks *stacks.Pool
@@ -59,8 +61,9 @@ type Resource struct {
 // resource is a Resource with what is found out once.
 type resource struct {
 	Resource
-	path   direct.Path
-	stacks *stacks.Pool
+	path    direct.Path
+	stacks  *stacks.Pool
+	answers *direct.Answers
 
 	creater rest.Creater
 	updater rest.Updater
@@ -102,7 +105,7 @@ func (d *Direct) Add(r Resource) {
 	if d.of == nil {
 		d.of, d.stacks = map[schema.GroupVersionResource]*resource{}, stacks.New()
 	}
-	a.stacks = d.stacks
+	a.stacks, a.answers = d.stacks, d.Answers
 	d.of[r.Scope.Resource] = a
 }
 
@@ -254,6 +257,7 @@ type again struct {
 
 // finish answers with what an operation results in.
 func (c *call) finish(method string, code int, result runtime.Object, err error) bool {
+	c.answers.Count(c.info.Verb)
 	n := 0
 	if err != nil {
 		code = responsewriters.ErrorNegotiated(err, c.Scope.Serializer, c.Scope.Kind.GroupVersion(), c.w, c.r)
