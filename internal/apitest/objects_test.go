@@ -2,9 +2,13 @@ package apitest_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"maps"
 	"net/http"
+	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -167,6 +171,46 @@ func TestUnrestrictedUpdateNeedsNoResourceVersion(t *testing.T) {
 		t.Errorf("got %+v", w.Spec)
 	}
 	c.put(widgetsPath+"/w", widget("w", metadata(fields{"resourceVersion": "1"}))).refused(409, metav1.StatusReasonConflict)
+}
+
+// An update that needs no resource version is tried again when another one came first, with what its client has sent.
+func TestAnUpdateThatIsTriedAgainBeginsAnew(t *testing.T) {
+	t.Parallel()
+	entered, leave := make(chan struct{}), make(chan struct{})
+	var tries atomic.Int32
+	server := annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
+		widgets().Mutate(func(_ context.Context, r annex.Request[v1.Widget]) error {
+			if r.Object.Labels["by"] != "slow" {
+				return nil
+			}
+			r.Object.Spec.Options["seen"] += "x"
+			delete(r.Object.Labels, "gone")
+			if tries.Add(1) == 1 {
+				close(entered)
+				<-leave
+			}
+			return nil
+		}),
+	}}}}
+	for _, accept := range []string{jsonType, askedOfUpstream} {
+		entered, leave = make(chan struct{}), make(chan struct{})
+		tries.Store(0)
+		c := startWith(t, server, annex.Options{Storage: memory.Storage(), UnrestrictedUpdate: true})
+		uid := c.create("w").UID
+		slow := widget("w", metadata(fields{"uid": uid, "labels": fields{"by": "slow", "gone": "soon"}}), spec(fields{"options": fields{"a": "b"}}))
+		answered := make(chan *answer)
+		go func() { answered <- c.put(widgetsPath+"/w", slow, "Accept", accept) }()
+		<-entered
+		c.put(widgetsPath+"/w", widget("w", metadata(fields{"labels": fields{"by": "quick"}}), spec(fields{"options": fields{"c": "d"}}))).want(200)
+		close(leave)
+		w := (<-answered).want(200).widget()
+		if tries.Load() != 2 || !maps.Equal(w.Spec.Options, map[string]string{"a": "b", "seen": "x"}) || !maps.Equal(w.Labels, map[string]string{"by": "slow"}) || w.UID != uid {
+			t.Errorf("after %d tries: %+v %+v", tries.Load(), w.ObjectMeta, w.Spec)
+		}
+		if stored := c.widget("w"); !reflect.DeepEqual(stored, w) {
+			t.Errorf("stored is %+v, answered %+v", stored, w)
+		}
+	}
 }
 
 func TestGenerationCountsChangesOfTheSpec(t *testing.T) {

@@ -18,6 +18,10 @@ import (
 // CompressedSize is from how many bytes on upstream compresses an answer that may be.
 const CompressedSize = 128 << 10
 
+// Body is the body of a request that has been read already, and will be once more by upstream's handlers. What Whole returns must
+// not be changed.
+type Body interface{ Whole() []byte }
+
 // Path is that of a resource in a version.
 type Path struct {
 	root       string // of the group version, with a slash at the end

@@ -3,16 +3,20 @@ package registry
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 
@@ -135,6 +139,71 @@ func TestAListByLabelLooksAtNoFields(t *testing.T) {
 		p := of(test.label, test.field)
 		if got, err := p.Matches(w); got != test.want || err != nil || looked != test.looked {
 			t.Errorf("%s, %s: %v, %v, looked at fields %d times", test.label, test.field, got, err, looked)
+		}
+	}
+}
+
+// TestMetadataIsValidatedAsIfTwice compares with what is said of an object whose metadata is validated by the strategy, and
+// again by upstream.
+func TestMetadataIsValidatedAsIfTwice(t *testing.T) {
+	dice := rand.New(rand.NewPCG(3, 4))
+	one := func(of ...string) string { return of[dice.IntN(len(of))] }
+	segment := func(name string, prefix bool) []string {
+		if prefix {
+			return content.IsPathSegmentPrefix(name)
+		}
+		return content.IsPathSegmentName(name)
+	}
+	refuse := func(context.Context, runtime.Object) field.ErrorList {
+		if dice.IntN(2) == 0 {
+			return nil
+		}
+		return field.ErrorList{field.Forbidden(field.NewPath("spec"), "refused")}
+	}
+	for _, scoped := range []bool{false, true} {
+		for _, k := range []*define.Kind{{}, {ValidateName: segment}, {ValidateName: func(string, bool) []string { return nil }}} {
+			k.ClusterScoped = scoped
+			s := newKind(t, k).store.CreateStrategy.(strategy)
+			refused := 0
+			for range 3000 {
+				w := &v1.Widget{ObjectMeta: metav1.ObjectMeta{
+					Name:         one("a", "web-1", "a.b", "-a", "a-", "A", "a_b", "a/b", "..", "", "a%b", strings.Repeat("a", 63), strings.Repeat("a", 64), strings.Repeat("a", 254)),
+					GenerateName: one("", "", "", "a-", "A", "a/"),
+					Namespace:    one("default", "default", "", "A b"),
+					Generation:   int64(dice.IntN(8) - 1),
+				}}
+				if dice.IntN(3) == 0 {
+					w.Labels = map[string]string{one("a", "example.com/a", "a b", "/"): one("", "x", "-x", strings.Repeat("x", 64))}
+				}
+				if dice.IntN(3) == 0 {
+					w.Annotations = map[string]string{one("a", "Example.com/A", "a b", "/"): "x"}
+				}
+				if dice.IntN(4) == 0 {
+					w.Finalizers = []string{one("a", "example.com/a", "a b")}
+				}
+				if dice.IntN(4) == 0 {
+					w.ManagedFields = []metav1.ManagedFieldsEntry{{Operation: metav1.ManagedFieldsOperationType(one("Update", "Else")), FieldsType: one("FieldsV1", "")}}
+				}
+				var more field.ErrorList
+				s.kind.Validate = nil
+				if more = refuse(t.Context(), w); len(more) > 0 {
+					s.kind.Validate = func(context.Context, runtime.Object) field.ErrorList { return more }
+				}
+				want := append(validation.ValidateObjectMetaAccessor(w, s.NamespaceScoped(), s.validateName(), field.NewPath("metadata")), more...)
+				if len(want) == 0 {
+					want = validation.ValidateObjectMetaAccessor(w, s.NamespaceScoped(), segment, field.NewPath("metadata"))
+				}
+				got := rest.ValidateCreate(t.Context(), w, s)
+				if fmt.Sprint(got) != fmt.Sprint(want) {
+					t.Fatalf("%+v:\n got %v\nwant %v", w.ObjectMeta, got, want)
+				}
+				if len(got) > 0 {
+					refused++
+				}
+			}
+			if refused == 0 || refused == 3000 {
+				t.Errorf("%d of 3000 are refused", refused)
+			}
 		}
 	}
 }

@@ -121,14 +121,31 @@ func (s strategy) setGeneration(obj, old runtime.Object) {
 // validated for all strategies alike.
 func (s strategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
 	errs := s.validateMarked(ctx, obj, nil, false)
-	if len(errs) == 0 {
-		errs = validation.ValidateObjectMetaAccessor(objects.Meta(obj), s.NamespaceScoped(), s.validateName(), field.NewPath("metadata"))
-	}
-	errs = append(errs, s.validate(ctx, obj)...)
+	passed, m := len(errs) == 0, objects.Meta(obj)
+	more := s.validate(ctx, obj)
 	if s.kind.ValidateCreate != nil {
-		errs = append(errs, s.kind.ValidateCreate(ctx, obj)...)
+		more = append(more, s.kind.ValidateCreate(ctx, obj)...)
 	}
-	return errs
+	// Of what passes here, upstream validates the metadata next, all but what is special of the name.
+	if passed && (len(more) > 0 || s.kind.ValidateName != nil || !isPlainlyNamed(m)) {
+		errs = validation.ValidateObjectMetaAccessor(m, s.NamespaceScoped(), s.validateName(), field.NewPath("metadata"))
+	}
+	return append(errs, more...)
+}
+
+// isPlainlyNamed says whether an object surely has the name of a DNS subdomain.
+func isPlainlyNamed(m metav1.Object) bool {
+	name := m.GetName()
+	if m.GetGenerateName() != "" || name == "" || len(name) > 63 {
+		return false
+	}
+	for i := range len(name) {
+		c, inside := name[i], i > 0 && i < len(name)-1
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && (c != '-' || !inside) {
+			return false
+		}
+	}
+	return true
 }
 
 func (s strategy) validateName() validation.ValidateNameFunc {

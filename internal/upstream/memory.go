@@ -59,7 +59,7 @@ func takeBody(r *http.Request, account *budget.Account, limit int) error {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil
 	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, int64(limit)+1))
+	body, err := readAll(io.LimitReader(r.Body, int64(limit)+1), r.ContentLength)
 	switch {
 	case err != nil:
 		return err
@@ -89,15 +89,29 @@ func takeBody(r *http.Request, account *budget.Account, limit int) error {
 	if err := account.Hold(r.Context(), need); err != nil {
 		return apierr.NoMemory(err)
 	}
-	r.Body = readAlready{bytes.NewReader(body), r.Body}
+	r.Body = &readAlready{*bytes.NewReader(body), r.Body, body}
 	return nil
+}
+
+// mostBelieved is how much of a body is made room for before any of it has come.
+const mostBelieved = 16 << 10
+
+// readAll reads all that there is, which may be of a length. That is what a client says, or unknown if negative.
+func readAll(from io.Reader, length int64) ([]byte, error) {
+	body := bytes.NewBuffer(make([]byte, 0, min(max(length, 0), mostBelieved)+bytes.MinRead))
+	_, err := body.ReadFrom(from)
+	return body.Bytes(), err
 }
 
 // readAlready is a body that has been read.
 type readAlready struct {
-	*bytes.Reader
+	bytes.Reader
 	io.Closer
+	whole []byte
 }
+
+// Whole implements direct.Body.
+func (b *readAlready) Whole() []byte { return b.whole }
 
 // What a body needs while it is decoded, defaulted, converted, compared and encoded again:
 // so much for each byte, and for each field or element. At their worst, 3 MiB of elements

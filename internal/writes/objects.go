@@ -154,7 +154,7 @@ func (c *call) update() bool {
 		return c.finish(request.MethodPut, 0, nil, err)
 	}
 	withoutDuplicates(c.r.Context(), m, handlers.DuplicateOwnerReferencesWarningFormat)
-	result, created, err := c.change(ctx, false, obj, func(_ context.Context, changed, live runtime.Object) (runtime.Object, error) {
+	result, created, err := c.change(ctx, false, &source{call: c, object: obj, uid: m.GetUID()}, func(_ context.Context, changed, live runtime.Object) (runtime.Object, error) {
 		return c.Manager.UpdateNoErrors(live, changed, c.manager()), nil
 	}, true)
 	code := http.StatusOK
@@ -162,6 +162,57 @@ func (c *call) update() bool {
 		code = http.StatusCreated
 	}
 	return c.finish(request.MethodPut, code, result, err)
+}
+
+// source is the object that an update begins with. It is changed by each try to update, hence made anew by those that follow
+// the first.
+type source struct {
+	call   *call
+	object runtime.Object // nil if it has been taken
+	uid    types.UID
+}
+
+func (s *source) take() (runtime.Object, error) {
+	if obj := s.object; obj != nil {
+		s.object = nil
+		return obj, nil
+	}
+	obj := s.call.decode(s.call.updater.New())
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, err
+	}
+	withoutDuplicates(s.call.r.Context(), m, handlers.DuplicateOwnerReferencesWarningFormat)
+	return obj, nil
+}
+
+// changes are transformations of an object, the first of which may have to make it.
+type changes struct {
+	source     *source // nil if it has
+	transforms []rest.TransformFunc
+}
+
+// Preconditions implements rest.UpdatedObjectInfo.
+func (c changes) Preconditions() *metav1.Preconditions {
+	if c.source == nil || c.source.uid == "" {
+		return nil
+	}
+	return &metav1.Preconditions{UID: &c.source.uid}
+}
+
+// UpdatedObject implements rest.UpdatedObjectInfo.
+func (c changes) UpdatedObject(ctx context.Context, old runtime.Object) (obj runtime.Object, err error) {
+	if c.source != nil {
+		if obj, err = c.source.take(); err != nil {
+			return nil, err
+		}
+	}
+	for _, transform := range c.transforms {
+		if obj, err = transform(ctx, obj, old); err != nil {
+			return nil, err
+		}
+	}
+	return obj, nil
 }
 
 // belongs says whether an object is that of the path.
@@ -180,9 +231,9 @@ func (c *call) belongs(m metav1.Object) error {
 
 var errNoName = errors.New("name must be provided")
 
-// change updates the object of the path. It begins with an object, or with the one that is stored if that is nil. The
+// change updates the object of the path. It begins with a source, or with the object that is stored if that is nil. The
 // transformation may be asked more than once. An object that is too large may lose its managed fields.
-func (c *call) change(ctx context.Context, mayCreate bool, begin runtime.Object, transform rest.TransformFunc, mayLose bool) (result runtime.Object, created bool, err error) {
+func (c *call) change(ctx context.Context, mayCreate bool, begin *source, transform rest.TransformFunc, mayLose bool) (result runtime.Object, created bool, err error) {
 	updating := &metav1.UpdateOptions{TypeMeta: typeOf("UpdateOptions"), FieldManager: c.options.fieldManager, FieldValidation: c.options.fieldValidation}
 	creating := &metav1.CreateOptions{TypeMeta: typeOf("CreateOptions"), FieldManager: c.options.fieldManager, FieldValidation: c.options.fieldValidation}
 	admit := c.admission()
@@ -211,9 +262,9 @@ func (c *call) change(ctx context.Context, mayCreate bool, begin runtime.Object,
 		return obj, err
 	}
 	result, err = c.run(ctx, func() (runtime.Object, error) {
-		result, err := update(rest.DefaultUpdatedObjectInfo(begin, transform, admitted))
+		result, err := update(changes{begin, []rest.TransformFunc{transform, admitted}})
 		if mayLose && isTooLarge(err) {
-			return update(rest.DefaultUpdatedObjectInfo(begin, transform, admitted, withoutManagers))
+			return update(changes{begin, []rest.TransformFunc{transform, admitted, withoutManagers}})
 		}
 		return result, err
 	})

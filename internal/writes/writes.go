@@ -231,6 +231,10 @@ func (c *call) read() bool {
 		return true
 	}
 	limit := c.Scope.MaxRequestBodyBytes
+	if read, ok := c.r.Body.(direct.Body); ok {
+		c.body = read.Whole()
+		return limit <= 0 || int64(len(c.body)) <= limit
+	}
 	var from io.Reader = c.r.Body
 	if limit > 0 {
 		from = io.LimitReader(from, limit+1)
