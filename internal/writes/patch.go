@@ -147,7 +147,8 @@ func (c *call) jsonPatch() patcher {
 	if !c.fine(&operations) || len(operations) > mostOperations {
 		return nil
 	}
-	if patch, err := jsonpatch.DecodePatch(c.body); err != nil || len(patch) > mostOperations {
+	decoded, err := jsonpatch.DecodePatch(c.body)
+	if err != nil || len(decoded) > mostOperations {
 		return nil
 	}
 	return func(_ context.Context, current runtime.Object) (runtime.Object, error) {
@@ -156,9 +157,11 @@ func (c *call) jsonPatch() patcher {
 			return nil, err
 		}
 		return c.patchJSON(current, document, func(document []byte) ([]byte, error) {
-			patch, err := jsonpatch.DecodePatch(c.body)
-			if err != nil {
-				return nil, apierrors.NewBadRequest(err.Error())
+			patch := decoded
+			if decoded = nil; patch == nil { // another try: patches share what they are applied to
+				if patch, err = jsonpatch.DecodePatch(c.body); err != nil {
+					return nil, apierrors.NewBadRequest(err.Error())
+				}
 			}
 			patched, err := patch.Apply(document)
 			if err != nil {
