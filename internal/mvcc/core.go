@@ -100,6 +100,8 @@ func Open(ctx context.Context, j journal.Journal, options Options) (*Core, error
 		overweight: make(chan struct{}, 1),
 	}
 	c.inUse.Store(&j)
+	c.history.drop = c.values.slabs.drop
+	c.values.slabs.off = options.Resident
 	if err := c.replay(ctx); err != nil {
 		if closeErr := j.Close(); closeErr != nil {
 			err = fmt.Errorf("%w (and closing the journal: %w)", err, closeErr)
@@ -273,7 +275,7 @@ func (c *Core) get(key string) (*version, uint64) {
 // journal. errCompacted if the history has moved past it.
 func (c *Core) bytes(v *version) ([]byte, error) {
 	if value := v.value.Load(); value != nil {
-		return *value, nil
+		return value.data, nil
 	}
 	record, err := c.read(v.revision)
 	switch {

@@ -25,10 +25,13 @@
 // the journal. For 100,000 objects of 1 KB, keeping none takes 97 MB less, of 233, and
 // reading all of them when they are not decoded costs 15 us more of processor time
 // each, where decoding costs 20. Keys and the tree, about 180 bytes of each object,
-// are always in memory.
+// are always in memory. Values in memory are copied into slabs when they are published,
+// away from what requests throw away: that leaves pages which can be given back. A
+// slab that has lost a quarter of its values is given up, and the rest of it moved.
 //
 // Decoded objects of the newest versions are kept beside the bytes as far as another
-// budget goes. When a version is replaced, its object goes to the event that replaced it
+// budget goes. When hardly anything is written any more, those are let go that were kept
+// because they were written, and that nothing has read since. When a version is replaced, its object goes to the event that replaced it
 // if there are watches, and is let go otherwise. Decoded objects are shared by all readers
 // and never changed: readers get a copy of the struct, because encoding sets its kind;
 // writers' callbacks get a deep copy; unstructured objects are always copied deeply,

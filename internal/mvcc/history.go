@@ -11,6 +11,9 @@ type history struct {
 	// memory; hotBytes is what the others keep there.
 	cold     uint64
 	hotBytes int64
+
+	// drop takes a value out of memory.
+	drop func(*version)
 }
 
 func (h *history) start(revision uint64) { h.after, h.cold = revision, revision }
@@ -33,7 +36,7 @@ func (h *history) cool() {
 	h.cold++
 	if bytes := replaced.hot(); bytes > 0 {
 		h.hotBytes -= bytes
-		replaced.value.Store(nil)
+		h.drop(replaced)
 	}
 }
 

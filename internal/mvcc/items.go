@@ -16,7 +16,7 @@ type shape struct {
 // of many lists at once. What it is made of stays whatever becomes of the version.
 type listed struct {
 	version *version // nil if value is the item
-	value   *[]byte
+	value   *stored
 }
 
 // encodedItems are the items of a list, encoded when they are written.
@@ -34,12 +34,12 @@ func (e *encodedItems) Len() int { return len(e.listed) }
 // Size implements verbatim.Items.
 func (e *encodedItems) Size(i int) int {
 	const version = 50 // the resource version
-	return len(*e.listed[i].value) + version
+	return len(e.listed[i].value.data) + version
 }
 
 // Append implements verbatim.Items.
 func (e *encodedItems) Append(to []byte, i int) ([]byte, error) {
-	v, value := e.listed[i].version, *e.listed[i].value
+	v, value := e.listed[i].version, e.listed[i].value.data
 	if v == nil {
 		return append(to, value...), nil
 	}
@@ -71,7 +71,7 @@ func (s *resourceStore) direct(as *shape) func(*version) bool {
 	case as.row != nil:
 		return func(v *version) bool {
 			value := v.value.Load()
-			return value != nil && as.form.Begins(*value)
+			return value != nil && as.form.Begins(value.data)
 		}
 	}
 	return func(v *version) bool {
@@ -92,8 +92,8 @@ func (s *resourceStore) known(as shape, v *version) (listed, bool) {
 	if as.row != nil { // it is decoded with others
 		return listed{}, false
 	}
-	value, err := s.core.bytes(v)
-	return listed{v, &value}, err == nil // decoding it says why
+	data, err := s.core.bytes(v)
+	return listed{v, &stored{data: data}}, err == nil // decoding it says why
 }
 
 // listed returns a version, whose object has been read, and finds out whether an item can be made of its value.
@@ -107,10 +107,10 @@ func (s *resourceStore) listed(as shape, v *version, object runtime.Object) (lis
 	}
 	if as.row != nil {
 		row, err := as.row(nil, func() (runtime.Object, error) { return object, nil }, verbatim.Piece{})
-		return listed{value: &row}, err
+		return listed{value: &stored{data: row}}, err
 	}
 	item, err := as.form.Item(object, whole)
-	return listed{value: &item}, err
+	return listed{value: &stored{data: item}}, err
 }
 
 // readable returns the object of a version whose value has been decoded before. It is kept only if there is room: a list of

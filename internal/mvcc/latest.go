@@ -8,6 +8,7 @@ type latestValues struct {
 	bytes  int64
 	queue  []*version // longest ago first; those that have been replaced may be among them
 	stale  int        // how many of them, at least
+	slabs  slabs      // of all values in memory
 }
 
 // add takes a new version and what it replaces.
@@ -25,6 +26,7 @@ func (l *latestValues) add(v, replaced *version) {
 	v.kept = true
 	l.bytes += int64(v.size)
 	l.queue = append(l.queue, v)
+	l.slabs.keep(v)
 	for l.bytes > l.budget {
 		l.drop()
 	}
@@ -45,7 +47,7 @@ func (l *latestValues) drop() {
 	}
 	v.kept = false
 	l.bytes -= int64(v.size)
-	v.value.Store(nil)
+	l.slabs.drop(v)
 }
 
 // tidy leaves out what has been replaced.

@@ -280,5 +280,5 @@ func (c *Core) Scan(ctx context.Context, yield func(journal.Record) error, damag
 func (v *version) matches(r journal.Record) bool {
 	value := v.value.Load()
 	return r.Key == v.key && r.Previous == v.superseded && r.Deleted == v.deleted &&
-		(value == nil || bytes.Equal(*value, r.Value))
+		(value == nil || bytes.Equal(value.data, r.Value))
 }

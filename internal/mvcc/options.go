@@ -22,6 +22,10 @@ type Options struct {
 	// memory; those written longest ago are read from the journal. Default 1 GiB.
 	ValueBytes int64
 
+	// Resident says that the journal keeps its records in memory. Their values are shared with it
+	// then, instead of copied to where they take the least.
+	Resident bool
+
 	// ObjectCacheBytes bounds the decoded objects kept beside their encoded
 	// bytes, by an estimate. Default 256 MiB.
 	ObjectCacheBytes int64

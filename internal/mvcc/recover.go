@@ -15,7 +15,7 @@ import (
 const recoveryInterval = time.Second
 
 // recoverFailures recovers the journal whenever it has failed transiently, until
-// the context ends.
+// the context ends. What is due every second besides is done there, too.
 //
 // A recovery is a restart of the journal alone. What it replays must be what is
 // published, unchanged, and may go on after that: records whose writers were told
@@ -41,6 +41,7 @@ func (c *Core) recoverFailures(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		c.decoded.rest()
 		if !errors.Is(c.Health(), journal.ErrTransient) {
 			continue
 		}

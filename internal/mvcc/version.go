@@ -28,7 +28,7 @@ type version struct {
 	// this version's event leaves the history.
 	previous atomic.Pointer[version]
 	// value is what the journal holds; nil if it has to be read there.
-	value   atomic.Pointer[[]byte]
+	value   atomic.Pointer[stored]
 	decoded atomic.Pointer[decoded]
 	// fit says whether the value is what clients get, nil before one asked.
 	fit atomic.Pointer[verbatim.Fit]
@@ -47,8 +47,7 @@ func newVersion(record journal.Record, previous *version) *version {
 		v.expires = record.Expires.UnixNano()
 	}
 	if !v.deleted {
-		value := record.Value // the record as a whole would stay
-		v.value.Store(&value)
+		v.value.Store(&stored{data: record.Value})
 	}
 	v.previous.Store(previous)
 	return v

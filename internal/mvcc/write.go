@@ -103,7 +103,7 @@ func (s *resourceStore) put(ctx context.Context, ch change, data []byte, out run
 	}
 	// Decoding now uses the time that the disk takes, and saves the watchers from
 	// doing it.
-	object, decodeErr := s.cacheDecoded(w.version, data)
+	object, decodeErr := s.cacheWritten(w.version, data)
 	if err := s.core.awaitCommit(w); err != nil {
 		s.core.decoded.detach(w.version)
 		return err

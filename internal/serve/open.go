@@ -37,6 +37,7 @@ func openStored(ctx context.Context, s *plan.Storage, env driver.Env, core mvcc.
 		if err != nil {
 			return nil, nil, err
 		}
+		core.Resident = d.Traits().Ephemeral
 		backend, err := mvcc.Open(ctx, j, core)
 		if err != nil {
 			return nil, nil, err // the core has closed the journal

@@ -70,6 +70,7 @@ func Open(ctx context.Context, kind *define.Kind, options mvcc.Options) (*Mirror
 }
 
 func openAfter(ctx context.Context, kind *define.Kind, options mvcc.Options, revision uint64) (*Mirror, error) {
+	options.Resident = true
 	core, err := mvcc.Open(ctx, memory.NewAfter(revision), options)
 	if err != nil {
 		return nil, fmt.Errorf("mirror of %s: %w", kind.GroupResource(), err)

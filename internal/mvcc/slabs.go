@@ -1,0 +1,99 @@
+package mvcc
+
+const (
+	// slabSize is how many bytes of values a slab has room for; the first ones are smaller, so that few values need little.
+	slabSize, firstSlabSize = 128 << 10, 4 << 10
+	// largestSlabbed is the size of the largest value in a slab: the end of a slab that has no room for the next one is lost.
+	largestSlabbed = 8 << 10
+	// valuesTogether is how many values are allocated at once.
+	valuesTogether = 32
+)
+
+// stored is a value in memory. It never changes.
+type stored struct {
+	data []byte
+	slab *slab // that data is a part of; nil if it has an allocation of its own
+}
+
+// slabs keep values that stay beside each other. Where they were allocated one by one, they share pages with what requests of
+// the same size have thrown away, of which none can be given back: 200,000 objects of 2 KB held 1.0 GB after a minute, of
+// which 0.6 lived. They also take no more than they are long.
+//
+// A slab that has lost a quarter of its values is given up, and what is left of it put into the one in use. Readers may still
+// have parts of it, which is no concern: the garbage collector looks after that. The core's mu guards all of it.
+type slabs struct {
+	off   bool // values stay where they are
+	bytes int64
+	inUse *slab
+}
+
+// slab is memory with values in it.
+type slab struct {
+	room     []byte // what is not used yet
+	size     int    // of all values that were put into it
+	live     int    // of those that are still values
+	versions []*version
+	values   []stored // allocated, not used yet
+}
+
+// keep puts the value of a version into a slab.
+func (s *slabs) keep(v *version) {
+	value := v.value.Load()
+	if s.off || value == nil || len(value.data) == 0 || len(value.data) > largestSlabbed {
+		return
+	}
+	for s.inUse == nil || len(s.inUse.room) < len(value.data) {
+		before := s.inUse
+		// An eighth of what there is already, or so.
+		s.inUse = &slab{room: make([]byte, max(len(value.data), min(max(int(s.bytes/8), firstSlabSize), slabSize)))}
+		if before != nil {
+			s.tidy(before) // which may use up the new one
+		}
+	}
+	s.inUse.put(v, value.data)
+	s.bytes += int64(len(value.data))
+}
+
+func (s *slab) put(v *version, data []byte) {
+	n := copy(s.room, data)
+	if len(s.values) == 0 {
+		s.values = make([]stored, valuesTogether)
+	}
+	value := &s.values[0]
+	s.values = s.values[1:]
+	*value = stored{s.room[:n:n], s}
+	s.room = s.room[n:]
+	s.size += n
+	s.live += n
+	s.versions = append(s.versions, v)
+	v.value.Store(value)
+}
+
+// drop takes the value of a version out of memory.
+func (s *slabs) drop(v *version) {
+	value := v.value.Swap(nil)
+	if value == nil || value.slab == nil {
+		return
+	}
+	value.slab.live -= len(value.data)
+	s.bytes -= int64(len(value.data))
+	s.tidy(value.slab)
+}
+
+// tidy gives up a slab that is not in use any more and of which too little is left.
+func (s *slabs) tidy(old *slab) {
+	if old == s.inUse || old.live > old.size-old.size/4 {
+		return
+	}
+	versions := old.versions
+	old.versions, old.live = nil, old.size // it is done with
+	for _, v := range versions {
+		value := v.value.Load()
+		if value == nil || value.slab != old {
+			continue
+		}
+		s.bytes -= int64(len(value.data))
+		v.value.Store(&stored{data: value.data})
+		s.keep(v)
+	}
+}

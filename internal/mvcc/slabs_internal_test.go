@@ -1,0 +1,97 @@
+package mvcc
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/annexapi/annex/store/journal"
+)
+
+// Values come and go at random: those that stay keep their bytes, also for readers that have them from before, and what they lie in is
+// little more than they are long.
+func TestSlabsKeepWhatStays(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 1))
+	var s slabs
+	type held struct {
+		*version
+		want []byte
+		read []byte // as a reader got it at first
+	}
+	var alive []held
+	drop := func(i int) {
+		s.drop(alive[i].version)
+		if alive[i].value.Load() != nil {
+			t.Fatal("a value that was dropped is there")
+		}
+		alive[i] = alive[len(alive)-1]
+		alive = alive[:len(alive)-1]
+	}
+	for revision := range uint64(60_000) {
+		size := random.IntN(3000)
+		switch random.IntN(100) {
+		case 0:
+			size = 0
+		case 1:
+			size = largestSlabbed - 1 + random.IntN(3)
+		}
+		v := newVersion(journal.Record{Revision: revision + 2, Value: bytes.Repeat(fmt.Appendf(nil, "%d;", revision), size)[:size]}, nil)
+		want := bytes.Clone(v.value.Load().data)
+		s.keep(v)
+		alive = append(alive, held{v, want, v.value.Load().data})
+		// There are many for a while, then few, and many again.
+		for most := []int{3000, 20, 1500, 0, 2000, 500}[revision/10_000]; len(alive) > most; {
+			drop(random.IntN(len(alive)))
+		}
+		if revision%500 != 0 {
+			continue
+		}
+		var live, room int64
+		seen := map[*slab]bool{}
+		for _, a := range alive {
+			value := a.value.Load()
+			if !bytes.Equal(value.data, a.want) || !bytes.Equal(a.read, a.want) || cap(value.data) != len(value.data) && value.slab != nil {
+				t.Fatalf("revision %d has other bytes", a.revision)
+			}
+			if slabbed := value.slab != nil; slabbed != (len(a.want) > 0 && len(a.want) <= largestSlabbed) {
+				t.Fatalf("a value of %d bytes is in a slab: %t", len(a.want), slabbed)
+			}
+			if value.slab == nil {
+				continue
+			}
+			live += int64(len(value.data))
+			if !seen[value.slab] {
+				seen[value.slab] = true
+				room += int64(value.slab.size + len(value.slab.room))
+			}
+		}
+		if live != s.bytes {
+			t.Fatalf("%d bytes are alive, %d counted", live, s.bytes)
+		}
+		if most := live*4/3 + live/8 + 3*slabSize; room > most {
+			t.Fatalf("%d slabs of %d bytes hold %d", len(seen), room, live)
+		}
+	}
+	for len(alive) > 0 {
+		drop(0)
+	}
+	if s.bytes != 0 || s.inUse.live != 0 {
+		t.Errorf("%d bytes are counted, %d in the last slab, and there is nothing", s.bytes, s.inUse.live)
+	}
+}
+
+// What a journal has in memory is not held twice.
+func TestValuesOfAJournalInMemoryStayWhereTheyAre(t *testing.T) {
+	s := slabs{off: true}
+	v := newVersion(journal.Record{Revision: 2, Value: []byte("value")}, nil)
+	before := v.value.Load()
+	if s.keep(v); v.value.Load() != before || s.inUse != nil {
+		t.Error("it was copied")
+	}
+	if s.drop(v); v.value.Load() != nil {
+		t.Error("it was not dropped")
+	}
+}
