@@ -26,7 +26,7 @@ import (
 //     journal.
 type Core struct {
 	options Options
-	clock   clock.WithTicker
+	clock   clock.WithTickerAndDelayedExecution
 	decoded objectCache
 
 	// open is held for reading while the journal is used beside writing; closed

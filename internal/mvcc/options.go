@@ -55,7 +55,7 @@ type Options struct {
 
 	// Clock stamps records and drives expiry, compaction and bookmarks. Default
 	// is the system's clock.
-	Clock clock.WithTicker
+	Clock clock.WithTickerAndDelayedExecution
 }
 
 // History is the rule for what compaction leaves: an event stays if it is

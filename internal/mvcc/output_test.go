@@ -26,7 +26,6 @@ type output struct {
 	stuck   chan struct{} // a flush waits until it is closed; nil if none does
 	// stuckRelease is the same for a release, which says that it waits.
 	stuckRelease, releasing chan struct{}
-	done                    chan struct{}
 
 	mu    sync.Mutex
 	sent  []string
@@ -36,7 +35,7 @@ type output struct {
 var _ push.Output = (*output)(nil)
 
 func newOutput() *output {
-	return &output{flushed: make(chan []string, 100), done: make(chan struct{})}
+	return &output{flushed: make(chan []string, 100)}
 }
 
 func (o *output) Send(event watch.Event, shared bool) (bool, error) {
@@ -88,8 +87,6 @@ func (o *output) held() int {
 }
 
 func (o *output) Deeply(f func()) { f() }
-
-func (o *output) Done() <-chan struct{} { return o.done }
 
 // intoOutput is what a storage has of it.
 type intoOutput interface {
@@ -174,9 +171,9 @@ func TestAWatchIntoAnOutputEnds(t *testing.T) {
 	create(t, pods, "a")
 	everything := storage.ListOptions{ResourceVersion: "2", Predicate: storage.Everything}
 
-	done := newOutput()
-	ended := runInto(t.Context(), t, pods, everything, done)
-	close(done.done)
+	stopping, stop := context.WithCancel(t.Context())
+	ended := runInto(stopping, t, pods, everything, newOutput())
+	stop()
 	await(t, ended)
 
 	gone := newOutput()

@@ -72,6 +72,7 @@ type watcher struct {
 	onRequest bool        // it gets bookmarks on request
 	progress  atomic.Bool // a bookmark was asked for
 	bookmarks clock.Timer // nil if it gets none
+	due       atomic.Bool // one of these is
 	deadline  time.Time   // of the request, zero if it has none
 }
 
@@ -129,7 +130,11 @@ func (s *resourceStore) watch(ctx context.Context, key string, opts storage.List
 	w.ctx, w.cancel = context.WithCancel(ctx)
 	if (opts.ProgressNotify || opts.Predicate.AllowWatchBookmarks) && s.core.options.BookmarkInterval > 0 {
 		w.deadline, _ = ctx.Deadline()
-		w.bookmarks = s.core.clock.NewTimer(w.untilBookmark())
+		// A timer's channel to select from would cost more than all else about waiting for an event.
+		w.bookmarks = s.core.clock.AfterFunc(w.untilBookmark(), func() {
+			w.due.Store(true)
+			await.Notify(w.signal)
+		})
 	}
 	if wanted, legacy := initialEvents(revision, opts); w.recursive && (wanted || legacy) {
 		if w.plan, err = s.plan(ctx, key, opts.Predicate); err != nil {
@@ -434,19 +439,17 @@ func (w *watcher) sendNext() error {
 	if !w.release() {
 		return errStopped
 	}
-	due := false
 	if len(events) == 0 {
-		if due, err = w.wait(); err != nil {
+		if err := w.wait(); err != nil {
 			return err
 		}
-	} else if w.bookmarks != nil { // which are due while events never end, too
+	}
+	due := w.due.Swap(false) // while events never end, too
+	if due {
 		select {
-		case <-w.bookmarks.C():
-			due = true
+		case <-w.bookmarks.C(): // of a clock that is not the system's
 		default:
 		}
-	}
-	if due {
 		w.bookmarks.Reset(w.untilBookmark())
 	}
 	if w.progress.Swap(false) || due {
@@ -458,32 +461,17 @@ func (w *watcher) sendNext() error {
 	return nil
 }
 
-// wait waits for the next event, the end, or a bookmark that is asked for. It tells whether a
-// bookmark is due.
-func (w *watcher) wait() (due bool, err error) {
+// wait waits for the next event, the end, or a bookmark that is due or asked for.
+func (w *watcher) wait() error {
 	if !w.store.keyspace.log.await(w) {
-		return false, nil
-	}
-	var bookmark <-chan time.Time
-	if w.bookmarks != nil {
-		bookmark = w.bookmarks.C()
-	}
-	var done <-chan struct{}
-	if w.out != nil {
-		done = w.out.Done()
+		return nil
 	}
 	w.pause()
-	select {
-	case <-w.signal:
-	case <-done:
-		return false, errStopped
-	case <-bookmark:
-		due = true
-	}
+	<-w.signal
 	if !w.resume() {
-		return false, errStopped
+		return errStopped
 	}
-	return due, nil
+	return nil
 }
 
 // sendEvent delivers what an event means to this watch, if anything.

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Output is where a watch writes its events. Send and Flush are for one goroutine; the others may be called by any.
+// Output is where a watch writes its events until its context ends. Send and Flush are for one goroutine; the others may be called by any.
 type Output interface {
 	// Send takes an event, and says whether Flush is to be called before the next one. An event that is shared is
 	// sent by other watches, too. It does not wait for the client.
@@ -22,8 +22,6 @@ type Output interface {
 	Hold()
 	// Release ends a Hold.
 	Release()
-	// Done is closed when the watch is to end, beside its context.
-	Done() <-chan struct{}
 }
 
 // Connection is one that may keep back what is written to it. The local address of a connection that is accepted by such a

@@ -40,6 +40,7 @@ type Direct struct {
 	of     map[schema.GroupVersionResource]*resource
 	pools  *pools
 	stacks *stacks.Pool
+	ends   *endings
 }
 
 // resource is the main endpoint of a kind in one version.
@@ -110,10 +111,10 @@ func (d *Direct) resource(info *request.RequestInfo) *resource {
 // Wrap answers what can be answered directly, and gives the rest to the next handler.
 func (d *Direct) Wrap(next http.Handler) http.Handler {
 	next = Lists(next, d.items, d.Answers)
-	d.pools, d.stacks = newPools(), stacks.New()
+	d.pools, d.stacks, d.ends = newPools(), stacks.New(), &endings{}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !d.answer(w, r) && !d.watch(w, r) {
-			next.ServeHTTP(w, d.watches(w, r))
+			next.ServeHTTP(w, r)
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"net/http"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -65,6 +66,8 @@ func (d *Direct) watch(w http.ResponseWriter, r *http.Request) bool {
 	compressed := initial && responsewriters.ContentEncodingSupported(r, features.WatchListCompression) == "gzip"
 	serve := func() {
 		defer cancel()
+		d.ends.add(out, cancel)
+		defer d.ends.remove(out)
 		metrics.RecordLongRunning(r, info, metrics.APIServerComponent, func() {
 			defer events.Stop()
 			out.Deeply(func() { out.writeHeader(compressed) })
@@ -79,6 +82,58 @@ func (d *Direct) watch(w http.ResponseWriter, r *http.Request) bool {
 		serve()
 	}
 	return true
+}
+
+// endings are the watches that end when the server stops. One goroutine waits for that, while there are any, instead of each
+// of them. They may be used concurrently.
+type endings struct {
+	mu  sync.Mutex
+	all map[*output]context.CancelFunc
+	// none is closed when there are none any more.
+	none chan struct{}
+}
+
+func (e *endings) add(o *output, end context.CancelFunc) {
+	if o.stopping == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.all) == 0 {
+		e.all, e.none = map[*output]context.CancelFunc{}, make(chan struct{})
+		go e.wait(o.stopping, e.none)
+	}
+	e.all[o] = end
+	select {
+	case <-o.stopping: // it may be too late for wait
+		end()
+	default:
+	}
+}
+
+func (e *endings) remove(o *output) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, added := e.all[o]; !added {
+		return
+	}
+	delete(e.all, o)
+	if len(e.all) == 0 {
+		close(e.none)
+	}
+}
+
+func (e *endings) wait(stopping, none <-chan struct{}) {
+	select {
+	case <-none:
+		return
+	case <-stopping:
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, end := range e.all {
+		end()
+	}
 }
 
 // isUsual says whether clients that accept some media types get what upstream's negotiation says, without regard to what
@@ -148,8 +203,6 @@ func (o *output) monitor(scope string) {
 func (o *output) follow(ctx context.Context, all <-chan watch.Event) {
 	for {
 		select {
-		case <-o.stopping:
-			return
 		case <-ctx.Done():
 			return
 		case event, ok := <-all:

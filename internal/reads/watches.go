@@ -30,7 +30,6 @@ import (
 
 	"github.com/annexapi/annex/internal/direct"
 	"github.com/annexapi/annex/internal/push"
-	"github.com/annexapi/annex/internal/registry"
 	"github.com/annexapi/annex/internal/stacks"
 )
 
@@ -121,32 +120,6 @@ func (d *Direct) events(r *http.Request, read *resource) *eventForm {
 	return nil
 }
 
-// watches lets a watch that is not upstream's alone write its events by itself.
-func (d *Direct) watches(w http.ResponseWriter, r *http.Request) *http.Request {
-	info, ok := request.RequestInfoFrom(r.Context())
-	if !ok || info.Verb != "watch" || !info.IsResourceRequest || info.Subresource != "" {
-		return r
-	}
-	read := d.resource(info)
-	if read == nil {
-		return r
-	}
-	if form := d.events(r, read); form != nil {
-		return d.withOutput(w, r, read, form)
-	}
-	return r
-}
-
-// withOutput lets a watch write its events to w by itself, once upstream's handler has sent the headers.
-func (d *Direct) withOutput(w http.ResponseWriter, r *http.Request, read *resource, form *eventForm) *http.Request {
-	flusher, ok := w.(http.Flusher)
-	if !ok {
-		return r
-	}
-	ctx := registry.WithRememberedEvents(r.Context())
-	return r.WithContext(push.WithOutput(ctx, d.newOutput(w, flusher, r, read, form)))
-}
-
 func (d *Direct) newOutput(w http.ResponseWriter, flusher http.Flusher, r *http.Request, read *resource, form *eventForm) *output {
 	out := &output{form: form, answers: d.Answers, w: w, flusher: flusher, req: r, read: read, pools: d.pools, connection: push.ConnectionOf(r)}
 	if signal := request.ServerShutdownSignalFrom(r.Context()); signal != nil {
@@ -184,9 +157,6 @@ type output struct {
 }
 
 var _ push.Output = (*output)(nil)
-
-// Done implements push.Output.
-func (o *output) Done() <-chan struct{} { return o.stopping }
 
 // Deeply implements push.Output.
 func (o *output) Deeply(f func()) {
