@@ -36,7 +36,7 @@ var (
 	revisions = regexp.MustCompile(`resourceVersion[\\": ]+\d+`)
 	moments   = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
 	uids      = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
-	managers  = regexp.MustCompile(`"managedFields":\[.*?\]\}[,}]`)
+	managers  = regexp.MustCompile(`\\?"managedFields\\?":\[.*?\]\}?[,}]`)
 	generated = regexp.MustCompile(`made-[a-z0-9]{5}`)
 	reasons   = regexp.MustCompile(`"causes":\[\{.*?\}\]`)
 	conflicts = regexp.MustCompile(`"message":"(?:Apply failed with|failed to create typed) (?:[^"\\]|\\.)*`)
@@ -80,7 +80,10 @@ func (w *askedTwice) comparable(a *answer) string {
 	}
 	body = managers.ReplaceAllStringFunc(body, func(all string) string {
 		// Managers are in the order of the seconds in which they wrote.
-		const begin, between = `"managedFields":[`, `,{"manager":`
+		begin, between := `"managedFields":[`, `,{"manager":`
+		if all[0] == '\\' { // in an error that quotes the object
+			begin, between = `\"managedFields\":[`, `,{\"manager\":`
+		}
 		end := strings.LastIndexByte(all, ']')
 		entries := strings.Split(","+all[len(begin):end], between)
 		slices.Sort(entries)
