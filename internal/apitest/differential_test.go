@@ -91,7 +91,7 @@ func (r readRequest) String() string {
 var forms = []string{
 	jsonType, jsonType, jsonType, "", "*/*", jsonType + ", */*", protobufType, protobufType, protobufType + "," + jsonType,
 	tableType + "," + jsonType, tableType, jsonType + ";as=Table;v=v1beta1;g=meta.k8s.io", protobufType + ";as=Table;v=v1;g=meta.k8s.io",
-	jsonType + ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io," + jsonType, jsonType + ";as=PartialObjectMetadata;v=v1;g=meta.k8s.io", protobufType + ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+	jsonType + ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io," + jsonType, jsonType + ";as=PartialObjectMetadata;v=v1;g=meta.k8s.io", protobufType + ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", protobufType + ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io," + jsonType + ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io," + jsonType,
 	jsonType + ";as=Unknown;v=v1;g=meta.k8s.io", yamlType, yamlType + ";q=0.9," + jsonType + ";q=0.8", jsonType + ";pretty=1", jsonType + ";q=0", "application/cbor", "application/cbor," + jsonType,
 	"image/png", "image/png, " + jsonType, "application/*", "text/html,*/*;q=0.8", ",", jsonType + ";profile=x", jsonType + ";stream=watch", "APPLICATION/JSON", " " + jsonType + " ",
 }
@@ -409,7 +409,10 @@ func TestReadsDuringCompactionAreAnsweredAsByUpstream(t *testing.T) {
 	d.client = startWith(t, differentialServer(), annex.Options{Storage: memory.Storage(), HistoryAge: -1, HistoryRevisions: 20})
 	d.fill()
 	writes := rand.New(rand.NewPCG(dice.Uint64(), 2))
-	for range requests {
+	for i := range requests {
+		if i%(requests/4) == 0 {
+			d.expire() // The history is compacted once a second at most.
+		}
 		d.change(writes)
 		d.ask(d.request())
 	}

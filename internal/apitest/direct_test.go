@@ -82,9 +82,9 @@ func TestWhatIsPlainIsAnsweredDirectly(t *testing.T) {
 		{"list in another version", "list", get, widgetsBetaPath, "", nil, 200},
 		{"list of the cluster", "list", get, shelvesPath, "", nil, 200},
 		{"list compressed", "list", get, widgetsPath, "", []string{"Accept-Encoding", "gzip"}, 200},
-		{"list as a table", "", get, widgetsPath, "", as(tableType), 200},
+		{"list as a table", "list", get, widgetsPath, "", as(tableType), 200},
 		{"list as protobuf", "", get, leasesPath, "", as(protobufType), 200},
-		{"list by a person", "", get, widgetsPath, "", []string{"User-Agent", "curl/8"}, 200},
+		{"list by a person", "list", get, widgetsPath, "", []string{"User-Agent", "curl/8"}, 200},
 		{"list of a past that never was", "", get, widgetsPath + "?resourceVersion=1&resourceVersionMatch=Exact", "", nil, 410},
 
 		{"update", "update", put, w, strings.Replace(body, `"w"`, `"w","resourceVersion":"VERSION"`, 1), nil, 200},

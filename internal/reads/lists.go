@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 
+	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -59,13 +60,14 @@ func Lists(next http.Handler, items func(*request.RequestInfo) *Listed, answers 
 		}
 		switch {
 		case !ok:
+			next.ServeHTTP(w, r)
 		case info.Verb == "watch":
-			r = r.WithContext(registry.WithRememberedEvents(r.Context()))
+			next.ServeHTTP(w, r.WithContext(registry.WithRememberedEvents(r.Context())))
 		default:
-			w = responsewriter.WrapForHTTP1Or2(&listWriter{ResponseWriter: w, req: r, serializer: listed.Serializer, info: info, items: given, answers: answers, pretty: pretty})
-			r = r.WithContext(registry.WithEncodedItems(r.Context(), given))
+			list := &listWriter{ResponseWriter: w, req: r, serializer: listed.Serializer, info: info, items: given, answers: answers, pretty: pretty}
+			next.ServeHTTP(responsewriter.WrapForHTTP1Or2(list), r.WithContext(registry.WithEncodedItems(r.Context(), given)))
+			list.end()
 		}
-		next.ServeHTTP(w, r)
 	})
 }
 
@@ -88,10 +90,20 @@ func wantsJSON(req *http.Request, codecs runtime.NegotiatedSerializer) (as *sche
 		return nil, false, false
 	}
 	wanted, info, err := negotiation.NegotiateOutputMediaType(req, codecs, anything{})
-	if err != nil || info.Serializer != wanted.Accepted.Serializer && info.Serializer != wanted.Accepted.PrettySerializer {
+	if err != nil {
 		return nil, false, false
 	}
-	return wanted.Convert, info.Serializer != wanted.Accepted.Serializer, info.MediaType == runtime.ContentTypeJSON &&
+	if as = wanted.Convert; as != nil {
+		// What objects are converted to is encoded by codecs of its own, which speak protobuf for kinds that do not.
+		if wanted, info, err = negotiation.NegotiateOutputMediaType(req, metainternalversionscheme.Codecs, anything{}); err != nil {
+			return nil, false, false
+		}
+	}
+	pretty = info.Serializer != wanted.Accepted.Serializer
+	if pretty && info.Serializer != wanted.Accepted.PrettySerializer {
+		return nil, false, false
+	}
+	return as, pretty, info.MediaType == runtime.ContentTypeJSON &&
 		wanted.Stream == "" && wanted.UseServerVersion == "" && wanted.Profile == "" && !wanted.Export && len(wanted.Unrecognized) == 0
 }
 
@@ -145,14 +157,13 @@ func (w *listWriter) Write(p []byte) (int, error) {
 	if list.items.Len() > 0 {
 		var ok bool
 		if list.head, list.tail, ok = cutEmpty(w.list, w.pretty); !ok {
-			w.held = false
-			w.ResponseWriter.WriteHeader(http.StatusInternalServerError)
 			return 0, errNoItems
 		}
 		if w.pretty {
 			list.items = &indented{Items: list.items}
 		}
 	}
+	w.held = false
 	w.answers.Count("list")
 	if c := push.ConnectionOf(w.req); c != nil { // what is written is more than one frame, and each of them two records of TLS
 		c.Hold()
@@ -160,6 +171,14 @@ func (w *listWriter) Write(p []byte) (int, error) {
 	}
 	responsewriters.SerializeObject(runtime.ContentTypeJSON, list, list.counted, w.req, http.StatusOK, nil)
 	return list.counted.written, nil
+}
+
+// end answers that there is an error if a list was begun whose place for items was not found: it must not look like a list without any.
+func (w *listWriter) end() {
+	if w.held {
+		klog.FromContext(w.req.Context()).Error(errNoItems, "A list was not answered", "path", w.info.Path)
+		w.ResponseWriter.WriteHeader(http.StatusInternalServerError)
+	}
 }
 
 // filled is an encoded list, which upstream compresses and writes as any other.
