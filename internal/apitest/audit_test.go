@@ -1,7 +1,6 @@
 package apitest_test
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -46,10 +45,10 @@ func (l auditLog) events() []auditv1.Event {
 		l.t.Fatal(err)
 	}
 	var all []auditv1.Event
-	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
+	for line := range bytes.Lines(data) {
 		var e auditv1.Event
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			l.t.Fatalf("%s: %v", lines.Text(), err)
+		if err := json.Unmarshal(line, &e); err != nil {
+			l.t.Fatalf("%s: %v", line, err)
 		}
 		all = append(all, e)
 	}
@@ -370,7 +369,7 @@ func TestTheAuditOfWritesIsUpstreams(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				texts[id] += theirs.comparable(&answer{raw: data})
+				texts[id] += theirs.comparable(&answer{t: t, raw: data})
 			}
 			for _, pair := range pairs {
 				if x, y := texts[pair[0]], texts[pair[1]]; x == "" || x != y {
