@@ -3,12 +3,17 @@ package apitest_test
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"errors"
 	"maps"
+	"net"
 	"net/http"
 	"runtime"
 	"strconv"
 	"strings"
 	"testing"
+
+	"k8s.io/client-go/rest"
 
 	"github.com/annexapi/annex/internal/testwait"
 )
@@ -110,4 +115,67 @@ func TestAnIdleWatchKeepsNoHandlers(t *testing.T) {
 	}
 	c.create("x", spec(fields{"size": "small"}))
 	w.next()
+}
+
+// However a client leaves, its watches end: half of a connection is no connection, for a watch or for any other request.
+func TestWatchesEndWithTheirConnection(t *testing.T) {
+	c := start(t, shop())
+	c.create("w")
+	waiting := func() int {
+		buffer := make([]byte, 64<<20)
+		return strings.Count(string(buffer[:runtime.Stack(buffer, true)]), "mvcc.(*watcher).wait(")
+	}
+	below := func(conn *tls.Conn) *net.TCPConn { return conn.NetConn().(*net.TCPConn) }
+	before := waiting()
+	for _, protocol := range []string{"http/1.1", "h2"} {
+		for how, leave := range map[string]func(*tls.Conn) error{
+			"says goodbye in TLS":      (*tls.Conn).CloseWrite,
+			"sends no more, below TLS": func(conn *tls.Conn) error { return below(conn).CloseWrite() },
+			"closes the connection":    (*tls.Conn).Close,
+			"has the connection reset": func(conn *tls.Conn) error { return errors.Join(below(conn).SetLinger(0), below(conn).Close()) },
+			"is gone without a word":   func(conn *tls.Conn) error { return below(conn).Close() },
+		} {
+			config := rest.CopyConfig(c.config)
+			config.NextProtos = []string{protocol}
+			security, err := rest.TLSConfigFor(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var conns []*tls.Conn
+			dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+				conn, err := (&tls.Dialer{Config: security}).DialContext(ctx, network, address)
+				if err == nil {
+					conns = append(conns, conn.(*tls.Conn))
+				}
+				return conn, err
+			}
+			transport := &http.Transport{DialTLSContext: dial, ForceAttemptHTTP2: protocol == "h2"}
+			const watches = 5
+			for range watches {
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.config.Host+widgetsPath+"?watch=1", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				response, err := transport.RoundTrip(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer response.Body.Close()
+				if response.StatusCode != http.StatusOK || (response.ProtoMajor == 2) != (protocol == "h2") {
+					t.Fatalf("%s: %s %s", protocol, response.Status, response.Proto)
+				}
+				if _, err := bufio.NewReader(response.Body).ReadString('\n'); err != nil {
+					t.Fatal(err)
+				}
+			}
+			testwait.Until(t, "all watches of a client to wait", func() bool { return waiting() == before+watches })
+			for _, conn := range conns {
+				if err := leave(conn); err != nil {
+					t.Errorf("%s, a client %s: %v", protocol, how, err)
+				}
+			}
+			testwait.Until(t, "the watches of a client that "+how+" to end, "+protocol, func() bool { return waiting() == before })
+			transport.CloseIdleConnections()
+		}
+	}
 }
