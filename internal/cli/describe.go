@@ -99,6 +99,8 @@ type wholeDescription struct {
 	// Console and SwaggerUI are the pages for people.
 	Console   page `json:"console"`
 	SwaggerUI page `json:"swaggerUI"`
+	// Memory is what is kept in it, and what requests may need.
+	Memory memoryDescription `json:"memory"`
 	// Login says how people sign in; nil if they cannot.
 	Login *loginDescription `json:"login,omitempty"`
 	// Queries are answered below a path; empty is nowhere.
@@ -162,7 +164,7 @@ func (c custom) String() string {
 
 func describeCommand(program Program) *cobra.Command {
 	var output, configFile string
-	options, storage, addresses := config.Options{}, storageOptions{}, addressOptions{}
+	options, storage, addresses, memory := config.Options{}, storageOptions{}, addressOptions{}, memoryFlags{}
 	cmd := &cobra.Command{
 		Use:   "describe",
 		Short: "Print what the server can do, kind by kind, and its controllers",
@@ -178,6 +180,9 @@ its controllers, and with --aggregated what it asks of its cluster.`,
 				return err
 			}
 			if err := readConfig(cmd.Flags(), serveCommand(program).Flags(), configFile); err != nil {
+				return err
+			}
+			if err := memory.complete(cmd.Flags(), &options); err != nil {
 				return err
 			}
 			definition, err := program.Define()
@@ -223,6 +228,7 @@ its controllers, and with --aggregated what it asks of its cluster.`,
 			}
 			whole.Queries, whole.QueriesFrom = p.QueryPrefix, sourceOf(p.QueryPrefixFrom)
 			whole.Console, whole.SwaggerUI = describePage(p.Console), describePage(p.SwaggerUI)
+			whole.Memory = describeMemory(p.Options)
 			whole.Login, whole.Aggregated = describeLogin(p), describeAggregated(p)
 			if output == "json" {
 				return printJSON(cmd.OutOrStdout(), whole)
@@ -233,6 +239,7 @@ its controllers, and with --aggregated what it asks of its cluster.`,
 	outputFlag(cmd, &output)
 	storageFlags(cmd.Flags(), &storage, &options)
 	addresses.declare(cmd.Flags())
+	memory.declare(cmd.Flags())
 	consoleFlags(cmd.Flags(), &options)
 	admissionFlags(cmd.Flags(), &options.Admission)
 	requestHeaderFlags(cmd.Flags(), &options.RequestHeader)
@@ -259,7 +266,7 @@ func (d wholeDescription) print(out io.Writer) error {
 		if queries == "" {
 			queries = "none"
 		}
-		_, err = fmt.Fprintf(out, "\nQueries: %s\nConsole: %s\nSwagger UI: %s\n", d.QueriesFrom.of(queries), d.Console, d.SwaggerUI)
+		_, err = fmt.Fprintf(out, "\nQueries: %s\nConsole: %s\nSwagger UI: %s\nMemory: %s\n", d.QueriesFrom.of(queries), d.Console, d.SwaggerUI, d.Memory)
 	}
 	if err == nil && d.Login != nil {
 		_, err = fmt.Fprintf(out, "\nPeople sign in at /oauth/, by %s: tokens last %s, sessions %s, or %s without use\n", d.Login.UserFile, d.Login.TokenLifetime, d.Login.SessionLifetime, d.Login.IdleTimeout)

@@ -18,7 +18,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"k8s.io/apimachinery/pkg/api/resource"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	cliflag "k8s.io/component-base/cli/flag"
 
@@ -130,10 +129,7 @@ func serveCommand(program Program) *cobra.Command {
 	log, configFile, pkcs12PasswordFile := logFlags{}, "", ""
 	gates := map[string]bool{}
 	callers, plane := callerFlags{}, planeFlags{}
-	memory := resource.QuantityValue{}
-	objectCache := resource.QuantityValue{Quantity: *resource.NewQuantity(256<<20, resource.BinarySI)}
-	valueCache := resource.QuantityValue{Quantity: *resource.NewQuantity(1<<30, resource.BinarySI)}
-	historyBytes := resource.QuantityValue{Quantity: *resource.NewQuantity(256<<20, resource.BinarySI)}
+	memory := memoryFlags{}
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve the API",
@@ -163,23 +159,13 @@ All flags may be in a file instead, named by --config.`,
 			if err := readConfig(flags, nil, configFile); err != nil {
 				return err
 			}
-			options.ObjectCacheSize, options.ValueCacheSize = objectCache.Value(), valueCache.Value()
-			options.HistoryBytes, options.MemoryBudget = historyBytes.Value(), memory.Value()
 			if err := errors.Join(
-				zeroIsNone(flags, "object-cache-size", &options.ObjectCacheSize),
-				zeroIsNone(flags, "value-cache-size", &options.ValueCacheSize),
+				memory.complete(flags, &options),
 				zeroIsNone(flags, "history-age", &options.HistoryAge),
 				zeroIsNone(flags, "history-revisions", &options.HistoryRevisions),
-				zeroIsNone(flags, "history-bytes", &options.HistoryBytes),
 				zeroIsNone(flags, "etcd-compaction-interval", &storage.etcd.CompactionInterval),
 			); err != nil {
 				return err
-			}
-			// Its default is the machine's, and no number.
-			if flags.Changed("memory-budget") {
-				if err := zeroIsNone(flags, "memory-budget", &options.MemoryBudget); err != nil {
-					return err
-				}
 			}
 			definition, err := program.Define()
 			if err != nil {
@@ -241,10 +227,7 @@ All flags may be in a file instead, named by --config.`,
 	flags.BoolVar(&options.ServeDespiteUndecodable, "serve-despite-undecodable", false, "serve although stored objects cannot be decrypted, or are stored in a version or media type that the server does not have any more, so that they can be deleted")
 	flags.DurationVar(&options.HistoryAge, "history-age", 5*time.Minute, "how long old revisions stay readable at least")
 	flags.Int64Var(&options.HistoryRevisions, "history-revisions", 10_000, "how many old revisions stay readable at least")
-	flags.Var(&historyBytes, "history-bytes", "how many bytes of old objects are kept at most; this limit wins; 0 has none")
-	flags.Var(&objectCache, "object-cache-size", "memory for decoded objects, for each storage; 0 decodes an object each time it is read")
-	flags.Var(&valueCache, "value-cache-size", "memory for the encoded bytes of objects, for each storage; those written longest ago are read from disk beyond it; 0 keeps none")
-	flags.Var(&memory, "memory-budget", "memory that requests may need at once, for bodies and lists; others wait, then get 429; 0 bounds nothing (default: a quarter of what the process may use, 1Gi at most)")
+	memory.declare(flags)
 	flags.StringSliceVar(&options.Controllers, "controllers", []string{controllers.All}, controllersUsage)
 	flags.BoolVar(&options.UnrestrictedUpdate, "unrestricted-update", false, "accept updates without a resource version, which overwrite what others have written; for debugging")
 	flags.DurationVar(&options.RequestTimeout, "request-timeout", 0, "how long a request other than a watch may take (default 1m)")
