@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/annexapi/annex/config"
-	"github.com/annexapi/annex/internal/budget"
+	"github.com/annexapi/annex/internal/serve"
 )
 
 // memoryFlags bound what a server keeps in memory, and what requests may need of it.
@@ -50,11 +50,7 @@ type memoryDescription struct {
 }
 
 func describeMemory(o config.Options) memoryDescription {
-	d := memoryDescription{o.MemoryBudget, max(0, o.ValueCacheSize), max(0, o.ObjectCacheSize), o.HistoryBytes}
-	if d.Requests == 0 {
-		d.Requests = budget.Default()
-	}
-	return d
+	return memoryDescription{serve.MemoryBudget(o.MemoryBudget), max(0, o.ValueCacheSize), max(0, o.ObjectCacheSize), o.HistoryBytes}
 }
 
 func (d memoryDescription) String() string {

@@ -75,13 +75,19 @@ func (m metrics) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
+// MemoryBudget is how many bytes requests may need at once, of an option that is 0 for the default of this process; -1 is any number.
+func MemoryBudget(option int64) int64 {
+	if option == 0 {
+		return budget.Default()
+	}
+	return max(option, -1)
+}
+
 // newBudget returns what requests draw on, nil for no bounds.
-func newBudget(bytes int64) *budget.Budget {
-	switch {
-	case bytes < 0:
+func newBudget(option int64) *budget.Budget {
+	bytes := MemoryBudget(option)
+	if bytes < 0 {
 		return nil
-	case bytes == 0:
-		bytes = budget.Default()
 	}
 	return budget.New(bytes)
 }
