@@ -242,3 +242,40 @@ func TestUnservedVersionIsOnlyRead(t *testing.T) {
 		}
 	})
 }
+
+// Upstream makes tables and lists of metadata of the objects of the hub, whatever version they are stored and asked for in.
+func TestConversionsOfMetadataShowInTablesAndMetadata(t *testing.T) {
+	t.Parallel()
+	const stash = "shop.example.com/color"
+	toHub := func(in *v1beta1.Widget, hub *v1.Widget) error {
+		if color, ok := in.Annotations[stash]; ok {
+			hub.Annotations, hub.Spec.Options = nil, map[string]string{"color": color}
+		}
+		return nil
+	}
+	fromHub := func(hub *v1.Widget, out *v1beta1.Widget) error {
+		if color, ok := hub.Spec.Options["color"]; ok {
+			out.Annotations = map[string]string{stash: color}
+		}
+		return nil
+	}
+	for _, stored := range []string{"v1", "v1beta1"} {
+		t.Run("stored as "+stored, func(t *testing.T) {
+			t.Parallel()
+			c := startKind(t, annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).StoredAs(stored).Versions(annex.Version(v1beta1.API, toHub, fromHub)))
+			c.post(widgetsPath, widget("w", spec(fields{"options": fields{"color": "red"}}))).want(201)
+			if got := c.get(widgetsBetaPath + "/w").want(200); !strings.Contains(string(got.raw), stash) {
+				t.Fatalf("the conversion does nothing: %s", got.raw)
+			}
+			for _, path := range []string{widgetsPath, widgetsBetaPath} {
+				for _, form := range []string{metadataType, tableType} {
+					for _, accept := range []string{form, form + ";answered=upstream", form} {
+						if got := c.get(path, "Accept", accept).want(200); strings.Contains(string(got.raw), stash) || !strings.Contains(string(got.raw), `"name":"w"`) {
+							t.Errorf("%s as %s: %s", path, accept, got.raw)
+						}
+					}
+				}
+			}
+		})
+	}
+}

@@ -55,7 +55,9 @@ func Lists(next http.Handler, items func(*request.RequestInfo) *Listed, answers 
 				ok = false
 			} else {
 				given.Form, given.Row = listed.RowForm, rowsAs(r, as, listed.Table)
-				ok = given.Row != nil
+				if ok = given.Row != nil; ok && listed.Converted {
+					given.Row = ofObjects(given.Row)
+				}
 			}
 		}
 		switch {
@@ -79,6 +81,8 @@ type Listed struct {
 	// RowForm is that of the version that they are stored in, of which tables and metadata are made; nil if these
 	// are upstream's.
 	RowForm *verbatim.Form
+	// Converted says that what is stored is converted to the objects of which tables and metadata are made.
+	Converted bool
 	// Table makes the rows of tables; nil if they are upstream's.
 	Table rest.TableConvertor
 }

@@ -53,9 +53,11 @@ type resource struct {
 	protobuf   *form // nil if there is none
 	// stored is the version that the objects are stored in.
 	stored schema.GroupVersionResource
-	table  rest.TableConvertor
-	kind   schema.GroupVersionKind
-	labels runtime.ObjectConvertor
+	// converted says that objects are not what is stored: a conversion may have changed all of them, the metadata, too.
+	converted bool
+	table     rest.TableConvertor
+	kind      schema.GroupVersionKind
+	labels    runtime.ObjectConvertor
 	// deprecated says that the Go type has a time after which upstream warns of the version.
 	deprecated bool
 }
@@ -77,6 +79,7 @@ func (d *Direct) Add(k *define.Kind, v *define.Version, storage rest.Storage, se
 	r := &resource{GroupVersionResource: v.GroupVersion.WithResource(k.Resource), path: direct.PathOf(v.GroupVersion, !k.ClusterScoped), storage: getter, serializer: serializer,
 		kind: v.GroupVersion.WithKind(k.Name), labels: machinery.Documents()}
 	r.stored = k.Stored().GroupVersion.WithResource(k.Resource)
+	r.converted = k.Stored().Type != k.Hub().Type
 	r.table, _ = storage.(rest.TableConvertor)
 	r.deprecated = deprecation.IsDeprecated(v.New(), 0, 0)
 	as := func(mediaType string) *form {
@@ -124,7 +127,7 @@ func (d *Direct) items(info *request.RequestInfo) *Listed {
 	if read == nil || read.json.Form() == nil {
 		return nil
 	}
-	listed := &Listed{Serializer: read.serializer, Form: read.json.Form(), RowForm: d.Form(read.stored), Table: read.table}
+	listed := &Listed{Serializer: read.serializer, Form: read.json.Form(), RowForm: d.Form(read.stored), Converted: read.converted, Table: read.table}
 	if listed.RowForm == nil { // it is not served
 		listed.RowForm = listed.Form
 	}

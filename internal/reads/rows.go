@@ -45,6 +45,13 @@ func rowsAs(r *http.Request, wanted *schema.GroupVersionKind, table rest.TableCo
 	return tableRows{r.Context(), table, partial, options.IncludeObject == metav1.IncludeNone}.append
 }
 
+// ofObjects has rows made of objects alone: the metadata that is stored is not theirs.
+func ofObjects(row verbatim.Row) verbatim.Row {
+	return func(to []byte, object func() (runtime.Object, error), _ verbatim.Piece) ([]byte, error) {
+		return row(to, object, verbatim.Piece{})
+	}
+}
+
 // partialObjects are the PartialObjectMetadata of a version of their group.
 type partialObjects schema.GroupVersion
 
