@@ -255,3 +255,46 @@ func TestHandlersBringTheirDocument(t *testing.T) {
 	c.get("/openapi/v3/menu/today").want(200)
 	c.stranger("").get("/openapi/v3/menu").want(401)
 }
+
+// The handler of a server may be an instance of another: its watches last, though the handler's context ends when it returns.
+func TestAnInstanceIsAHandlerOfAnother(t *testing.T) {
+	t.Parallel()
+	inner, err := annex.New(t.Context(), shop(), annex.Options{Storage: memory.Storage()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := inner.ClientConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- inner.Run(ctx, func() { close(ready) }) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	select {
+	case <-ready:
+	case err := <-ended:
+		t.Fatalf("the server ended before it was ready: %v", err)
+	}
+	outer := shop()
+	outer.Handlers = []annex.Handler{{
+		Path: "/inner/",
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r = r.Clone(r.Context())
+			r.Header.Set("Authorization", "Bearer "+own.BearerToken)
+			http.StripPrefix("/inner", inner.Handler()).ServeHTTP(w, r)
+		}),
+		LongRunning: func(r *http.Request) bool { return strings.Contains(r.URL.RawQuery, "watch=") },
+	}}
+	c := start(t, outer)
+	c.post("/inner"+widgetsPath, widget("a")).want(201)
+	w := c.watch("/inner" + widgetsPath + "?watch=1")
+	w.want("ADDED a")
+	c.post("/inner"+widgetsPath, widget("b")).want(201)
+	w.want("ADDED b")
+}

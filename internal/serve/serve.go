@@ -378,7 +378,7 @@ func (s *Server) metrics() []prometheus.Collector {
 
 // Handler is the server's whole HTTP interface, with authentication and
 // authorization. It answers usefully while Run runs.
-func (s *Server) Handler() http.Handler { return s.upstream.Handler }
+func (s *Server) Handler() http.Handler { return s.upstream.Embedded() }
 
 // Cluster says in one line which cluster the server is part of, and what of it is left
 // out; empty for a server that stands alone.

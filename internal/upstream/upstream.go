@@ -35,6 +35,7 @@ import (
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/direct"
+	"github.com/annexapi/annex/internal/push"
 	"github.com/annexapi/annex/internal/query"
 	"github.com/annexapi/annex/internal/reads"
 	"github.com/annexapi/annex/internal/registry"
@@ -128,6 +129,17 @@ type Server struct {
 
 	generic  *server.GenericAPIServer
 	delegate *Delegate
+}
+
+// Embedded is Handler for callers other than a listener of the server. A watch is answered when it returns: the handler of
+// another server may call it, which ends the request's context then.
+func (s *Server) Embedded() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if push.RestFrom(r.Context()) != nil {
+			r = r.WithContext(push.WithoutRest(r.Context()))
+		}
+		s.Handler.ServeHTTP(w, r)
+	})
 }
 
 // New builds the server. All API groups are installed when it returns.
