@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	internalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
@@ -59,8 +60,15 @@ func (d *Direct) watch(w http.ResponseWriter, r *http.Request) bool {
 	ctx, cancel := context.WithTimeout(request.WithNamespace(r.Context(), info.Namespace), timeout)
 	events, err := watcher.Watch(push.WithOutput(registry.WithRememberedEvents(ctx), out), options)
 	if err != nil {
-		cancel() // upstream finds out what to say
-		return false
+		cancel()
+		if !apierrors.IsTooManyRequests(err) {
+			return false // upstream finds out what to say
+		}
+		// It has waited for memory for as long as a request may, and would once more.
+		counted := &countingWriter{ResponseWriter: w}
+		code := responsewriters.ErrorNegotiated(err, read.serializer, read.kind.GroupVersion(), counted, r)
+		direct.MonitorList(r, read.GroupVersionResource, scope, code, counted.written)
+		return true
 	}
 	initial := options.SendInitialEvents != nil && *options.SendInitialEvents && options.AllowWatchBookmarks
 	compressed := initial && responsewriters.ContentEncodingSupported(r, features.WatchListCompression) == "gzip"

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -127,6 +128,9 @@ func (t typedReads) GetList(ctx context.Context, key string, opts storage.ListOp
 		return t.Interface.GetList(ctx, key, opts, listObj)
 	}
 	items, err := t.encoded.ListEncoded(ctx, key, opts, listObj, answer.Form, answer.Row)
+	if apierrors.IsTooManyRequests(err) {
+		return err // it has waited for memory for as long as a request may
+	}
 	if err != nil {
 		// It says what could be read all the same, and what cannot be encoded.
 		return t.Interface.GetList(ctx, key, opts, listObj)

@@ -1,9 +1,11 @@
 package registry
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -12,6 +14,7 @@ import (
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/mvcc"
+	"github.com/annexapi/annex/internal/verbatim"
 	"github.com/annexapi/annex/store"
 	"github.com/annexapi/annex/store/memory"
 )
@@ -109,5 +112,33 @@ func TestCustomListsGiveEncodedItems(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+}
+
+// busy is a storage that has no memory for lists.
+type busy struct {
+	storage.Interface
+	encodedReader
+	asked int
+}
+
+func (b *busy) GetList(context.Context, string, storage.ListOptions, runtime.Object) error {
+	b.asked++
+	return nil
+}
+
+func (b *busy) ListEncoded(context.Context, string, storage.ListOptions, runtime.Object, *verbatim.Form, verbatim.Row) (verbatim.Items, error) {
+	b.asked++
+	return nil, apierrors.NewTooManyRequests("busy", 7)
+}
+
+// A list that has waited for memory in vain is refused: it does not wait for it once more.
+func TestAListIsRefusedOnce(t *testing.T) {
+	storages := &busy{}
+	reads := typedReads{Interface: storages, encoded: storages}
+	answer := &EncodedItems{Form: verbatim.NewForm(nil, 0, nil, nil)}
+	err := reads.GetList(WithEncodedItems(t.Context(), answer), "/widgets", storage.ListOptions{}, &unstructured.UnstructuredList{})
+	if !apierrors.IsTooManyRequests(err) || storages.asked != 1 || answer.Items != nil {
+		t.Errorf("%v after %d attempts, with %v", err, storages.asked, answer.Items)
 	}
 }
