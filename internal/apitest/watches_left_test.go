@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"runtime"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -23,30 +22,17 @@ func TestWatchesAreCountedAsUpstreams(t *testing.T) {
 	c := start(t, shop())
 	version := c.create("w", spec(fields{"size": "small"})).ResourceVersion
 	counted := func() map[string]float64 {
-		of := map[string]float64{}
-		for line := range strings.Lines(string(c.get("/metrics").want(200).raw)) {
-			for _, metric := range []string{"apiserver_request_total{", "apiserver_response_sizes_sum{", "apiserver_response_sizes_count{",
-				"apiserver_request_duration_seconds_count{", "apiserver_longrunning_requests{", "apiserver_watch_events_total{", "apiserver_watch_events_sizes_sum{"} {
-				if strings.HasPrefix(line, metric) && strings.Contains(line, `resource="widgets"`) &&
-					(strings.Contains(line, `verb="WATCH"`) || strings.HasPrefix(metric, "apiserver_watch_")) {
-					name, text, _ := strings.Cut(strings.TrimSpace(line), "} ")
-					value, err := strconv.ParseFloat(text, 64)
-					if err != nil {
-						t.Fatal(err)
-					}
-					of[name] = value
-				}
+		of := c.counted()
+		maps.DeleteFunc(of, func(name string, _ float64) bool {
+			family, _, _ := strings.Cut(name, "{")
+			switch family {
+			case "apiserver_watch_events_total", "apiserver_watch_events_sizes_sum":
+				return !strings.Contains(name, `resource="widgets"`)
+			case "apiserver_request_total", "apiserver_response_sizes_sum", "apiserver_response_sizes_count", "apiserver_request_duration_seconds_count", "apiserver_longrunning_requests":
+				return !strings.Contains(name, `resource="widgets"`) || !strings.Contains(name, `verb="WATCH"`)
 			}
-		}
-		return of
-	}
-	grown := func(before, now map[string]float64) map[string]float64 {
-		of := map[string]float64{}
-		for name, value := range now {
-			if value != before[name] {
-				of[name] = value - before[name]
-			}
-		}
+			return true
+		})
 		return of
 	}
 	for path, events := range map[string]int{
