@@ -100,7 +100,7 @@ var rooms = map[string][]string{
 	"internal/aggregate":                   {},
 	"internal/migration":                   {"internal/resources"},
 	"internal/direct":                      {},
-	"internal/reads":                       {"internal/convert", "internal/define", "internal/direct", "internal/push", "internal/registry", "internal/stacks", "internal/verbatim"},
+	"internal/reads":                       {"internal/convert", "internal/define", "internal/direct", "internal/plainjson", "internal/push", "internal/registry", "internal/stacks", "internal/verbatim"},
 	"internal/push":                        {},
 	"internal/managed":                     {},
 	"internal/writes":                      {"internal/direct", "internal/managed", "internal/plainjson", "internal/stacks", "internal/verbatim"},

@@ -70,6 +70,20 @@ func (d *decoder) is(b byte) bool {
 	return true
 }
 
+// another reads what comes behind an item: a comma, behind which there is another, or the end. It is neither if ok is false.
+func (d *decoder) another(end byte) (more, ok bool) {
+	d.space()
+	switch d.next() {
+	case ',':
+		d.at++
+		return true, true
+	case end:
+		d.at++
+		return false, true
+	}
+	return false, false
+}
+
 // word reads the rest of a value that is a word.
 func (d *decoder) word(word string) bool {
 	if len(d.data)-d.at < len(word) || string(d.data[d.at:d.at+len(word)]) != word {
@@ -185,15 +199,8 @@ func (d *decoder) record(n *node, v reflect.Value) bool {
 		if f := &n.fields[i]; !d.value(f.node, fieldOf(v, f.index)) {
 			return false
 		}
-		d.space()
-		switch d.next() {
-		case ',':
-			d.at++
-		case '}':
-			d.at++
-			return true
-		default:
-			return false
+		if more, ok := d.another('}'); !more {
+			return ok
 		}
 	}
 }
@@ -215,15 +222,8 @@ func (d *decoder) list(n *node, v reflect.Value) bool {
 		if !d.value(n.elem, v.Index(i)) {
 			return false
 		}
-		d.space()
-		switch d.next() {
-		case ',':
-			d.at++
-		case ']':
-			d.at++
-			return true
-		default:
-			return false
+		if more, ok := d.another(']'); !more {
+			return ok
 		}
 	}
 }
@@ -287,15 +287,8 @@ func (d *decoder) members(read func(key string) bool) bool {
 		if !read(key) {
 			return false
 		}
-		d.space()
-		switch d.next() {
-		case ',':
-			d.at++
-		case '}':
-			d.at++
-			return true
-		default:
-			return false
+		if more, ok := d.another('}'); !more {
+			return ok
 		}
 	}
 }
@@ -449,11 +442,8 @@ func (d *decoder) skip() bool {
 			if !d.skip() {
 				return false
 			}
-			if d.is('}') {
-				return true
-			}
-			if !d.is(',') {
-				return false
+			if more, ok := d.another('}'); !more {
+				return ok
 			}
 		}
 	case c == '[':
@@ -466,11 +456,8 @@ func (d *decoder) skip() bool {
 			if !d.skip() {
 				return false
 			}
-			if d.is(']') {
-				return true
-			}
-			if !d.is(',') {
-				return false
+			if more, ok := d.another(']'); !more {
+				return ok
 			}
 		}
 	case c == '"':

@@ -255,18 +255,20 @@ var plainText = func() (plain [utf8.RuneSelf]bool) {
 	return plain
 }()
 
-func (e *encoder) text(s string) error {
+func (e *encoder) text(s string) (err error) {
+	e.to, err = AppendString(e.to, s)
+	return err
+}
+
+// AppendString appends what encoding/json writes of a string.
+func AppendString(to []byte, s string) ([]byte, error) {
 	for i := range len(s) {
 		if s[i] >= utf8.RuneSelf || !plainText[s[i]] {
 			quoted, err := json.Marshal(s)
-			e.to = append(e.to, quoted...)
-			return err
+			return append(to, quoted...), err
 		}
 	}
-	e.to = append(e.to, '"')
-	e.to = append(e.to, s...)
-	e.to = append(e.to, '"')
-	return nil
+	return append(append(append(to, '"'), s...), '"'), nil
 }
 
 // rememberedBytes bounds the fields of managers that are remembered.

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
@@ -22,6 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/annexapi/annex/internal/convert"
+	"github.com/annexapi/annex/internal/plainjson"
 	"github.com/annexapi/annex/internal/verbatim"
 )
 
@@ -157,15 +157,10 @@ func appendCells(to []byte, cells []any) ([]byte, error) {
 		case int64:
 			to = strconv.AppendInt(to, c, 10)
 		case string:
-			if isPlain(c) {
-				to = append(append(append(to, '"'), c...), '"')
-				continue
-			}
-			encoded, err := json.Marshal(c)
-			if err != nil {
+			var err error
+			if to, err = plainjson.AppendString(to, c); err != nil {
 				return nil, err
 			}
-			to = append(to, encoded...)
 		default:
 			encoded, err := json.Marshal(c)
 			if err != nil {
@@ -175,16 +170,6 @@ func appendCells(to []byte, cells []any) ([]byte, error) {
 		}
 	}
 	return append(to, ']'), nil
-}
-
-// isPlain says whether a string is written in JSON as it is.
-func isPlain(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' || c == 0x7f {
-			return false
-		}
-	}
-	return true
 }
 
 // placesOf returns where the items of a list without any belong: no string in JSON has such a piece.
