@@ -47,11 +47,16 @@ func runStored(t *testing.T, dir, encryption string) (c clients, stop func()) {
 	return clientsOf(config), stop
 }
 
+// storageVerb runs a verb of storage, and returns what it prints, or why it failed: what it
+// warns of, of a disk that is nearly full say, depends on the machine.
 func storageVerb(t *testing.T, dir, encryption string, args ...string) (string, int) {
 	t.Helper()
-	var out bytes.Buffer
+	var out, errOut bytes.Buffer
 	args = append(append([]string{"storage"}, args...), "--data-dir", dir, "--encryption-provider-config", encryption)
-	code := annex.Run(t.Context(), cluster(), args, &out, &out)
+	code := annex.Run(t.Context(), cluster(), args, &out, &errOut)
+	if code != 0 {
+		return errOut.String(), code
+	}
 	return out.String(), code
 }
 
