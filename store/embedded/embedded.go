@@ -166,6 +166,10 @@ func (j *Journal) begin(state contents) error {
 	return j.disk.error()
 }
 
+// Pebble reports a disk of which less than a tenth is available. Of a large one that is
+// more than a journal, its compactions and a backup need.
+const nearlyFull = 8 << 30
+
 func databaseOptions(options Options, disk *disk, lock *pebble.Lock, logger *slog.Logger) *pebble.Options {
 	o := &pebble.Options{
 		FS:   disk,
@@ -186,6 +190,9 @@ func databaseOptions(options Options, disk *disk, lock *pebble.Lock, logger *slo
 				disk.fail(journal.Damaged(0, "%s: %w", info.Path, oneLine{info.Details}))
 			},
 			LowDiskSpace: func(info pebble.LowDiskSpaceInfo) {
+				if info.AvailBytes >= nearlyFull {
+					return
+				}
 				logger.Warn("journal: the disk is nearly full", "available", info.AvailBytes, "total", info.TotalBytes)
 			},
 		},
