@@ -110,10 +110,10 @@ SUMMARY := grep -aE '^(ok|FAIL|--- FAIL|panic)|(storage|restart) suite|api suite
 
 .PHONY: storage
 storage: ## the storage suites on every backend, with their summary lines
-	go test -count=1 -v ./store/... ./internal/mvcc ./internal/virtual | $(SUMMARY)
-	go -C store/etcd/etcdtest test -count=1 -v . | $(SUMMARY)
-	ANNEX_TEST_STORAGE=embedded go test -count=1 ./internal/apitest | $(SUMMARY)
-	ANNEX_TEST_STORAGE=files go test -count=1 ./internal/apitest | $(SUMMARY)
+	go test -count=1 -timeout 30m -v ./store/... ./internal/mvcc ./internal/virtual | $(SUMMARY)
+	go -C store/etcd/etcdtest test -count=1 -timeout 30m -v . | $(SUMMARY)
+	ANNEX_TEST_STORAGE=embedded go test -count=1 -timeout 30m ./internal/apitest | $(SUMMARY)
+	ANNEX_TEST_STORAGE=files go test -count=1 -timeout 30m ./internal/apitest | $(SUMMARY)
 
 .PHONY: crash
 crash: ## kill -9 under 64 writers, 500 times over each durable journal
