@@ -6,10 +6,12 @@ import (
 	"sync/atomic"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/annexapi/annex/internal/mvcc"
+	"github.com/annexapi/annex/internal/verbatim"
 	"github.com/annexapi/annex/store/storetest"
 )
 
@@ -81,6 +83,31 @@ func TestWhatIsStoredIsWrittenWithoutDecoding(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What a value is to clients may be known when the value itself cannot be read any more.
+func TestAKnownValueThatCannotBeReadFailsTheList(t *testing.T) {
+	l := newLedger()
+	_, pods := open(t, l, mvcc.Options{ObjectCacheBytes: -1, HotBytes: -1, Idle: true})
+	before := revisionOf(t, create(t, pods, "lost"))
+	form := podForm()
+	list := func(revision uint64) (verbatim.Items, error) {
+		opts := storage.ListOptions{Recursive: true, Predicate: storage.Everything, ResourceVersion: fmt.Sprint(revision), ResourceVersionMatch: metav1.ResourceVersionMatchExact}
+		return pods.(encodedLister).ListEncoded(t.Context(), "/pods/", opts, &example.PodList{}, form, nil)
+	}
+	if _, err := list(before); err != nil {
+		t.Fatal(err)
+	}
+	annotate(t, pods, "lost", "changed")
+	if items, err := list(before); err != nil || items.Len() != 1 {
+		t.Fatalf("the version before: %v, %v", items, err)
+	}
+	l.mu.Lock()
+	delete(l.records, before)
+	l.mu.Unlock()
+	if items, err := list(before); err == nil || !strings.Contains(err.Error(), "read the journal") {
+		t.Errorf("got %v, %v", items, err)
 	}
 }
 

@@ -93,7 +93,10 @@ func (s *resourceStore) known(as shape, v *version) (listed, bool) {
 		return listed{}, false
 	}
 	data, err := s.core.bytes(v)
-	return listed{v, &stored{data: data}}, err == nil // decoding it says why
+	if err != nil {
+		return listed{}, false // decoding it says why
+	}
+	return listed{v, &stored{data: data}}, true
 }
 
 // listed returns a version, whose object has been read, and finds out whether an item can be made of its value.
