@@ -155,7 +155,7 @@ type Options struct {
 	ObjectCacheSize int64
 	// ValueCacheSize bounds the encoded bytes of objects that embedded storages and those in memory keep
 	// in memory; 1 GiB if 0, none if negative. Those of the objects that were written
-	// longest ago are then read from disk.
+	// longest ago are then read from disk; those of 64 KiB and more share a sixteenth of it.
 	ValueCacheSize int64
 	// MemoryBudget is how many bytes requests may need at once, by an estimate from above,
 	// for bodies that are decoded and for lists that are read and encoded; no caller is

@@ -94,14 +94,13 @@ func Open(ctx context.Context, j journal.Journal, options Options) (*Core, error
 		options:    options,
 		clock:      options.Clock,
 		decoded:    objectCache{budget: options.ObjectCacheBytes},
-		values:     latestValues{budget: options.ValueBytes},
+		values:     newLatestValues(options),
 		pending:    map[string]*write{},
 		latest:     newTree(),
 		overweight: make(chan struct{}, 1),
 	}
 	c.inUse.Store(&j)
 	c.history.drop = c.values.slabs.drop
-	c.values.slabs.off = options.Resident
 	if err := c.replay(ctx); err != nil {
 		if closeErr := j.Close(); closeErr != nil {
 			err = fmt.Errorf("%w (and closing the journal: %w)", err, closeErr)
@@ -233,7 +232,7 @@ func (c *Core) Stats() Stats {
 		HistoryBytes: c.history.bytes,
 		HotBytes:     c.history.hotBytes,
 		TrimmedEarly: c.early.Load(),
-		ValueBytes:   c.values.bytes,
+		ValueBytes:   c.values.bytes(),
 		DecodedBytes: c.decoded.bytes(),
 		DecodedLimit: c.decoded.budget,
 		Watches:      watches,

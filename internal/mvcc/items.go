@@ -63,20 +63,29 @@ func (e *encodedItems) Append(to []byte, i int) ([]byte, error) {
 	return e.row(to, func() (runtime.Object, error) { return e.store.readable(v, value) }, fit.Metadata(value, v.revision))
 }
 
-// direct says of which versions a list holds nothing but their values; nil if of none.
-func (s *resourceStore) direct(as *shape) func(*version) bool {
+// parts says what a list holds of each version, which is decoded first if it selects; nil if the object of all of them.
+func (s *resourceStore) parts(as *shape, selects bool) func(*version) part {
 	switch {
 	case as == nil || s.resource.Transformer != nil:
 		return nil
 	case as.row != nil:
-		return func(v *version) bool {
-			value := v.value.Load()
-			return value != nil && as.form.Begins(value.data)
+		return func(v *version) part {
+			if value := v.value.Load(); value != nil && as.form.Begins(value.data) {
+				return storedValue
+			}
+			return wholeObject
 		}
 	}
-	return func(v *version) bool {
-		fit := v.fit.Load()
-		return fit.Of(as.form) && fit.Fits() && v.value.Load() != nil
+	return func(v *version) part {
+		switch fit := v.fit.Load(); {
+		case !fit.Of(as.form) || !fit.Fits():
+			return wholeObject
+		case v.value.Load() != nil:
+			return storedValue
+		case selects:
+			return wholeObject
+		}
+		return readValue
 	}
 }
 
@@ -101,7 +110,11 @@ func (s *resourceStore) known(as shape, v *version) (listed, bool) {
 
 // listed returns a version, whose object has been read, and finds out whether an item can be made of its value.
 func (s *resourceStore) listed(as shape, v *version, object runtime.Object) (listed, error) {
-	value, fit, whole, err := s.fitOf(as.form, v, object)
+	value := v.value.Load()
+	if as.row == nil {
+		value = s.valueOf(v)
+	}
+	fit, whole, err := s.fitOf(as.form, v, value, object)
 	switch {
 	case err != nil:
 		return listed{}, err

@@ -9,8 +9,9 @@ import (
 
 // TestLatestValuesCountWhatTheyKeep makes random changes and counts anew.
 func TestLatestValuesCountWhatTheyKeep(t *testing.T) {
-	const keys, budget = 50, 20_000
-	l := &latestValues{budget: budget}
+	const keys, budget, large = 50, 20_000, 700
+	values := newLatestValues(Options{ValueBytes: budget, LargeValue: large})
+	l := &values
 	latest := map[int]*version{}
 	for revision := range 100_000 {
 		k := rand.IntN(keys)
@@ -23,17 +24,21 @@ func TestLatestValuesCountWhatTheyKeep(t *testing.T) {
 		l.add(latest[k], replaced)
 		latest[k].previous.Store(nil)
 
-		var bytes int64
+		var bytes, ofLarge int64
 		for _, v := range latest {
-			if v.value.Load() != nil {
-				bytes += int64(v.size)
+			switch size := int64(v.size); {
+			case v.value.Load() == nil:
+			case size >= large:
+				ofLarge += size
+			default:
+				bytes += size
 			}
 		}
-		if bytes != l.bytes || bytes > budget {
-			t.Fatalf("after %d changes %d bytes are kept, %d counted, the budget is %d", revision+1, bytes, l.bytes, budget)
+		if bytes != l.small.bytes || ofLarge != l.large.bytes || bytes+ofLarge > budget || ofLarge > budget/largeValuesPart {
+			t.Fatalf("after %d changes %d bytes are kept, and %d of large values; %d and %d counted, the budget is %d", revision+1, bytes, ofLarge, l.small.bytes, l.large.bytes, budget)
 		}
-		if len(l.queue) > 2*(keys+1024)+1 {
-			t.Fatalf("after %d changes the queue has %d versions", revision+1, len(l.queue))
+		if n := len(l.small.queue) + len(l.large.queue); n > 2*2*(keys+1024)+1 {
+			t.Fatalf("after %d changes the queues have %d versions", revision+1, n)
 		}
 	}
 }

@@ -45,6 +45,42 @@ func TestValuesBeyondTheLimitAreReadFromTheJournal(t *testing.T) {
 	}
 }
 
+// Few large values would take the place of very many others.
+func TestLargeValuesShareAPartOfTheMemory(t *testing.T) {
+	const most = 64 << 20 / 16
+	for name, resident := range map[string]bool{"in a journal on disk": false, "in a journal in memory": true} {
+		t.Run(name, func(t *testing.T) {
+			core, pods := open(t, newLedger(), mvcc.Options{ValueBytes: 64 << 20, Resident: resident, Idle: true})
+			create(t, pods, "small")
+			note := strings.Repeat("x", 100<<10)
+			const count = 100
+			for i := range count {
+				name := fmt.Sprintf("pod-%02d", i)
+				create(t, pods, name)
+				annotate(t, pods, name, note)
+			}
+			kept := core.Stats().ValueBytes
+			if all := int64(count * len(note)); resident && kept < all || !resident && (kept > most+1<<20 || kept < most/2) {
+				t.Errorf("%d bytes of %d are kept", kept, all)
+			}
+			form := podForm()
+			for range 2 {
+				opts := storage.ListOptions{Recursive: true, Predicate: storage.Everything}
+				items, err := pods.(encodedLister).ListEncoded(t.Context(), "/pods/", opts, &example.PodList{}, form, nil)
+				if err != nil || items.Len() != count+1 {
+					t.Fatal(err)
+				}
+				for i := range count {
+					pod := get(t, pods, fmt.Sprintf("pod-%02d", i))
+					if written, err := items.Append(nil, i); err != nil || string(written) != encodedPod(t, pod) {
+						t.Fatalf("%s is written as %.200s, %v", pod.Name, written, err)
+					}
+				}
+			}
+		})
+	}
+}
+
 // A record that cannot be read is damage even where the history has been compacted.
 func TestALostRecordOfAnObjectIsNoExpiredRevision(t *testing.T) {
 	l := newLedger()

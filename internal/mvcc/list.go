@@ -88,7 +88,7 @@ func (s *resourceStore) list(ctx context.Context, key string, opts storage.ListO
 			objects = slices.Values(slices.Collect(objects)) // they are gone through twice, and may have been looked up
 		}
 	}
-	holding, err := newHolding(ctx, objects, opts.Predicate.Limit, !opts.Predicate.Empty(), s.direct(as))
+	holding, err := newHolding(ctx, objects, opts.Predicate.Limit, !opts.Predicate.Empty(), s.parts(as, !opts.Predicate.Empty()))
 	if err != nil {
 		return page{}, err
 	}

@@ -26,19 +26,33 @@ const (
 // listedBytes is the memory of an object in a list that is encoded from what is stored when it is written.
 const listedBytes = 32
 
+// part is what a list holds of a version until it is written.
+type part uint8
+
+const (
+	wholeObject part = iota
+	readValue        // its encoded bytes, from the journal
+	storedValue      // nothing that is not in memory anyway
+)
+
 // weight is what versions weigh in a list.
 type weight struct {
-	// direct says of which versions nothing is held but what is stored; nil if there are none.
-	direct func(*version) bool
-	// listed are these, which count neither as objects nor in bytes.
+	parts func(*version) part // nil if of all of them the object is held
+	// listed are those of which no object is held. They count neither as objects nor in bytes.
 	listed         int64
+	read           int64 // their bytes that are read from the journal
 	objects, bytes int64
 	undecoded      int64 // of the bytes
 }
 
 func (w *weight) add(v *version) {
-	if w.direct != nil && w.direct(v) {
+	switch w.part(v) {
+	case storedValue:
 		w.listed++
+		return
+	case readValue:
+		w.listed++
+		w.read += int64(v.size)
 		return
 	}
 	w.objects++
@@ -48,17 +62,24 @@ func (w *weight) add(v *version) {
 	}
 }
 
+func (w *weight) part(v *version) part {
+	if w.parts == nil {
+		return wholeObject
+	}
+	return w.parts(v)
+}
+
 // memory is what the answer of an account's request needs for the versions.
 func (w weight) memory(account *budget.Account) int64 {
-	return account.Answer().Of(w.objects, w.bytes) + decodedFactor*w.undecoded + listedBytes*w.listed
+	return account.Answer().Of(w.objects, w.bytes) + decodedFactor*w.undecoded + w.read + listedBytes*w.listed
 }
 
 // weigh adds up versions, limit of them at most unless it is 0.
 func weigh(objects iter.Seq[*version], limit int64) weight { return weighIn(nil, objects, limit) }
 
-// weighIn is weigh for versions of some of which nothing is held but what is stored.
-func weighIn(direct func(*version) bool, objects iter.Seq[*version], limit int64) weight {
-	all := weight{direct: direct}
+// weighIn is weigh for versions of some of which no object is held.
+func weighIn(parts func(*version) part, objects iter.Seq[*version], limit int64) weight {
+	all := weight{parts: parts}
 	for v := range objects {
 		if all.add(v); all.objects+all.listed == limit {
 			break
@@ -110,7 +131,7 @@ type holding struct {
 
 // newHolding holds what a page needs. What a selector leaves of the objects is not known
 // before they are read, so that such a list begins with little, and grows.
-func newHolding(ctx context.Context, objects iter.Seq[*version], limit int64, selects bool, direct func(*version) bool) (*holding, error) {
+func newHolding(ctx context.Context, objects iter.Seq[*version], limit int64, selects bool, parts func(*version) part) (*holding, error) {
 	account := budget.From(ctx)
 	if account == nil {
 		return nil, nil
@@ -118,7 +139,7 @@ func newHolding(ctx context.Context, objects iter.Seq[*version], limit int64, se
 	if selects {
 		limit = 0 // what is selected is not known before they are decoded
 	}
-	h := &holding{account: account, all: weighIn(direct, objects, limit), selects: selects}
+	h := &holding{account: account, all: weighIn(parts, objects, limit), selects: selects}
 	if !selects || h.all.bytes <= firstSelected {
 		return h, h.holdAll(ctx)
 	}
@@ -149,7 +170,7 @@ func (h *holding) holdAll(ctx context.Context) error {
 // has been selected is to be let go, and read again after holdAll: a request that waits
 // for memory has none.
 func (h *holding) room(v *version) bool {
-	if h == nil || h.all.direct != nil && h.all.direct(v) {
+	if h == nil || h.all.part(v) != wholeObject {
 		return true
 	}
 	h.selected += int64(v.size)

@@ -168,7 +168,8 @@ func (r *run) open() {
 	core, err := mvcc.Open(context.Background(), r.ledger, mvcc.Options{
 		Clock:            newClock(),
 		HotBytes:         small[r.random.IntN(len(small))],
-		ValueBytes:       small[r.random.IntN(len(small))],
+		ValueBytes:       append(small, 20_000)[r.random.IntN(len(small)+1)],
+		LargeValue:       []int64{0, -1, 100, 300}[r.random.IntN(4)],
 		ObjectCacheBytes: 3 * small[r.random.IntN(len(small))],
 	})
 	if err != nil {

@@ -236,27 +236,39 @@ func (s *resourceStore) verbatim(form *verbatim.Form, v *version) (verbatim.Piec
 
 // look returns a version, whose object has been read, in a form, if its value is that.
 func (s *resourceStore) look(form *verbatim.Form, v *version, object runtime.Object) (verbatim.Piece, bool) {
-	value, fit, _, err := s.fitOf(form, v, object)
+	value := s.valueOf(v)
+	fit, _, err := s.fitOf(form, v, value, object)
 	if err != nil || fit == nil || !fit.Fits() {
 		return verbatim.Piece{}, false
 	}
 	return fit.Piece(value.data, v.revision), true
 }
 
+// valueOf returns the value of a version, from the journal if it is not in memory; nil if it cannot be read.
+func (s *resourceStore) valueOf(v *version) *stored {
+	if value := v.value.Load(); value != nil || s.resource.Transformer != nil {
+		return value
+	}
+	data, err := s.core.bytes(v)
+	if err != nil {
+		return nil
+	}
+	return &stored{data: data}
+}
+
 // fitOf finds out whether the value of a version, whose object has been read, is what clients get in a form. The fit is nil
-// if it is in another form, or not in memory. The object as it was encoded for that comes back, too; nil if it was not.
-func (s *resourceStore) fitOf(form *verbatim.Form, v *version, object runtime.Object) (value *stored, fit *verbatim.Fit, whole []byte, err error) {
-	value = v.value.Load()
+// if it is in another form, or there is none. The object as it was encoded for that comes back, too; nil if it was not.
+func (s *resourceStore) fitOf(form *verbatim.Form, v *version, value *stored, object runtime.Object) (fit *verbatim.Fit, whole []byte, err error) {
 	if value == nil || s.resource.Transformer != nil || !form.Begins(value.data) {
-		return nil, nil, nil, nil
+		return nil, nil, nil
 	}
 	if fit = v.fit.Load(); !fit.Of(form) {
 		if fit, whole, err = form.Look(object, value.data, v.revision); err != nil {
-			return nil, nil, nil, err
+			return nil, nil, err
 		}
 		v.fit.Store(fit)
 	}
-	return value, fit, whole, nil
+	return fit, whole, nil
 }
 
 // GetEncoded returns an object as clients get it in a form by itself; nil if the form is not that of what is stored, and

@@ -21,6 +21,9 @@ type Options struct {
 	// ValueBytes bounds the encoded values of objects as they are that stay in
 	// memory; those written longest ago are read from the journal. Default 1 GiB.
 	ValueBytes int64
+	// LargeValue is the size in bytes from which such a value is large: those share a
+	// sixteenth of ValueBytes, unless Resident. Default 64 KiB; none is large if negative.
+	LargeValue int64
 
 	// Resident says that the journal keeps its records in memory. Their values are shared with it
 	// then, instead of copied to where they take the least.
@@ -58,6 +61,9 @@ type Options struct {
 	Clock clock.WithTickerAndDelayedExecution
 }
 
+// largeValuesPart is the part of ValueBytes that large values share.
+const largeValuesPart = 16
+
 // History is the rule for what compaction leaves: an event stays if it is
 // younger than MinAge or among the last MinRevisions, but never more than
 // MaxBytes of values that only the history still needs.
@@ -72,6 +78,7 @@ func (o Options) withDefaults() Options {
 	o.History.MinRevisions = setting(o.History.MinRevisions, 10_000, 0)
 	o.History.MaxBytes = setting(o.History.MaxBytes, 256<<20, math.MaxInt64)
 	o.ValueBytes = setting(o.ValueBytes, 1<<30, 0)
+	o.LargeValue = setting(o.LargeValue, largeObject, math.MaxInt64)
 	o.HotBytes = setting(o.HotBytes, 16<<20, 0)
 	o.ObjectCacheBytes = setting(o.ObjectCacheBytes, 256<<20, 0)
 	o.LabelEntries = setting(o.LabelEntries, 1_000_000, 0)
