@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/annexapi/annex/config"
+	"github.com/annexapi/annex/internal/mvcc"
 	"github.com/annexapi/annex/internal/serve"
 )
 
@@ -47,10 +48,12 @@ type memoryDescription struct {
 	EncodedObjects int64 `json:"encodedObjects"`
 	DecodedObjects int64 `json:"decodedObjects"`
 	History        int64 `json:"history"`
+	// LabelIndexes is in entries, of about 150 bytes.
+	LabelIndexes int64 `json:"labelIndexEntries"`
 }
 
 func describeMemory(o config.Options) memoryDescription {
-	return memoryDescription{serve.MemoryBudget(o.MemoryBudget), max(0, o.ValueCacheSize), max(0, o.ObjectCacheSize), o.HistoryBytes}
+	return memoryDescription{serve.MemoryBudget(o.MemoryBudget), max(0, o.ValueCacheSize), max(0, o.ObjectCacheSize), o.HistoryBytes, mvcc.DefaultLabelEntries}
 }
 
 func (d memoryDescription) String() string {
@@ -60,6 +63,6 @@ func (d memoryDescription) String() string {
 		}
 		return resource.NewQuantity(bytes, resource.BinarySI).String()
 	}
-	return fmt.Sprintf("requests %s; of each storage but etcd, encoded objects %s, decoded objects %s, history %s",
-		text(d.Requests), text(d.EncodedObjects), text(d.DecodedObjects), text(d.History))
+	return fmt.Sprintf("requests %s; of each storage but etcd, encoded objects %s, decoded objects %s, history %s, indexes of labels %d entries",
+		text(d.Requests), text(d.EncodedObjects), text(d.DecodedObjects), text(d.History), d.LabelIndexes)
 }

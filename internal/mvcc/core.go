@@ -205,11 +205,15 @@ type Stats struct {
 	Compacted    uint64
 	Events       int    // revisions in the history
 	HistoryBytes int64  // values and keys that only the history needs
+	HistoryLimit int64  // History.MaxBytes
 	HotBytes     int64  // of those, the values in memory
 	TrimmedEarly uint64 // events that MaxBytes took before their time
 	ValueBytes   int64  // values of the latest versions in memory
+	ValueLimit   int64  // Options.ValueBytes
 	DecodedBytes int64  // estimate for the decoded objects in memory
 	DecodedLimit int64  // Options.ObjectCacheBytes
+	LabelEntries int64  // of indexes of labels that no Indexer declares
+	LabelLimit   int64  // Options.LabelEntries
 	Watches      int
 	ReadOnly     bool
 	Recoveries   uint64 // times that a failed journal was recovered
@@ -218,6 +222,7 @@ type Stats struct {
 // Stats returns the current figures.
 func (c *Core) Stats() Stats {
 	readOnly := c.Health() != nil
+	labelEntries := c.labelEntries()
 
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -230,11 +235,15 @@ func (c *Core) Stats() Stats {
 		Compacted:    c.compacted.Load(),
 		Events:       len(c.history.events),
 		HistoryBytes: c.history.bytes,
+		HistoryLimit: c.options.History.MaxBytes,
 		HotBytes:     c.history.hotBytes,
 		TrimmedEarly: c.early.Load(),
 		ValueBytes:   c.values.bytes(),
+		ValueLimit:   c.values.budget,
 		DecodedBytes: c.decoded.bytes(),
 		DecodedLimit: c.decoded.budget,
+		LabelEntries: labelEntries,
+		LabelLimit:   c.options.LabelEntries,
 		Watches:      watches,
 		ReadOnly:     readOnly,
 		Recoveries:   c.recoveries.Load(),

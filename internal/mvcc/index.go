@@ -262,11 +262,16 @@ func (x *indexes) fit() bool {
 		entries += index.entries.Len()
 	}
 	x.entries.Store(int64(entries))
+	return x.store.core.labelEntries() <= x.store.core.options.LabelEntries
+}
+
+// labelEntries is how many entries all bounded indexes have.
+func (c *Core) labelEntries() int64 {
 	all := int64(0)
-	for _, other := range x.store.core.indexes() {
-		all += other.entries.Load()
+	for _, x := range c.indexes() {
+		all += x.entries.Load()
 	}
-	return all <= x.store.core.options.LabelEntries
+	return all
 }
 
 // applyAll gives the keys of versions their values, if that is done in time. It needs

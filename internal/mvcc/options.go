@@ -61,6 +61,9 @@ type Options struct {
 	Clock clock.WithTickerAndDelayedExecution
 }
 
+// DefaultLabelEntries is the default of Options.LabelEntries.
+const DefaultLabelEntries = 1_000_000
+
 // largeValuesPart is the part of ValueBytes that large values share.
 const largeValuesPart = 16
 
@@ -81,7 +84,7 @@ func (o Options) withDefaults() Options {
 	o.LargeValue = setting(o.LargeValue, largeObject, math.MaxInt64)
 	o.HotBytes = setting(o.HotBytes, 16<<20, 0)
 	o.ObjectCacheBytes = setting(o.ObjectCacheBytes, 256<<20, 0)
-	o.LabelEntries = setting(o.LabelEntries, 1_000_000, 0)
+	o.LabelEntries = setting(o.LabelEntries, DefaultLabelEntries, 0)
 	o.LabelObjects = setting(o.LabelObjects, 1000, 0)
 	o.SnapshotAge = setting(o.SnapshotAge, time.Hour, math.MaxInt64)
 	o.SnapshotBytes = setting(o.SnapshotBytes, 256<<20, math.MaxInt64)

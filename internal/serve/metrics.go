@@ -1,6 +1,8 @@
 package serve
 
 import (
+	"math"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/annexapi/annex/internal/budget"
@@ -40,14 +42,29 @@ func coreMetrics(labels prometheus.Labels) []metric {
 			func(s mvcc.Stats) float64 { return float64(s.Events) }),
 		newMetric("history_bytes", "Encoded bytes that only the history needs.", prometheus.GaugeValue,
 			func(s mvcc.Stats) float64 { return float64(s.HistoryBytes) }),
+		newMetric("history_limit_bytes", "What history_bytes is kept below; +Inf if there is no limit.", prometheus.GaugeValue,
+			func(s mvcc.Stats) float64 {
+				if s.HistoryLimit == math.MaxInt64 {
+					return math.Inf(1)
+				}
+				return float64(s.HistoryLimit)
+			}),
+		newMetric("history_memory_bytes", "Of history_bytes, those in memory.", prometheus.GaugeValue,
+			func(s mvcc.Stats) float64 { return float64(s.HotBytes) }),
 		newMetric("history_trimmed_early_total", "Revisions that the byte limit took from the history before their time.", prometheus.CounterValue,
 			func(s mvcc.Stats) float64 { return float64(s.TrimmedEarly) }),
 		newMetric("value_bytes", "Encoded bytes of objects as they are that are in memory.", prometheus.GaugeValue,
 			func(s mvcc.Stats) float64 { return float64(s.ValueBytes) }),
+		newMetric("value_limit_bytes", "What value_bytes is kept below.", prometheus.GaugeValue,
+			func(s mvcc.Stats) float64 { return float64(s.ValueLimit) }),
 		newMetric("decoded_bytes", "Estimated bytes of the decoded objects in memory.", prometheus.GaugeValue,
 			func(s mvcc.Stats) float64 { return float64(s.DecodedBytes) }),
 		newMetric("decoded_limit_bytes", "What decoded_bytes is kept below.", prometheus.GaugeValue,
 			func(s mvcc.Stats) float64 { return float64(s.DecodedLimit) }),
+		newMetric("label_index_entries", "Entries of indexes of labels that lists select by, of about 150 bytes.", prometheus.GaugeValue,
+			func(s mvcc.Stats) float64 { return float64(s.LabelEntries) }),
+		newMetric("label_index_limit_entries", "What label_index_entries is kept below.", prometheus.GaugeValue,
+			func(s mvcc.Stats) float64 { return float64(s.LabelLimit) }),
 		newMetric("watches", "Watches open on the storage.", prometheus.GaugeValue,
 			func(s mvcc.Stats) float64 { return float64(s.Watches) }),
 		newMetric("read_only", "1 while the storage takes no writes, else 0.", prometheus.GaugeValue,
