@@ -68,11 +68,23 @@ func (c *Core) linker() *linker {
 	l := &linker{queue: make(chan []*version, 8), done: make(chan struct{})}
 	go func() {
 		defer close(l.done)
+		// Which of them the history needs is not known yet, and all values that were ever
+		// replaced in it may be many times what is kept.
+		var replacedBytes int64
+		var hot []*version
 		for batch := range l.queue {
 			for _, v := range batch {
 				replaced := c.latest.set(v)
 				v.previous.Store(replaced)
 				c.values.add(v, replaced)
+				if replaced.hot() == 0 {
+					continue
+				}
+				hot = append(hot, replaced)
+				for replacedBytes += replaced.hot(); replacedBytes > c.options.HotBytes; hot = hot[1:] {
+					replacedBytes -= hot[0].hot()
+					c.values.slabs.drop(hot[0])
+				}
 			}
 		}
 	}()

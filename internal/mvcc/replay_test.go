@@ -3,12 +3,16 @@ package mvcc_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
 	"strings"
 	"testing"
+	"weak"
 
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/annexapi/annex/internal/mvcc"
+	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store/journal"
 	"github.com/annexapi/annex/store/memory"
 	"github.com/annexapi/annex/store/storetest"
@@ -133,4 +137,50 @@ func TestRestart(t *testing.T) {
 		ledgers[dir] = j
 		return j, nil
 	})
+}
+
+// rising is a journal of which each record replaces the one before. It looks after the values
+// that are alive.
+type rising struct {
+	*ledger
+	records int
+	linked  func(values []weak.Pointer[byte])
+}
+
+func (r rising) Replay(ctx context.Context, yield func(journal.Record) error) (uint64, error) {
+	var values []weak.Pointer[byte]
+	for i := range r.records {
+		value := make([]byte, 10_000)
+		values = append(values, weak.Make(&value[0]))
+		record := journal.Record{Revision: uint64(i + 2), Key: "/pods/default/one", Value: value}
+		if i > 0 {
+			record.Previous = record.Revision - 1
+		}
+		if err := yield(record); err != nil {
+			return 0, err
+		}
+	}
+	r.linked(values)
+	return 0, ctx.Err()
+}
+
+// A history that is replayed may have had many times the values that are kept of it in memory.
+func TestAReplayKeepsNoMoreOldValuesThanTheHistory(t *testing.T) {
+	const together = 1024 // records that are linked at once
+	const most = 10       // the history's, the latest and what is not out of sight yet
+	open(t, rising{newLedger(), 5 * together, func(values []weak.Pointer[byte]) {
+		testwait.NoError(t, "old values are let go", func(context.Context) error {
+			runtime.GC()
+			alive := 0
+			for _, v := range values {
+				if v.Value() != nil {
+					alive++
+				}
+			}
+			if alive > most {
+				return fmt.Errorf("%d values are alive, want %d at most", alive, most)
+			}
+			return nil
+		})
+	}}, mvcc.Options{HotBytes: 50_000, Idle: true})
 }
