@@ -1,6 +1,7 @@
 package mvcc
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -207,6 +208,7 @@ func (f *findings) take(r journal.Record) error {
 	if previous == nil {
 		previous = f.visible.latest.get(r.Key)
 	}
+	r.Value = bytes.Clone(r.Value) // the journal's
 	v := newVersion(r, previous)
 	f.newest[r.Key] = v
 	f.tail = append(f.tail, &write{version: v})

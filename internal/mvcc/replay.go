@@ -11,6 +11,8 @@ import (
 func (c *Core) replay(ctx context.Context) error {
 	var versions []*version
 	link := c.linker()
+	values := slabs{off: c.options.Resident}
+	linked := 0
 	compacted, err := c.journal().Replay(ctx, func(r journal.Record) error {
 		if len(versions) > 0 && r.Revision <= versions[len(versions)-1].revision {
 			return journal.Damaged(r.Revision, "comes after revision %d", versions[len(versions)-1].revision)
@@ -18,13 +20,15 @@ func (c *Core) replay(ctx context.Context) error {
 		if r.Revision <= firstRevision {
 			return journal.Damaged(r.Revision, "the first revision ever is %d", firstRevision+1)
 		}
-		versions = append(versions, newVersion(r, nil))
-		if len(versions)%linkBatch == 0 {
-			link.queue <- versions[len(versions)-linkBatch:]
+		if n := len(versions) - linked; n >= linkBatch && !values.room(len(r.Value)) || n >= mostLinked {
+			link.queue <- versions[linked:]
+			linked = len(versions)
+			values.inUse = nil // the linker's from now on
 		}
+		versions = append(versions, values.versionOf(r))
 		return ctx.Err()
 	})
-	link.queue <- versions[len(versions)-len(versions)%linkBatch:]
+	link.queue <- versions[linked:]
 	link.end()
 	if err != nil {
 		return err
@@ -54,8 +58,8 @@ func (c *Core) replay(ctx context.Context) error {
 	return nil
 }
 
-// linkBatch is how many versions are linked at once.
-const linkBatch = 1024
+// linkBatch is how many versions are linked at once, or more if their values have filled no slab, but not more than mostLinked.
+const linkBatch, mostLinked = 128, 8192
 
 // linker puts versions into the tree in a goroutine of its own, beside the one that
 // reads and checks records.

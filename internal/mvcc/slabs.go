@@ -1,5 +1,11 @@
 package mvcc
 
+import (
+	"bytes"
+
+	"github.com/annexapi/annex/store/journal"
+)
+
 const (
 	// slabSize is how many bytes of values a slab has room for; the first ones are smaller, so that few values need little.
 	slabSize, firstSlabSize = 128 << 10, 4 << 10
@@ -36,22 +42,49 @@ type slab struct {
 	values   []stored // allocated, not used yet
 }
 
-// keep puts the value of a version into a slab.
+// keep puts the value of a version into a slab, unless it is in one already.
 func (s *slabs) keep(v *version) {
 	value := v.value.Load()
-	if s.off || value == nil || len(value.data) == 0 || len(value.data) > largestSlabbed {
-		return
+	switch {
+	case value == nil:
+	case value.slab != nil:
+		s.bytes += int64(len(value.data)) // of slabs that versionOf filled
+	case s.slabbed(len(value.data)):
+		s.copy(v, value.data)
 	}
-	for s.inUse == nil || len(s.inUse.room) < len(value.data) {
+}
+
+// versionOf returns the version of a record that is replayed, whose value is the journal's.
+func (s *slabs) versionOf(r journal.Record) *version {
+	value := r.Value
+	if !s.slabbed(len(value)) {
+		if !s.off {
+			r.Value = bytes.Clone(value)
+		}
+		return newVersion(r, nil)
+	}
+	v := newVersionOf(r, nil)
+	s.copy(v, value)
+	return v
+}
+
+// slabbed says whether a value of a size lies in a slab.
+func (s *slabs) slabbed(size int) bool { return !s.off && 0 < size && size <= largestSlabbed }
+
+// room says whether the slab in use has room for a value.
+func (s *slabs) room(size int) bool { return s.inUse != nil && size <= len(s.inUse.room) }
+
+func (s *slabs) copy(v *version, value []byte) {
+	for !s.room(len(value)) {
 		before := s.inUse
 		// An eighth of what there is already, or so.
-		s.inUse = &slab{room: make([]byte, max(len(value.data), min(max(int(s.bytes/8), firstSlabSize), slabSize)))}
+		s.inUse = &slab{room: make([]byte, max(len(value), min(max(int(s.bytes/8), firstSlabSize), slabSize)))}
 		if before != nil {
 			s.tidy(before) // which may use up the new one
 		}
 	}
-	s.inUse.put(v, value.data)
-	s.bytes += int64(len(value.data))
+	s.inUse.put(v, value)
+	s.bytes += int64(len(value))
 }
 
 func (s *slab) put(v *version, data []byte) {

@@ -35,6 +35,15 @@ type version struct {
 }
 
 func newVersion(record journal.Record, previous *version) *version {
+	v := newVersionOf(record, previous)
+	if !v.deleted {
+		v.value.Store(&stored{data: record.Value})
+	}
+	return v
+}
+
+// newVersionOf is newVersion without the value.
+func newVersionOf(record journal.Record, previous *version) *version {
 	v := &version{
 		key:        record.Key,
 		revision:   record.Revision,
@@ -45,9 +54,6 @@ func newVersion(record journal.Record, previous *version) *version {
 	}
 	if !record.Expires.IsZero() {
 		v.expires = record.Expires.UnixNano()
-	}
-	if !v.deleted {
-		v.value.Store(&stored{data: record.Value})
 	}
 	v.previous.Store(previous)
 	return v

@@ -276,7 +276,7 @@ func (j *Journal) replay(ctx context.Context, bounds bounds, yield func(journal.
 		if err != nil {
 			return damagedBy(revision, err)
 		}
-		record, err := decodeRecord(revision, data)
+		record, err := recordIn(revision, data)
 		if err != nil {
 			return err
 		}

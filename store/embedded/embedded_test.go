@@ -1,6 +1,7 @@
 package embedded_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -61,6 +62,7 @@ func appendRecords(t testing.TB, j journal.Journal, from, to uint64) {
 
 func replay(j journal.Journal) (records []journal.Record, compacted uint64, err error) {
 	compacted, err = j.Replay(context.Background(), func(r journal.Record) error {
+		r.Value = bytes.Clone(r.Value) // the journal's
 		records = append(records, r)
 		return nil
 	})

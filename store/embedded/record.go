@@ -85,6 +85,15 @@ func encodeRecord(buf []byte, r journal.Record) {
 // allocation of its own: the core lets go of values one by one, and a shared
 // chunk would stay for as long as any of them.
 func decodeRecord(revision uint64, data []byte) (journal.Record, error) {
+	r, err := recordIn(revision, data)
+	if r.Value != nil {
+		r.Value = append(make([]byte, 0, len(r.Value)), r.Value...)
+	}
+	return r, err
+}
+
+// recordIn is decodeRecord, but for the value, which is a part of data.
+func recordIn(revision uint64, data []byte) (journal.Record, error) {
 	if len(data) < recordHeader+checksumLength {
 		return journal.Record{}, journal.Damaged(revision, "%d bytes are too short for a record", len(data))
 	}
@@ -114,7 +123,7 @@ func decodeRecord(revision uint64, data []byte) (journal.Record, error) {
 		r.Expires = time.UnixMicro(int64(binary.BigEndian.Uint64(body[10:]))).UTC()
 	}
 	if value := body[recordHeader+keyLength:]; len(value) > 0 || !r.Deleted {
-		r.Value = append(make([]byte, 0, len(value)), value...)
+		r.Value = value[:len(value):len(value)]
 	}
 	return r, nil
 }

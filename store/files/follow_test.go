@@ -89,6 +89,7 @@ func serve(t testing.TB, root string, options files.Options) *server {
 	s.followed.decide = s.decide
 	t.Cleanup(func() { _ = s.Close() })
 	compacted, err := s.Replay(t.Context(), func(r journal.Record) error {
+		r.Value = bytes.Clone(r.Value) // the journal's
 		s.last, s.current[r.Key] = r.Revision, r
 		return nil
 	})

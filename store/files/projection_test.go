@@ -2,6 +2,7 @@ package files_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -128,6 +129,7 @@ func TestFilesEqualTheStoreAfterADeathInBetween(t *testing.T) {
 	}
 	dying := &server{followed: &followed{Journal: j}, t: t, current: map[string]journal.Record{}}
 	if _, err := j.Replay(t.Context(), func(r journal.Record) error {
+		r.Value = bytes.Clone(r.Value) // the journal's
 		dying.last, dying.current[r.Key] = r.Revision, r
 		return nil
 	}); err != nil {

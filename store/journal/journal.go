@@ -27,8 +27,8 @@ type Record struct {
 	// was deleted is the record at Previous.
 	Deleted bool
 	Key     string
-	// Value is owned by the journal once appended, and by the reader once read;
-	// neither side changes the bytes afterwards.
+	// Value is owned by the journal once appended, and by the reader once read, but
+	// for Replay; neither side changes the bytes afterwards.
 	Value []byte
 	// Committed is when the core accepted the record, in UTC. It is kept with
 	// at least microsecond precision.
@@ -46,7 +46,9 @@ type Journal interface {
 	// returns the compacted revision last given to Trim (0 if never). It is
 	// called once, before the first Append. An error of yield ends it and is
 	// returned. A record that cannot be read back exactly as it was appended is
-	// reported as an error matching ErrDamaged; it is never skipped.
+	// reported as an error matching ErrDamaged; it is never skipped. A journal may
+	// use the memory of a record's Value again once yield has returned, unless it
+	// keeps its records in memory.
 	Replay(ctx context.Context, yield func(Record) error) (compacted uint64, err error)
 
 	// Append accepts the next record, whose revision is one above that of the last

@@ -87,6 +87,7 @@ func (j *journalUnderTest) replay(t testing.TB) ([]journal.Record, uint64) {
 	t.Helper()
 	var records []journal.Record
 	compacted, err := j.Replay(t.Context(), func(r journal.Record) error {
+		r.Value = bytes.Clone(r.Value) // the journal's
 		records = append(records, r)
 		return nil
 	})
