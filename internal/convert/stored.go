@@ -122,11 +122,18 @@ func FormOf(data []byte) (Form, bool) {
 		}
 		return form, true
 	}
-	kind, err := storedMeta{}.Interpret(data)
-	if err != nil || kind.Kind == "" || kind.Version == "" {
+	kind, ok := kindOfStored(data)
+	if !ok {
+		interpreted, err := json.DefaultMetaFactory.Interpret(data)
+		if err != nil {
+			return Form{}, false
+		}
+		kind = *interpreted
+	}
+	form.GroupVersionKind = kind
+	if kind.Kind == "" || kind.Version == "" {
 		return Form{}, false
 	}
-	form.GroupVersionKind = *kind
 	return form, true
 }
 

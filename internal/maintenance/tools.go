@@ -129,7 +129,10 @@ func (l *Local) custom(ctx context.Context) ([]Resource, error) {
 
 // resource returns the resource that a key belongs to.
 func (l *Local) resource(key string) (Resource, bool) {
-	i := slices.IndexFunc(l.Resources, func(r Resource) bool { return strings.HasPrefix(key, r.Prefix+"/") })
+	i := slices.IndexFunc(l.Resources, func(r Resource) bool {
+		rest, ok := strings.CutPrefix(key, r.Prefix) // of every object: joining strings would cost more
+		return ok && strings.HasPrefix(rest, "/")
+	})
 	if i < 0 {
 		return Resource{}, false
 	}
