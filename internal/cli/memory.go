@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/annexapi/annex/config"
-	"github.com/annexapi/annex/internal/mvcc"
 	"github.com/annexapi/annex/internal/serve"
 )
 
@@ -53,7 +52,7 @@ type memoryDescription struct {
 }
 
 func describeMemory(o config.Options) memoryDescription {
-	return memoryDescription{serve.MemoryBudget(o.MemoryBudget), max(0, o.ValueCacheSize), max(0, o.ObjectCacheSize), o.HistoryBytes, mvcc.DefaultLabelEntries}
+	return memoryDescription{serve.MemoryBudget(o.MemoryBudget), max(0, o.ValueCacheSize), max(0, o.ObjectCacheSize), o.HistoryBytes, serve.LabelIndexEntries}
 }
 
 func (d memoryDescription) String() string {

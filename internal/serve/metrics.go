@@ -92,6 +92,9 @@ func (m metrics) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
+// LabelIndexEntries is how many entries the indexes of labels that lists select by may have, in each storage.
+const LabelIndexEntries = mvcc.DefaultLabelEntries
+
 // MemoryBudget is how many bytes requests may need at once, of an option that is 0 for the default of this process; -1 is any number.
 func MemoryBudget(option int64) int64 {
 	if option == 0 {
