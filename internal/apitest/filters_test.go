@@ -59,6 +59,12 @@ func TestFiltersTreatDirectAnswersAsUpstreams(t *testing.T) {
 	server := shop()
 	server.Groups[0].Kinds[0] = widgets().Admit(func(ctx context.Context, r annex.Request[v1.Widget]) error {
 		if r.Operation == annex.Delete {
+			switch r.Old.Labels["leave"] {
+			case "panic":
+				panic("a mistake")
+			case "refuse":
+				return fmt.Errorf("not this one")
+			}
 			return nil
 		}
 		switch r.Object.Spec.Options["act"] {
@@ -81,7 +87,7 @@ func TestFiltersTreatDirectAnswersAsUpstreams(t *testing.T) {
 	body := func(name, act string) string {
 		return fmt.Sprintf(`{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":%q},"spec":{"size":"large","options":{"act":%q}}}`, name, act)
 	}
-	there := widgetsPath + "/there"
+	there, deleted := widgetsPath+"/there", widgetsPath+"/deleted"
 	type pair struct {
 		name           string
 		direct, theirs http.Header
@@ -94,6 +100,7 @@ func TestFiltersTreatDirectAnswersAsUpstreams(t *testing.T) {
 		path       string
 		body       string
 		headers    []string
+		before     string // metadata of what a delete finds
 		code       int
 	}{
 		{name: "a get", verb: "get", by: joe, path: there, code: 200},
@@ -127,6 +134,26 @@ func TestFiltersTreatDirectAnswersAsUpstreams(t *testing.T) {
 		{name: "an update of a past", verb: "update", by: joe, method: "PUT", path: there, body: strings.Replace(body("there", "x"), `"there"`, `"there","resourceVersion":"1"`, 1), code: 409},
 		{name: "a delete of what is missing", verb: "delete", by: joe, method: "DELETE", path: widgetsPath + "/missing", code: 404},
 		{name: "a delete with a condition", verb: "delete", by: joe, method: "DELETE", path: there, body: `{"preconditions":{"uid":"other"}}`, code: 409},
+		{name: "a delete", verb: "delete", by: joe, method: "DELETE", path: deleted, code: 200},
+		{name: "a delete in a deprecated version", verb: "delete", by: joe, method: "DELETE", path: widgetsBetaPath + "/deleted", code: 200},
+		{name: "a delete with options", verb: "delete", by: joe, method: "DELETE", path: deleted, body: `{"propagationPolicy":"Background","gracePeriodSeconds":0}`, code: 200},
+		{name: "a delete with negative patience", verb: "delete", by: joe, method: "DELETE", path: deleted, body: `{"gracePeriodSeconds":-5}`, code: 200},
+		{name: "a delete without orphans", verb: "delete", by: joe, method: "DELETE", path: deleted, body: `{"orphanDependents":false}`, code: 200},
+		{name: "a delete of what is held", verb: "delete", by: joe, method: "DELETE", path: deleted, before: `"finalizers":["example.com/hold"]`, code: 200},
+		{name: "a delete without orphans of what is held", verb: "delete", by: joe, method: "DELETE", path: deleted, body: `{"orphanDependents":false}`, before: `"finalizers":["example.com/hold"]`, code: 202},
+		{name: "a delete that is tried", by: joe, method: "DELETE", path: deleted, body: `{"dryRun":["All"]}`, code: 200},
+		{name: "a delete with options in the query", by: joe, method: "DELETE", path: deleted + "?propagationPolicy=Background", code: 200},
+		{name: "a delete with options in both", by: joe, method: "DELETE", path: deleted + "?propagationPolicy=Other", body: `{}`, code: 200},
+		{name: "a delete with wrong options in the query", by: joe, method: "DELETE", path: deleted + "?gracePeriodSeconds=soon", code: 400},
+		{name: "a delete with another policy", by: joe, method: "DELETE", path: deleted, body: `{"propagationPolicy":"Other"}`, code: 422},
+		{name: "a delete with a wrong body", by: joe, method: "DELETE", path: deleted, body: `{"gracePeriodSeconds":"soon"}`, code: 400},
+		{name: "a delete with nonsense", by: joe, method: "DELETE", path: deleted, body: `nonsense`, code: 400},
+		{name: "a delete with a body of another kind", by: joe, method: "DELETE", path: deleted, body: `{"kind":"Widget","apiVersion":"shop.example.com/v1"}`, code: 400},
+		{name: "a delete in another media type", by: joe, method: "DELETE", path: deleted, body: `{}`, headers: []string{"Content-Type", "text/plain"}, code: 415},
+		{name: "a delete that is forbidden", by: jane, method: "DELETE", path: deleted, code: 403},
+		{name: "a delete that a hook refuses", verb: "delete", by: joe, method: "DELETE", path: deleted, before: `"labels":{"leave":"refuse"}`, code: 403},
+		{name: "a delete whose hook panics", by: joe, method: "DELETE", path: deleted, before: `"labels":{"leave":"panic"}`, code: 500},
+		{name: "a delete of a collection", by: joe, method: "DELETE", path: widgetsPath + "?labelSelector=leave%3Dalone", body: `{}`, code: 200},
 	} {
 		if r.method == "" {
 			r.method = http.MethodGet
@@ -141,6 +168,11 @@ func TestFiltersTreatDirectAnswersAsUpstreams(t *testing.T) {
 			if r.body != "" {
 				content = strings.Replace(r.body, "VERSION", joe.widget("there").ResourceVersion, 1)
 			}
+			if r.method == http.MethodDelete {
+				object := fmt.Sprintf(`{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":"deleted"%s},"spec":{}}`, strings.TrimSuffix(","+r.before, ","))
+				a := joe.do(http.MethodPost, widgetsPath, object).want(201)
+				told(audit, a.header.Get("Audit-Id"))
+			}
 			before := root.counted()
 			a := r.by.do(r.method, r.path, content, append([]string{"Accept", accept}, r.headers...)...).want(r.code)
 			o := outcome{header: a.header, answer: (&askedTwice{client: root}).comparable(a)}
@@ -151,6 +183,10 @@ func TestFiltersTreatDirectAnswersAsUpstreams(t *testing.T) {
 			o.metrics = grown(before, root.counted())
 			if joe.get(widgetsPath+"/new").code == 200 {
 				joe.delete(widgetsPath+"/new", nil).want(200)
+			}
+			if joe.get(deleted).code == 200 {
+				joe.do(http.MethodPatch, deleted, `{"metadata":{"labels":null,"finalizers":null}}`, "Content-Type", mergePatch).want(200)
+				joe.delete(deleted, nil)
 			}
 			return o
 		}

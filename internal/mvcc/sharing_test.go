@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/annexapi/annex/internal/mvcc"
+	"github.com/annexapi/annex/internal/objects"
 	"github.com/annexapi/annex/store"
 	"github.com/annexapi/annex/store/memory"
 	"github.com/annexapi/annex/store/storetest"
@@ -73,6 +74,45 @@ func TestWhatAWriteReturnsIsTheWriters(t *testing.T) {
 	spoil(out)
 	if diff := cmp.Diff(want, get(t, pods, "a")); diff != "" {
 		t.Errorf("the object has changed (-want +got):\n%s", diff)
+	}
+}
+
+func TestADeletionWhoseObjectIsNotReadCopiesNone(t *testing.T) {
+	_, pods := open(t, memory.New(), mvcc.Options{})
+	want := create(t, pods, "a")
+	ctx, refused, out := objects.WithDeletedUnread(t.Context()), fmt.Errorf("refused"), &example.Pod{}
+	var shown []runtime.Object
+	remove := func(name string, preconditions *storage.Preconditions, answer error) error {
+		return pods.Delete(ctx, key(name), out, preconditions, func(_ context.Context, object runtime.Object) error {
+			shown = append(shown, object)
+			return answer
+		}, nil, storage.DeleteOptions{})
+	}
+	if err := remove("b", nil, nil); !storage.IsNotFound(err) {
+		t.Errorf("what is missing: %v", err)
+	}
+	if err := remove("a", storage.NewUIDPreconditions("other"), nil); !storage.IsInvalidObj(err) {
+		t.Errorf("another UID: %v", err)
+	}
+	if err := remove("a", nil, refused); err != refused {
+		t.Errorf("refused: %v", err)
+	}
+	if diff := cmp.Diff(want, get(t, pods, "a")); diff != "" {
+		t.Errorf("the object has changed (-want +got):\n%s", diff)
+	}
+	if err := remove("a", nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if len(shown) != 2 || shown[0] != shown[1] {
+		t.Errorf("shown were %v, which are not the same one", shown)
+	}
+	if diff := cmp.Diff(&example.Pod{}, out); diff != "" {
+		t.Errorf("what nothing reads is set:\n%s", diff)
+	}
+	w := watchFrom(t, pods, 2, storage.Everything)
+	want.ResourceVersion = "3"
+	if diff := cmp.Diff(want, next(t, w).Object); diff != "" {
+		t.Errorf("the deleted object has changed (-want +got):\n%s", diff)
 	}
 }
 

@@ -144,6 +144,19 @@ func (s *resourceStore) current(ctx context.Context, key string, ignoreNotFound 
 		empty := s.resource.New()
 		return &state{object: empty, stored: s.resource.New(), current: true}, runtime.SetZeroValue(empty)
 	}
+	st, err := s.shared(ctx, v)
+	if err != nil {
+		return nil, err
+	}
+	if asked := verbatim.WrittenIn(ctx); asked != nil {
+		st.piece, _ = s.verbatim(asked.Form, v)
+	}
+	st.object = st.stored.DeepCopyObject()
+	return st, nil
+}
+
+// shared reads the state of a version that exists, whose object is not the writer's own.
+func (s *resourceStore) shared(ctx context.Context, v *version) (*state, error) {
 	if err := holdObject(ctx, v, true); err != nil {
 		return nil, err
 	}
@@ -157,13 +170,8 @@ func (s *resourceStore) current(ctx context.Context, key string, ignoreNotFound 
 			return nil, err
 		}
 	}
-	var piece verbatim.Piece
-	if asked := verbatim.WrittenIn(ctx); asked != nil {
-		piece, _ = s.verbatim(asked.Form, v)
-	}
 	return &state{
-		piece:    piece,
-		object:   stored.DeepCopyObject(),
+		object:   stored,
 		stored:   stored,
 		data:     data,
 		revision: v.revision,
@@ -248,10 +256,17 @@ func (s *resourceStore) Delete(
 	if _, err := conversion.EnforcePtr(out); err != nil {
 		return fmt.Errorf("unable to convert output object to pointer: %w", err)
 	}
-	unsafe := opts.ExpectTransformOrDecodeError && s.tellsCorrupt
+	unsafe, unread := opts.ExpectTransformOrDecodeError && s.tellsCorrupt, objects.DeletedUnread(ctx)
 	read := func() (*state, error) {
-		if unsafe {
+		switch {
+		case unsafe:
 			return s.corrupt(ctx, key)
+		case unread:
+			v, _ := s.core.get(key)
+			if v.live() == 0 {
+				return nil, storage.NewKeyNotFoundError(key, 0)
+			}
+			return s.shared(ctx, v)
 		}
 		return s.current(ctx, key, false)
 	}
@@ -272,7 +287,7 @@ func (s *resourceStore) Delete(
 			st, err = read()
 			continue
 		}
-		if err != nil || unsafe {
+		if err != nil || unsafe || unread {
 			return err
 		}
 		return s.assignDeleted(out, st, revision)
