@@ -377,9 +377,14 @@ func randomWrite(dice *rand.Rand, k kindWrites) writeRequest {
 	default:
 		r.method = http.MethodDelete
 		r.body = oneOf(dice, []string{"", "", `{}`, `{"propagationPolicy":"Background"}`, `{"preconditions":{"uid":"other"}}`, `{"propagationPolicy":"Foreground"}`, `{"orphanDependents":false}`, `{"dryRun":["All"]}`, `nonsense`,
-			`{"gracePeriodSeconds":0}`, `{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":5}`, `{"kind":"DeleteOptions","apiVersion":"shop.example.com/v1"}`})
-		if dice.IntN(2) == 0 {
+			`{"gracePeriodSeconds":0}`, `{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":5}`, `{"kind":"DeleteOptions","apiVersion":"shop.example.com/v1"}`,
+			`{"gracePeriodSeconds":-1}`, `{"gracePeriodSeconds":"1"}`, `{"propagationPolicy":"Orphan"}`, `{"propagationPolicy":"Other"}`, `{"orphanDependents":true}`, `{"orphanDependents":true,"propagationPolicy":"Background"}`,
+			`{"preconditions":{}}`, `{"unknown":1}`, `{"propagationPolicy":"Background","propagationPolicy":"Orphan"}`, `{"dryRun":["Some"]}`, `null`, `[]`, ` `})
+		switch dice.IntN(4) {
+		case 0, 1:
 			query = nil
+		case 2:
+			query = []string{oneOf(dice, []string{"propagationPolicy=Foreground", "propagationPolicy=Background", "propagationPolicy=Other", "gracePeriodSeconds=0", "gracePeriodSeconds=x", "dryRun=All", "dryRun=Some", "orphanDependents=false", "unknown=1"})}
 		}
 	}
 	switch dice.IntN(40) {
