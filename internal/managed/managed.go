@@ -41,8 +41,9 @@ type Config struct {
 type Manager struct {
 	Config
 	upstream *managedfields.FieldManager
-	tree     *tree // nil if upstream has to do it all
-	unknown  error // says why there is none
+	types    managedfields.TypeConverter // what upstream's has for Types
+	tree     *tree                       // nil if upstream has to do it all
+	unknown  error                       // says why there is none
 	sets     sets
 	created  sets // what managers own of objects that they create, by shapes
 	filter   fieldpath.Filter
@@ -62,7 +63,7 @@ func New(c Config) (*Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("managed fields of %s: %w", c.Kind, err)
 	}
-	m := &Manager{Config: c, upstream: upstream, filter: c.Reset[fieldpath.APIVersion(c.Kind.GroupVersion().String())],
+	m := &Manager{Config: c, upstream: upstream, types: types, filter: c.Reset[fieldpath.APIVersion(c.Kind.GroupVersion().String())],
 		managedFields: fieldpath.MakePathOrDie("metadata", "managedFields")}
 	m.never = fieldpath.NewSet(
 		fieldpath.MakePathOrDie("apiVersion"),
@@ -112,6 +113,11 @@ func (m *Manager) UpdateNoErrors(live, changed runtime.Object, manager string) r
 
 // Apply is upstream's.
 func (m *Manager) Apply(live, applied runtime.Object, manager string, force bool) (runtime.Object, error) {
+	if m.tree != nil {
+		if obj, ok := m.reapply(live, applied, manager); ok {
+			return obj, nil
+		}
+	}
 	return m.upstream.Apply(live, applied, manager, force)
 }
 

@@ -3,6 +3,7 @@ package managed_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -453,6 +454,132 @@ func revalue(v reflect.Value) {
 		if v.Type() == reflect.TypeFor[map[string]string]() {
 			for _, key := range v.MapKeys() {
 				v.SetMapIndex(key, reflect.ValueOf("another"))
+			}
+		}
+	}
+}
+
+// TestWhatIsAppliedAgainIsUpstreams has managers apply some of an object, and then the same fields with the same or other
+// values, some fewer or more, null or empty ones, while others own some of the fields, and compares with upstream's manager.
+func TestWhatIsAppliedAgainIsUpstreams(t *testing.T) {
+	t.Parallel()
+	for name, sample := range kinds {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			plain := newPair(t, sample, nil)
+			filtered := newPair(t, sample, map[fieldpath.APIVersion]fieldpath.Filter{
+				fieldpath.APIVersion(plain.kind.GroupVersion().String()): fieldpath.NewExcludeSetFilter(fieldpath.NewSet(fieldpath.MakePathOrDie("status"), fieldpath.MakePathOrDie("metadata", "labels"))),
+			})
+			reapplied := 0
+			for seed := range int64(15) {
+				for _, p := range []pair{plain, filtered} {
+					reapplied += p.reapplications(t, sample, seed)
+				}
+			}
+			if reapplied == 0 {
+				t.Error("nothing has been applied again without upstream's manager")
+			}
+		})
+	}
+}
+
+// FuzzReapply is TestWhatIsAppliedAgainIsUpstreams with other seeds.
+func FuzzReapply(f *testing.F) {
+	var pairs []pair
+	for _, name := range slices.Sorted(maps.Keys(kinds)) {
+		pairs = append(pairs, newPair(f, kinds[name], nil))
+	}
+	f.Add(int64(1), uint8(0))
+	f.Fuzz(func(t *testing.T, seed int64, kind uint8) {
+		p := pairs[int(kind)%len(pairs)]
+		sample, err := scheme.Scheme.New(p.kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.reapplications(t, sample, seed)
+	})
+}
+
+// reapplications returns how many were carried out without upstream's manager.
+func (p pair) reapplications(t *testing.T, sample runtime.Object, seed int64) int {
+	t.Helper()
+	fill, dice := random(seed), rand.New(rand.NewPCG(uint64(seed), 2))
+	created := sample.DeepCopyObject()
+	fill.Fill(created)
+	live := p.Upstream().UpdateNoErrors(sample.DeepCopyObject(), created, "creator")
+	var last [3]runtime.Object
+	reapplied := 0
+	for step := range 14 {
+		by := dice.IntN(len(last))
+		manager := []string{"a", "b", "kubectl"}[by]
+		var applied runtime.Object
+		if last[by] == nil || dice.IntN(6) == 0 {
+			applied = p.configuration(t, p.change(t, live, fill, dice), dice)
+		} else {
+			applied = last[by].DeepCopyObject()
+			revalueDocument(applied.(*unstructured.Unstructured).Object, dice)
+			applied.GetObjectKind().SetGroupVersionKind(p.kind)
+			applied.(*unstructured.Unstructured).SetName("object")
+		}
+		if dice.IntN(5) == 0 {
+			live = p.Upstream().UpdateNoErrors(live, p.change(t, live, fill, dice), "updater")
+		}
+		age(t, live)
+		force := dice.IntN(3) > 0
+		theirs, theirErr := p.Upstream().Apply(live.DeepCopyObject(), applied.DeepCopyObject(), manager, force)
+		before := live.DeepCopyObject()
+		ours, ourErr := p.Apply(before, applied.DeepCopyObject(), manager, force)
+		if lines(theirErr) != lines(ourErr) {
+			t.Errorf("seed %d, step %d: upstream's error\n%v\nours\n%v", seed, step, theirErr, ourErr)
+			return reapplied
+		}
+		if theirErr != nil {
+			continue
+		}
+		if a, b := withoutTimes(t, theirs), withoutTimes(t, ours); a != b {
+			t.Errorf("seed %d, step %d, apply by %s of\n%v\nto\n%s\nupstream's\n%s\nours\n%s", seed, step, manager, applied, withoutTimes(t, live), a, b)
+			return reapplied
+		}
+		if !reflect.DeepEqual(before, live) {
+			t.Errorf("seed %d, step %d: the live object has changed", seed, step)
+		}
+		if p.Reapplies(live.DeepCopyObject(), applied.DeepCopyObject(), manager) {
+			reapplied++
+		}
+		live, last[by] = theirs, applied
+	}
+	return reapplied
+}
+
+// revalueDocument changes some values of a document, and seldom which there are.
+func revalueDocument(document map[string]any, dice *rand.Rand) {
+	for _, key := range slices.Sorted(maps.Keys(document)) {
+		switch v := document[key].(type) {
+		case map[string]any:
+			revalueDocument(v, dice)
+		case []any:
+			for _, item := range v {
+				if inner, ok := item.(map[string]any); ok {
+					revalueDocument(inner, dice)
+				}
+			}
+		case string:
+			if dice.IntN(8) == 0 {
+				document[key] = []string{"a", "b", "c"}[dice.IntN(3)]
+			}
+		case int64:
+			if dice.IntN(4) == 0 {
+				document[key] = int64(dice.IntN(3))
+			}
+		}
+		switch dice.IntN(150) {
+		case 0:
+			delete(document, key)
+		case 1:
+			document[key] = nil
+		case 2:
+			if _, ok := document[key].(map[string]any); ok {
+				document[key] = map[string]any{}
 			}
 		}
 	}
