@@ -111,7 +111,7 @@ func (m *Manager) UpdateNoErrors(live, changed runtime.Object, manager string) r
 	return m.upstream.UpdateNoErrors(live, changed, manager)
 }
 
-// Apply is upstream's.
+// Apply merges the configuration of a manager into an object, as upstream's manager does, whose the errors are.
 func (m *Manager) Apply(live, applied runtime.Object, manager string, force bool) (runtime.Object, error) {
 	if m.tree != nil {
 		if obj, ok := m.reapply(live, applied, manager); ok {
