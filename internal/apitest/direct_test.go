@@ -104,6 +104,9 @@ func TestWhatIsPlainIsAnsweredDirectly(t *testing.T) {
 		{"delete with options in the query", "", del, widgetsPath + "/z?propagationPolicy=Background", "", nil, 200},
 		{"delete all", "", del, widgetsPath, "", nil, 200},
 	} {
+		if r.code == http.StatusGone && shared() {
+			continue // its revisions begin before the server's
+		}
 		verbs := []string{"create", "delete", "get", "list", "patch", "update", "watch"}
 		if head, tail, found := strings.Cut(r.body, "VERSION"); found {
 			r.body = head + c.widget("w").ResourceVersion + tail
@@ -119,7 +122,7 @@ func TestWhatIsPlainIsAnsweredDirectly(t *testing.T) {
 		c.do(r.method, r.path, body, append([]string{"Accept", jsonType, "User-Agent", "annex-test"}, r.headers...)...).want(r.code)
 		for _, verb := range verbs {
 			want := 0
-			if verb == r.verb {
+			if verb == r.verb && (verb != "list" || !shared()) { // whose watch cache is upstream's
 				want = 1
 			}
 			if got := c.directly(verb) - before[verb]; got != want {

@@ -186,7 +186,10 @@ func TestFiltersTreatDirectAnswersAsUpstreams(t *testing.T) {
 			}
 			if joe.get(deleted).code == 200 {
 				joe.do(http.MethodPatch, deleted, `{"metadata":{"labels":null,"finalizers":null}}`, "Content-Type", mergePatch).want(200)
-				joe.delete(deleted, nil)
+				testwait.Until(t, "what is left is deleted", func() bool { // the hook may still be shown what etcd's watch cache has
+					joe.delete(deleted, nil)
+					return joe.get(deleted).code == http.StatusNotFound
+				})
 			}
 			return o
 		}
@@ -196,7 +199,7 @@ func TestFiltersTreatDirectAnswersAsUpstreams(t *testing.T) {
 			direct = root.directly(r.verb)
 		}
 		got := ask(jsonType)
-		if r.verb != "" && root.directly(r.verb) == direct {
+		if r.verb != "" && root.directly(r.verb) == direct && (r.verb != "list" || !shared()) { // whose watch cache is upstream's
 			t.Errorf("%s: not answered directly", r.name)
 		}
 		want := ask(byUpstream(jsonType))
@@ -222,6 +225,9 @@ func TestFiltersTreatDirectAnswersAsUpstreams(t *testing.T) {
 func (l accessLog) comparable(header http.Header) accessLine {
 	line := l.of(header)
 	line.Remote, line.AuditID, line.Seconds = "", "", 0
+	if shared() {
+		line.Bytes = 0 // revisions that others raise have more digits
+	}
 	return line
 }
 

@@ -168,7 +168,7 @@ func TestListInPages(t *testing.T) {
 
 func TestContinueAfterCompaction(t *testing.T) {
 	t.Parallel()
-	notOn(t, "its history is not bounded by the server's options", etcd.Name)
+	notOn(t, notCompacted, etcd.Name)
 	// A history of two revisions.
 	c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), HistoryAge: -1, HistoryRevisions: 2})
 	for i := range 5 {

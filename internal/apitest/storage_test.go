@@ -113,6 +113,12 @@ func (c *client) resume(path, revision string) (s *stream, whole bool) {
 	return c.watch(path + "&resourceVersion=" + revision), whole
 }
 
+// Why some tests are not run on etcd.
+const (
+	notCompacted = "its history is not bounded by the server's options"
+	cacheWaits   = "watches wait for upstream's watch cache there"
+)
+
 // notOn skips a test that says something that is not so, or is not the server's to
 // say, on a storage that testStorage names.
 func notOn(t *testing.T, reason string, storages ...string) {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/store/etcd"
 )
 
 // What watches count at /metrics, while they last and when they have ended, does not tell which handler answered.
@@ -81,6 +82,7 @@ func TestWatchesAreCountedAsUpstreams(t *testing.T) {
 
 // A watch that waits for events keeps no handlers on its stack, which would be most of what it holds.
 func TestAnIdleWatchKeepsNoHandlers(t *testing.T) {
+	notOn(t, cacheWaits, etcd.Name)
 	c := start(t, shop())
 	c.create("w", spec(fields{"size": "small"}))
 	w := c.watch(widgetsPath + "?watch=1")
@@ -105,6 +107,7 @@ func TestAnIdleWatchKeepsNoHandlers(t *testing.T) {
 
 // However a client leaves, its watches end: half of a connection is no connection, for a watch or for any other request.
 func TestWatchesEndWithTheirConnection(t *testing.T) {
+	notOn(t, cacheWaits, etcd.Name)
 	c := start(t, shop())
 	c.create("w")
 	waiting := func() int {

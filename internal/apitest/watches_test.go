@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/store/etcd"
 	"github.com/annexapi/annex/store/memory"
 )
 
@@ -69,6 +70,7 @@ func readWatch(response *http.Response, last string) (got watched) {
 // Watches write their events by themselves. Each is asked of upstream's handlers of the same server as well, while
 // objects change: status, headers and every event are the same.
 func TestWatchesWriteWhatUpstreamDoes(t *testing.T) {
+	notOn(t, cacheWaits, etcd.Name)
 	t.Parallel()
 	server := shop()
 	server.Groups = append(server.Groups, stackServer(stacks()).Groups...)
