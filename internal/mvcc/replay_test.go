@@ -166,9 +166,9 @@ func (r rising) Replay(ctx context.Context, yield func(journal.Record) error) (u
 
 // A history that is replayed may have had many times the values that are kept of it in memory.
 func TestAReplayKeepsNoMoreOldValuesThanTheHistory(t *testing.T) {
-	const together = 1024 // records that are linked at once
-	const most = 10       // the history's, the latest and what is not out of sight yet
-	open(t, rising{newLedger(), 5 * together, func(values []weak.Pointer[byte]) {
+	const unlinked = 128       // the last records, until the replay ends
+	const most = unlinked + 10 // and the history's, and the latest
+	open(t, rising{newLedger(), 40 * unlinked, func(values []weak.Pointer[byte]) {
 		testwait.NoError(t, "old values are let go", func(context.Context) error {
 			runtime.GC()
 			alive := 0
@@ -182,5 +182,5 @@ func TestAReplayKeepsNoMoreOldValuesThanTheHistory(t *testing.T) {
 			}
 			return nil
 		})
-	}}, mvcc.Options{HotBytes: 50_000, Idle: true})
+	}}, mvcc.Options{HotBytes: 50_000, Idle: true, Resident: true}) // whose values are not copied
 }
