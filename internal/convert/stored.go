@@ -84,10 +84,23 @@ type storedMeta struct{}
 
 // Interpret implements json.MetaFactory.
 func (storedMeta) Interpret(data []byte) (*schema.GroupVersionKind, error) {
-	if kind, ok := kindOfStored(data); ok {
-		return &kind, nil
+	kind, err := kindOf(data)
+	if err != nil {
+		return nil, err
 	}
-	return json.DefaultMetaFactory.Interpret(data)
+	return &kind, nil
+}
+
+// kindOf is Interpret without an allocation for the kind.
+func kindOf(data []byte) (schema.GroupVersionKind, error) {
+	if kind, ok := kindOfStored(data); ok {
+		return kind, nil
+	}
+	kind, err := json.DefaultMetaFactory.Interpret(data)
+	if err != nil {
+		return schema.GroupVersionKind{}, err
+	}
+	return *kind, nil
 }
 
 func kindOfStored(data []byte) (schema.GroupVersionKind, bool) {
@@ -122,18 +135,11 @@ func FormOf(data []byte) (Form, bool) {
 		}
 		return form, true
 	}
-	kind, ok := kindOfStored(data)
-	if !ok {
-		interpreted, err := json.DefaultMetaFactory.Interpret(data)
-		if err != nil {
-			return Form{}, false
-		}
-		kind = *interpreted
-	}
-	form.GroupVersionKind = kind
-	if kind.Kind == "" || kind.Version == "" {
+	kind, err := kindOf(data)
+	if err != nil || kind.Kind == "" || kind.Version == "" {
 		return Form{}, false
 	}
+	form.GroupVersionKind = kind
 	return form, true
 }
 

@@ -95,25 +95,22 @@ func (s *resourceStore) known(as shape, v *version) (listed, bool) {
 	if !fit.Of(as.form) || as.row == nil && !fit.Fits() {
 		return listed{}, false
 	}
-	if value := v.value.Load(); value != nil {
-		return listed{v, value}, true
+	value := s.valueFor(as, v)
+	return listed{v, value}, value != nil // decoding it says why
+}
+
+// valueFor returns the value of a version that an item is made of; nil if there is none. Rows are made of those in memory: others
+// are decoded with each other.
+func (s *resourceStore) valueFor(as shape, v *version) *stored {
+	if as.row != nil {
+		return v.value.Load()
 	}
-	if as.row != nil { // it is decoded with others
-		return listed{}, false
-	}
-	data, err := s.core.bytes(v)
-	if err != nil {
-		return listed{}, false // decoding it says why
-	}
-	return listed{v, &stored{data: data}}, true
+	return s.valueOf(v)
 }
 
 // listed returns a version, whose object has been read, and finds out whether an item can be made of its value.
 func (s *resourceStore) listed(as shape, v *version, object runtime.Object) (listed, error) {
-	value := v.value.Load()
-	if as.row == nil {
-		value = s.valueOf(v)
-	}
+	value := s.valueFor(as, v)
 	fit, whole, err := s.fitOf(as.form, v, value, object)
 	switch {
 	case err != nil:
