@@ -22,9 +22,12 @@ const mostByDefault = 1 << 30
 const unknownMemory = 4 << 30
 
 // Default is the budget of a process that is given none: a quarter of the memory that it
-// may use, and 1 GiB at most. That is the smallest of Go's soft memory limit (GOMEMLIMIT), the limit of its
-// container and the memory of the machine.
-func Default() int64 {
+// may use, and 1 GiB at most.
+func Default() int64 { return min(Available()/share, mostByDefault) }
+
+// Available is the memory that the process may use, in bytes: the smallest of Go's soft memory limit (GOMEMLIMIT), the
+// limit of its container and the memory of the machine; 4 GiB if none of them can be told.
+func Available() int64 {
 	limit := debug.SetMemoryLimit(-1) // which changes nothing
 	if container := ContainerLimit(); container > 0 {
 		limit = min(limit, container)
@@ -35,7 +38,7 @@ func Default() int64 {
 	if limit == math.MaxInt64 {
 		limit = unknownMemory
 	}
-	return min(limit/share, mostByDefault)
+	return limit
 }
 
 // ContainerLimit is the memory limit of the control group that the process is in, or of

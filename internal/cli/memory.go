@@ -41,7 +41,7 @@ func (f *memoryFlags) complete(flags *pflag.FlagSet, options *config.Options) er
 	return err
 }
 
-// memoryDescription are the bounds in bytes; -1 is none. All but that of requests are of each storage but etcd.
+// memoryDescription are the bounds in bytes; -1 is none. All but those of requests and of items of lists are of each storage but etcd.
 type memoryDescription struct {
 	Requests       int64 `json:"requests"`
 	EncodedObjects int64 `json:"encodedObjects"`
@@ -49,10 +49,12 @@ type memoryDescription struct {
 	History        int64 `json:"history"`
 	// LabelIndexes is in entries, of about 150 bytes.
 	LabelIndexes int64 `json:"labelIndexEntries"`
+	// ListItems is of the server, for lists of what is not stored as clients get it.
+	ListItems int64 `json:"listItems"`
 }
 
 func describeMemory(o config.Options) memoryDescription {
-	return memoryDescription{serve.MemoryBudget(o.MemoryBudget), max(0, o.ValueCacheSize), max(0, o.ObjectCacheSize), o.HistoryBytes, serve.LabelIndexEntries}
+	return memoryDescription{serve.MemoryBudget(o.MemoryBudget), max(0, o.ValueCacheSize), max(0, o.ObjectCacheSize), o.HistoryBytes, serve.LabelIndexEntries, serve.ListItems()}
 }
 
 func (d memoryDescription) String() string {
@@ -62,6 +64,6 @@ func (d memoryDescription) String() string {
 		}
 		return resource.NewQuantity(bytes, resource.BinarySI).String()
 	}
-	return fmt.Sprintf("requests %s; of each storage but etcd, encoded objects %s, decoded objects %s, history %s, indexes of labels %d entries",
-		text(d.Requests), text(d.EncodedObjects), text(d.DecodedObjects), text(d.History), d.LabelIndexes)
+	return fmt.Sprintf("requests %s; items of lists that are stored otherwise or in etcd %s; of each storage but etcd, encoded objects %s, decoded objects %s, history %s, indexes of labels %d entries",
+		text(d.Requests), text(d.ListItems), text(d.EncodedObjects), text(d.DecodedObjects), text(d.History), d.LabelIndexes)
 }

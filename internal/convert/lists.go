@@ -4,21 +4,15 @@ import (
 	"bytes"
 	"io"
 	"reflect"
-	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/annexapi/annex/internal/verbatim"
 )
 
-const (
-	// rememberedBytes bounds the encoded items that the lists of a server remember.
-	rememberedBytes = 64 << 20
-	// listPiece is how much of a list is written at once.
-	listPiece = 128 << 10
-)
+// listPiece is how much of a list is written at once.
+const listPiece = 128 << 10
 
 // listSerializer encodes lists as JSON item by item, and remembers how an item is
 // encoded: nearly all that a long list costs is encoding what has not changed since the
@@ -182,129 +176,4 @@ func WriteList(w io.Writer, head []byte, items verbatim.Items, tail []byte) erro
 type listKey struct {
 	list    reflect.Type
 	encoder runtime.Identifier
-}
-
-// itemKey is an object as it was at some time, in lists of a kind and version.
-type itemKey struct {
-	list    int
-	uid     types.UID
-	version string
-}
-
-// Items are the encoded items of lists that were used lately. Its methods may be called
-// concurrently.
-type Items struct {
-	budget int
-
-	mu    sync.Mutex
-	lists map[listKey]int    // numbers them
-	last  int                // number
-	young map[itemKey][]byte // what was used since the rest became old
-	old   map[itemKey][]byte
-	bytes int // of the young
-}
-
-// Number returns the number of one more form of lists. What is remembered of it is of no other.
-func (r *Items) Number() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.last++
-	return r.last
-}
-
-// of returns the number of the lists with a key.
-func (r *Items) of(list listKey) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.lists == nil {
-		r.lists = map[listKey]int{}
-	}
-	number, known := r.lists[list]
-	if !known {
-		r.last++
-		number = r.last
-		r.lists[list] = number
-	}
-	return number
-}
-
-// Encode returns the encoded items of a list in the form with a number. The caller must not
-// change them. Those that are not remembered are encoded one by one; nil is an item that is
-// never remembered.
-func (r *Items) Encode(list int, items []metav1.Object, encode func(i int) ([]byte, error)) ([][]byte, error) {
-	encoded, keys := r.find(list, items)
-	for i, key := range keys {
-		if encoded[i] != nil {
-			continue
-		}
-		item, err := encode(i)
-		if err != nil {
-			return nil, err
-		}
-		encoded[i] = item
-		r.put(key, item)
-	}
-	return encoded, nil
-}
-
-func keyOf(list int, object metav1.Object) itemKey {
-	return itemKey{list, object.GetUID(), object.GetResourceVersion()}
-}
-
-func (r *Items) get(key itemKey) []byte {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.known(key)
-}
-
-func (r *Items) put(key itemKey, item []byte) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.keep(key, item)
-}
-
-// known returns an encoded item that is remembered, or nil. It needs mu.
-func (r *Items) known(key itemKey) []byte {
-	if item := r.young[key]; item != nil {
-		return item
-	}
-	item := r.old[key]
-	if item != nil {
-		r.keep(key, item)
-	}
-	return item
-}
-
-// find returns the encoded items of a list, nil for those that are not remembered, and
-// what they are known by.
-func (r *Items) find(list int, items []metav1.Object) ([][]byte, []itemKey) {
-	encoded, keys := make([][]byte, len(items)), make([]itemKey, len(items))
-	for i, item := range items {
-		if item != nil {
-			keys[i] = keyOf(list, item)
-		}
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for i, key := range keys {
-		encoded[i] = r.known(key)
-	}
-	return encoded, keys
-}
-
-// keep remembers an encoded item. It needs mu.
-func (r *Items) keep(key itemKey, item []byte) {
-	const entry = 150 // what one takes beside its item, about
-	size := len(item) + entry
-	if key.uid == "" || key.version == "" || size > r.budget/2 {
-		return
-	}
-	if r.bytes+size > r.budget/2 {
-		r.young, r.old, r.bytes = nil, r.young, 0
-	}
-	if r.young == nil {
-		r.young = map[itemKey][]byte{}
-	}
-	r.young[key] = item
-	r.bytes += size
 }

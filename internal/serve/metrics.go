@@ -7,6 +7,7 @@ import (
 
 	"github.com/annexapi/annex/internal/budget"
 	"github.com/annexapi/annex/internal/certs"
+	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/mvcc"
 )
 
@@ -94,6 +95,29 @@ func (m metrics) Collect(out chan<- prometheus.Metric) {
 
 // LabelIndexEntries is how many entries the indexes of labels that lists select by may have, in each storage.
 const LabelIndexEntries = mvcc.DefaultLabelEntries
+
+// Encoded items of lists may take a sixteenth of the process's memory, within these bounds.
+const (
+	listItemsShare = 16
+	leastListItems = 64 << 20
+	mostListItems  = 256 << 20
+)
+
+// ListItems is how many bytes of encoded items are remembered for lists of what is not stored as clients get it.
+func ListItems() int64 {
+	return min(max(budget.Available()/listItemsShare, leastListItems), mostListItems)
+}
+
+// listItemsMetrics are the figures of what lists remember.
+func listItemsMetrics(items *convert.Items) []prometheus.Collector {
+	gauge := func(name, help string, value func() int64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value()) })
+	}
+	return []prometheus.Collector{
+		gauge("annex_list_items_bytes", "Encoded items in memory, of lists of what is not stored as clients get it.", func() int64 { used, _ := items.Bytes(); return used }),
+		gauge("annex_list_items_limit_bytes", "What annex_list_items_bytes is kept below.", func() int64 { _, limit := items.Bytes(); return limit }),
+	}
+}
 
 // MemoryBudget is how many bytes requests may need at once, of an option that is 0 for the default of this process; -1 is any number.
 func MemoryBudget(option int64) int64 {

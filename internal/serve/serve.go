@@ -144,6 +144,7 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 	if err != nil {
 		return err
 	}
+	machinery.Items().Bound(ListItems())
 	s.machinery = machinery
 	s.logHidden(ctx)
 	s.informers = informer.NewSet(s.loopback.Config(), machinery.Codecs)
@@ -358,7 +359,7 @@ func (s *Server) readyChecks() []healthz.HealthChecker {
 // metrics are the server's own, and its storages'. Upstream's are not among them.
 func (s *Server) metrics() []prometheus.Collector {
 	all := append(budgetMetrics(s.memory), encryptionMetrics{s.encryption, s.storages}, encodingMetrics{s.storedEncodings})
-	all = slices.Concat(all, s.mode.metrics(), s.audit.Metrics(), s.accessLog.Metrics())
+	all = slices.Concat(all, listItemsMetrics(s.machinery.Items()), s.mode.metrics(), s.audit.Metrics(), s.accessLog.Metrics())
 	if s.operations != nil {
 		all = append(all, s.operations.Metrics()...)
 	}
