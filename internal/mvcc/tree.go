@@ -12,6 +12,7 @@ import (
 type tree struct {
 	entries    *btree.BTreeG[entry]
 	tombstones *btree.BTreeG[entry] // those of the entries that are tombstones
+	recent     *recent              // nil in a copy
 }
 
 // entry repeats the key because a search would otherwise touch every version
@@ -26,14 +27,23 @@ func newTree() *tree {
 	return &tree{
 		entries:    btree.NewBTreeGOptions(byKey, btree.Options{NoLocks: true}),
 		tombstones: btree.NewBTreeGOptions(byKey, btree.Options{NoLocks: true}),
+		recent:     newRecent(),
 	}
 }
 
-func (t *tree) copy() *tree { return &tree{t.entries.Copy(), t.tombstones.Copy()} }
+func (t *tree) copy() *tree {
+	return &tree{entries: t.entries.Copy(), tombstones: t.tombstones.Copy()}
+}
 
 // get returns the version of a key, or nil.
 func (t *tree) get(key string) *version {
-	e, _ := t.entries.Get(entry{key: key})
+	if v := t.recent.find(key); v != nil {
+		return v
+	}
+	e, found := t.entries.Get(entry{key: key})
+	if found {
+		t.recent.remember(e.version)
+	}
 	return e.version
 }
 
@@ -41,6 +51,7 @@ func (t *tree) get(key string) *version {
 func (t *tree) set(v *version) *version {
 	e := entry{v.key, v}
 	replaced, _ := t.entries.Set(e)
+	t.recent.set(v, t.entries.Len())
 	switch {
 	case v.deleted:
 		t.tombstones.Set(e)
@@ -51,6 +62,7 @@ func (t *tree) set(v *version) *version {
 }
 
 func (t *tree) remove(key string) {
+	t.recent.remove(key)
 	t.entries.Delete(entry{key: key})
 	t.tombstones.Delete(entry{key: key})
 }
