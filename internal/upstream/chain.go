@@ -23,7 +23,8 @@ import (
 )
 
 // chain returns the builder of the handler chain. It is upstream's, without the
-// filters that do nothing unless configured, with a recovery of its own, and with
+// filters that do nothing unless configured, with a recovery of its own, with one filter
+// in place of those that a request begins with, and with
 // the request's deadline on the connection instead of the goroutine per request
 // that upstream's timeout filter spends.
 func chain(config Config, direct directly, text noProtobuf, connections *connectionMetrics, queries *query.API, documents *queryDocuments) func(http.Handler, *server.Config) http.Handler {
@@ -85,9 +86,8 @@ func chain(config Config, direct directly, text noProtobuf, connections *connect
 			handler = withOrigins(handler, originPatterns(config.Serving))
 		}
 		handler = withBrowsers(handler, config.Serving)
-		handler = filters.WithWarningRecorder(handler)
 		handler = withConnectionDeadline(handler)
-		handler = filters.WithRequestDeadline(handler, config.AuditSink, config.AuditPolicy, c.LongRunningFunc, c.Serializer, c.RequestTimeout)
+		handler = withTimeoutOfClient(handler, filters.WithRequestDeadline(handler, config.AuditSink, config.AuditPolicy, c.LongRunningFunc, c.Serializer, c.RequestTimeout))
 		handler = serverfilters.WithWaitGroup(handler, c.LongRunningFunc, c.NonLongRunningRequestWaitGroup)
 		handler = withWatchesEnding(handler, watchGroup{c.WatchRequestWaitGroup, config.Stopping})
 		handler = filters.WithCacheControl(handler)
@@ -95,10 +95,7 @@ func chain(config Config, direct directly, text noProtobuf, connections *connect
 		if config.AccessLog != nil {
 			handler = withAccessLog(handler, config.AccessLog, c.LongRunningFunc)
 		}
-		handler = filters.WithRequestInfo(handler, c.RequestInfoResolver)
-		handler = filters.WithRequestReceivedTimestamp(handler)
-		handler = withRecovery(handler)
-		return filters.WithAuditInit(handler)
+		return withRecovery(withBeginning(handler, config.AuditSink != nil, c))
 	}
 }
 

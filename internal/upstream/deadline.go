@@ -1,10 +1,13 @@
 package upstream
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
 	"os"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -49,4 +52,78 @@ func (b punctualBody) Read(p []byte) (int, error) {
 		err = apierrors.NewTimeoutError("the request's body did not arrive in time", 0)
 	}
 	return n, err
+}
+
+// requestDeadline is what context.WithDeadline returns, without a timer, and unknown to its parent, until something asks for the
+// channel that is closed at its end, or it has ended. Requests that are answered from memory wait for nothing.
+type requestDeadline struct {
+	parent context.Context
+	at     time.Time
+	over   atomic.Bool // the request has been answered
+
+	mu   sync.Mutex
+	made atomic.Pointer[timedContext] // nil until there is need
+}
+
+// timedContext is what a requestDeadline then is. Its values are the parent's.
+type timedContext struct {
+	context.Context
+	cancel context.CancelFunc
+}
+
+// newDeadline returns a context that ends at a time, with its parent, or when end is called, which must be.
+func newDeadline(parent context.Context, at time.Time) *requestDeadline {
+	if earlier, ok := parent.Deadline(); ok && earlier.Before(at) {
+		at = earlier
+	}
+	return &requestDeadline{parent: parent, at: at}
+}
+
+func (d *requestDeadline) make() *timedContext {
+	if made := d.made.Load(); made != nil {
+		return made
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	made := d.made.Load()
+	if made == nil {
+		made = &timedContext{}
+		made.Context, made.cancel = context.WithDeadline(d.parent, d.at)
+		if d.over.Load() {
+			made.cancel()
+		}
+		d.made.Store(made)
+	}
+	return made
+}
+
+func (d *requestDeadline) end() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.over.Store(true)
+	if made := d.made.Load(); made != nil {
+		made.cancel()
+	}
+}
+
+// Deadline implements context.Context.
+func (d *requestDeadline) Deadline() (time.Time, bool) { return d.at, true }
+
+// Done implements context.Context.
+func (d *requestDeadline) Done() <-chan struct{} { return d.make().Done() }
+
+// Err implements context.Context.
+func (d *requestDeadline) Err() error {
+	if d.made.Load() == nil && !d.over.Load() && d.parent.Err() == nil && time.Now().Before(d.at) {
+		return nil
+	}
+	return d.make().Err()
+}
+
+// Value implements context.Context. By it, package context finds what a context that has been made of this one ends with.
+func (d *requestDeadline) Value(key any) any {
+	if d.made.Load() == nil && !d.over.Load() {
+		return d.parent.Value(key)
+	}
+	return d.make().Value(key)
 }

@@ -111,3 +111,88 @@ func TestTheBodysDeadlineIsNotTakenForTheClientsEnd(t *testing.T) {
 		})
 	})
 }
+
+func TestTheDeadlineOfARequestIsThatOfPackageContext(t *testing.T) {
+	type key struct{}
+	for name, test := range map[string]struct {
+		// parent may end a context after two seconds; requests have five.
+		parent func(context.Context) (context.Context, context.CancelFunc)
+		// asked says whether something waits for the end from the beginning on.
+		asked bool
+		ends  time.Duration // when the request is answered; 0 is never
+	}{
+		"passes":                       {parent: context.WithCancel},
+		"passes, waited for":           {parent: context.WithCancel, asked: true},
+		"answered":                     {parent: context.WithCancel, ends: time.Second},
+		"answered, waited for":         {parent: context.WithCancel, ends: time.Second, asked: true},
+		"answered late":                {parent: context.WithCancel, ends: 6 * time.Second},
+		"the client goes":              {parent: twoSeconds(context.Canceled)},
+		"the client goes, waited for":  {parent: twoSeconds(context.Canceled), asked: true},
+		"the client goes after":        {parent: twoSeconds(context.Canceled), ends: time.Second},
+		"parent has less":              {parent: withTimeout(3 * time.Second)},
+		"parent has less, waited for":  {parent: withTimeout(3 * time.Second), asked: true},
+		"parent has more":              {parent: withTimeout(9 * time.Second)},
+		"parent has ended with reason": {parent: twoSeconds(errors.New("gone"))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				parent, cancel := test.parent(context.WithValue(t.Context(), key{}, "value"))
+				defer cancel()
+				at := time.Now().Add(5 * time.Second)
+				got := newDeadline(parent, at)
+				want, end := context.WithDeadline(parent, at)
+				defer end()
+				defer got.end()
+				if test.asked {
+					got.Done()
+				}
+				var child, wantChild context.Context
+				for second := range 8 {
+					if test.ends > 0 && second == int(test.ends/time.Second) {
+						end()
+						got.end()
+					}
+					synctest.Wait()
+					gotAt, _ := got.Deadline()
+					wantAt, _ := want.Deadline()
+					if !gotAt.Equal(wantAt) || got.Err() != want.Err() || context.Cause(got) != context.Cause(want) || got.Value(key{}) != "value" {
+						t.Errorf("after %d s: until %s, %v, %v, %v; want %s, %v, %v", second, gotAt, got.Err(), context.Cause(got), got.Value(key{}), wantAt, want.Err(), context.Cause(want))
+					}
+					if second == 0 && test.asked || second == 7 {
+						var done context.CancelFunc
+						child, done = context.WithCancel(got)
+						defer done()
+						wantChild, done = context.WithCancel(want)
+						defer done()
+					}
+					if child != nil && (child.Err() != wantChild.Err() || ended(got) != ended(want) || ended(child) != ended(wantChild)) {
+						t.Errorf("after %d s: one made of it %v, ended %t %t; want %v, %t %t", second, child.Err(), ended(got), ended(child), wantChild.Err(), ended(want), ended(wantChild))
+					}
+					time.Sleep(time.Second) // of the bubble
+				}
+			})
+		})
+	}
+}
+
+func ended(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+func withTimeout(d time.Duration) func(context.Context) (context.Context, context.CancelFunc) {
+	return func(ctx context.Context) (context.Context, context.CancelFunc) { return context.WithTimeout(ctx, d) }
+}
+
+// twoSeconds ends a context with a reason.
+func twoSeconds(reason error) func(context.Context) (context.Context, context.CancelFunc) {
+	return func(ctx context.Context) (context.Context, context.CancelFunc) {
+		ctx, cancel := context.WithCancelCause(ctx)
+		timer := time.AfterFunc(2*time.Second, func() { cancel(reason) })
+		return ctx, func() { timer.Stop(); cancel(nil) }
+	}
+}
