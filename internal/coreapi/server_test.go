@@ -45,6 +45,8 @@ type server struct {
 	widgets    dynamic.NamespaceableResourceInterface
 	core       *coreapi.Namespaces
 	handler    http.Handler
+	kind       *registry.Kind
+	machinery  *convert.Machinery
 }
 
 // hooks are called on the way of a new widget to storage: before the guard sees it
@@ -94,6 +96,7 @@ func startOn(t testing.TB, backend store.Backend, hooks hooks) *server {
 	kind, err := registry.NewKind(definition.Kinds()[0], registry.Options{
 		Typer:       machinery.Scheme,
 		RESTOptions: hooked{namespaces.Guard(hooked{stores, nil, hooks.beforeWrite}), hooks.beforeGuard, nil},
+		Opened:      stores.Opened,
 	})
 	check(err)
 	authorizer, _, err := auth.NewAuthorizer()
@@ -121,7 +124,7 @@ func startOn(t testing.TB, backend store.Backend, hooks hooks) *server {
 	inner.Serve(built.Handler)
 	built.Start(ctx)
 
-	s := &server{config: inner.Config(), core: namespaces, handler: built.Handler}
+	s := &server{config: inner.Config(), core: namespaces, handler: built.Handler, kind: kind, machinery: machinery}
 	core, err := corev1client.NewForConfig(s.config)
 	check(err)
 	s.namespaces = core.Namespaces()

@@ -49,7 +49,7 @@ func TestWhatIsStoredIsWrittenWithoutDecoding(t *testing.T) {
 				t.Fatal(err)
 			}
 			decoded.Store(0)
-			whole := one.(encodedLister).GetEncoded(t.Context(), key("pod-0007"), form)
+			whole := one.(encodedLister).GetEncoded(t.Context(), key("pod-0007"), form).Whole()
 			pod := get(t, pods, "pod-0007")
 			if want := podHead + encodedPod(t, pod)[1:] + "\n"; string(whole) != want || decoded.Load() != 1 {
 				t.Errorf("one is written as %s after decoding %d, want %s", whole, decoded.Load()-1, want)
@@ -123,8 +123,8 @@ func TestWhatIsTransformedIsDecoded(t *testing.T) {
 	colored(t, pods, 3, 1)
 	form := podForm()
 	for range 2 {
-		if whole := pods.(encodedLister).GetEncoded(t.Context(), key("pod-0001"), form); whole != nil {
-			t.Errorf("it is written as %s", whole)
+		if piece := pods.(encodedLister).GetEncoded(t.Context(), key("pod-0001"), form); !piece.IsZero() {
+			t.Errorf("it is written as %s", piece.Whole())
 		}
 		pieces, err := pods.(encodedLister).ListEncoded(t.Context(), "/pods/", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, &example.PodList{}, form, nil)
 		if err != nil || pieces.Len() != 3 {

@@ -271,28 +271,28 @@ func (s *resourceStore) fitOf(form *verbatim.Form, v *version, value *stored, ob
 	return fit, whole, nil
 }
 
-// GetEncoded returns an object as clients get it in a form by itself; nil if the form is not that of what is stored, and
+// GetEncoded returns an object as clients get it in a form by itself; nothing if the form is not that of what is stored, and
 // if there is anything else to say.
-func (s *resourceStore) GetEncoded(ctx context.Context, key string, form *verbatim.Form) []byte {
+func (s *resourceStore) GetEncoded(ctx context.Context, key string, form *verbatim.Form) verbatim.Piece {
 	prepared, err := s.key(key, false)
 	if err != nil {
-		return nil
+		return verbatim.Piece{}
 	}
 	v, _ := s.core.get(prepared)
 	if v.live() == 0 || v.size >= largeObject {
-		return nil
+		return verbatim.Piece{}
 	}
 	piece, known := s.verbatim(form, v)
 	if !known {
 		object, err := s.object(ctx, v)
 		if err != nil {
-			return nil
+			return verbatim.Piece{}
 		}
 		if piece, known = s.look(form, v, object); !known {
-			return nil
+			return verbatim.Piece{}
 		}
 	}
-	return piece.Whole()
+	return piece
 }
 
 // plain returns what the codec wrote for a version, and whether it should be

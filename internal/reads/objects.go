@@ -48,6 +48,7 @@ type resource struct {
 	schema.GroupVersionResource
 	path       direct.Path
 	storage    rest.Getter
+	encoded    registry.EncodedGetter // nil if objects have to be encoded
 	serializer runtime.NegotiatedSerializer
 	json       *form
 	protobuf   *form // nil if there is none
@@ -81,6 +82,7 @@ func (d *Direct) Add(k *define.Kind, v *define.Version, storage rest.Storage, se
 	r.stored = k.Stored().GroupVersion.WithResource(k.Resource)
 	r.converted = k.Stored().Type != k.Hub().Type
 	r.table, _ = storage.(rest.TableConvertor)
+	r.encoded, _ = storage.(registry.EncodedGetter)
 	r.deprecated = deprecation.IsDeprecated(v.New(), 0, 0)
 	as := func(mediaType string) *form {
 		info, ok := runtime.SerializerInfoForMediaType(serializer.SupportedMediaTypes(), mediaType)
@@ -148,17 +150,33 @@ func (d *Direct) answer(w http.ResponseWriter, r *http.Request) bool {
 	if form == nil {
 		return false
 	}
-	body := read.body(request.WithNamespace(r.Context(), info.Namespace), info.Name, form)
+	ctx := request.WithNamespace(r.Context(), info.Namespace)
+	if stored := read.asStored(ctx, info.Name, form); !stored.IsZero() {
+		buffer := d.pools.buffer()
+		*buffer = stored.AppendWhole(*buffer)
+		// A connection that has failed may still be writing it.
+		if d.write(w, r, read, form, *buffer) == nil {
+			d.pools.giveBack(buffer)
+		}
+		return true
+	}
+	body := read.body(ctx, info.Name, form)
 	if body == nil || len(body) > direct.CompressedSize && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		return false
 	}
-	d.Answers.Count(info.Verb)
+	// A client that has gone is no error of the server's, and there is no way left to report one.
+	_ = d.write(w, r, read, form, body)
+	return true
+}
+
+// write answers a request for an object.
+func (d *Direct) write(w http.ResponseWriter, r *http.Request, read *resource, form *form, body []byte) error {
+	d.Answers.Count("get")
 	w.Header().Set("Content-Type", form.mediaType)
 	w.WriteHeader(http.StatusOK)
-	// A client that has gone is no error of the server's, and there is no way left to report one.
-	n, _ := w.Write(body)
+	n, err := w.Write(body)
 	direct.Monitor(r, http.MethodGet, read.GroupVersionResource, http.StatusOK, n)
-	return true
+	return err
 }
 
 // form returns how clients that accept some media types are answered; nil if upstream has to find out.
@@ -174,18 +192,20 @@ func (r *resource) form(accept string) *form {
 	return nil
 }
 
+// asStored returns an object that is stored as it is served, and small; nothing if it has to be encoded.
+func (r *resource) asStored(ctx context.Context, name string, form *form) verbatim.Piece {
+	as := form.Form()
+	if as == nil || r.encoded == nil {
+		return verbatim.Piece{}
+	}
+	return r.encoded.GetEncoded(ctx, name, as)
+}
+
 // body returns an encoded object; nil if there is none, or there is anything else to say about it.
 func (r *resource) body(ctx context.Context, name string, form *form) []byte {
-	var encoded registry.EncodedObject
-	if encoded.Form = form.Form(); encoded.Form != nil {
-		ctx = registry.WithEncodedObject(ctx, &encoded)
-	}
 	object, err := r.storage.Get(ctx, name, &metav1.GetOptions{})
 	if err != nil {
 		return nil
-	}
-	if encoded.JSON != nil {
-		return encoded.JSON
 	}
 	body, err := form.Object(object)
 	if err != nil {

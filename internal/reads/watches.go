@@ -336,7 +336,7 @@ func (s *spliced) Bytes() []byte {
 	return s.Buffer.Bytes()
 }
 
-// pools are what watches that write right now share.
+// pools are what gets and watches that write right now share.
 type pools struct {
 	buffers     sync.Pool
 	compressors func() *sync.Pool
@@ -349,12 +349,19 @@ func newPools() *pools {
 // append appends to a buffer, which is a new one if it is nil.
 func (p *pools) append(buffer *[]byte, data []byte) *[]byte {
 	if buffer == nil {
-		if buffer, _ = p.buffers.Get().(*[]byte); buffer == nil {
-			buffer = new([]byte)
-		}
-		*buffer = (*buffer)[:0]
+		buffer = p.buffer()
 	}
 	*buffer = append(*buffer, data...)
+	return buffer
+}
+
+// buffer returns an empty one.
+func (p *pools) buffer() *[]byte {
+	buffer, _ := p.buffers.Get().(*[]byte)
+	if buffer == nil {
+		buffer = new([]byte)
+	}
+	*buffer = (*buffer)[:0]
 	return buffer
 }
 

@@ -45,19 +45,10 @@ type EncodedItems struct {
 	Items verbatim.Items
 }
 
-// EncodedObject is an object that was read from the storage of a kind.
-type EncodedObject struct {
-	Form *verbatim.Form
-	// JSON is the object as upstream's handler would encode it. Nil if it has to be encoded.
-	JSON []byte
-}
-
-type encodedObjectKey struct{}
-
-// WithEncodedObject returns a context in which reading an object that is stored as it is served gives it encoded, and
-// leaves the object itself empty.
-func WithEncodedObject(ctx context.Context, object *EncodedObject) context.Context {
-	return context.WithValue(ctx, encodedObjectKey{}, object)
+// EncodedGetter is an endpoint that knows an object as clients get it.
+type EncodedGetter interface {
+	// GetEncoded returns an object in a form; nothing if there is none, or if that is not how it is stored.
+	GetEncoded(ctx context.Context, name string, form *verbatim.Form) verbatim.Piece
 }
 
 type encodedItemsKey struct{}
@@ -83,7 +74,7 @@ type sharedLister interface {
 
 // encodedReader is a storage that writes what it has stored, where that is what clients get.
 type encodedReader interface {
-	GetEncoded(ctx context.Context, key string, form *verbatim.Form) []byte
+	GetEncoded(ctx context.Context, key string, form *verbatim.Form) verbatim.Piece
 	ListEncoded(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object, form *verbatim.Form, row verbatim.Row) (verbatim.Items, error)
 }
 
@@ -109,16 +100,6 @@ func withTypedReads(s, opened storage.Interface, items *convert.Items) storage.I
 		return s
 	}
 	return typedReads{s, encoded, watches, &rememberedEvents{items: items}}
-}
-
-// Get implements storage.Interface.
-func (t typedReads) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) error {
-	if answer, asked := ctx.Value(encodedObjectKey{}).(*EncodedObject); asked && opts.ResourceVersion == "" {
-		if answer.JSON = t.encoded.GetEncoded(ctx, key, answer.Form); answer.JSON != nil {
-			return nil
-		}
-	}
-	return t.Interface.Get(ctx, key, opts, out)
 }
 
 // GetList implements storage.Interface.

@@ -26,6 +26,7 @@ import (
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/objects"
+	"github.com/annexapi/annex/internal/verbatim"
 )
 
 // Options are what all kinds of a server share.
@@ -37,6 +38,8 @@ type Options struct {
 	Validator Validator
 	// RESTOptions opens the storage of a resource.
 	RESTOptions generic.RESTOptionsGetter
+	// Opened returns the storage that RESTOptions has opened for a resource, to be read only; nil if that is not known.
+	Opened func(schema.GroupResource) (storage.Interface, error)
 	// UnconditionalUpdate accepts an update without a resource version.
 	UnconditionalUpdate bool
 	// Env is what constructors of storages get.
@@ -56,6 +59,7 @@ type Kind struct {
 	Definition *define.Kind
 	store      *genericregistry.Store
 	status     *genericregistry.Store
+	encoded    encodedReader           // nil if the storage is none
 	own        map[string]rest.Storage // of a kind that is not served by store
 	hooks      *admit.Hooks
 	validator  Validator // of custom subresources; nil if there is none
@@ -96,7 +100,13 @@ func NewKind(k *define.Kind, options Options) (*Kind, error) {
 		return nil, fmt.Errorf("storage of %s: %w", k.GroupResource(), err)
 	}
 	store.EnableGarbageCollection = options.GarbageCollected && keepsFinalizers(k)
-	return withStatus(k, store, main, options), nil
+	kind := withStatus(k, store, main, options)
+	if options.Opened != nil {
+		if opened, err := options.Opened(k.GroupResource()); err == nil {
+			kind.encoded, _ = opened.(encodedReader)
+		}
+	}
+	return kind, nil
 }
 
 func withStatus(k *define.Kind, store *genericregistry.Store, main strategy, options Options) *Kind {
@@ -128,7 +138,9 @@ func (k *Kind) Share(other *define.Kind, options Options) *Kind {
 	store := *k.store
 	store.DefaultQualifiedResource, store.SingularQualifiedResource = other.GroupResource(), singular(other)
 	main.apply(&store)
-	return withStatus(other, &store, main, options)
+	kind := withStatus(other, &store, main, options)
+	kind.encoded = k.encoded
+	return kind
 }
 
 // Storage returns what to install for the first version of the kind, by path: the
@@ -156,7 +168,7 @@ func (k *Kind) StorageIn(v *define.Version) map[string]rest.Storage {
 }
 
 func (k *Kind) main() rest.Storage {
-	main := &mainREST{Store: k.store, kind: k.Definition, dryRun: k.dryRunHooks()}
+	main := &mainREST{Store: k.store, kind: k.Definition, dryRun: k.dryRunHooks(), encoded: k.encoded}
 	if source := k.Definition.Primary().Source; source != nil {
 		return withVerbs(main, source)
 	}
@@ -168,6 +180,8 @@ type mainREST struct {
 	*genericregistry.Store
 	kind   *define.Kind
 	dryRun dryRunHooks
+	// encoded is what the storage is below all that looks at writes; nil if it does not write what it has stored.
+	encoded encodedReader
 }
 
 var (
@@ -177,7 +191,20 @@ var (
 	_ rest.SingularNameProvider = (*mainREST)(nil)
 	_ rest.Scoper               = (*mainREST)(nil)
 	_ rest.StorageWithReadiness = (*mainREST)(nil)
+	_ EncodedGetter             = (*mainREST)(nil)
 )
+
+// GetEncoded implements EncodedGetter. Upstream's store would make an object to read into.
+func (r *mainREST) GetEncoded(ctx context.Context, name string, form *verbatim.Form) verbatim.Piece {
+	if r.encoded == nil {
+		return verbatim.Piece{}
+	}
+	key, err := r.KeyFunc(ctx, name)
+	if err != nil {
+		return verbatim.Piece{} // reading it says so
+	}
+	return r.encoded.GetEncoded(ctx, key, form)
+}
 
 // Update tells clients when it is they who wrote what cannot be converted.
 func (r *mainREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, allowCreate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {

@@ -188,6 +188,7 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 				Convertor:           scheme,
 				Validator:           scheme,
 				RESTOptions:         s.mode.guard(storage),
+				Opened:              stores.Opened,
 				UnconditionalUpdate: s.plan.Options.UnrestrictedUpdate,
 				Env:                 env,
 				Hooks:               hooks,

@@ -233,10 +233,13 @@ func (p Piece) Append(to []byte) []byte {
 }
 
 // Whole returns the object as it is by itself, for a piece that is made of what is stored.
-func (p Piece) Whole() []byte {
-	whole := append(make([]byte, 0, p.Len()+int(p.from)), p.stored[:p.at]...)
-	whole = appendVersion(whole, p.revision)
-	return append(whole, p.stored[p.at:]...)
+func (p Piece) Whole() []byte { return p.AppendWhole(make([]byte, 0, p.Len()+int(p.from))) }
+
+// AppendWhole appends what Whole returns.
+func (p Piece) AppendWhole(to []byte) []byte {
+	to = append(to, p.stored[:p.at]...)
+	to = appendVersion(to, p.revision)
+	return append(to, p.stored[p.at:]...)
 }
 
 // IsZero says whether there is nothing in a piece.
