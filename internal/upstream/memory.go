@@ -96,8 +96,18 @@ func takeBody(r *http.Request, account *budget.Account, limit int) error {
 // mostBelieved is how much of a body is made room for before any of it has come.
 const mostBelieved = 16 << 10
 
-// readAll reads all that there is, which may be of a length. That is what a client says, or unknown if negative.
+// readAll reads all that there is, which may be of a length. That is what a client says, or unknown if negative; 0 is most often
+// true, and nothing is made room for then before there is something.
 func readAll(from io.Reader, length int64) ([]byte, error) {
+	if length == 0 {
+		first := make([]byte, 1)
+		if _, err := io.ReadFull(from, first); err == io.EOF {
+			return nil, nil
+		} else if err != nil {
+			return nil, err
+		}
+		from = io.MultiReader(bytes.NewReader(first), from)
+	}
 	body := bytes.NewBuffer(make([]byte, 0, min(max(length, 0), mostBelieved)+bytes.MinRead))
 	_, err := body.ReadFrom(from)
 	return body.Bytes(), err

@@ -227,7 +227,7 @@ func (a *resource) answer(w http.ResponseWriter, r *http.Request) bool {
 
 // read reads the body, and leaves it to be read once more.
 func (c *call) read() bool {
-	if c.r.Body == nil {
+	if c.r.Body == nil || c.r.Body == http.NoBody {
 		return true
 	}
 	limit := c.Scope.MaxRequestBodyBytes
