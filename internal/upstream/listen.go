@@ -183,7 +183,11 @@ func (c *connections) counting(handler http.Handler) http.Handler {
 		conn := c.begin(r)
 		defer c.end(conn)
 		if !strings.Contains(r.URL.RawQuery, "watch=") {
-			growStack(len(r.RemoteAddr))
+			if r.Method == http.MethodGet {
+				growSmallStack(len(r.RemoteAddr))
+			} else {
+				growStack(len(r.RemoteAddr))
+			}
 			handler.ServeHTTP(w, r)
 			return
 		}
@@ -308,8 +312,12 @@ func (c *connection) Close() error {
 func (c *connection) NetConn() net.Conn { return c.held.Conn }
 
 // stackNeed is more than half of the stack that a request needs, so that the runtime, which
-// doubles stacks, makes one of 32 KiB.
-const stackNeed = 16 << 10
+// doubles stacks, makes one of 32 KiB. Reads need half of that, which is the largest that a
+// processor keeps some of for itself.
+const (
+	stackNeed      = 16 << 10
+	smallStackNeed = stackNeed / 2
+)
 
 // growStack makes the stack of a request's goroutine as large, at once, as the request will
 // need it. HTTP/2 begins a goroutine with 2 KiB for each, and whenever that is too small,
@@ -321,4 +329,12 @@ const stackNeed = 16 << 10
 func growStack(i int) byte {
 	var frame [stackNeed]byte
 	return frame[i&(stackNeed-1)]
+}
+
+// growSmallStack is growStack for reads.
+//
+//go:noinline
+func growSmallStack(i int) byte {
+	var frame [smallStackNeed]byte
+	return frame[i&(smallStackNeed-1)]
 }
