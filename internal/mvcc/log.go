@@ -1,6 +1,7 @@
 package mvcc
 
 import (
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -25,19 +26,34 @@ type keyspace struct {
 
 func newKeyspace(prefix string, latest *tree, events []*version) *keyspace {
 	s := &keyspace{prefix: prefix}
-	s.log.snapshot.Store(&logSnapshot{})
+	stored := false // what the history has of a key is in the tree, if only as a tombstone
 	for v := range latest.from(prefix) {
 		if !strings.HasPrefix(v.key, prefix) {
 			break
 		}
+		stored = true
 		s.count(v, +1)
 	}
-	for _, v := range events {
+	log := &logSnapshot{}
+	if stored {
+		log.events = eventsOf(prefix, events)
+	}
+	s.log.snapshot.Store(log)
+	return s
+}
+
+// eventsOf returns those of a resource.
+func eventsOf(prefix string, all []*version) []*version {
+	events := make([]*version, 0, len(all))
+	for _, v := range all {
 		if strings.HasPrefix(v.key, prefix) {
-			s.log.append(v)
+			events = append(events, v)
 		}
 	}
-	return s
+	if len(events) < len(all)/2 {
+		return slices.Clone(events)
+	}
+	return events
 }
 
 // add takes the next event of the resource, which replaced another version, with the

@@ -2,6 +2,7 @@ package mvcc
 
 import (
 	"context"
+	"sort"
 
 	"github.com/annexapi/annex/store/journal"
 )
@@ -11,7 +12,7 @@ import (
 func (c *Core) replay(ctx context.Context) error {
 	var versions []*version
 	link := c.linker()
-	values := slabs{off: c.options.Resident}
+	values := slabs{off: c.options.Resident, again: c.values.slabs.again}
 	linked := 0
 	compacted, err := c.journal().Replay(ctx, func(r journal.Record) error {
 		if len(versions) > 0 && r.Revision <= versions[len(versions)-1].revision {
@@ -36,20 +37,22 @@ func (c *Core) replay(ctx context.Context) error {
 
 	c.compacted.Store(compacted)
 	revision := max(compacted, firstRevision)
-	c.history.start(revision)
-	for _, v := range versions {
-		if v.revision <= compacted {
-			if err := checkBase(v, compacted); err != nil {
-				return err
-			}
-			continue
+	base := sort.Search(len(versions), func(i int) bool { return versions[i].revision > compacted })
+	for _, v := range versions[:base] {
+		if err := checkBase(v, compacted); err != nil {
+			return err
 		}
+	}
+	c.history.start(revision)
+	c.history.events = make([]*version, 0, len(versions)-base)
+	for _, v := range versions[base:] {
 		revision++
 		if err := checkEvent(v, revision); err != nil {
 			return err
 		}
 		c.history.append(v, c.options.HotBytes)
 	}
+	c.values.slabs.settle(versions)
 	c.assigned = revision
 	c.published.Store(revision)
 	for v := range c.latest.from("") {
@@ -61,6 +64,9 @@ func (c *Core) replay(ctx context.Context) error {
 // linkBatch is how many versions are linked at once, or more if their values have filled no slab, but not more than mostLinked.
 const linkBatch, mostLinked = 128, 8192
 
+// memoryAgain is how many slabs wait to be filled again at most.
+const memoryAgain = 64
+
 // linker puts versions into the tree in a goroutine of its own, beside the one that
 // reads and checks records.
 type linker struct {
@@ -70,6 +76,7 @@ type linker struct {
 
 func (c *Core) linker() *linker {
 	l := &linker{queue: make(chan []*version, 8), done: make(chan struct{})}
+	c.values.slabs.again = make(chan []byte, memoryAgain)
 	go func() {
 		defer close(l.done)
 		// Which of them the history needs is not known yet, and all values that were ever
@@ -80,6 +87,9 @@ func (c *Core) linker() *linker {
 			for _, v := range batch {
 				replaced := c.latest.set(v)
 				v.previous.Store(replaced)
+				if replaced != nil {
+					v.key = replaced.key // the same, and held once
+				}
 				c.values.add(v, replaced)
 				if replaced.hot() == 0 {
 					continue

@@ -31,11 +31,14 @@ type slabs struct {
 	off   bool // values stay where they are
 	bytes int64
 	inUse *slab
+	// again has memory of slabs that were given up, to be used again. It is nil once there may be readers.
+	again chan []byte
 }
 
 // slab is memory with values in it.
 type slab struct {
-	room     []byte // what is not used yet
+	memory   []byte
+	room     []byte // what of it is not used yet
 	size     int    // of all values that were put into it
 	live     int    // of those that are still values
 	versions []*version
@@ -78,13 +81,26 @@ func (s *slabs) copy(v *version, value []byte) {
 	for !s.room(len(value)) {
 		before := s.inUse
 		// An eighth of what there is already, or so.
-		s.inUse = &slab{room: make([]byte, max(len(value), min(max(int(s.bytes/8), firstSlabSize), slabSize)))}
+		s.inUse = s.slab(max(len(value), min(max(int(s.bytes/8), firstSlabSize), slabSize)))
 		if before != nil {
 			s.tidy(before) // which may use up the new one
 		}
 	}
 	s.inUse.put(v, value)
 	s.bytes += int64(len(value))
+}
+
+// slab returns one with room for so many bytes at least.
+func (s *slabs) slab(size int) *slab {
+	memory := []byte(nil)
+	select {
+	case memory = <-s.again:
+	default:
+	}
+	if len(memory) < size {
+		memory = make([]byte, size)
+	}
+	return &slab{memory: memory, room: memory}
 }
 
 func (s *slab) put(v *version, data []byte) {
@@ -113,9 +129,14 @@ func (s *slabs) drop(v *version) {
 	s.tidy(value.slab)
 }
 
-// tidy gives up a slab that is not in use any more and of which too little is left.
+// tidy gives up a slab that is not in use any more and of which too little is left. While all that was ever stored comes and mostly
+// goes, that is less than half of it: what stays is moved once then, and not three times.
 func (s *slabs) tidy(old *slab) {
-	if old == s.inUse || old.live > old.size-old.size/4 {
+	enough := old.size - old.size/4
+	if s.again != nil {
+		enough = old.size / 2
+	}
+	if old == s.inUse || old.live > enough {
 		return
 	}
 	versions := old.versions
@@ -128,5 +149,22 @@ func (s *slabs) tidy(old *slab) {
 		s.bytes -= int64(len(value.data))
 		v.value.Store(&stored{data: value.data})
 		s.keep(v)
+	}
+	if s.again != nil {
+		select {
+		case s.again <- old.memory:
+		default:
+		}
+	}
+	old.memory, old.room = nil, nil
+}
+
+// settle ends a replay of versions: there may be readers from now on.
+func (s *slabs) settle(replayed []*version) {
+	s.again = nil
+	for _, v := range replayed {
+		if value := v.value.Load(); value != nil && value.slab != nil {
+			s.tidy(value.slab)
+		}
 	}
 }

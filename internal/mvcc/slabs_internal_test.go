@@ -83,6 +83,82 @@ func TestSlabsKeepWhatStays(t *testing.T) {
 	}
 }
 
+// While nothing can read values, the memory of those that have gone is used again, and those that stay keep their bytes all the same.
+func TestAReplayUsesMemoryAgain(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 2))
+	again := make(chan []byte, memoryAgain)
+	read, linked := slabs{again: again}, slabs{again: again}
+	type held struct {
+		*version
+		want []byte
+	}
+	var alive []held
+	var replayed []*version
+	made := map[*byte]int{} // sizes of memory for values
+	batch := 0
+	for revision := range uint64(40_000) {
+		value := bytes.Repeat(fmt.Appendf(nil, "%d;", revision), 1000)[:random.IntN(2000)]
+		v := read.versionOf(journal.Record{Revision: revision + 2, Value: value})
+		replayed, alive = append(replayed, v), append(alive, held{v, bytes.Clone(value)})
+		clear(value) // the journal's
+		if read.inUse != nil {
+			made[&read.inUse.memory[0]] = len(read.inUse.memory)
+		}
+		if len(replayed)-batch < linkBatch {
+			continue
+		}
+		for _, v := range replayed[batch:] {
+			linked.keep(v)
+		}
+		batch, read.inUse = len(replayed), nil
+		for len(alive) > 1000 {
+			i := random.IntN(len(alive))
+			linked.drop(alive[i].version)
+			alive[i] = alive[len(alive)-1]
+			alive = alive[:len(alive)-1]
+		}
+	}
+	for _, v := range replayed[batch:] {
+		linked.keep(v)
+	}
+	linked.settle(replayed)
+	var live, room int64
+	seen := map[*slab]bool{}
+	for _, a := range alive {
+		value := a.value.Load()
+		if !bytes.Equal(value.data, a.want) {
+			t.Fatalf("revision %d has other bytes", a.revision)
+		}
+		if live += int64(len(value.data)); value.slab != nil && !seen[value.slab] {
+			seen[value.slab] = true
+			room += int64(len(value.slab.memory))
+		}
+	}
+	if live != linked.bytes {
+		t.Errorf("%d bytes are alive, %d counted", live, linked.bytes)
+	}
+	if most := live*4/3 + live/8 + 4*slabSize; room > most {
+		t.Errorf("%d slabs of %d bytes hold %d", len(seen), room, live)
+	}
+	total := 0
+	for _, size := range made {
+		total += size
+	}
+	if most := 10 << 20; total > most {
+		t.Errorf("%d bytes are allocated for values of 40 MB, of which 1 MB is alive at a time", total)
+	}
+	readable := alive[0].value.Load().data
+	linked.drop(alive[0].version)
+	for range 500 {
+		linked.keep(newVersion(journal.Record{Value: bytes.Repeat([]byte("x"), 1000)}, nil))
+	}
+	if !bytes.Equal(readable, alive[0].want) {
+		t.Error("memory was used again although it may be read")
+	}
+}
+
 // What a journal has in memory is not held twice.
 func TestValuesOfAJournalInMemoryStayWhereTheyAre(t *testing.T) {
 	s := slabs{off: true}

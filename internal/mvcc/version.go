@@ -39,6 +39,9 @@ func newVersion(record journal.Record, previous *version) *version {
 	if !v.deleted {
 		v.value.Store(&stored{data: record.Value})
 	}
+	if previous != nil {
+		v.key = previous.key // the same, and held once
+	}
 	return v
 }
 
