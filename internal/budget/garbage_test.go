@@ -2,6 +2,7 @@ package budget
 
 import (
 	"cmp"
+	"runtime"
 	"testing"
 	"time"
 )
@@ -43,6 +44,40 @@ func TestGarbageIsSparedWhileTheProcessIsBusy(t *testing.T) {
 				t.Errorf("got %d percent, want %d", of.percent, c.want)
 			}
 		})
+	}
+}
+
+func TestAStartMayMakeGarbage(t *testing.T) {
+	const mib = 1 << 20
+	for live, want := range map[int64]int{0: 300, 4 * mib: 300, 25 * mib: 300, 64 * mib: 150, 128 * mib: 100, 1024 * mib: 56} {
+		if got := percentAtStart(live); got != want {
+			t.Errorf("%d MiB live: %d percent, want %d", live/mib, got, want)
+		}
+	}
+}
+
+// What a process that has started is told stands, whatever collection comes.
+func TestAStartEndsOnce(t *testing.T) {
+	told := make(chan int, 100)
+	started := startWithLess(func(percent int) {
+		select {
+		case told <- percent:
+		default:
+		}
+	})
+	runtime.GC()
+	if percent := <-told; percent != percentAtStart(liveBytes()) && (percent <= usualPercent || percent > startPercent) {
+		t.Errorf("%d percent at start", percent)
+	}
+	started()
+	for percent := 0; percent != usualPercent; {
+		percent = <-told
+	}
+	started()
+	runtime.GC()
+	runtime.GC()
+	if len(told) > 0 {
+		t.Errorf("%d percent after the start", <-told)
 	}
 }
 

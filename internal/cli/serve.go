@@ -9,9 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 	"unicode"
@@ -22,6 +20,7 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/annexapi/annex/config"
+	"github.com/annexapi/annex/internal/budget"
 	"github.com/annexapi/annex/internal/controllers"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/plan"
@@ -257,7 +256,7 @@ func zeroIsNone[T ~int | ~int64](flags *pflag.FlagSet, name string, value *T) er
 
 // runServer runs a server and says on out what to do with it.
 func runServer(ctx context.Context, program Program, p *plan.Plan, out io.Writer) error {
-	started := collectLess()
+	started := budget.StartWithLess()
 	defer started()
 	instance, err := serve.New(ctx, p, program.Env(p.Definition))
 	if err != nil {
@@ -297,18 +296,6 @@ func runServer(ctx context.Context, program Program, p *plan.Plan, out io.Writer
 		}
 		fmt.Fprintf(out, "%s listens on %s\nkubeconfig: %s\n%stry: %s --kubeconfig %s api-resources\n", program.Name, urls, kubeconfig, page, kubectl(), shellWord(kubeconfig))
 	})
-}
-
-// collectLess has Go collect garbage less often until the server has started: what a start makes
-// mostly stays, and to look through it again and again is a third of its work. It changes nothing
-// if the percentage has been set, by GOGC or by the program.
-func collectLess() (restore func()) {
-	const byDefault, starting = 100, 300
-	if before := debug.SetGCPercent(starting); before != byDefault || os.Getenv("GOGC") != "" {
-		debug.SetGCPercent(before)
-		return func() {}
-	}
-	return sync.OnceFunc(func() { debug.SetGCPercent(byDefault) })
 }
 
 // kubectl is the command to type: the one in PATH, or else the one that a project
