@@ -231,7 +231,7 @@ func (b *bench) measure() error {
 	if s.has(partRestart) {
 		b.rounds("restart, empty", few, func(round int) error { return b.restarts(round, 0) })
 	}
-	b.rounds("memory", 1, func(int) error { return b.memory("empty") })
+	b.rounds("memory", 1, func(int) error { return b.empty() })
 	if s.has(partIdle) {
 		b.rounds("idle watches", 1, b.idleWatches)
 		b.rounds("watches that never read", 1, b.deaf)

@@ -183,6 +183,23 @@ func (b *bench) alone(part string) error {
 // restTime is how long a server has to give back what it does not need.
 const restTime = 15 * time.Second
 
+func (b *bench) rest() error {
+	select {
+	case <-time.After(restTime):
+		return nil
+	case <-b.ctx.Done():
+		return b.ctx.Err()
+	}
+}
+
+// empty measures what servers hold that have started and that nobody asks anything.
+func (b *bench) empty() error {
+	if err := b.rest(); err != nil {
+		return err
+	}
+	return b.memory("empty")
+}
+
 // largeObject is an object of 2 KB, as it is answered.
 func largeObject(i int) []byte {
 	object := flunder(listNamespace, fmt.Sprintf("large-%07d", i), i)
@@ -199,10 +216,8 @@ func (b *bench) large(p *peer) error {
 	if err != nil {
 		return err
 	}
-	select {
-	case <-time.After(restTime):
-	case <-b.ctx.Done():
-		return b.ctx.Err()
+	if err := b.rest(); err != nil {
+		return err
 	}
 	rested, err := resident(p.server.PID())
 	if err != nil {

@@ -273,7 +273,7 @@ func (b *bench) writeProcesses(w io.Writer) {
 		}
 		b.results.table(w, lines)
 	}
-	fmt.Fprintf(w, "## Memory\n\nWhat is resident, in MB: before the first object, at the end with %s objects, after the restart that follows, and\nafter %s in which each created, changed and deleted %d objects a second, of which %d were alive at a time. That of the kube-apiserver without which the sample does not run is not counted.\n\n", number(float64(s.objects)), s.churn, churnRate, churnClients*churnAlive)
+	fmt.Fprintf(w, "## Memory\n\nWhat is resident, in MB: before the first object, %s after the start, at the end with %s objects, after the restart that follows, and\nafter %s in which each created, changed and deleted %d objects a second, of which %d were alive at a time. That of the kube-apiserver without which the sample does not run is not counted.\n\n", restTime, number(float64(s.objects)), s.churn, churnRate, churnClients*churnAlive)
 	lines = nil
 	for _, when := range []struct{ cell, label string }{{"empty", "before: "}, {"used", "at the end: "}, {"restarted", "restarted: "}, {"churned", "after coming and going: "}} {
 		lines = append(lines,

@@ -80,7 +80,7 @@ func percentAtStart(live int64) int {
 // 128 MiB at least, and 256 MiB, or an eighth of its container's limit, at most, unless it holds that much. A server that holds 20 MB
 // spends a sixth of its processor time on collections else, and one that holds 100 MB an eighth. One that holds more than 85 MiB has 64 MiB and a quarter of that, unless
 // it is so busy that it would be collected more than once in two seconds then. A process that does hardly anything gives the
-// operating system what it does not need, and what its start has left behind. What
+// operating system what it does not need, and what its start has left behind, pages of the program among it. What
 // the environment says (GOGC) stands. It is the process's own decision: only its main function may call it, and the function
 // returned ends it.
 func SpareCollections() (end func()) {
@@ -92,7 +92,10 @@ func SpareCollections() (end func()) {
 		garbage = min(garbage, limit/8)
 	}
 	endSparing := spareCollections(garbage, time.Now().Add(busyDelay), func(percent int) { debug.SetGCPercent(percent) })
-	endGivingBack := giveBack(time.Tick(restPeriod), readHeap, debug.FreeOSMemory)
+	endGivingBack := giveBack(time.Tick(restPeriod), readHeap, func() {
+		debug.FreeOSMemory()
+		forgetProgram()
+	})
 	return func() {
 		endGivingBack()
 		endSparing()

@@ -1,0 +1,77 @@
+package budget
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// forgetProgram has the kernel take the pages of the program's file out of the process, where nothing was changed in them. They stay in
+// the kernel's cache, from where those that are needed again come back, 64 KiB or more at once.
+//
+// A start touches most of a program, and the kernel maps more than is touched: 65 to 90 MB, of which a server needs 7 while
+// nothing happens, and 45 under load. To take pages out would make those look used that were touched before, and the kernel give up
+// others first, so it is told before that they are cold.
+func forgetProgram() {
+	program, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		return
+	}
+	maps, err := os.Open("/proc/self/smaps")
+	if err != nil {
+		return
+	}
+	defer func() { _ = maps.Close() }()
+	for _, m := range unchangedMappings(maps, program) {
+		for _, advice := range []uintptr{unix.MADV_COLD, unix.MADV_DONTNEED} {
+			// It is advice: a kernel that does not know it leaves things as they are.
+			_, _, _ = unix.Syscall(unix.SYS_MADVISE, m.start, m.end-m.start, advice)
+		}
+	}
+}
+
+// mapping is a part of the address space.
+type mapping struct{ start, end uintptr }
+
+// unchangedMappings returns those of a file that cannot be written to and in which nothing was changed: the kernel would forget
+// that as well, be it what the dynamic linker has relocated or a debugger's breakpoint. It reads what the kernel says in smaps.
+func unchangedMappings(smaps io.Reader, file string) []mapping {
+	var found []mapping
+	var current mapping
+	lines := bufio.NewScanner(smaps)
+	for lines.Scan() {
+		line := lines.Text()
+		// start-end permissions offset device inode path, or Name: value
+		fields := strings.Fields(line)
+		if len(fields) == 0 {
+			continue
+		}
+		if first, last, ok := strings.Cut(fields[0], "-"); ok {
+			current = mapping{}
+			start, err := strconv.ParseUint(first, 16, 64)
+			if err != nil {
+				continue
+			}
+			end, err := strconv.ParseUint(last, 16, 64)
+			if err != nil || len(fields) < 6 {
+				continue
+			}
+			_, path, _ := strings.Cut(line, "/")
+			if permissions := fields[1]; "/"+path == file && (permissions == "r-xp" || permissions == "r--p") {
+				current = mapping{uintptr(start), uintptr(end)}
+			}
+			continue
+		}
+		if fields[0] == "Anonymous:" && len(fields) > 1 && fields[1] == "0" && current.end > current.start {
+			found = append(found, current)
+		}
+	}
+	if lines.Err() != nil {
+		return nil
+	}
+	return found
+}
