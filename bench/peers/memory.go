@@ -192,7 +192,7 @@ func (b *bench) rest() error {
 	}
 }
 
-// empty measures what servers hold that have started and that nobody asks anything.
+// empty measures what servers hold that have started and have no requests.
 func (b *bench) empty() error {
 	if err := b.rest(); err != nil {
 		return err
