@@ -95,7 +95,8 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 
 // file is one that is served: as it is, or compressed, of which one is enough.
 type file struct {
-	content   []byte // compressed if compressed
+	content   []byte // compressed if gzipped
+	embedded  string // its name in dist, instead of content: what is hardly ever asked for is not held in memory
 	gzipped   bool
 	mediaType string
 	etag      string
@@ -124,17 +125,18 @@ func load(page string) (map[string]file, error) {
 			return err
 		}
 		below := strings.TrimSuffix(strings.TrimPrefix(name, root+"/"), ".gz")
-		files[below] = file{content: content, gzipped: true, mediaType: mediaTypes[path.Ext(below)], etag: etagOf(content), immutable: strings.HasPrefix(below, "assets/")}
+		files[below] = file{embedded: name, gzipped: true, mediaType: mediaTypes[path.Ext(below)], etag: etagOf(content), immutable: strings.HasPrefix(below, "assets/")}
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("pages: %w", err)
 	}
-	licences, err := dist.ReadFile("dist/LICENSES.txt.gz")
+	const name = "dist/LICENSES.txt.gz"
+	licences, err := dist.ReadFile(name)
 	if err != nil {
 		return nil, fmt.Errorf("pages: %w", err)
 	}
-	files["licenses.txt"] = file{content: licences, gzipped: true, mediaType: mediaTypes[".txt"], etag: etagOf(licences)}
+	files["licenses.txt"] = file{embedded: name, gzipped: true, mediaType: mediaTypes[".txt"], etag: etagOf(licences)}
 	return files, nil
 }
 
@@ -205,6 +207,9 @@ func (f file) serve(w http.ResponseWriter, r *http.Request) {
 		header.Set("Cache-Control", "public, max-age=31536000, immutable")
 	}
 	content, etag := f.content, f.etag
+	if f.embedded != "" {
+		content, _ = dist.ReadFile(f.embedded) // as when it was found; nothing is damaged
+	}
 	if f.gzipped {
 		header.Set("Vary", "Accept-Encoding")
 		if acceptsGzip(r.Header.Values("Accept-Encoding")) {
