@@ -75,6 +75,17 @@ func BenchmarkWrites(b *testing.B) {
 				})
 			})
 		}
+		// The first configuration of a manager takes over what the one that created the object has set.
+		b.Run(fmt.Sprintf("first-apply/%d", clients), func(b *testing.B) {
+			send := senderOf(b)
+			for i := range b.N {
+				send(http.MethodPost, widgetsPath, jsonType, widgetOfAKilobyte(fmt.Sprintf("w-%d", i+1), i), 201)
+			}
+			writeWith(b, clients, func(_ int, i int) {
+				configuration := fmt.Sprintf(`{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"annotations":{"example.com/sequence":"%08d"}}}`, i)
+				send(http.MethodPatch, fmt.Sprintf("%s/w-%d?fieldManager=applier&force=true", widgetsPath, i), "application/apply-patch+yaml", configuration, 200)
+			})
+		})
 		b.Run(fmt.Sprintf("delete/%d", clients), func(b *testing.B) {
 			send := senderOf(b)
 			for i := range b.N {

@@ -46,6 +46,10 @@ type Manager struct {
 	unknown  error                       // says why there is none
 	sets     sets
 	created  sets // what managers own of objects that they create, by shapes
+	applied  sets // what managers own of what they apply, by forms of configurations
+	overlays bool // whether configurations can be laid over objects
+	readback *readback
+	single   bool // whether objects have managed fields of their own only, not of templates as well
 	filter   fieldpath.Filter
 	never    *fieldpath.Set // what no manager owns
 	// managedFields are where those are.
@@ -91,8 +95,9 @@ func New(c Config) (*Manager, error) {
 	p := planter{schema: sample.Schema(), made: map[planted]*tree{}}
 	t, err := p.plant(reflect.TypeOf(empty), sample.TypeRef())
 	if err == nil && t.kind == record {
-		m.tree = t
-		if t.metadata() == 1 {
+		m.tree, m.single = t, t.metadata() == 1
+		m.readback, m.overlays = newReadback(t.goType, map[reflect.Type]*readback{})
+		if m.single {
 			types.Manager = m
 		}
 	}
@@ -114,6 +119,9 @@ func (m *Manager) UpdateNoErrors(live, changed runtime.Object, manager string) r
 // Apply merges the configuration of a manager into an object, as upstream's manager does, whose the errors are.
 func (m *Manager) Apply(live, applied runtime.Object, manager string, force bool) (runtime.Object, error) {
 	if m.tree != nil {
+		if obj, ok := m.overlay(live, applied, manager, force); ok {
+			return obj, nil
+		}
 		if obj, ok := m.reapply(live, applied, manager); ok {
 			return obj, nil
 		}

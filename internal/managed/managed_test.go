@@ -126,13 +126,18 @@ type pair struct {
 
 func newPair(t testing.TB, sample runtime.Object, reset map[fieldpath.APIVersion]fieldpath.Filter) pair {
 	t.Helper()
+	return newPairWith(t, sample, reset, noDefaults{})
+}
+
+func newPairWith(t testing.TB, sample runtime.Object, reset map[fieldpath.APIVersion]fieldpath.Filter, defaulter runtime.ObjectDefaulter) pair {
+	t.Helper()
 	known, _, err := scheme.Scheme.ObjectKinds(sample)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := managed.Config{
 		Types: applyconfigurations.NewTypeConverter(scheme.Scheme), Convertor: internally{oneVersion{scheme.Scheme, known[0]}},
-		Defaulter: noDefaults{}, Creater: scheme.Scheme, Kind: known[0], Reset: reset,
+		Defaulter: defaulter, Creater: scheme.Scheme, Kind: known[0], Reset: reset,
 	}
 	m, err := managed.New(c)
 	if err != nil {
