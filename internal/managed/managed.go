@@ -7,6 +7,7 @@ package managed
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -46,7 +47,7 @@ type Manager struct {
 	unknown  error                       // says why there is none
 	sets     sets
 	created  sets // what managers own of objects that they create, by shapes
-	applied  sets // what managers own of what they apply, by forms of configurations
+	forms    sets // what managers own of what they apply, by forms of configurations
 	overlays bool // whether configurations can be laid over objects
 	readback *readback
 	single   bool // whether objects have managed fields of their own only, not of templates as well
@@ -119,10 +120,11 @@ func (m *Manager) UpdateNoErrors(live, changed runtime.Object, manager string) r
 // Apply merges the configuration of a manager into an object, as upstream's manager does, whose the errors are.
 func (m *Manager) Apply(live, applied runtime.Object, manager string, force bool) (runtime.Object, error) {
 	if m.tree != nil {
-		if obj, ok := m.overlay(live, applied, manager, force); ok {
-			return obj, nil
+		obj, err := m.overlay(live, applied, manager, force)
+		if errors.Is(err, errUnknown) {
+			obj, err = m.merge(live, applied, manager, force)
 		}
-		if obj, ok := m.reapply(live, applied, manager); ok {
+		if err == nil {
 			return obj, nil
 		}
 	}

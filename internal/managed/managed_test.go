@@ -475,14 +475,14 @@ func TestWhatIsAppliedAgainIsUpstreams(t *testing.T) {
 			filtered := newPair(t, sample, map[fieldpath.APIVersion]fieldpath.Filter{
 				fieldpath.APIVersion(plain.kind.GroupVersion().String()): fieldpath.NewExcludeSetFilter(fieldpath.NewSet(fieldpath.MakePathOrDie("status"), fieldpath.MakePathOrDie("metadata", "labels"))),
 			})
-			reapplied := 0
+			var count merged
 			for seed := range int64(15) {
 				for _, p := range []pair{plain, filtered} {
-					reapplied += p.reapplications(t, sample, seed)
+					p.reapplications(t, sample, seed, &count)
 				}
 			}
-			if reapplied == 0 {
-				t.Error("nothing has been applied again without upstream's manager")
+			if count.first == 0 || count.again == 0 || count.forced == 0 {
+				t.Errorf("too little has been applied without upstream's manager: %+v", count)
 			}
 		})
 	}
@@ -501,19 +501,21 @@ func FuzzReapply(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.reapplications(t, sample, seed)
+		p.reapplications(t, sample, seed, &merged{})
 	})
 }
 
-// reapplications returns how many were carried out without upstream's manager.
-func (p pair) reapplications(t *testing.T, sample runtime.Object, seed int64) int {
+// merged counts what structured-merge-diff has merged without upstream's manager: what is the first of its manager, and what takes
+// over what others own.
+type merged struct{ first, again, forced int }
+
+func (p pair) reapplications(t *testing.T, sample runtime.Object, seed int64, count *merged) {
 	t.Helper()
 	fill, dice := random(seed), rand.New(rand.NewPCG(uint64(seed), 2))
 	created := sample.DeepCopyObject()
 	fill.Fill(created)
 	live := p.Upstream().UpdateNoErrors(sample.DeepCopyObject(), created, "creator")
 	var last [3]runtime.Object
-	reapplied := 0
 	for step := range 14 {
 		by := dice.IntN(len(last))
 		manager := []string{"a", "b", "kubectl"}[by]
@@ -536,24 +538,30 @@ func (p pair) reapplications(t *testing.T, sample runtime.Object, seed int64) in
 		ours, ourErr := p.Apply(before, applied.DeepCopyObject(), manager, force)
 		if lines(theirErr) != lines(ourErr) {
 			t.Errorf("seed %d, step %d: upstream's error\n%v\nours\n%v", seed, step, theirErr, ourErr)
-			return reapplied
+			return
 		}
 		if theirErr != nil {
 			continue
 		}
 		if a, b := withoutTimes(t, theirs), withoutTimes(t, ours); a != b {
 			t.Errorf("seed %d, step %d, apply by %s of\n%v\nto\n%s\nupstream's\n%s\nours\n%s", seed, step, manager, applied, withoutTimes(t, live), a, b)
-			return reapplied
+			return
 		}
 		if !reflect.DeepEqual(before, live) {
 			t.Errorf("seed %d, step %d: the live object has changed", seed, step)
 		}
-		if p.Reapplies(live.DeepCopyObject(), applied.DeepCopyObject(), manager) {
-			reapplied++
+		if p.Merges(live.DeepCopyObject(), applied.DeepCopyObject(), manager, force) {
+			if last[by] == nil {
+				count.first++
+			} else {
+				count.again++
+			}
+			if force && !p.Merges(live.DeepCopyObject(), applied.DeepCopyObject(), manager, false) {
+				count.forced++
+			}
 		}
 		live, last[by] = theirs, applied
 	}
-	return reapplied
 }
 
 // revalueDocument changes some values of a document, and seldom which there are.

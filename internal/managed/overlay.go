@@ -2,6 +2,7 @@ package managed
 
 import (
 	"encoding/binary"
+	"errors"
 	"maps"
 	"reflect"
 	"slices"
@@ -19,88 +20,114 @@ import (
 
 // overlay applies a configuration to a copy of the Go value that the live object is, without a document between them. That is
 // for configurations of scalars in structs and of entries of maps of strings, which their manager has not applied before, or
-// with the same fields: nothing has to be pruned then. Forced, it takes over what others own. It says whether it has done so;
-// if not, nothing has changed.
-func (m *Manager) overlay(live, applied runtime.Object, manager string, force bool) (runtime.Object, bool) {
+// with the same fields: nothing has to be pruned then. Forced, it takes over what others own. If it fails, nothing
+// has changed.
+func (m *Manager) overlay(live, applied runtime.Object, manager string, force bool) (runtime.Object, error) {
 	document, ok := applied.(*unstructured.Unstructured)
-	if !ok || !m.overlays || manager == "" || !utf8.ValidString(manager) || document.GroupVersionKind() != m.Kind {
-		return nil, false
-	}
-	was, err := meta.Accessor(live)
-	if err != nil || len(was.GetManagedFields()) == 0 {
-		return nil, false // what it has becomes that of a manager of its own
+	if !ok || !m.overlays || document.GroupVersionKind() != m.Kind {
+		return nil, errUnknown
 	}
 	configured, ok := m.configured(document.Object)
 	if !ok {
-		return nil, false
+		return nil, errUnknown
 	}
-	entries, ok := m.entries(nil, was.GetManagedFields())
-	if !ok {
-		return nil, false
-	}
-	own := slices.IndexFunc(entries, func(e entry) bool {
-		return e.is(manager, metav1.ManagedFieldsOperationApply, "")
-	})
-	if own >= 0 && !configured.set.Equals(entries[own].set) {
-		return nil, false
+	entries, own, err := m.entriesOf(live, manager, configured)
+	if err != nil {
+		return nil, err
 	}
 	old, err := m.versioned(live)
-	if err != nil || !m.valid(old) {
-		return nil, false
+	if err != nil {
+		return nil, err
 	}
-
+	if !m.valid(old) {
+		return nil, errUnknown
+	}
 	var obj runtime.Object
 	c, unchanged := newComparison(), m.tree.says(old, document.Object)
 	if unchanged {
 		obj = live.DeepCopyObject()
 	} else {
 		if obj, err = m.laidOver(c, live, old, document.Object); err != nil {
-			return nil, false
+			return nil, err
 		}
 	}
-	if manager == "kubectl" && hasLastApplied(obj) {
-		return nil, false // upstream keeps that annotation
+	return m.applied(obj, entries, application{manager: manager, own: own, configured: configured, comparison: c, unchanged: unchanged, force: force})
+}
+
+// errUpstreams says that only upstream's manager can apply a configuration, or say what is wrong.
+var errUpstreams = errors.New("upstream has to apply it")
+
+// entriesOf reads what managers own of an object that one applies to, and which of it is that one's, -1 if none. It fails if
+// something may have to be removed of what that one has applied before.
+func (m *Manager) entriesOf(live runtime.Object, manager string, configured *owned) (entries []entry, own int, err error) {
+	was, err := meta.Accessor(live)
+	if err != nil || len(was.GetManagedFields()) == 0 || manager == "" || !utf8.ValidString(manager) {
+		return nil, 0, errUpstreams // what an object has of which nobody owns anything becomes that of a manager of its own
 	}
-	kept := entries[:0:len(entries)]
+	entries, ok := m.entries(nil, was.GetManagedFields())
+	if !ok {
+		return nil, 0, errUpstreams
+	}
+	own = slices.IndexFunc(entries, func(e entry) bool { return e.is(manager, metav1.ManagedFieldsOperationApply, "") })
+	if own >= 0 && !configured.set.Equals(entries[own].set) {
+		return nil, 0, errUpstreams
+	}
+	return entries, own, nil
+}
+
+// application is what has been applied to an object.
+type application struct {
+	*comparison
+	manager    string
+	own        int // which entry the manager has; -1 for none
+	configured *owned
+	unchanged  bool
+	force      bool
+}
+
+// applied sets the managed fields of an object that something has been applied to. It fails if upstream has more to do.
+func (m *Manager) applied(obj runtime.Object, entries []entry, a application) (runtime.Object, error) {
+	is, err := meta.Accessor(obj)
+	if err != nil || a.manager == "kubectl" && is.GetAnnotations()[lastApplied] != "" {
+		return nil, errUpstreams
+	}
+	now := &metav1.Time{Time: time.Now().UTC()}
+	kept := make([]entry, 0, len(entries)+1)
 	for i, e := range entries {
-		if i != own && !c.changed.Empty() {
-			if !force && !e.set.Intersection(c.changed).Empty() {
-				return nil, false // a conflict
+		switch {
+		case i == a.own:
+			if !a.unchanged {
+				e.Time = now
 			}
-			e.lose(c)
+		case !a.changed.Empty():
+			if !a.force && !e.set.Intersection(a.changed).Empty() {
+				return nil, errUpstreams // a conflict
+			}
+			e.lose(a.comparison)
 		}
 		if !e.set.Empty() {
 			kept = append(kept, e)
 		}
 	}
-	if own < 0 {
-		kept = append(kept, entry{ManagedFieldsEntry: metav1.ManagedFieldsEntry{
-			Manager: manager, Operation: metav1.ManagedFieldsOperationApply, APIVersion: m.Kind.GroupVersion().String(), FieldsType: "FieldsV1",
-		}, owned: configured})
-	}
-	if !unchanged {
-		at := slices.IndexFunc(kept, func(e entry) bool { return e.is(manager, metav1.ManagedFieldsOperationApply, "") })
-		kept[at].Time = &metav1.Time{Time: time.Now().UTC()}
+	if a.own < 0 {
+		e := entry{ManagedFieldsEntry: metav1.ManagedFieldsEntry{
+			Manager: a.manager, Operation: metav1.ManagedFieldsOperationApply, APIVersion: m.Kind.GroupVersion().String(), FieldsType: "FieldsV1",
+		}, owned: a.configured}
+		if !a.unchanged {
+			e.Time = now
+		}
+		kept = append(kept, e)
 	}
 	fields, err := m.written(kept)
 	if err != nil {
-		return nil, false
-	}
-	is, err := meta.Accessor(obj)
-	if err != nil {
-		return nil, false
+		return nil, errUpstreams
 	}
 	is.SetManagedFields(fields)
-	return obj, true
+	return obj, nil
 }
 
-// lastApplied is the annotation in which kubectl keeps what it applied without the server.
+// lastApplied is the annotation in which kubectl keeps what it applied without the server. Upstream keeps it up to date.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
-
-func hasLastApplied(obj runtime.Object) bool {
-	m, err := meta.Accessor(obj)
-	return err != nil || m.GetAnnotations()[lastApplied] != ""
-}
 
 // valid says whether upstream takes a live object as valid.
 func (m *Manager) valid(v reflect.Value) bool {
@@ -154,7 +181,7 @@ func (m *Manager) configured(configuration map[string]any) (*owned, bool) {
 	if !ok {
 		return nil, false
 	}
-	if o := m.applied.get(form); o != nil {
+	if o := m.forms.get(form); o != nil {
 		return o, true
 	}
 	set := &fieldpath.Set{}
@@ -169,7 +196,7 @@ func (m *Manager) configured(configuration map[string]any) (*owned, bool) {
 	if err != nil {
 		return nil, false
 	}
-	m.applied.put(form, o)
+	m.forms.put(form, o)
 	m.sets.put(o.raw, o)
 	return o, true
 }
