@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"time"
 	"unicode/utf8"
 
@@ -16,12 +17,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
+	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
-// overlay applies a configuration to a copy of the Go value that the live object is, without a document between them. That is
-// for configurations of scalars in structs and of entries of maps of strings, which their manager has not applied before, or
-// with the same fields: nothing has to be pruned then. Forced, it takes over what others own. If it fails, nothing
-// has changed.
+// overlay applies a configuration to a copy of the Go value that the live object is, without a document of all of it between them:
+// structs field by field and maps of strings key by key, and of all else structured-merge-diff merges what the configuration
+// says. That is for configurations that their manager has not applied before, or with the same fields: nothing has to be pruned
+// then. Forced, it takes over what others own. If it fails, nothing has changed.
 func (m *Manager) overlay(live, applied runtime.Object, manager string, force bool) (runtime.Object, error) {
 	document, ok := applied.(*unstructured.Unstructured)
 	if !ok || !m.overlays || document.GroupVersionKind() != m.Kind {
@@ -44,12 +46,13 @@ func (m *Manager) overlay(live, applied runtime.Object, manager string, force bo
 	}
 	var obj runtime.Object
 	c, unchanged := newComparison(), m.tree.says(old, document.Object)
-	if unchanged {
-		obj = live.DeepCopyObject()
-	} else {
-		if obj, err = m.laidOver(c, live, old, document.Object); err != nil {
+	if !unchanged {
+		if obj, unchanged, err = m.laidOver(c, live, old, document.Object); err != nil {
 			return nil, err
 		}
+	}
+	if unchanged {
+		obj = live.DeepCopyObject()
 	}
 	return m.applied(obj, entries, application{manager: manager, own: own, configured: configured, comparison: c, unchanged: unchanged, force: force})
 }
@@ -142,33 +145,38 @@ func (m *Manager) valid(v reflect.Value) bool {
 	return err == nil
 }
 
-// laidOver returns a copy of a live object with what a configuration says in it, and collects what that changes.
-func (m *Manager) laidOver(c *comparison, live runtime.Object, old reflect.Value, configuration map[string]any) (runtime.Object, error) {
+// laidOver returns a copy of a live object with what a configuration says in it, and collects what that changes, if anything.
+func (m *Manager) laidOver(c *comparison, live runtime.Object, old reflect.Value, configuration map[string]any) (obj runtime.Object, unchanged bool, err error) {
 	changed, err := m.versioned(live.DeepCopyObject())
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if !m.readback.alike(changed) {
-		return nil, errUnknown
+		return nil, false, errUnknown
 	}
-	if err := m.tree.lay(changed, configuration); err != nil {
-		return nil, err
+	ordered, err := m.tree.lay(changed, configuration)
+	if err != nil {
+		return nil, false, err
 	}
 	obj, ok := changed.Addr().Interface().(runtime.Object)
 	if !ok || m.Documents != nil && m.Documents(obj) {
-		return nil, errUnknown
+		return nil, false, errUnknown
 	}
 	if err := c.said(m.tree, old, changed, configuration); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if !c.removed.Empty() {
-		return nil, errUnknown
+		return nil, false, errUnknown
+	}
+	if ordered && c.changed.Empty() {
+		return nil, true, nil
 	}
 	if m.filter != nil && !c.changed.Empty() {
 		c.changed = m.filter.Filter(c.changed)
 	}
 	m.Defaulter.Default(obj)
-	return m.Convertor.ConvertToVersion(obj, schema.GroupVersion{Group: m.Kind.Group, Version: runtime.APIVersionInternal})
+	obj, err = m.Convertor.ConvertToVersion(obj, schema.GroupVersion{Group: m.Kind.Group, Version: runtime.APIVersionInternal})
+	return obj, false, err
 }
 
 // configured is what the manager of a configuration owns. It is false if the configuration cannot be laid over objects.
@@ -185,7 +193,9 @@ func (m *Manager) configured(configuration map[string]any) (*owned, bool) {
 		return o, true
 	}
 	set := &fieldpath.Set{}
-	m.tree.fieldsOf(set, make(fieldpath.Path, 0, 16), configuration)
+	if err := m.tree.fieldsOf(set, make(fieldpath.Path, 0, 16), configuration); err != nil {
+		return nil, false
+	}
 	if m.filter != nil {
 		set = m.filter.Filter(set)
 	}
@@ -216,17 +226,14 @@ func (n *tree) form(to []byte, configuration map[string]any) ([]byte, bool) {
 		}
 		found++
 		to = binary.AppendUvarint(to, uint64(i)+1)
-		switch f.tree.kind {
-		case scalar:
-			ok = f.tree.holds(v)
-		case record:
-			inner, isMap := v.(map[string]any)
+		inner, isMap := v.(map[string]any)
+		switch {
+		case f.tree.kind == record:
 			if to, ok = f.tree.form(to, inner); !isMap {
 				return to, false
 			}
-		case dictionary:
-			inner, isMap := v.(map[string]any)
-			if !f.tree.plain || !isMap || len(inner) == 0 {
+		case f.tree.isPlain():
+			if len(inner) == 0 {
 				return to, false
 			}
 			to = binary.AppendUvarint(to, uint64(len(inner)))
@@ -236,14 +243,104 @@ func (n *tree) form(to []byte, configuration map[string]any) ([]byte, bool) {
 				}
 				to = append(binary.AppendUvarint(to, uint64(len(key))), key...)
 			}
+		case f.tree.kind == scalar && f.tree.holds(v):
 		default:
-			ok = false
+			items, isList := v.([]any)
+			if isMap && len(inner) == 0 || isList && len(items) == 0 {
+				return to, false
+			}
+			to, ok = f.tree.part(to, v)
 		}
 		if !ok {
 			return to, false
 		}
 	}
 	return append(to, 0), found > 0 && found == len(configuration) // an empty one is owned itself
+}
+
+// isPlain says whether a tree is a map whose entries are set one by one.
+func (n *tree) isPlain() bool { return n.kind == dictionary && n.plain }
+
+// part appends which fields there are in what structured-merge-diff merges, and what items of lists are told apart by. It is false
+// if there is null or what the schema has not: the rest of what is wrong is found out when it is merged.
+func (n *tree) part(to []byte, v any) ([]byte, bool) {
+	switch n.kind {
+	case scalar:
+		switch v.(type) {
+		case string, bool, int64, float64:
+			return append(to, 'v'), true
+		}
+	case atomic:
+		return append(to, 'v'), v != nil
+	case record:
+		inner, ok := v.(map[string]any)
+		if !ok {
+			return to, false
+		}
+		found := 0
+		for i := range n.fields {
+			f := &n.fields[i]
+			if v, has := inner[f.key()]; has {
+				found++
+				if to, ok = f.tree.part(binary.AppendUvarint(to, uint64(i)+1), v); !ok {
+					return to, false
+				}
+			}
+		}
+		return append(to, 0), found == len(inner)
+	case dictionary:
+		inner, ok := v.(map[string]any)
+		if !ok {
+			return to, false
+		}
+		to = binary.AppendUvarint(to, uint64(len(inner)))
+		for _, key := range slices.Sorted(maps.Keys(inner)) {
+			to = append(binary.AppendUvarint(to, uint64(len(key))), key...)
+			if to, ok = n.elem.part(to, inner[key]); !ok {
+				return to, false
+			}
+		}
+		return to, true
+	case list:
+		items, ok := v.([]any)
+		if !ok {
+			return to, false
+		}
+		to = binary.AppendUvarint(to, uint64(len(items)))
+		for _, item := range items {
+			if len(n.keys) == 0 {
+				if to, ok = appendKey(to, item); !ok {
+					return to, false
+				}
+			}
+			inner, _ := item.(map[string]any)
+			for _, entry := range n.keys {
+				if to, ok = appendKey(to, inner[entry.JsonName]); !ok {
+					return to, false
+				}
+			}
+			if to, ok = n.elem.part(to, item); !ok {
+				return to, false
+			}
+		}
+		return to, true
+	}
+	return to, false
+}
+
+// appendKey appends a value that an item is told apart by.
+func appendKey(to []byte, v any) ([]byte, bool) {
+	switch v := v.(type) {
+	case nil:
+		return append(to, 'n'), true
+	case string:
+		return append(binary.AppendUvarint(append(to, 's'), uint64(len(v))), v...), true
+	case bool:
+		return strconv.AppendBool(append(to, 'b'), v), true
+	case int64:
+		return binary.AppendVarint(append(to, 'i'), v), true
+	}
+	return to, false
 }
 
 func (f *treeField) key() string { return *f.name.FieldName }
@@ -265,7 +362,7 @@ func (n *tree) holds(v any) bool {
 }
 
 // fieldsOf puts the fields of a configuration into a set.
-func (n *tree) fieldsOf(set *fieldpath.Set, path fieldpath.Path, configuration map[string]any) {
+func (n *tree) fieldsOf(set *fieldpath.Set, path fieldpath.Path, configuration map[string]any) error {
 	for i := range n.fields {
 		f := &n.fields[i]
 		v, ok := configuration[f.key()]
@@ -273,20 +370,31 @@ func (n *tree) fieldsOf(set *fieldpath.Set, path fieldpath.Path, configuration m
 			continue
 		}
 		at := append(path, f.name)
-		switch inner, _ := v.(map[string]any); f.tree.kind {
-		case record:
-			f.tree.fieldsOf(set, at, inner)
-		case dictionary:
+		inner, _ := v.(map[string]any)
+		switch {
+		case f.tree.kind == record:
+			if err := f.tree.fieldsOf(set, at, inner); err != nil {
+				return err
+			}
+		case f.tree.isPlain():
 			for key := range inner {
 				set.Insert(append(at, fieldpath.FieldNameElement(key)))
 			}
-		default:
+		case f.tree.kind == scalar || f.tree.kind == atomic:
 			set.Insert(at)
+		default:
+			//lint:ignore SA1019 what is wrong with it is found out when it is merged
+			fields, err := typed.AsTypedUnvalidated(value.NewValueInterface(v), f.tree.schema, f.tree.ref).ToFieldSet()
+			if err != nil {
+				return err
+			}
+			(&comparison{path: at}).graft(set, fields)
 		}
 	}
+	return nil
 }
 
-// says says whether a struct has all that a configuration has.
+// says says whether a struct surely has all that a configuration has.
 func (n *tree) says(v reflect.Value, configuration map[string]any) bool {
 	for i := range n.fields {
 		f := &n.fields[i]
@@ -302,12 +410,13 @@ func (n *tree) says(v reflect.Value, configuration map[string]any) bool {
 		if null {
 			return false
 		}
-		switch inner, _ := said.(map[string]any); f.tree.kind {
-		case record:
+		inner, _ := said.(map[string]any)
+		switch {
+		case f.tree.kind == record:
 			if !f.tree.says(field, inner) {
 				return false
 			}
-		case dictionary:
+		case f.tree.isPlain():
 			m, ok := field.Interface().(map[string]string)
 			if !ok {
 				return false
@@ -317,10 +426,8 @@ func (n *tree) says(v reflect.Value, configuration map[string]any) bool {
 					return false
 				}
 			}
-		default:
-			if !isScalar(field, said) {
-				return false
-			}
+		case f.tree.kind != scalar || !f.tree.holds(said) || !isScalar(field, said):
+			return false
 		}
 	}
 	return true
@@ -338,8 +445,10 @@ func isScalar(v reflect.Value, said any) bool {
 	return false
 }
 
-// lay sets what a configuration says in a struct. It fails if more than that would be written of the struct then, or less.
-func (n *tree) lay(v reflect.Value, configuration map[string]any) error {
+// lay sets what a configuration says in a struct. It fails if more than that would be written of the struct then, or less. It is
+// false if what is merged has another order than before, or has changed.
+func (n *tree) lay(v reflect.Value, configuration map[string]any) (ordered bool, err error) {
+	ordered = true
 	for i := range n.fields {
 		f := &n.fields[i]
 		said, ok := configuration[f.key()]
@@ -347,36 +456,33 @@ func (n *tree) lay(v reflect.Value, configuration map[string]any) error {
 			continue
 		}
 		field := v.FieldByIndex(f.index)
+		absent := f.entry.CanOmit(field)
 		_, null := follow(field)
-		isNew := null || f.entry.CanOmit(field)
-		to := field
-		for to.Kind() == reflect.Pointer {
-			if to.IsNil() {
-				to.Set(reflect.New(to.Type().Elem()))
+		inner, _ := said.(map[string]any)
+		switch {
+		case f.tree.kind == record:
+			if (null || absent) && f.tree.writesZeros() {
+				return false, errUnknown
 			}
-			to = to.Elem()
-		}
-		switch inner, _ := said.(map[string]any); f.tree.kind {
-		case record:
-			if isNew && f.tree.writesZeros() {
-				return errUnknown
+			same, err := f.tree.lay(settable(field), inner)
+			if err != nil {
+				return false, err
 			}
-			if err := f.tree.lay(to, inner); err != nil {
-				return err
-			}
-		case dictionary:
+			ordered = ordered && same
+		case f.tree.isPlain():
+			to := settable(field)
 			if to.IsNil() {
 				to.Set(reflect.MakeMapWithSize(to.Type(), len(inner)))
 			}
 			m, ok := to.Interface().(map[string]string)
 			if !ok {
-				return errUnknown
+				return false, errUnknown
 			}
 			for key, s := range inner {
 				m[key] = s.(string)
 			}
-		default:
-			switch said := said.(type) {
+		case f.tree.kind == scalar && f.tree.holds(said):
+			switch to := settable(field); said := said.(type) {
 			case string:
 				to.SetString(said)
 			case bool:
@@ -384,12 +490,64 @@ func (n *tree) lay(v reflect.Value, configuration map[string]any) error {
 			case int64:
 				to.SetInt(said)
 			}
+		default:
+			if null && !absent {
+				return false, errUnknown
+			}
+			same, err := n.layPart(f, field, absent, said)
+			if err != nil {
+				return false, err
+			}
+			ordered = ordered && same
 		}
 		if f.entry.CanOmit(field) {
-			return errUnknown // the configuration has it
+			return false, errUnknown // the configuration has it
 		}
 	}
-	return nil
+	return ordered, nil
+}
+
+// settable follows pointers, and makes what they point to.
+func settable(v reflect.Value) reflect.Value {
+	for v.Kind() == reflect.Pointer {
+		if v.IsNil() {
+			v.Set(reflect.New(v.Type().Elem()))
+		}
+		v = v.Elem()
+	}
+	return v
+}
+
+// layPart has structured-merge-diff merge a field, and sets what it becomes. It says whether that is what it was.
+func (n *tree) layPart(f *treeField, field reflect.Value, absent bool, said any) (same bool, err error) {
+	t := f.tree
+	configuration, err := typed.AsTyped(value.NewValueInterface(said), t.schema, t.ref)
+	if err != nil {
+		return false, errUnknown // upstream says where in the object
+	}
+	var was value.Value
+	if !absent {
+		if was, err = t.value(field); err != nil {
+			return false, errUnknown
+		}
+	}
+	//lint:ignore SA1019 what the type can hold is valid, which is what the tree is made of
+	merged, err := typed.AsTypedUnvalidated(was, t.schema, t.ref).Merge(configuration)
+	if err != nil || merged.AsValue() == nil {
+		return false, errUnknown
+	}
+	holder := reflect.New(n.goType)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{f.key(): merged.AsValue().Unstructured()}, holder.Interface()); err != nil {
+		return false, errUnknown
+	}
+	read := holder.Elem().FieldByIndex(f.index)
+	is, err := t.value(read)
+	if err != nil || !value.Equals(is, merged.AsValue()) {
+		return false, errUnknown // a document has more of it, or other forms
+	}
+	same = was != nil && value.Equals(was, merged.AsValue())
+	field.Set(read)
+	return same, nil
 }
 
 // writesZeros says whether an empty struct is written with fields.

@@ -29,7 +29,7 @@ import (
 
 // overlaid counts what was laid over objects without upstream's manager.
 type overlaid struct {
-	first, again, taken, unchanged, refused int
+	first, again, lists, taken, unchanged, refused int
 }
 
 // TestWhatIsLaidOverIsUpstreams has managers apply configurations of scalars and of maps of strings, most of them the first of
@@ -59,11 +59,11 @@ func TestWhatIsLaidOverIsUpstreams(t *testing.T) {
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				total = overlaid{total.first + count.first, total.again + count.again, total.taken + count.taken, total.unchanged + count.unchanged, total.refused + count.refused}
+				total = overlaid{total.first + count.first, total.again + count.again, total.lists + count.lists, total.taken + count.taken, total.unchanged + count.unchanged, total.refused + count.refused}
 			})
 		}
 	})
-	if total.again == 0 || total.taken == 0 || total.unchanged == 0 || total.refused == 0 {
+	if total.again == 0 || total.lists == 0 || total.taken == 0 || total.unchanged == 0 || total.refused == 0 {
 		t.Errorf("too little has been laid over objects: %+v", total)
 	}
 }
@@ -157,6 +157,9 @@ func (p pair) lay(t *testing.T, sample runtime.Object, seed int64, count *overla
 		}
 		if lays {
 			count.add(live, theirs, last[manager] == nil)
+			if hasLists(applied.Object) {
+				count.lists++
+			}
 		}
 		live, last[manager] = theirs, applied
 	}
@@ -209,14 +212,29 @@ func (o *overlaid) add(live, applied runtime.Object, first bool) {
 	}
 }
 
-// plainly is some of an object, or of one that it might become, without what cannot be laid over objects, mostly.
+func hasLists(v any) bool {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, inner := range v {
+			if hasLists(inner) {
+				return true
+			}
+		}
+	case []any:
+		return true
+	}
+	return false
+}
+
+// plainly is some of an object, or of one that it might become, without what cannot be laid over objects, mostly, and every other
+// time without lists.
 func (p pair) plainly(t *testing.T, live runtime.Object, fill *randfill.Filler, dice *rand.Rand) *unstructured.Unstructured {
 	t.Helper()
 	document, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p.change(t, live, fill, dice))
 	if err != nil {
 		t.Fatal(err)
 	}
-	withoutLists(document, dice, 2+dice.IntN(6))
+	plain(document, dice, 2+dice.IntN(6), dice.IntN(2) == 0)
 	applied := &unstructured.Unstructured{Object: document}
 	applied.SetGroupVersionKind(p.kind)
 	applied.SetManagedFields(nil)
@@ -226,7 +244,7 @@ func (p pair) plainly(t *testing.T, live runtime.Object, fill *randfill.Filler, 
 	return applied
 }
 
-func withoutLists(document map[string]any, dice *rand.Rand, share int) {
+func plain(document map[string]any, dice *rand.Rand, share int, lists bool) {
 	for _, key := range slices.Sorted(maps.Keys(document)) {
 		seldom := dice.IntN(60) != 0
 		switch key {
@@ -238,11 +256,15 @@ func withoutLists(document map[string]any, dice *rand.Rand, share int) {
 		}
 		switch v := document[key].(type) {
 		case map[string]any:
-			withoutLists(v, dice, share)
+			plain(v, dice, share, lists)
 			if len(v) == 0 && seldom {
 				delete(document, key)
 			}
-		case []any, nil, float64:
+		case []any:
+			if seldom && (!lists || len(v) == 0 || dice.IntN(share) == 0) {
+				delete(document, key)
+			}
+		case nil, float64:
 			if seldom {
 				delete(document, key)
 			}
@@ -292,7 +314,17 @@ func TestWhatCannotBeLaidOver(t *testing.T) {
 		{"a field of another type", "a", true, map[string]any{"spec": map[string]any{"clusterIP": int64(1)}}, false},
 		{"a number that is too large", "a", true, map[string]any{"spec": map[string]any{"healthCheckNodePort": int64(1) << 40}}, false},
 		{"a zero that is not written", "a", true, map[string]any{"spec": map[string]any{"clusterIP": ""}}, false},
-		{"a list", "a", true, map[string]any{"spec": map[string]any{"externalIPs": []any{"1.2.3.4"}}}, false},
+		{"a list", "a", true, map[string]any{"spec": map[string]any{"externalIPs": []any{"1.2.3.4"}}}, true},
+		{"an item", "a", true, map[string]any{"spec": map[string]any{"ports": []any{map[string]any{"port": int64(80), "targetPort": "http"}}}}, true},
+		{"an empty list", "a", true, map[string]any{"spec": map[string]any{"externalIPs": []any{}}}, false},
+		{"a list with null", "a", true, map[string]any{"spec": map[string]any{"externalIPs": []any{nil}}}, false},
+		{"an item with null", "a", true, map[string]any{"spec": map[string]any{"ports": []any{map[string]any{"port": int64(80), "name": nil}}}}, false},
+		{"an item with a zero that is not written", "a", true, map[string]any{"spec": map[string]any{"ports": []any{map[string]any{"port": int64(80), "name": ""}}}}, false},
+		{"an item without a key", "a", true, map[string]any{"spec": map[string]any{"ports": []any{map[string]any{"name": "x"}}}}, false},
+		{"an item with an unknown field", "a", true, map[string]any{"spec": map[string]any{"ports": []any{map[string]any{"port": int64(80), "more": "x"}}}}, false},
+		{"an item with a field of another type", "a", true, map[string]any{"spec": map[string]any{"ports": []any{map[string]any{"port": "80"}}}}, false},
+		{"two items that are the same", "a", true, map[string]any{"spec": map[string]any{"ports": []any{map[string]any{"port": int64(80)}, map[string]any{"port": int64(80)}}}}, false},
+		{"a list that is none", "a", true, map[string]any{"spec": map[string]any{"ports": "80"}}, false},
 		{"managed fields", "a", true, map[string]any{"metadata": map[string]any{"managedFields": []any{}}}, false},
 		{"what no manager owns", "a", true, map[string]any{"metadata": map[string]any{"name": "web"}}, false},
 	} {
@@ -308,6 +340,33 @@ func TestWhatCannotBeLaidOver(t *testing.T) {
 		}
 		if theirErr == nil && withoutTimes(t, theirs) != withoutTimes(t, ours) {
 			t.Errorf("%s: upstream's\n%s\nours\n%s", c.name, withoutTimes(t, theirs), withoutTimes(t, ours))
+		}
+	}
+}
+
+// TestWhatIsResetIsNobodys applies to an object of which managers own fields that the endpoint resets, as it has not always done.
+func TestWhatIsResetIsNobodys(t *testing.T) {
+	t.Parallel()
+	plain := newPair(t, &corev1.Service{}, nil)
+	filtered := newPair(t, &corev1.Service{}, map[fieldpath.APIVersion]fieldpath.Filter{
+		"v1": fieldpath.NewExcludeSetFilter(fieldpath.NewSet(fieldpath.MakePathOrDie("metadata", "labels"))),
+	})
+	created := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "uid", Labels: map[string]string{"a": "1"}}, Spec: corev1.ServiceSpec{ExternalName: "x"}}
+	live := plain.UpdateNoErrors(&corev1.Service{}, created, "creator")
+	age(t, live)
+	for _, force := range []bool{false, true} {
+		configuration := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"labels": map[string]any{"a": "2"}}, "spec": map[string]any{"externalName": "x"}}}
+		configuration.SetGroupVersionKind(plain.kind)
+		if !filtered.Overlays(live.DeepCopyObject(), configuration.DeepCopy(), "a", force) || !filtered.Merges(live.DeepCopyObject(), configuration.DeepCopy(), "a", force) {
+			t.Errorf("forced %v: upstream has to apply it", force)
+		}
+		theirs, err := filtered.Upstream().Apply(live.DeepCopyObject(), configuration.DeepCopy(), "a", force)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ours, err := filtered.Apply(live.DeepCopyObject(), configuration.DeepCopy(), "a", force)
+		if err != nil || withoutTimes(t, theirs) != withoutTimes(t, ours) {
+			t.Errorf("forced %v: upstream's\n%s\nours\n%s %v", force, withoutTimes(t, theirs), withoutTimes(t, ours), err)
 		}
 	}
 }
