@@ -244,6 +244,7 @@ func (n *tree) form(to []byte, configuration map[string]any) ([]byte, bool) {
 				to = append(binary.AppendUvarint(to, uint64(len(key))), key...)
 			}
 		case f.tree.kind == scalar && f.tree.holds(v):
+			to = append(to, 'v')
 		default:
 			items, isList := v.([]any)
 			if isMap && len(inner) == 0 || isList && len(items) == 0 {

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/randfill"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -371,6 +372,104 @@ func TestWhatIsResetIsNobodys(t *testing.T) {
 	}
 }
 
+// TestItemsInAnotherOrder applies items of a list in another order than they are in: no field has changed, the object has.
+func TestItemsInAnotherOrder(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, &corev1.Service{}, nil)
+	created := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "uid"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{
+		{Name: "a", Port: 80, Protocol: "TCP", TargetPort: intstr.FromInt32(1)}, {Name: "b", Port: 443, Protocol: "TCP", TargetPort: intstr.FromInt32(2)},
+	}}}
+	live := p.UpdateNoErrors(&corev1.Service{}, created, "creator")
+	age(t, live)
+	port := func(name string, number int64) any {
+		return map[string]any{"name": name, "port": number, "protocol": "TCP"}
+	}
+	for _, ports := range [][]any{{port("a", 80), port("b", 443)}, {port("b", 443), port("a", 80)}, {port("b", 443)}, {port("c", 443)}} {
+		configuration := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"ports": ports}}}
+		configuration.SetGroupVersionKind(p.kind)
+		if !p.Overlays(live.DeepCopyObject(), configuration.DeepCopy(), "a", true) {
+			t.Errorf("%v: upstream has to apply them", ports)
+		}
+		theirs, err := p.Upstream().Apply(live.DeepCopyObject(), configuration.DeepCopy(), "a", true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ours, err := p.Apply(live.DeepCopyObject(), configuration.DeepCopy(), "a", true)
+		if err != nil || withoutTimes(t, theirs) != withoutTimes(t, ours) {
+			t.Errorf("%v: upstream's\n%s\nours\n%s %v", ports, withoutTimes(t, theirs), withoutTimes(t, ours), err)
+		}
+	}
+}
+
+// TestANewStructWritesMore applies some of a struct that is not there, of which more is written.
+func TestANewStructWritesMore(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, &corev1.Node{}, nil)
+	live := p.UpdateNoErrors(&corev1.Node{}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", UID: "uid"}, Spec: corev1.NodeSpec{ProviderID: "x"}}, "creator")
+	age(t, live)
+	configuration := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"configSource": map[string]any{"configMap": map[string]any{"namespace": "default"}}}}}
+	configuration.SetGroupVersionKind(p.kind)
+	if p.Overlays(live.DeepCopyObject(), configuration.DeepCopy(), "a", true) {
+		t.Error("it is laid over the object")
+	}
+	theirs, theirErr := p.Upstream().Apply(live.DeepCopyObject(), configuration.DeepCopy(), "a", true)
+	ours, ourErr := p.Apply(live.DeepCopyObject(), configuration.DeepCopy(), "a", true)
+	if theirErr != nil || ourErr != nil || withoutTimes(t, theirs) != withoutTimes(t, ours) {
+		t.Errorf("upstream's\n%s %v\nours\n%s %v", withoutTimes(t, theirs), theirErr, withoutTimes(t, ours), ourErr)
+	}
+}
+
+// TestConfigurationsAreToldApart applies configurations that differ in names alone: what their manager owns is remembered. Some
+// objects have no managed fields, or ones in a template that cannot be read.
+func TestConfigurationsAreToldApart(t *testing.T) {
+	t.Parallel()
+	of := func(field, inner string, v any) map[string]any {
+		return map[string]any{field: map[string]any{inner: v}}
+	}
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "uid"}, Spec: corev1.ServiceSpec{ExternalName: "x"}}
+	broken := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "uid"}, Spec: appsv1.DeploymentSpec{Paused: true}}
+	broken.Spec.Template.ManagedFields = []metav1.ManagedFieldsEntry{{FieldsV1: metav1.NewFieldsV1(`["x"]`)}}
+	services, deployments := newPair(t, service, nil), newPair(t, broken, nil)
+	owned := services.Upstream().UpdateNoErrors(&corev1.Service{}, service.DeepCopy(), "creator")
+	ofADeployment := broken.DeepCopy()
+	ofADeployment.ManagedFields = owned.(*corev1.Service).DeepCopy().ManagedFields
+	for i := range ofADeployment.ManagedFields {
+		ofADeployment.ManagedFields[i].APIVersion = "apps/v1"
+	}
+	for _, c := range []struct {
+		pair
+		live          runtime.Object
+		configuration map[string]any
+	}{
+		{services, owned, of("metadata", "annotations", map[string]any{"a": "1"})}, {services, owned, of("metadata", "annotations", map[string]any{"b": "1"})},
+		{services, owned, of("metadata", "labels", map[string]any{"b": "1"})},
+		{services, owned, of("metadata", "finalizers", []any{"a.com/a"})}, {services, owned, of("metadata", "finalizers", []any{"b.com/b"})},
+		{services, owned, of("spec", "ports", []any{map[string]any{"port": int64(1)}})}, {services, owned, of("spec", "ports", []any{map[string]any{"port": int64(2)}})},
+		{services, service, of("metadata", "annotations", map[string]any{"a": "1"})},
+		{deployments, ofADeployment, of("metadata", "annotations", map[string]any{"a": "1"})},
+	} {
+		configuration := &unstructured.Unstructured{Object: c.configuration}
+		configuration.SetGroupVersionKind(c.kind)
+		theirs, theirErr := c.Upstream().Apply(c.live.DeepCopyObject(), configuration.DeepCopy(), "a", true)
+		ours, ourErr := c.Apply(c.live.DeepCopyObject(), configuration.DeepCopy(), "a", true)
+		if lines(theirErr) != lines(ourErr) {
+			t.Errorf("%v: upstream's error %v, ours %v", c.configuration, theirErr, ourErr)
+		}
+		if theirErr == nil && withoutTimes(t, theirs) != withoutTimes(t, ours) {
+			t.Errorf("%v: upstream's\n%s\nours\n%s", c.configuration, withoutTimes(t, theirs), withoutTimes(t, ours))
+		}
+	}
+}
+
+// lenient is text that is read in another form than it is written in.
+type lenient string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (l *lenient) UnmarshalJSON(data []byte) error {
+	*l = lenient(strings.ToLower(string(data)))
+	return nil
+}
+
 // TestReadAlike has values that are not what they were once they have been written and read.
 func TestReadAlike(t *testing.T) {
 	t.Parallel()
@@ -399,7 +498,7 @@ func TestReadAlike(t *testing.T) {
 		{node{Next: &node{}, Some: []string{}}, true, true}, {node{Next: &node{All: []string{}}}, false, true}, {map[string][]*node{"a": {{All: []string{}}}}, false, true},
 		{appsv1.ControllerRevision{}, true, true}, {appsv1.ControllerRevision{Data: runtime.RawExtension{Raw: []byte(`{"b":1,"a":2}`)}}, false, true},
 		{new(runtime.RawExtension), false, true}, {struct{ Number *[]int }{}, false, false},
-		{hidden{}, false, false}, {private{}, false, false}, {[]any{}, false, false}, {embedded{}, false, false}, {map[int]string{}, false, false},
+		{hidden{}, false, false}, {private{}, false, false}, {[]any{}, false, false}, {embedded{}, false, false}, {map[int]string{}, false, false}, {struct{ Text lenient }{}, false, false},
 	} {
 		if alike, known := managed.ReadAlike(c.value); alike != c.alike || known != c.known {
 			t.Errorf("%T %+v: alike %v, known %v", c.value, c.value, alike, known)

@@ -46,8 +46,11 @@ func newReadback(t reflect.Type, made map[reflect.Type]*readback) (*readback, bo
 	case reflect.TypeFor[*metav1.Duration](), reflect.TypeFor[*resource.Quantity](), reflect.TypeFor[*intstr.IntOrString]():
 		return nil, true
 	}
-	if value.TypeReflectEntryOf(t).CanConvertToUnstructured() {
+	switch custom := value.TypeReflectEntryOf(t); {
+	case custom.CanConvertToUnstructured():
 		return &readback{kind: never}, true
+	case custom.CanConvertFromUnstructured():
+		return nil, false // what it reads it may make something else of
 	}
 	r, ok := &readback{}, true
 	switch t.Kind() {
