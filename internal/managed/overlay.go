@@ -65,7 +65,7 @@ var errUpstreams = errors.New("upstream has to apply it")
 func (m *Manager) entriesOf(live runtime.Object, manager string, configured *owned) (entries []entry, own int, err error) {
 	was, err := meta.Accessor(live)
 	if err != nil || len(was.GetManagedFields()) == 0 || manager == "" || !utf8.ValidString(manager) {
-		return nil, 0, errUpstreams // what an object has of which nobody owns anything becomes that of a manager of its own
+		return nil, 0, errUpstreams // what an object without managed fields has becomes that of a manager of its own
 	}
 	entries, ok := m.entries(nil, was.GetManagedFields())
 	if !ok {
