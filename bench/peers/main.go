@@ -73,7 +73,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	flags.IntVar(&s.rounds, "rounds", 3, "how often each is measured")
 	flags.DurationVar(&s.duration, "duration", time.Second, "how long one kind of request is measured in a round, on each server and with each number of clients")
 	flags.StringVar(&s.only, "only", "", "comma-separated parts: "+strings.Join(parts, ", ")+"; all but the last if empty")
-	flags.StringVar(&s.peers, "peers", "", "comma-separated servers to measure: embedded, embedded-before, etcd, etcd-before, sample, crd, bare; all if empty")
+	flags.StringVar(&s.peers, "peers", "", "comma-separated servers to measure: embedded, embedded-before, etcd, etcd-before, sample, crd, bare, synced; all if empty")
 	flags.StringVar(&s.pgo, "pgo", "", "file for a profile of all kinds of requests, as go build takes it; it comes with the part "+partProfiles)
 	flags.DurationVar(&s.churn, "churn", 10*time.Minute, "how long objects are created, changed and deleted for the memory that is left after it")
 	if err := flags.Parse(args); err != nil {
@@ -161,7 +161,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	b := &bench{ctx: ctx, settings: s, work: work, fleet: fleet, results: results{}, raw: &bytes.Buffer{}, progress: stderr, began: time.Now(), machine: machine}
-	if b.versions, err = fleet.versions(ctx, s.bin); err != nil {
+	if b.versions, err = fleet.versions(ctx, s); err != nil {
 		return err
 	}
 	if s.out != "" {
@@ -214,10 +214,13 @@ type bench struct {
 	failures              []string
 }
 
-// turns are the peers in the order of a round: each is the first one in turn.
-func (b *bench) turns(round int) []*peer {
-	n := round % len(b.fleet.peers)
-	return slices.Concat(b.fleet.peers[n:], b.fleet.peers[:n])
+// turns are the peers in the order of a round.
+func (b *bench) turns(round int) []*peer { return turns(b.fleet.peers, round) }
+
+// turns puts peers in the order of a round: each is the first one in turn.
+func turns(peers []*peer, round int) []*peer {
+	n := round % max(len(peers), 1)
+	return slices.Concat(peers[n:], peers[:n])
 }
 
 // measure runs all parts. What fails is reported, and does not end the run, lest many

@@ -81,6 +81,7 @@ func (b *bench) compared() string {
 		{sample, "**sample-apiserver, etcd**: upstream's, with its stock settings, joined to a kube-apiserver that only it asks."},
 		{crd, "**CRD, etcd**: the same kind as a CustomResourceDefinition of kube-apiserver, another one, with its stock settings."},
 		{bare, "**bare Go server**: [bare](../../bench/peers/bare), TLS, HTTP/2 and JSON in Go as the others have them, and nothing else: no callers, no\n  storage, no rules. Reads are answered with the same bytes every time, the body of a write is decoded and an answer encoded. It is how far one\n  can get."},
+		{synced, "**bare Go server, synced**: the same, with one file that what is written is appended to, over zeroes, and synced before the answer; writes that\n  come during a sync share the next one. It is how far one can get who loses nothing, on this disk."},
 	} {
 		if b.settings.measures(p.peer) {
 			fmt.Fprintf(&list, "- %s\n", p.text)

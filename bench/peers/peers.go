@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -24,6 +25,7 @@ const (
 	sample   = "sample"   // upstream's sample API server on etcd
 	crd      = "crd"      // a CustomResourceDefinition of kube-apiserver on etcd
 	bare     = "bare"     // a bare Go server, which does nothing that a client could do without
+	synced   = "synced"   // the same, which appends what is written to a file and syncs that; only its requests are measured
 	// An older build of the project's sample, if there is one to measure.
 	embeddedBefore = "embedded-before"
 	annexedBefore  = "etcd-before"
@@ -51,6 +53,8 @@ func (p *peer) dial() (*conn, error) { return dial(p.address, p.tls) }
 // fleet is all that runs.
 type fleet struct {
 	peers []*peer
+	// synced is the one of which only requests are measured; nil if it is not.
+	synced *peer
 	// host is the cluster of upstream's sample, which serves no other client. That of the
 	// CustomResourceDefinition is another one.
 	host *kube.Cluster
@@ -71,7 +75,8 @@ func startFleet(ctx context.Context, s settings, dir string) (*fleet, error) {
 		{annexedBefore, func() error { return f.startAnnex(ctx, s.bin, s.before, dir, annexedBefore, true) }},
 		{sample, func() error { return f.startSample(ctx, s.bin, dir) }},
 		{crd, func() error { return f.startResource(ctx, s.bin, filepath.Join(dir, "crd")) }},
-		{bare, func() error { return f.startBare(ctx, s.bin, dir, s.objects) }},
+		{bare, func() error { return f.startBare(ctx, s.bin, dir, bare, "-objects", fmt.Sprint(s.objects)) }},
+		{synced, func() error { return f.startBare(ctx, s.bin, dir, synced, "-log", filepath.Join(dir, "synced.log")) }},
 	} {
 		if !s.measures(peer.name) {
 			continue
@@ -102,7 +107,15 @@ func (f *fleet) close() {
 	for i := range f.stop {
 		f.stop[len(f.stop)-1-i]()
 	}
-	f.stop, f.peers = nil, nil
+	f.stop, f.peers, f.synced = nil, nil, nil
+}
+
+// requested are those whose requests are measured.
+func (f *fleet) requested() []*peer {
+	if f.synced == nil {
+		return f.peers
+	}
+	return append(slices.Clone(f.peers), f.synced)
 }
 
 func (f *fleet) startEtcd(ctx context.Context, bin, dir, name string) (*kube.Etcd, error) {
@@ -181,9 +194,9 @@ func (f *fleet) startSample(ctx context.Context, bin, dir string) error {
 	}, config)
 }
 
-// startBare starts a server whose lists have a number of objects, and which keeps none.
-func (f *fleet) startBare(ctx context.Context, bin, dir string, objects int) error {
-	authority, err := kube.NewAuthority(bare)
+// startBare starts a server that keeps no objects, with flags of its own.
+func (f *fleet) startBare(ctx context.Context, bin, dir, name string, flags ...string) error {
+	authority, err := kube.NewAuthority(name)
 	if err != nil {
 		return err
 	}
@@ -191,17 +204,17 @@ func (f *fleet) startBare(ctx context.Context, bin, dir string, objects int) err
 	if err != nil {
 		return err
 	}
-	cert, key, err := pair.Write(dir, bare)
+	cert, key, err := pair.Write(dir, name)
 	if err != nil {
 		return err
 	}
 	config := func() (*rest.Config, error) {
 		return &rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: authority.PEM()}}, nil
 	}
-	return f.start(ctx, dir, &peer{name: bare}, kube.Program{
-		Name: "bare", Path: filepath.Join(bin, "bare"), Ports: 1,
+	return f.start(ctx, dir, &peer{name: name}, kube.Program{
+		Name: name, Path: filepath.Join(bin, "bare"), Ports: 1,
 		Args: func(ports []int) []string {
-			return []string{"-address", fmt.Sprintf("127.0.0.1:%d", ports[0]), "-cert", cert, "-key", key, "-objects", fmt.Sprint(objects)}
+			return append([]string{"-address", fmt.Sprintf("127.0.0.1:%d", ports[0]), "-cert", cert, "-key", key}, flags...)
 		},
 	}, config)
 }
@@ -224,6 +237,10 @@ func (f *fleet) start(ctx context.Context, dir string, p *peer, program kube.Pro
 	}
 	f.stop = append(f.stop, process.Kill)
 	p.server = process
+	if p.name == synced {
+		f.synced = p
+		return nil
+	}
 	f.peers = append(f.peers, p)
 	return nil
 }
@@ -322,10 +339,16 @@ func (f *fleet) namespaces() error {
 	return nil
 }
 
-// versions says what the programs are.
-func (f *fleet) versions(ctx context.Context, bin string) (map[string]string, error) {
-	found := map[string]string{}
-	for _, program := range []struct{ name, flag string }{{"etcd", "--version"}, {"kube-apiserver", "--version"}} {
+// versions says what the programs are that run.
+func (f *fleet) versions(ctx context.Context, s settings) (map[string]string, error) {
+	found, bin := map[string]string{}, s.bin
+	for _, program := range []struct {
+		name, flag string
+		peers      []string
+	}{{"etcd", "--version", []string{annexed, annexedBefore, sample, crd}}, {"kube-apiserver", "--version", []string{sample, crd}}} {
+		if !slices.ContainsFunc(program.peers, s.measures) {
+			continue
+		}
 		out, err := exec.CommandContext(ctx, filepath.Join(bin, program.name), program.flag).Output()
 		if err != nil {
 			return nil, fmt.Errorf("%s %s: %w", program.name, program.flag, err)
@@ -335,6 +358,9 @@ func (f *fleet) versions(ctx context.Context, bin string) (map[string]string, er
 	}
 	// What a Go program was built from, it says itself.
 	for name, module := range map[string]string{"sample-apiserver": "k8s.io/sample-apiserver", "wardle": "k8s.io/apiserver"} {
+		if name == "sample-apiserver" && !s.measures(sample) {
+			continue
+		}
 		out, err := exec.CommandContext(ctx, "go", "version", "-m", filepath.Join(bin, name)).Output()
 		if err != nil {
 			return nil, fmt.Errorf("go version -m %s: %w", name, err)

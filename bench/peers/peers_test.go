@@ -190,3 +190,24 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
+
+func TestTurns(t *testing.T) {
+	a, b, limit := &peer{name: "a"}, &peer{name: "b"}, &peer{name: synced}
+	names := func(peers []*peer) string {
+		var all []string
+		for _, p := range peers {
+			all = append(all, p.name)
+		}
+		return strings.Join(all, " ")
+	}
+	f := &fleet{peers: []*peer{a, b}, synced: limit}
+	if got := names(turns(f.requested(), 4)); got != "b synced a" {
+		t.Errorf("requests: %s", got)
+	}
+	if got := names(turns(f.peers, 3)); got != "b a" {
+		t.Errorf("all else: %s", got)
+	}
+	if got := names(turns(nil, 3)); got != "" {
+		t.Errorf("none: %s", got)
+	}
+}

@@ -239,7 +239,8 @@ func (b *bench) requests(round int) error {
 			}
 		}
 	}()
-	for _, p := range b.fleet.peers {
+	peers := b.fleet.requested()
+	for _, p := range peers {
 		opened, err := p.clients(most)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
@@ -248,7 +249,7 @@ func (b *bench) requests(round int) error {
 	}
 	for _, count := range clientCounts {
 		for _, op := range operations {
-			for _, p := range b.turns(round) {
+			for _, p := range turns(peers, round) {
 				if err := b.ctx.Err(); err != nil {
 					return err
 				}

@@ -102,10 +102,10 @@ type column struct{ peer, head string }
 var (
 	columns = []column{
 		{embedded, "Annex, embedded"}, {embeddedBefore, "before, embedded"}, {annexed, "Annex, etcd"}, {annexedBefore, "before, etcd"},
-		{sample, "sample-apiserver, etcd"}, {crd, "CRD, etcd"}, {bare, "bare Go server"},
+		{sample, "sample-apiserver, etcd"}, {crd, "CRD, etcd"}, {bare, "bare Go server"}, {synced, "bare Go server, synced"},
 	}
 	comparisons = []struct{ peer, than, head string }{
-		{embedded, sample, "embedded against sample"}, {annexed, sample, "Annex on etcd against sample"}, {embedded, crd, "embedded against CRD"}, {embedded, bare, "embedded against bare"},
+		{embedded, sample, "embedded against sample"}, {annexed, sample, "Annex on etcd against sample"}, {embedded, crd, "embedded against CRD"}, {embedded, bare, "embedded against bare"}, {embedded, synced, "embedded against bare, synced"},
 		{embedded, embeddedBefore, "embedded against before"}, {annexed, annexedBefore, "Annex on etcd against before"},
 	}
 )

@@ -1,7 +1,10 @@
 // Command bare is a bare Go server beside those that are measured. It speaks TLS and HTTP/2 as an API server does, and
 // does nothing else that a client could not do without: it answers reads with bytes that are there, decodes the
 // body of a write and encodes an answer, and sends a change to all watches. It authenticates no caller, keeps nothing
-// and looks nothing up. What a request costs here, no server in Go over this HTTP/2 can go below.
+// and looks nothing up. It is how far a server in Go over this HTTP/2 gets that does nothing to its answers.
+//
+// With -log it also appends the objects of writes to a file, and syncs that before it answers: what a disk costs that does no
+// more than it must.
 package main
 
 import (
@@ -37,6 +40,7 @@ func run(ctx context.Context, args []string) error {
 	address := flags.String("address", "127.0.0.1:0", "where to listen")
 	cert, key := flags.String("cert", "", "certificate file"), flags.String("key", "", "key file")
 	objects := flags.Int("objects", 0, "how many objects a list has")
+	path := flags.String("log", "", "file to append what is written to, and to sync; nothing is kept without one")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -44,9 +48,16 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("read the certificate: %w", err)
 	}
+	handler := newServer(*objects)
+	if *path != "" {
+		if handler.log, err = openLog(*path); err != nil {
+			return err
+		}
+		defer handler.log.close()
+	}
 	server := &http.Server{
 		Addr:      *address,
-		Handler:   newServer(*objects),
+		Handler:   handler,
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12},
 	}
 	// The settings of upstream's servers.
@@ -100,6 +111,7 @@ type managed struct {
 // server is the handler. Requests may come concurrently.
 type server struct {
 	list []byte
+	log  *syncedLog // nil if nothing is kept
 
 	mu      sync.Mutex
 	object  []byte // the last that was written, which every get is answered with
@@ -158,10 +170,25 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
 		object := s.object
 		s.mu.Unlock()
+		if r.Method == http.MethodDelete && !s.keep(w, []byte(r.URL.Path)) {
+			return
+		}
 		_, _ = w.Write(object)
 	default:
 		s.write(w, r)
 	}
+}
+
+// keep makes something durable, if the server keeps anything. If it fails, it answers so.
+func (s *server) keep(w http.ResponseWriter, record []byte) bool {
+	if s.log == nil {
+		return true
+	}
+	err := s.log.append(record)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
+	return err == nil
 }
 
 // write decodes the body, encodes an object with what is in it, and tells the watches.
@@ -189,6 +216,9 @@ func (s *server) write(w http.ResponseWriter, r *http.Request) {
 	close(s.next)
 	s.next = make(chan struct{})
 	s.mu.Unlock()
+	if !s.keep(w, object) {
+		return
+	}
 	if r.Method == http.MethodPost {
 		w.WriteHeader(http.StatusCreated)
 	}

@@ -2,11 +2,15 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -74,6 +78,75 @@ func TestAWatchGetsEveryChangeInOrder(t *testing.T) {
 		if !lines.Scan() || !strings.Contains(lines.Text(), fmt.Sprintf(`"example.com/sequence":"%d"`, i)) {
 			t.Fatalf("event %d: %s, %v", i, lines.Text(), lines.Err())
 		}
+	}
+}
+
+func TestWhatIsWrittenIsInTheLogBeforeItIsAnswered(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	log, err := openLog(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler := newServer(0)
+	handler.log = log
+	s := httptest.NewServer(handler)
+	t.Cleanup(s.Close)
+	send := func(method, path, body string) int {
+		r, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, strings.NewReader(body))
+		if err != nil {
+			t.Error(err)
+			return 0
+		}
+		answer, err := s.Client().Do(r)
+		if err != nil {
+			t.Error(err)
+			return 0
+		}
+		defer answer.Body.Close()
+		return answer.StatusCode
+	}
+	var clients sync.WaitGroup
+	const writers, each = 8, 5
+	for c := range writers {
+		clients.Go(func() {
+			for i := range each {
+				name := fmt.Sprintf("object-%d-%d", c, i)
+				if code := send("POST", "/flunders", fmt.Sprintf(`{"metadata":{"name":%q}}`, name)); code != 201 {
+					t.Errorf("a create: %d", code)
+				}
+				if text, err := os.ReadFile(path); err != nil || !bytes.Contains(text, []byte(name)) {
+					t.Errorf("%s was answered and is not in the log: %v", name, err)
+				}
+			}
+		})
+	}
+	clients.Wait()
+	if code := send("DELETE", "/flunders/object-0-0", ""); code != 200 {
+		t.Errorf("a delete: %d", code)
+	}
+	if text, err := os.ReadFile(path); err != nil || len(text) != logSize || !bytes.Contains(text, []byte("/flunders/object-0-0")) {
+		t.Errorf("the delete is not in the log of %d bytes: %v", len(text), err)
+	}
+
+	log.at = logSize - 1
+	if code := send("POST", "/flunders", `{"metadata":{"name":"over-the-end"}}`); code != 201 {
+		t.Errorf("at the end of the log: %d", code)
+	}
+	if info, err := os.Stat(path); err != nil || info.Size() != logSize {
+		t.Errorf("the log has got longer: %v, %v", info, err)
+	}
+
+	log.close()
+	for _, method := range []string{"POST", "PUT", "DELETE"} {
+		if code := send(method, "/flunders/one", "{}"); code != 500 {
+			t.Errorf("%s that cannot be kept: %d", method, code)
+		}
+	}
+}
+
+func TestALogThatCannotBeCreated(t *testing.T) {
+	if _, err := openLog(filepath.Join(t.TempDir(), "missing", "log")); err == nil || !strings.Contains(err.Error(), "create the log") {
+		t.Error(err)
 	}
 }
 
