@@ -29,6 +29,8 @@ type Output interface {
 type Connection interface {
 	Hold()
 	Release()
+	// Gather keeps what is written from now on back until it is so many bytes, or for a short while.
+	Gather(bytes int)
 }
 
 // ConnectionOf returns the connection of a request by HTTP/2; nil if it keeps nothing back.
@@ -38,6 +40,14 @@ func ConnectionOf(r *http.Request) Connection {
 	}
 	c, _ := r.Context().Value(http.LocalAddrContextKey).(Connection)
 	return c
+}
+
+// Whole says that the body of an answer by HTTP/2 is about to be written as a whole, and nothing after it: its headers and its body,
+// which are two frames, leave together.
+func Whole(r *http.Request, body []byte) {
+	if c := ConnectionOf(r); c != nil {
+		c.Gather(len(body))
+	}
 }
 
 type outputKey struct{}

@@ -18,11 +18,14 @@ const (
 // heldConn is a connection whose writes can be kept back for a moment. An event that many watches of a connection wait
 // for is as many frames, records of TLS and system calls, which are the dearest of these: so they leave together.
 //
+// An answer of an object is two frames, and would be two of each, the first of which wakes the client for nothing.
+//
 // Below TLS, what is kept back is in the order that it was written in, and an error is told by the next write.
 type heldConn struct {
 	net.Conn
 	buffers *sync.Pool // of the listener
 	holds   atomic.Int32
+	awaited atomic.Int64 // bytes that are to come before any are written
 
 	mu      sync.Mutex // held while the connection is written to
 	pending []byte
@@ -41,6 +44,28 @@ func (c *heldConn) Release() {
 	}
 }
 
+// Gather keeps what is written from now on back until it is so many bytes, or heldTime is over. It does not wait: what
+// writes them may be another goroutine, later. What others write meanwhile counts, too.
+func (c *heldConn) Gather(bytes int) {
+	if bytes < heldBytes {
+		c.awaited.Store(int64(bytes))
+	}
+}
+
+// gathers tells whether more is awaited after so many bytes have come.
+func (c *heldConn) gathers(bytes int) bool {
+	for {
+		awaited := c.awaited.Load()
+		if awaited <= 0 {
+			return false
+		}
+		left := max(awaited-int64(bytes), 0)
+		if c.awaited.CompareAndSwap(awaited, left) {
+			return left > 0
+		}
+	}
+}
+
 // Write implements net.Conn.
 func (c *heldConn) Write(p []byte) (int, error) {
 	c.mu.Lock()
@@ -48,7 +73,7 @@ func (c *heldConn) Write(p []byte) (int, error) {
 	if c.err != nil {
 		return 0, c.err
 	}
-	held := c.holds.Load() > 0
+	held := c.gathers(len(p)) || c.holds.Load() > 0
 	if !held && len(c.pending) == 0 {
 		return c.Conn.Write(p)
 	}
@@ -88,6 +113,7 @@ func (c *heldConn) late() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.armed = false
+	c.awaited.Store(0)
 	_ = c.flushLocked()
 }
 

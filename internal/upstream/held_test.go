@@ -151,3 +151,38 @@ func TestAStuckWriteHoldsUpNeitherDeadlinesNorTheEnd(t *testing.T) {
 	close(below.stuck)
 	<-wrote
 }
+
+func TestAnAnswerLeavesAsAWhole(t *testing.T) {
+	headers, body := strings.Repeat("h", 10), strings.Repeat("b", 100)
+	c, below := newHeld()
+	c.armed = true // no timer, however slow this is
+	write(t, c, "a")
+	c.Gather(len(body))
+	write(t, c, headers)
+	if got := below.all(); got != "a" {
+		t.Errorf("headers have left alone: %q", got)
+	}
+	write(t, c, body)
+	write(t, c, "z")
+	if got := below.all(); got != "a|"+headers+body+"|z" {
+		t.Errorf("wrote %q", got)
+	}
+
+	// What waits for more than is held at most would always be late.
+	c.Gather(heldBytes)
+	write(t, c, "large")
+	if got := below.all(); !strings.HasSuffix(got, "|large") {
+		t.Errorf("wrote %q", got)
+	}
+}
+
+func TestAnAnswerThatIsNotWrittenHoldsUpOthersForAMoment(t *testing.T) {
+	c, below := newHeld()
+	c.Gather(1000)
+	write(t, c, "a")
+	testwait.Until(t, "what came instead leaves by itself", func() bool { return below.all() == "a" })
+	write(t, c, "b")
+	if got := below.all(); got != "a|b" {
+		t.Errorf("wrote %q: what did not come is waited for again", got)
+	}
+}

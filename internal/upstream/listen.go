@@ -283,6 +283,9 @@ func (a *localAddr) Hold() { a.connection.held.Hold() }
 // Release implements push.Connection.
 func (a *localAddr) Release() { a.connection.held.Release() }
 
+// Gather implements push.Connection.
+func (a *localAddr) Gather(bytes int) { a.connection.held.Gather(bytes) }
+
 // LocalAddr implements net.Conn.
 func (c *connection) LocalAddr() net.Addr { return c.local }
 
