@@ -38,6 +38,8 @@ type write struct {
 	*version
 	wait func() error // nil if it is durable already
 	done chan struct{}
+	// alone says that it is not durable yet, and that no other write was under way when it was appended.
+	alone bool
 }
 
 // finished is closed when the write has been published or has failed. It needs
@@ -102,7 +104,7 @@ func (c *Core) tryAppend(ch change) (_ *write, conflicting <-chan struct{}, _ er
 		c.fail(record.Revision, err)
 		return nil, nil, outcomeUnknown(ch.key, err)
 	}
-	w := &write{version: newVersion(record, latest), wait: wait}
+	w := &write{version: newVersion(record, latest), wait: wait, alone: wait != nil && len(c.queue) == 0}
 	c.pending[ch.key] = w
 	c.queue = append(c.queue, w)
 	c.writers.Add(1)

@@ -69,7 +69,9 @@
 // A writer encodes its object, then takes the writing mutex: the newest version
 // of the key, published or not, must be the one that it saw; it takes the next
 // revision and appends to the journal. It waits for the journal outside the
-// mutex, so that many writers share one sync. When its revision is durable, so is
+// mutex, so that many writers share one sync. Until then it decodes what it wrote,
+// for those who read it next, and makes its own answer; a writer that is alone lets
+// the journal begin first. When its revision is durable, so is
 // every revision before it, and the first of their writers publishes them all, strictly
 // in order: into the tree, the history and the logs that watchers read. Then it
 // returns, and every later reader sees its write.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
 
@@ -140,5 +141,49 @@ func TestWhatIsTransformedIsDecoded(t *testing.T) {
 				t.Errorf("written as %s, want %s; %v", written, want, err)
 			}
 		}
+	}
+}
+
+// What a write has stored is made what clients get while the journal syncs, and is said of it when it is durable.
+func TestAWriteSaysWhatItHasStored(t *testing.T) {
+	form := podForm()
+	broken := verbatim.NewForm([]byte(podHead), len(podHead), func(runtime.Object) ([]byte, error) { panic("a mistake") }, nil)
+	tests := []struct {
+		name   string
+		form   *verbatim.Form
+		fails  bool // the journal
+		answer bool
+	}{
+		{"durable", form, false, true},
+		{"lost", form, true, false},
+		{"a panic leaves no write unsettled", broken, false, false},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			l := newLedger()
+			_, pods := open(t, l, mvcc.Options{Idle: true})
+			if test.fails {
+				l.failWait = 2
+			}
+			asked := &verbatim.Written{Form: test.form}
+			out := &example.Pod{}
+			err := pods.Create(verbatim.WithWritten(t.Context(), asked), key("pod"), samplePod("pod"), out, 0)
+			if (err != nil) != test.fails {
+				t.Fatal(err)
+			}
+			if test.fails {
+				out.ResourceVersion = "2"
+			}
+			answer := asked.Of(out)
+			if (answer != nil) != test.answer {
+				t.Errorf("it says %q", answer)
+			}
+			if want := podHead + encodedPod(t, out)[1:] + "\n"; test.answer && string(answer) != want {
+				t.Errorf("it says %s, want %s", answer, want)
+			}
+			if !test.fails {
+				annotate(t, pods, "pod", "changed") // which would wait for one that is not settled
+			}
+		})
 	}
 }

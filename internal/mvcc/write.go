@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	goruntime "runtime"
 	"time"
 
 	"k8s.io/apimachinery/pkg/conversion"
@@ -101,9 +102,18 @@ func (s *resourceStore) put(ctx context.Context, ch change, data []byte, out run
 	if out == nil {
 		return s.core.awaitCommit(w)
 	}
+	if w.alone {
+		// The journal's own goroutine has been woken, and would begin with the sync only when this one waits.
+		goruntime.Gosched()
+	}
 	// Decoding now uses the time that the disk takes, and saves the watchers from
-	// doing it.
+	// doing it. So does the answer.
 	object, decodeErr := s.cacheWritten(w.version, data)
+	asked := verbatim.WrittenIn(ctx)
+	var answer []byte
+	if asked != nil && decodeErr == nil {
+		answer = s.answer(asked.Form, w.version, object)
+	}
 	if err := s.core.awaitCommit(w); err != nil {
 		s.core.decoded.detach(w.version)
 		return err
@@ -111,13 +121,26 @@ func (s *resourceStore) put(ctx context.Context, ch change, data []byte, out run
 	if decodeErr != nil {
 		return decodeErr
 	}
-	if asked := verbatim.WrittenIn(ctx); asked != nil {
-		if piece, ok := s.look(asked.Form, w.version, object); ok {
-			asked.Set(w.revision, piece.Whole())
-			return s.copyTo(out, object) // it is hardly looked at any more
-		}
+	if answer != nil {
+		asked.Set(w.revision, answer)
+		return s.copyTo(out, object) // it is hardly looked at any more
 	}
 	return assignTo(out, object.DeepCopyObject())
+}
+
+// answer returns a version that is being written as clients get it in a form; nil if its value is not that. Where encoding an
+// object panics, it does so again when the answer is encoded: here, it would leave the write unsettled for ever.
+func (s *resourceStore) answer(form *verbatim.Form, v *version, object runtime.Object) (whole []byte) {
+	defer func() {
+		if recover() != nil {
+			whole = nil
+		}
+	}()
+	piece, ok := s.look(form, v, object)
+	if !ok {
+		return nil
+	}
+	return piece.Whole()
 }
 
 // state is an object as a writer sees it before it decides.
