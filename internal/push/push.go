@@ -29,7 +29,7 @@ type Output interface {
 type Connection interface {
 	Hold()
 	Release()
-	// Gather keeps what is written from now on back until it is so many bytes, or for a short while.
+	// Gather keeps what is written from now on back until it is so many bytes, or for a short while, if that saves anything.
 	Gather(bytes int)
 }
 
@@ -43,7 +43,7 @@ func ConnectionOf(r *http.Request) Connection {
 }
 
 // Whole says that the body of an answer by HTTP/2 is about to be written as a whole, and nothing after it: its headers and its body,
-// which are two frames, leave together.
+// which are two frames, may leave together.
 func Whole(r *http.Request, body []byte) {
 	if c := ConnectionOf(r); c != nil {
 		c.Gather(len(body))

@@ -186,3 +186,23 @@ func TestAnAnswerThatIsNotWrittenHoldsUpOthersForAMoment(t *testing.T) {
 		t.Errorf("wrote %q: what did not come is waited for again", got)
 	}
 }
+
+func TestTheHeadersOfTheOnlyAnswerLeaveFirst(t *testing.T) {
+	below := &pieces{}
+	var listener connections
+	address := &localAddr{connection: &connection{of: &listener}}
+	c := &address.connection.held
+	c.Conn, c.buffers, c.armed = below, &sync.Pool{}, true // no timer, however slow this is
+	answer := func() {
+		address.Gather(100)
+		write(t, c, "headers")
+		write(t, c, strings.Repeat("b", 100))
+	}
+	listener.answering.Store(1)
+	answer()
+	listener.answering.Store(2)
+	answer()
+	if got, want := strings.ReplaceAll(below.all(), strings.Repeat("b", 100), "body"), "headers|body|headersbody"; got != want {
+		t.Errorf("wrote %q, want %q", got, want)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apiserver/pkg/server"
@@ -72,6 +73,8 @@ type connections struct {
 	// buffers are for what connections keep back.
 	buffers sync.Pool
 	begun   watchStacks
+	// answering is how many requests, but for watches, are being handled.
+	answering atomic.Int32
 
 	mu      sync.Mutex
 	open    map[*connection]struct{} // nil if no more are accepted
@@ -183,6 +186,8 @@ func (c *connections) counting(handler http.Handler) http.Handler {
 		conn := c.begin(r)
 		defer c.end(conn)
 		if !strings.Contains(r.URL.RawQuery, "watch=") {
+			c.answering.Add(1)
+			defer c.answering.Add(-1)
 			if r.Method == http.MethodGet {
 				growSmallStack(len(r.RemoteAddr))
 			} else {
@@ -283,8 +288,12 @@ func (a *localAddr) Hold() { a.connection.held.Hold() }
 // Release implements push.Connection.
 func (a *localAddr) Release() { a.connection.held.Release() }
 
-// Gather implements push.Connection.
-func (a *localAddr) Gather(bytes int) { a.connection.held.Gather(bytes) }
+// Gather implements push.Connection. A client that is alone is better woken by the headers: it is there when the body comes.
+func (a *localAddr) Gather(bytes int) {
+	if a.connection.of.answering.Load() > 1 {
+		a.connection.held.Gather(bytes)
+	}
+}
 
 // LocalAddr implements net.Conn.
 func (c *connection) LocalAddr() net.Addr { return c.local }
