@@ -8,7 +8,7 @@ import (
 )
 
 // logSize is how long a log is, from the beginning: syncing what is written over something takes a disk the least time. At its
-// end it begins anew, as nobody reads it.
+// end it begins anew: the log is not read.
 const logSize = 64 << 20
 
 // syncedLog is a file that records are appended to. Those that come during a sync share the next one.
