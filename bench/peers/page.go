@@ -167,10 +167,13 @@ func (b *bench) allAims() []aim {
 }
 
 func (b *bench) aims(w io.Writer) {
-	fmt.Fprint(w, "## Aims\n\nAgainst sample-apiserver with etcd. What costs less is a factor as well: 3x is a third.\n\n| | aim | Annex, embedded | reached | Annex, etcd |\n|---|---:|---:|---|---:|\n")
+	fmt.Fprint(w, "## Aims\n\nAgainst sample-apiserver with etcd. What costs less is a factor as well: 3x is a third. What is in reach on this machine is\nwhat the bare Go server gets, synced where something is written. [Limits](limits.md) says of what is not reached why.\n\n| | aim | Annex, embedded | reached | in reach | Annex, etcd |\n|---|---:|---:|---|---:|---:|\n")
 	for _, a := range b.allAims() {
 		wanted, got, onEtcd := factor(a.times), b.results.better(a.line, embedded, sample), factor(b.results.better(a.line, annexed, sample))
-		text, reached := factor(got), got >= a.times
+		text, reached, inReach := factor(got), got >= a.times, factor(b.results.better(a.line, synced, sample))
+		if inReach == "" {
+			inReach = factor(b.results.better(a.line, bare, sample))
+		}
 		if a.most != 0 {
 			got = b.results.median(a.line.measurement, embedded, a.line.unit)
 			wanted, text, onEtcd = "at most "+number(a.most), number(got), number(b.results.median(a.line.measurement, annexed, a.line.unit))
@@ -183,7 +186,7 @@ func (b *bench) aims(w io.Writer) {
 		case reached:
 			verdict = "yes"
 		}
-		fmt.Fprintf(w, "| %s | %s | %s | %s | %s |\n", a.label, wanted, text, verdict, onEtcd)
+		fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s |\n", a.label, wanted, text, verdict, inReach, onEtcd)
 	}
 	fmt.Fprintln(w)
 }
