@@ -11,8 +11,8 @@ import (
 	"github.com/annexapi/annex/internal/verbatim"
 )
 
-// listPiece is how much of a list is written at once.
-const listPiece = 128 << 10
+// ListPiece is how many bytes of a list are written at once.
+const ListPiece = 128 << 10
 
 // listSerializer encodes lists as JSON item by item, and remembers how an item is
 // encoded: nearly all that a long list costs is encoding what has not changed since the
@@ -108,7 +108,7 @@ func (e listEncoder) encode(object runtime.Object, w io.Writer, encode func(runt
 	for i, item := range encoded {
 		pieces[i] = verbatim.Encoded(item)
 	}
-	return WriteList(w, head, pieces, []byte(listEnd))
+	return WriteList(w, head, pieces, []byte(listEnd), nil)
 }
 
 // listEnd is what comes after the last item.
@@ -136,13 +136,17 @@ func headOf(list reflect.Value, encode func(runtime.Object, io.Writer) error) ([
 // It writes in pieces. By the size of the first one, the handler takes a list for one that is
 // written in pieces, or for one that is too short to be compressed.
 //
-// Nothing has been written if an item fails that belongs into the first piece.
-func WriteList(w io.Writer, head []byte, items verbatim.Items, tail []byte) error {
-	size := len(head) + len(tail)
-	for i := 0; i < items.Len() && size < listPiece; i++ {
-		size += items.Size(i) + 1
+// Nothing has been written if an item fails that belongs into the first piece. The pieces are put together in room, if that is
+// not nil, which must not be used again before w has no use for what was written.
+func WriteList(w io.Writer, head []byte, items verbatim.Items, tail, room []byte) error {
+	if room == nil {
+		size := len(head) + len(tail)
+		for i := 0; i < items.Len() && size < ListPiece; i++ {
+			size += items.Size(i) + 1
+		}
+		room = make([]byte, 0, min(size, ListPiece))
 	}
-	first, piece := head[:1], append(make([]byte, 0, min(size, listPiece)), head[1:]...)
+	first, piece := head[:1], append(room[:0], head[1:]...)
 	write := func(p []byte) error {
 		if first != nil {
 			if _, err := w.Write(first); err != nil {
@@ -162,7 +166,7 @@ func WriteList(w io.Writer, head []byte, items verbatim.Items, tail []byte) erro
 		if piece, err = items.Append(piece, i); err != nil {
 			return err
 		}
-		if before > 0 && len(piece)+len(tail) > listPiece {
+		if before > 0 && len(piece)+len(tail) > ListPiece {
 			if err := write(piece[:before]); err != nil {
 				return err
 			}

@@ -128,7 +128,7 @@ func TestLongListsAreWrittenInPieces(t *testing.T) {
 		t.Errorf("written in pieces of %v", got.sizes)
 	}
 	for _, size := range got.sizes {
-		if size > listPiece {
+		if size > ListPiece {
 			t.Errorf("a piece of %d bytes", size)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 
 	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,6 +37,10 @@ import (
 // items says how a resource is listed. One for which it returns nothing is upstream's alone, too. Lists that got their
 // items so are counted in answers, unless that is nil.
 func Lists(next http.Handler, items func(*request.RequestInfo) *Listed, answers *direct.Answers) http.Handler {
+	rooms := &sync.Pool{New: func() any {
+		room := make([]byte, 0, convert.ListPiece)
+		return &room
+	}}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
 		if !ok || !info.IsResourceRequest || info.Subresource != "" || info.Verb != "list" && info.Verb != "watch" {
@@ -66,7 +71,7 @@ func Lists(next http.Handler, items func(*request.RequestInfo) *Listed, answers 
 		case info.Verb == "watch":
 			next.ServeHTTP(w, r.WithContext(registry.WithRememberedEvents(r.Context())))
 		default:
-			list := &listWriter{ResponseWriter: w, req: r, serializer: listed.Serializer, info: info, items: given, answers: answers, pretty: pretty}
+			list := &listWriter{ResponseWriter: w, req: r, serializer: listed.Serializer, info: info, items: given, answers: answers, rooms: rooms, pretty: pretty}
 			next.ServeHTTP(responsewriter.WrapForHTTP1Or2(list), r.WithContext(registry.WithEncodedItems(r.Context(), given)))
 			list.end()
 		}
@@ -126,6 +131,7 @@ type listWriter struct {
 	serializer runtime.NegotiatedSerializer
 	items      *registry.EncodedItems
 	answers    *direct.Answers
+	rooms      *sync.Pool // of *[]byte, to put pieces of lists together in
 	pretty     bool
 	held       bool   // the answer is a list that lacks its items
 	list       []byte // what there is of it
@@ -205,7 +211,11 @@ func (f filled) Encode(object runtime.Object, w io.Writer) error {
 		return err
 	}
 	to := &failing{Writer: w}
-	err := convert.WriteList(to, f.head, f.items, f.tail)
+	room := f.w.rooms.Get().(*[]byte)
+	err := convert.WriteList(to, f.head, f.items, f.tail, *room)
+	if err == nil { // else HTTP/2 may still be reading what it was given
+		f.w.rooms.Put(room)
+	}
 	if err != nil && to.err == nil && f.counted.begun {
 		klog.FromContext(f.w.req.Context()).Error(err, "A list was cut off", "path", f.w.info.Path)
 		panic(http.ErrAbortHandler)
