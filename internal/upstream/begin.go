@@ -64,16 +64,23 @@ const auditIDHeader = "Audit-Id"
 // identified returns the request's context with its audit ID, which is the client's or a new one. The client is told.
 func (b *beginning) identified(w http.ResponseWriter, r *http.Request) context.Context {
 	ctx := r.Context()
-	if audit.AuditContextFrom(ctx) == nil {
+	outer := audit.AuditContextFrom(ctx) // of a server whose handler calls this one's
+	switch {
+	case outer == nil:
 		ctx = audit.WithAuditContext(ctx)
 		if !b.audited {
 			// It cannot have been initialized before.
 			_ = audit.AuditContextFrom(ctx).Init(audit.RequestAuditConfig{Level: auditinternal.LevelNone}, nil)
 		}
+	case b.audited:
+		ctx = ownAudit{ctx, audit.WithAuditContext(context.Background())}
 	}
 	var id string
 	if given := r.Header[auditIDHeader]; len(given) > 0 {
 		id = given[0]
+	}
+	if id == "" && outer != nil {
+		id = string(outer.AuditID()) // which the client is told
 	}
 	if id == "" {
 		id = newAuditID()
@@ -83,6 +90,20 @@ func (b *beginning) identified(w http.ResponseWriter, r *http.Request) context.C
 		header[auditIDHeader] = []string{id}
 	}
 	return ctx
+}
+
+// ownAudit is a context with another audit than its parent: a request is audited once by each server that it passes.
+type ownAudit struct {
+	context.Context
+	audit context.Context // which has nothing else
+}
+
+// Value implements context.Context.
+func (o ownAudit) Value(key any) any {
+	if v := o.audit.Value(key); v != nil {
+		return v
+	}
+	return o.Context.Value(key)
 }
 
 // newAuditID returns a random UUID. It has to be no other's, but may be guessed: asking the operating system for each, as

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/server"
@@ -150,6 +151,58 @@ func TestAnAuditThatIsNotKeptCollectsNothing(t *testing.T) {
 				}
 			}
 		})).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/apis/a/v1/b", nil))
+	}
+}
+
+// kept are the events of an audit.
+type kept struct{ events []*auditinternal.Event }
+
+func (k *kept) ProcessEvents(events ...*auditinternal.Event) bool {
+	for _, e := range events {
+		k.events = append(k.events, e.DeepCopy())
+	}
+	return true
+}
+
+func (k *kept) EvaluatePolicyRule(authorizer.Attributes) audit.RequestAuditConfig {
+	return audit.RequestAuditConfig{Level: auditinternal.LevelMetadata}
+}
+
+// A second server in the same process, asked by the first, keeps an audit of its own, whether the first one does or not.
+func TestAServerBehindKeepsItsOwnAudit(t *testing.T) {
+	t.Parallel()
+	for _, audited := range []bool{false, true} {
+		var first, second kept
+		w := httptest.NewRecorder()
+		behind := begins(t, true, nil)["ours"](filters.WithAudit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			audit.AddAuditAnnotation(r.Context(), "second", "yes")
+			w.WriteHeader(http.StatusTeapot)
+		}), &second, &second, nil))
+		handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			audit.AddAuditAnnotation(r.Context(), "first", "yes")
+			behind.ServeHTTP(w, r)
+		}))
+		if audited {
+			handler = filters.WithAudit(handler, &first, &first, nil)
+		}
+		begins(t, audited, nil)["ours"](handler).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/apis/a/v1/b", nil))
+		if w.Code != http.StatusTeapot {
+			t.Errorf("audited %t: %d %s", audited, w.Code, w.Body)
+			continue
+		}
+		for name, k := range map[string]kept{"first": first, "second": second} {
+			if name == "first" && !audited {
+				continue
+			}
+			if len(k.events) == 0 {
+				t.Errorf("audited %t: the %s server has kept nothing", audited, name)
+				continue
+			}
+			last := k.events[len(k.events)-1]
+			if last.Annotations[name] != "yes" || len(last.Annotations) != 1 || last.ResponseStatus.Code != http.StatusTeapot || string(last.AuditID) != w.Header().Get("Audit-Id") {
+				t.Errorf("audited %t: the %s server has kept %+v, the client was told %s", audited, name, last, w.Header().Get("Audit-Id"))
+			}
+		}
 	}
 }
 
