@@ -66,8 +66,14 @@ func unchangedMappings(smaps io.Reader, file string) []mapping {
 			}
 			continue
 		}
-		if fields[0] == "Anonymous:" && len(fields) > 1 && fields[1] == "0" && current.end > current.start {
+		if len(fields) < 2 {
+			continue
+		}
+		switch changed := fields[1] != "0"; {
+		case fields[0] == "Anonymous:" && !changed && current.end > current.start:
 			found = append(found, current)
+		case fields[0] == "Swap:" && changed && len(found) > 0 && found[len(found)-1] == current:
+			found = found[:len(found)-1] // what was changed is not in memory
 		}
 	}
 	if lines.Err() != nil {

@@ -27,6 +27,13 @@ Anonymous:             0 kB
 Anonymous:             0 kB
 05bd0000-05be0000 r-xs 00000000 fe:00 10020498                           /opt/a b/server
 Anonymous:             0 kB
+05be0000-05bf0000 r--p 05be0000 fe:00 10020498                           /opt/a b/server
+Anonymous:             0 kB
+SwapPss:               0 kB
+Swap:                 64 kB
+05bf0000-05c00000 r--p 05bf0000 fe:00 10020498                           /opt/a b/server
+Anonymous:             0 kB
+Swap:                  0 kB
 c000000000-c000800000 rw-p 00000000 00:00 0                              [anon: Go: heap]
 Anonymous:             0 kB
 7f6e12a00000-7f6e12a28000 r--p 00000000 fe:00 1316                       /usr/lib/libc.so.6
@@ -37,7 +44,7 @@ Anonymous:             0 kB
 
 func TestOnlyWhatIsUnchangedOfAProgramIsForgotten(t *testing.T) {
 	got := unchangedMappings(strings.NewReader(smaps), "/opt/a b/server")
-	want := []mapping{{0x400000, 0x402000}, {0x402000, 0x2bfe000}, {0x2bff000, 0x5a7d000}}
+	want := []mapping{{0x400000, 0x402000}, {0x402000, 0x2bfe000}, {0x2bff000, 0x5a7d000}, {0x5bf0000, 0x5c00000}}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %x, want %x", got, want)
 	}
