@@ -490,7 +490,7 @@ func TestReadAlike(t *testing.T) {
 		value        any
 		alike, known bool
 	}{
-		{corev1.Pod{}, true, true}, {&corev1.Service{}, true, true}, {metav1.Time{}, true, true}, {&metav1.Time{}, false, true}, {&metav1.Time{Time: time.Unix(1, 0)}, true, true},
+		{corev1.Pod{}, true, true}, {&corev1.Service{}, true, true}, {metav1.Time{}, true, true}, {&metav1.Time{}, false, true}, {&metav1.Time{Time: time.Time{}.Local()}, false, true}, {&metav1.MicroTime{Time: time.Time{}.In(time.FixedZone("a", 1))}, false, true}, {&metav1.Time{Time: time.Unix(1, 0)}, true, true},
 		{corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{}}}, false, true},
 		{corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{}}}, false, true},
 		{corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Env: []corev1.EnvVar{}}}}}, false, true},

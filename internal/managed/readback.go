@@ -106,7 +106,7 @@ func (r *readback) alike(v reflect.Value) bool {
 	case never:
 		return v.IsZero()
 	case nullish:
-		return v.IsNil() || !v.Elem().IsZero()
+		return v.IsNil() || !v.Interface().(interface{ IsZero() bool }).IsZero() // in whichever zone
 	}
 	switch v.Kind() {
 	case reflect.Pointer:
