@@ -72,10 +72,24 @@ func (m *Manager) entriesOf(live runtime.Object, manager string, configured *own
 		return nil, 0, errUpstreams
 	}
 	own = slices.IndexFunc(entries, func(e entry) bool { return e.is(manager, metav1.ManagedFieldsOperationApply, "") })
-	if own >= 0 && !configured.set.Equals(entries[own].set) {
+	if own >= 0 && (!configured.set.Equals(entries[own].set) || hasBareItem(configured.set)) {
 		return nil, 0, errUpstreams
 	}
 	return entries, own, nil
+}
+
+// hasBareItem says whether an item of a list is in a set without any of its fields, since all that tells it apart has defaults. As
+// what is written of it is nobody's, upstream removes it when it is applied again, if only every other time.
+func hasBareItem(set *fieldpath.Set) (bare bool) {
+	set.Members.Iterate(func(pe fieldpath.PathElement) {
+		inner, ok := set.Children.Get(pe)
+		bare = bare || pe.Key != nil && (!ok || inner.Empty())
+	})
+	set.Children.Iterate(func(pe fieldpath.PathElement) {
+		inner, _ := set.Children.Get(pe)
+		bare = bare || hasBareItem(inner)
+	})
+	return bare
 }
 
 // application is what has been applied to an object.

@@ -401,6 +401,27 @@ func TestItemsInAnotherOrder(t *testing.T) {
 	}
 }
 
+// TestAnItemOfDefaultsAlone applies an item that says nothing of what it is told apart by, which has a default: upstream removes it
+// when it is applied again.
+func TestAnItemOfDefaultsAlone(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, &corev1.Pod{}, nil)
+	claims := []corev1.ResourceClaim{{Name: "a"}, {Name: "b"}}
+	created := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod", UID: "uid"}, Spec: corev1.PodSpec{Resources: &corev1.ResourceRequirements{Claims: claims}}}
+	live := p.UpdateNoErrors(&corev1.Pod{}, created, "creator")
+	for _, host := range []string{"x", "x", "y", "y", "z"} {
+		age(t, live)
+		configuration := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"hostname": host, "resources": map[string]any{"claims": []any{map[string]any{}, map[string]any{"name": "a"}}}}}}
+		configuration.SetGroupVersionKind(p.kind)
+		theirs, theirErr := p.Upstream().Apply(live.DeepCopyObject(), configuration.DeepCopy(), "a", true)
+		ours, ourErr := p.Apply(live.DeepCopyObject(), configuration.DeepCopy(), "a", true)
+		if theirErr != nil || ourErr != nil || withoutTimes(t, theirs) != withoutTimes(t, ours) {
+			t.Fatalf("host %s: upstream's\n%s %v\nours\n%s %v", host, withoutTimes(t, theirs), theirErr, withoutTimes(t, ours), ourErr)
+		}
+		live = theirs
+	}
+}
+
 // TestANewStructWritesMore applies some of a struct that is not there, of which more is written.
 func TestANewStructWritesMore(t *testing.T) {
 	t.Parallel()
