@@ -88,7 +88,7 @@ func (c *Core) linker() *linker {
 				replaced := c.latest.set(v)
 				v.previous.Store(replaced)
 				if replaced != nil {
-					v.key = replaced.key // the same, and held once
+					v.key = replaced.key // the same; those of the history share it
 				}
 				c.values.add(v, replaced)
 				if replaced.hot() == 0 {

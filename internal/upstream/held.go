@@ -18,7 +18,7 @@ const (
 // heldConn is a connection whose writes can be kept back for a moment. An event that many watches of a connection wait
 // for is as many frames, records of TLS and system calls, which are the dearest of these: so they leave together.
 //
-// An answer of an object is two frames, and would be two of each, the first of which wakes the client for nothing.
+// An answer of an object is two frames, and would be two of each: while others are answered too, these leave together as well.
 //
 // Below TLS, what is kept back is in the order that it was written in, and an error is told by the next write.
 type heldConn struct {
