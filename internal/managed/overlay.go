@@ -79,7 +79,7 @@ func (m *Manager) entriesOf(live runtime.Object, manager string, configured *own
 }
 
 // hasBareItem says whether an item of a list is in a set without any of its fields, since all that tells it apart has defaults. As
-// what is written of it is nobody's, upstream removes it when it is applied again, if only every other time.
+// its manager owns none of what is written of it, upstream removes it when it is applied again, if only every other time.
 func hasBareItem(set *fieldpath.Set) (bare bool) {
 	set.Members.Iterate(func(pe fieldpath.PathElement) {
 		inner, ok := set.Children.Get(pe)
