@@ -240,10 +240,7 @@ func (m *Manager) update(live, changed runtime.Object, manager string) bool {
 	}
 	set := c.changed
 	if !set.Empty() {
-		if m.filter != nil {
-			set = m.filter.Filter(set)
-		}
-		set = set.Difference(m.never)
+		set = m.ownable(set)
 	}
 	if !set.Empty() {
 		if entries, ok = m.gain(entries, manager, &owned{set: set}); !ok {
@@ -454,4 +451,12 @@ func (m *Manager) gain(entries []entry, manager string, gained *owned) ([]entry,
 	}
 	entries[at].Time = &metav1.Time{Time: time.Now().UTC()}
 	return entries, true
+}
+
+// ownable is what of a set managers may own.
+func (m *Manager) ownable(set *fieldpath.Set) *fieldpath.Set {
+	if m.filter != nil {
+		set = m.filter.Filter(set)
+	}
+	return set.Difference(m.never)
 }

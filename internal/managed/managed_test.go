@@ -490,6 +490,13 @@ func TestWhatIsAppliedAgainIsUpstreams(t *testing.T) {
 
 // FuzzReapply is TestWhatIsAppliedAgainIsUpstreams with other seeds.
 func FuzzReapply(f *testing.F) {
+	fuzzKinds(f, func(t *testing.T, p pair, sample runtime.Object, seed int64) {
+		p.reapplications(t, sample, seed, &merged{})
+	})
+}
+
+// fuzzKinds tests each of the kinds with seeds.
+func fuzzKinds(f *testing.F, test func(t *testing.T, p pair, sample runtime.Object, seed int64)) {
 	var pairs []pair
 	for _, name := range slices.Sorted(maps.Keys(kinds)) {
 		pairs = append(pairs, newPair(f, kinds[name], nil))
@@ -501,7 +508,7 @@ func FuzzReapply(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.reapplications(t, sample, seed, &merged{})
+		test(t, p, sample, seed)
 	})
 }
 

@@ -27,10 +27,7 @@ func (m *Manager) merge(live, applied runtime.Object, manager string, force bool
 	if err != nil {
 		return nil, errUpstreams
 	}
-	if m.filter != nil {
-		set = m.filter.Filter(set)
-	}
-	if set = set.Difference(m.never); set.Empty() {
+	if set = m.ownable(set); set.Empty() {
 		return nil, errUpstreams
 	}
 	entries, own, err := m.entriesOf(live, manager, &owned{set: set})

@@ -210,10 +210,7 @@ func (m *Manager) configured(configuration map[string]any) (*owned, bool) {
 	if err := m.tree.fieldsOf(set, make(fieldpath.Path, 0, 16), configuration); err != nil {
 		return nil, false
 	}
-	if m.filter != nil {
-		set = m.filter.Filter(set)
-	}
-	if set = set.Difference(m.never); set.Empty() {
+	if set = m.ownable(set); set.Empty() {
 		return nil, false
 	}
 	o, err := write(set)

@@ -71,19 +71,7 @@ func TestWhatIsLaidOverIsUpstreams(t *testing.T) {
 
 // FuzzOverlay is TestWhatIsLaidOverIsUpstreams with other seeds.
 func FuzzOverlay(f *testing.F) {
-	var pairs []pair
-	for _, name := range slices.Sorted(maps.Keys(kinds)) {
-		pairs = append(pairs, newPair(f, kinds[name], nil))
-	}
-	f.Add(int64(1), uint8(0))
-	f.Fuzz(func(t *testing.T, seed int64, kind uint8) {
-		p := pairs[int(kind)%len(pairs)]
-		sample, err := scheme.Scheme.New(p.kind)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p.lay(t, sample, seed, &overlaid{})
-	})
+	fuzzKinds(f, func(t *testing.T, p pair, sample runtime.Object, seed int64) { p.lay(t, sample, seed, &overlaid{}) })
 }
 
 type someDefaults struct{}
