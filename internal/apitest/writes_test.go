@@ -90,6 +90,7 @@ func (w *askedTwice) comparable(a *answer) string {
 		slices.Sort(entries)
 		return begin + strings.Join(entries, between) + all[end:]
 	})
+	body = managersByLines(body)
 	// Upstream tells the conflicts of an applied configuration in any order, twice, and its errors.
 	body = reasons.ReplaceAllStringFunc(body, func(all string) string {
 		begin, rest, _ := strings.Cut(all, `[`)
@@ -120,6 +121,36 @@ func (w *askedTwice) comparable(a *answer) string {
 	}
 	slices.Sort(lines)
 	return fmt.Sprintf("%d\n%s\n%s", a.code, strings.Join(lines, "\n"), body)
+}
+
+// managersByLines sorts the managers in YAML and in JSON that is indented.
+func managersByLines(body string) string {
+	lines := strings.SplitAfter(body, "\n")
+	indent := func(i int) int { return len(lines[i]) - len(strings.TrimLeft(lines[i], " ")) }
+	for i := range lines {
+		if key := strings.TrimSpace(lines[i]); key != "managedFields:" && key != `"managedFields": [` {
+			continue
+		}
+		end := i + 1
+		for end < len(lines) && (indent(end) > indent(i) || strings.HasPrefix(lines[end][indent(i):], "- ")) {
+			end++
+		}
+		var entries []string
+		for at := i + 1; at < end; at++ {
+			switch line := lines[at]; {
+			case indent(at) > indent(i+1):
+				entries[len(entries)-1] += line
+			case strings.HasPrefix(line[indent(at):], "}"):
+				entries[len(entries)-1] += strings.Replace(line, ",", "", 1)
+			default:
+				entries = append(entries, line)
+			}
+		}
+		slices.Sort(entries)
+		lines[i] += strings.Join(entries, "")
+		clear(lines[i+1 : end])
+	}
+	return strings.Join(lines, "")
 }
 
 // difference is where two answers begin to be different.
