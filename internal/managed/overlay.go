@@ -3,6 +3,7 @@ package managed
 import (
 	"encoding/binary"
 	"errors"
+	"iter"
 	"maps"
 	"reflect"
 	"slices"
@@ -222,40 +223,46 @@ func (m *Manager) configured(configuration map[string]any) (*owned, bool) {
 	return o, true
 }
 
+// said iterates over the fields that a configuration has of a struct, in the order of the struct, and what it says of each.
+func (n *tree) said(configuration map[string]any) iter.Seq2[int, any] {
+	return func(yield func(int, any) bool) {
+		for i := range n.fields {
+			if v, ok := configuration[n.fields[i].key()]; ok && !yield(i, v) {
+				return
+			}
+		}
+	}
+}
+
 // form appends which fields a configuration has, which is all that what its manager owns depends on. It is false if it has
 // others than those that are laid over objects.
 func (n *tree) form(to []byte, configuration map[string]any) ([]byte, bool) {
 	found := 0
-	for i := range n.fields {
+	for i, v := range n.said(configuration) {
 		f := &n.fields[i]
-		v, ok := configuration[f.key()]
-		if !ok {
-			continue
-		}
 		if f.index == nil {
 			return to, false
 		}
 		found++
 		to = binary.AppendUvarint(to, uint64(i)+1)
 		inner, isMap := v.(map[string]any)
+		ok := isMap
 		switch {
 		case f.tree.kind == record:
-			if to, ok = f.tree.form(to, inner); !isMap {
-				return to, false
+			if ok {
+				to, ok = f.tree.form(to, inner)
 			}
 		case f.tree.isPlain():
-			if len(inner) == 0 {
-				return to, false
-			}
+			ok = len(inner) > 0
 			to = binary.AppendUvarint(to, uint64(len(inner)))
 			for _, key := range slices.Sorted(maps.Keys(inner)) {
-				if _, ok = inner[key].(string); !ok {
+				if _, isString := inner[key].(string); !isString {
 					return to, false
 				}
 				to = append(binary.AppendUvarint(to, uint64(len(key))), key...)
 			}
 		case f.tree.kind == scalar && f.tree.holds(v):
-			to = append(to, 'v')
+			to, ok = append(to, 'v'), true
 		default:
 			items, isList := v.([]any)
 			if isMap && len(inner) == 0 || isList && len(items) == 0 {
@@ -290,13 +297,10 @@ func (n *tree) part(to []byte, v any) ([]byte, bool) {
 			return to, false
 		}
 		found := 0
-		for i := range n.fields {
-			f := &n.fields[i]
-			if v, has := inner[f.key()]; has {
-				found++
-				if to, ok = f.tree.part(binary.AppendUvarint(to, uint64(i)+1), v); !ok {
-					return to, false
-				}
+		for i, v := range n.said(inner) {
+			found++
+			if to, ok = n.fields[i].tree.part(binary.AppendUvarint(to, uint64(i)+1), v); !ok {
+				return to, false
 			}
 		}
 		return append(to, 0), found == len(inner)
@@ -375,12 +379,8 @@ func (n *tree) holds(v any) bool {
 
 // fieldsOf puts the fields of a configuration into a set.
 func (n *tree) fieldsOf(set *fieldpath.Set, path fieldpath.Path, configuration map[string]any) error {
-	for i := range n.fields {
+	for i, v := range n.said(configuration) {
 		f := &n.fields[i]
-		v, ok := configuration[f.key()]
-		if !ok {
-			continue
-		}
 		at := append(path, f.name)
 		inner, _ := v.(map[string]any)
 		switch {
@@ -408,12 +408,8 @@ func (n *tree) fieldsOf(set *fieldpath.Set, path fieldpath.Path, configuration m
 
 // says says whether a struct surely has all that a configuration has.
 func (n *tree) says(v reflect.Value, configuration map[string]any) bool {
-	for i := range n.fields {
+	for i, said := range n.said(configuration) {
 		f := &n.fields[i]
-		said, ok := configuration[f.key()]
-		if !ok {
-			continue
-		}
 		field := v.FieldByIndex(f.index)
 		if f.entry.CanOmit(field) {
 			return false
@@ -461,12 +457,8 @@ func isScalar(v reflect.Value, said any) bool {
 // false if what is merged has another order than before, or has changed.
 func (n *tree) lay(v reflect.Value, configuration map[string]any) (ordered bool, err error) {
 	ordered = true
-	for i := range n.fields {
+	for i, said := range n.said(configuration) {
 		f := &n.fields[i]
-		said, ok := configuration[f.key()]
-		if !ok {
-			continue
-		}
 		field := v.FieldByIndex(f.index)
 		absent := f.entry.CanOmit(field)
 		_, null := follow(field)
@@ -569,12 +561,8 @@ func (n *tree) writesZeros() bool {
 
 // said compares structs of which one has been laid over with a configuration.
 func (c *comparison) said(n *tree, l, r reflect.Value, configuration map[string]any) error {
-	for i := range n.fields {
+	for i, said := range n.said(configuration) {
 		f := &n.fields[i]
-		said, ok := configuration[f.key()]
-		if !ok {
-			continue
-		}
 		lf, rf := l.FieldByIndex(f.index), r.FieldByIndex(f.index)
 		absent := f.entry.CanOmit(lf)
 		old, null := follow(lf)
