@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -81,14 +82,23 @@ func clientsOf(config *rest.Config) clients {
 	}
 }
 
-// define applies a definition and waits until it is established.
+// define creates a definition, and returns when it is established: upstream serves one before, as soon as its names are accepted,
+// and lets objects be that were created until then if it is deleted without having been established.
 func (c clients) define(t *testing.T, d *apiextensionsv1.CustomResourceDefinition) {
 	t.Helper()
-	if _, err := c.definitions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), d, metav1.CreateOptions{}); err != nil {
+	definitions := c.definitions.ApiextensionsV1().CustomResourceDefinitions()
+	if _, err := definitions.Create(t.Context(), d, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	testwait.NoError(t, "the definition is served", func(ctx context.Context) error {
-		_, err := c.widgets.List(ctx, metav1.ListOptions{})
+	testwait.NoError(t, "the definition is established and served", func(ctx context.Context) error {
+		is, err := definitions.Get(ctx, d.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if !apihelpers.IsCRDConditionTrue(is, apiextensionsv1.Established) {
+			return fmt.Errorf("its conditions are %v", is.Status.Conditions)
+		}
+		_, err = c.widgets.List(ctx, metav1.ListOptions{})
 		return err
 	})
 }
