@@ -265,8 +265,9 @@ func TestListersFollowUntilRequestsAreRefused(t *testing.T) {
 		listed, err = annex.ListerFor[v1.Widget](env)
 		return func(context.Context, annex.Request[v1.Widget]) error { return nil }, err
 	}))
-	seen := make(chan error, 1)
+	begun, seen := make(chan struct{}), make(chan error, 1)
 	s.Controllers = []annex.Controller{{Name: "last", Run: func(ctx context.Context, env *annex.Env) error {
+		close(begun)
 		<-ctx.Done() // the server drains
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), testwait.Patience)
 		defer cancel()
@@ -283,6 +284,7 @@ func TestListersFollowUntilRequestsAreRefused(t *testing.T) {
 		return nil
 	}}}
 	_, stop := run(t, s, annex.Options{Storage: memory.Storage(), ShutdownTimeout: testwait.Patience})
+	<-begun // over etcd a server is ready before it may run its controllers
 	if err := stop(); err != nil {
 		t.Error(err)
 	}

@@ -39,6 +39,9 @@ func newStorageCodec(scheme *runtime.Scheme, codecs serializer.CodecFactory, sto
 		decoder = filled{decoder, versions}
 	}
 	encoder := withZeros(planned(info.Serializer, codecs.SupportedMediaTypes(), plans), codecs.SupportedMediaTypes(), shapes)
+	if mediaType != runtime.ContentTypeProtobuf {
+		encoder = asProtobufKeeps(encoder)
+	}
 	return typeless{codecs.CodecForVersions(encoder, decoder, schema.GroupVersions{stored}, runtime.InternalGroupVersioner)}
 }
 

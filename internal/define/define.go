@@ -347,8 +347,9 @@ func (v *Version) NewList() runtime.Object {
 	return reflect.New(v.ListType).Interface().(runtime.Object)
 }
 
-// protobufMessage is what upstream's protobuf serializer needs of a type.
-type protobufMessage interface {
+// ProtobufMessage is what upstream's protobuf serializer needs of an object.
+type ProtobufMessage interface {
+	runtime.Object
 	runtime.ProtobufMarshaller
 	Reset()
 	Unmarshal(data []byte) error
@@ -357,7 +358,7 @@ type protobufMessage interface {
 // IsProtobuf says whether a pointer to a Go type has the methods by which it is
 // encoded as protobuf.
 func IsProtobuf(t reflect.Type) bool {
-	return t != nil && reflect.PointerTo(t).Implements(reflect.TypeFor[protobufMessage]())
+	return t != nil && reflect.PointerTo(t).Implements(reflect.TypeFor[ProtobufMessage]())
 }
 
 // GroupVersionKind names the version's kind.
