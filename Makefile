@@ -111,7 +111,7 @@ SUMMARY := grep -aE '^(ok|FAIL|--- FAIL|panic)|(storage|restart) suite|api suite
 .PHONY: storage
 storage: ## the storage suites on every backend, with their summary lines
 	go test -count=1 -timeout 30m -v ./store/... ./internal/mvcc ./internal/virtual | $(SUMMARY)
-	go -C store/etcd/etcdtest test -count=1 -timeout 30m -v . | $(SUMMARY)
+	go -C store/etcd/etcdtest test -count=1 -timeout 60m -v . | $(SUMMARY)
 	ANNEX_TEST_STORAGE=embedded go test -count=1 -timeout 30m ./internal/apitest | $(SUMMARY)
 	ANNEX_TEST_STORAGE=files go test -count=1 -timeout 30m ./internal/apitest | $(SUMMARY)
 

@@ -29,7 +29,7 @@ func TestQueriesOnEtcd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs the tests of another package")
 	}
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-v", "-timeout=10m", apiTests+"/queries")
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-v", "-timeout=25m", apiTests+"/queries")
 	cmd.Dir = checkout
 	cmd.Env = append(os.Environ(), "ANNEX_TEST_ETCD="+strings.Join(endpoints(startCluster(t, 1, nil)), ","))
 	out, err := cmd.CombinedOutput()
@@ -50,7 +50,7 @@ func runAPI(t *testing.T, name string, endpoints []string, notRun map[string]str
 		t.Errorf("%s has of the tests %s only %s", apiTests, skipped, there)
 	}
 	// The programs of TestCommandLine choose their storages themselves.
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-json", "-timeout=10m", "-skip", exactly(append(skipped, "TestCommandLine")), apiTests)
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-json", "-timeout=25m", "-skip", exactly(append(skipped, "TestCommandLine")), apiTests)
 	cmd.Dir = checkout
 	cmd.Env = append(os.Environ(), "ANNEX_TEST_STORAGE=etcd", "ANNEX_TEST_ETCD="+strings.Join(endpoints, ","))
 	out, err := cmd.StdoutPipe()
@@ -60,7 +60,7 @@ func runAPI(t *testing.T, name string, endpoints []string, notRun map[string]str
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	r := apiReport{ran: map[string]bool{}, failed: map[string]string{}, excluded: maps.Clone(notRun), log: map[string]string{}}
+	r := apiReport{ran: map[string]bool{}, running: map[string]bool{}, failed: map[string]string{}, excluded: maps.Clone(notRun), log: map[string]string{}}
 	if r.excluded == nil {
 		r.excluded = map[string]string{}
 	}
@@ -72,7 +72,7 @@ func runAPI(t *testing.T, name string, endpoints []string, notRun map[string]str
 		r.read(line)
 	}
 	if err := cmd.Wait(); err != nil && len(r.failed) == 0 {
-		t.Errorf("go test: %v\n%s", err, r.log[""])
+		t.Errorf("go test: %v; these tests had not ended: %v\n%s", err, slices.Sorted(maps.Keys(r.running)), r.log[""])
 	}
 	fmt.Printf("api suite: %s: %d of %d tests\n", name, len(r.ran)-len(r.failed), len(r.ran))
 	for test, log := range r.failed {
@@ -124,6 +124,7 @@ func listed(t *testing.T, tests []string) []string {
 // something count.
 type apiReport struct {
 	ran      map[string]bool
+	running  map[string]bool
 	failed   map[string]string
 	excluded map[string]string
 	log      map[string]string
@@ -137,6 +138,10 @@ func (r *apiReport) read(line []byte) {
 	}
 	test, _, nested := strings.Cut(e.Test, "/")
 	switch e.Action {
+	case "run", "cont":
+		r.running[e.Test] = true
+	case "pause", "pass", "skip":
+		delete(r.running, e.Test)
 	case "output":
 		r.log[test] += e.Output
 		if strings.Contains(e.Output, "objects are stored in etcd") {
@@ -146,6 +151,7 @@ func (r *apiReport) read(line []byte) {
 			r.excluded[test] = strings.TrimSpace(reason)
 		}
 	case "fail":
+		delete(r.running, e.Test)
 		if !nested && test != "" {
 			r.failed[test] = r.log[test]
 			r.ran[test] = true
