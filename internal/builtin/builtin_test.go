@@ -179,6 +179,13 @@ func TestNewObjectsAreRefused(t *testing.T) {
 			`webhooks[0].name: Invalid value: "a": should be a domain with at least three segments separated by dots`,
 			`webhooks[0].sideEffects: Required value: must specify one of None, NoneOnDryRun`,
 		}},
+		"a webhook that says an odd version twice": {"mutatingwebhookconfigurations.admissionregistration.k8s.io", `{webhooks: [{name: a.example.com, clientConfig: {url: "https://x/"}, sideEffects: None, admissionReviewVersions: [v1, "1", "1"], rules: [` + rule + `]}]}`, []string{
+			`webhooks[0].admissionReviewVersions[1]: Invalid value: "1": a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')`,
+			`webhooks[0].admissionReviewVersions[2]: Invalid value: "1": duplicate version`,
+		}},
+		"a variable without a name": {"validatingadmissionpolicies.admissionregistration.k8s.io", `{spec: {matchConstraints: {resourceRules: [` + rule + `]}, variables: [{name: " ", expression: "1"}], validations: [{expression: "true"}]}}`, []string{
+			`spec.variables[0].name: Required value: name is not specified`,
+		}},
 		"a condition that does not compile": {"validatingwebhookconfigurations.admissionregistration.k8s.io", `{webhooks: [{name: a.example.com, clientConfig: {url: "https://x/"}, sideEffects: None, admissionReviewVersions: [v1], matchConditions: [{name: a, expression: "1"}]}]}`, []string{
 			`webhooks[0].matchConditions[0].expression: Invalid value: "1": must evaluate to bool but got int`,
 		}},
@@ -226,6 +233,17 @@ func TestChangesAreRefused(t *testing.T) {
 			refused(t, k.ValidateUpdate(contextOf(k.Group), read(t, k, test.object), read(t, k, test.old)), test.want)
 		})
 	}
+}
+
+func TestStatusesOfPoliciesAreRefused(t *testing.T) {
+	t.Parallel()
+	k := find(t, "validatingadmissionpolicies.admissionregistration.k8s.io")
+	policy := read(t, k, `{status: {typeChecking: {expressionWarnings: [{fieldRef: " spec.validations[0].expression ", warning: a}, {fieldRef: " ", warning: a}, {fieldRef: "spec[", warning: ""}]}}}`)
+	refused(t, k.ValidateStatus(contextOf(k.Group), policy, policy), []string{
+		`status.typeChecking.expressionWarnings[1].fieldRef: Required value`,
+		`status.typeChecking.expressionWarnings[2].fieldRef: Invalid value: "spec[": invalid JSONPath: unterminated array`,
+		`status.typeChecking.expressionWarnings[2].warning: Required value`,
+	})
 }
 
 func TestWritersAreWarned(t *testing.T) {

@@ -120,7 +120,7 @@ func validateVariables(variables []admissionregistrationv1.Variable, c *compiler
 	var errs field.ErrorList
 	for i, v := range variables {
 		at := at.Index(i)
-		if v.Name == "" {
+		if strings.TrimSpace(v.Name) == "" {
 			errs = append(errs, field.Required(at.Child("name"), "name is not specified"))
 		} else if !identifier.MatchString(v.Name) || slices.Contains(reservedWords, v.Name) {
 			errs = append(errs, field.Invalid(at.Child("name"), v.Name, "must be a valid CEL identifier"))

@@ -15,6 +15,7 @@ import (
 	plugincel "k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	"k8s.io/client-go/util/jsonpath"
 
 	"github.com/annexapi/annex/internal/define"
 	facts "github.com/annexapi/annex/internal/facts/admissionregistration"
@@ -243,6 +244,16 @@ func validateAnnotationKey(policy, key string, seen []string, at *field.Path) fi
 	return errs
 }
 
+func validateFieldRef(ref string, at *field.Path) field.ErrorList {
+	if ref == "" {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	if err := jsonpath.New("spec").Parse("{" + ref + "}"); err != nil {
+		return field.ErrorList{field.Invalid(at, ref, fmt.Sprintf("invalid JSONPath: %v", err))}
+	}
+	return nil
+}
+
 func validatePolicyStatus(s *admissionregistrationv1.ValidatingAdmissionPolicyStatus) field.ErrorList {
 	var errs field.ErrorList
 	at := field.NewPath("status")
@@ -252,9 +263,7 @@ func validatePolicyStatus(s *admissionregistrationv1.ValidatingAdmissionPolicySt
 			if w.Warning == "" {
 				errs = append(errs, field.Required(at.Child("warning"), ""))
 			}
-			if w.FieldRef == "" {
-				errs = append(errs, field.Required(at.Child("fieldRef"), ""))
-			}
+			errs = append(errs, validateFieldRef(strings.TrimSpace(w.FieldRef), at.Child("fieldRef"))...)
 		}
 	}
 	return append(errs, validateConditions(s.Conditions, at.Child("conditions"))...)

@@ -185,6 +185,7 @@ func validateReviewVersions(versions []string, at *field.Path) field.ErrorList {
 	for i, v := range versions {
 		if slices.Contains(versions[:i], v) {
 			errs = append(errs, field.Invalid(at.Index(i), v, "duplicate version"))
+			continue
 		}
 		for _, msg := range validation.IsDNS1035Label(v) {
 			errs = append(errs, field.Invalid(at.Index(i), v, msg))

@@ -146,11 +146,17 @@ func scrub(value any) {
 			scrub(inner)
 		}
 	case []any:
-		for _, inner := range v {
+		for i, inner := range v {
+			if cell, ok := inner.(string); ok && age.MatchString(cell) {
+				v[i] = "an age"
+			}
 			scrub(inner)
 		}
 	}
 }
+
+// age is a cell of a table that tells how old an object is.
+var age = regexp.MustCompile(`^\d+s$`)
 
 // same sends a request to both servers, and reports a difference. It returns the code and what the real one answered.
 func (b *both) same(what, method, path, contentType string, body any) (int, bool) {
