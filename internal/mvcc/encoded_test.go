@@ -88,6 +88,42 @@ func TestWhatIsStoredIsWrittenWithoutDecoding(t *testing.T) {
 }
 
 // What a value is to clients may be known when the value itself cannot be read any more.
+// What an index of a label selects needs no look at the objects.
+func TestWhatALabelSelectsIsWrittenWithoutDecoding(t *testing.T) {
+	core, _ := open(t, newLedger(), mvcc.Options{ObjectCacheBytes: -1, LabelObjects: 1, Clock: newClock(), Idle: true})
+	var decoded atomic.Int64
+	resource := storetest.Pods("/pods")
+	resource.Codec = parallelCountingCodec{resource.Codec, &decoded}
+	pods := openAs(t, core, resource)
+	colored(t, pods, 100, 10)
+	form := podForm()
+	list := func(what, selector string, decodes int64) {
+		t.Helper()
+		decoded.Store(0)
+		opts := storage.ListOptions{Recursive: true, Predicate: selecting(t, selector)}
+		list := &example.PodList{}
+		items, err := pods.(encodedLister).ListEncoded(t.Context(), "/pods/", opts, list, form, nil)
+		if err != nil || items.Len() != 10 || decoded.Load() != decodes {
+			t.Fatalf("%s: %d objects, %d decoded, want 10 and %d: %v", what, items.Len(), decoded.Load(), decodes, err)
+		}
+		for i := range items.Len() {
+			pod := get(t, pods, fmt.Sprintf("pod-%04d", 10*i+1))
+			item, err := items.Append(nil, i)
+			if want := encodedPod(t, pod); err != nil || string(item) != want {
+				t.Fatalf("%s: item %d is %s, want %s: %v", what, i, item, want, err)
+			}
+		}
+	}
+	list("the first list", "color=color-1", 100)
+	list("the list that makes the index", "color=color-1", 100)
+	list("by the index", "color=color-1", 0)
+	list("by several values", "color in (color-1,none)", 0)
+	list("by something else, too", "color=color-1,color!=none", 10)
+	annotate(t, pods, "pod-0011", "changed")
+	list("after a change", "color=color-1", 2) // for the index, and for the form
+	list("by the index that knows it", "color=color-1", 0)
+}
+
 func TestAKnownValueThatCannotBeReadFailsTheList(t *testing.T) {
 	l := newLedger()
 	_, pods := open(t, l, mvcc.Options{ObjectCacheBytes: -1, HotBytes: -1, Idle: true})

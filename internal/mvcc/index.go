@@ -38,7 +38,8 @@ const (
 // What they say about a revision is a superset of the objects that have a value
 // then: the objects that had it at the indexes' own revision, and all that have an
 // event between the two. Readers look at the objects themselves, so a
-// list is the same with and without them.
+// list is the same with and without them. Only if the superset is the objects that had
+// the label that a list asks for, and nothing else, there is nothing to look for.
 type indexes struct {
 	store  *resourceStore
 	byName map[string]*index
@@ -518,6 +519,8 @@ type planned struct {
 	lookup
 	index *index
 	state *indexState
+	// decides says that the predicate selects nothing but what the index had then, and all of it.
+	decides bool
 }
 
 // plan asks the indexes about what a predicate selects under a prefix, and builds them if need
@@ -544,15 +547,15 @@ func (p plan) with(x *indexes, state *indexState, lookups ...lookup) plan {
 		return p
 	}
 	for _, l := range lookups {
-		p = append(p, planned{l, x.byName[l.index], state})
+		p = append(p, planned{lookup: l, index: x.byName[l.index], state: state})
 	}
 	return p
 }
 
 // candidates yields the objects with a prefix at a revision, from a key on, by key:
 // at least those that the predicate of a plan selects, and all if no index makes
-// that fewer.
-func (s *resourceStore) candidates(p plan, snapshot *snapshot, prefix, from string, revision uint64) iter.Seq[*version] {
+// that fewer. They are just these if selected is true.
+func (s *resourceStore) candidates(p plan, snapshot *snapshot, prefix, from string, revision uint64) (objects iter.Seq[*version], selected bool) {
 	all := snapshot.under(prefix, from, revision)
 	// An index is worth it if it leaves out half of the objects.
 	var best *planned
@@ -563,18 +566,45 @@ func (s *resourceStore) candidates(p plan, snapshot *snapshot, prefix, from stri
 		}
 	}
 	if best == nil {
-		return all
+		return all, false
 	}
 	others, known := s.changedBetween(best.state.revision, revision, s.objects()/2-fewest)
 	if !known {
-		return all
+		return all, false
 	}
 	others = append(others, best.state.unreadable...)
 	slices.Sort(others)
 	return func(yield func(*version) bool) {
-		for key := range best.state.keys(best.lookup, prefix, from, others) {
-			if v := snapshot.latest.get(key).at(revision); v != nil && !yield(v) {
+		for found := range s.core.found(best.state.keys(best.lookup, prefix, from, others), snapshot) {
+			if v := found.at(revision); v != nil && !yield(v) {
 				return
+			}
+		}
+	}, best.decides && len(others) == 0
+}
+
+// foundAtOnce is how many keys are looked up with the core's mutex held.
+const foundAtOnce = 16
+
+// found yields the versions of those keys that a snapshot has.
+func (c *Core) found(keys iter.Seq[string], snapshot *snapshot) iter.Seq[*version] {
+	return func(yield func(*version) bool) {
+		var versions [foundAtOnce]*version
+		for batch := range inBatches(keys, foundAtOnce) {
+			// The tree of the core knows where most are without a search.
+			c.mu.RLock()
+			for i, key := range batch {
+				versions[i] = c.latest.get(key)
+			}
+			c.mu.RUnlock()
+			for i, key := range batch {
+				v := versions[i]
+				if v == nil || v.revision > snapshot.revision { // it has changed since
+					v = snapshot.latest.get(key)
+				}
+				if v != nil && !yield(v) {
+					return
+				}
 			}
 		}
 	}

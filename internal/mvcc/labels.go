@@ -57,10 +57,12 @@ func (s *resourceStore) planLabels(ctx context.Context, p plan, prefix string, p
 	if predicate.Label == nil || predicate.Label.Empty() {
 		return p, nil
 	}
-	if int64(s.core.snapshot().objects(prefix)) < s.core.options.LabelObjects {
+	if !s.core.snapshot().latest.atLeast(int(s.core.options.LabelObjects), prefix, below(prefix)) {
 		return p, nil
 	}
 	requirements, _ := predicate.Label.Requirements()
+	// Unlike functions of Indexers, those of labels say what the requirement asks for.
+	decides := len(requirements) == 1 && (predicate.Field == nil || predicate.Field.Empty()) && predicate.ShardSelector == nil
 	began, asked := s.core.clock.Now(), 0
 	for _, r := range requirements {
 		l, ok := labelLookup(r)
@@ -78,15 +80,11 @@ func (s *resourceStore) planLabels(ctx context.Context, p plan, prefix string, p
 		if err != nil {
 			return nil, err
 		}
-		p = p.with(x, state, l)
+		if p = p.with(x, state, l); state != nil {
+			p[len(p)-1].decides = decides
+		}
 	}
 	return p, nil
-}
-
-// objects returns how many objects there are with a prefix, which ends with a slash. It does
-// not walk them.
-func (s *snapshot) objects(prefix string) int {
-	return s.latest.objects(prefix, below(prefix))
 }
 
 // labelIndex returns the index of a label, unless this is the first list that asks for it or

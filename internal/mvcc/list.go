@@ -81,18 +81,20 @@ func (s *resourceStore) list(ctx context.Context, key string, opts storage.ListO
 		return page{}, listCompacted(continueKey, prefix)
 	}
 
-	objects := snapshot.only(prefix, revision)
+	objects, selects := snapshot.only(prefix, revision), !opts.Predicate.Empty()
 	if opts.Recursive {
-		objects = s.candidates(plan, snapshot, prefix, max(prefix, continueKey), revision)
-		if opts.Predicate.Limit <= 0 && !opts.Predicate.Empty() {
+		var selected bool
+		objects, selected = s.candidates(plan, snapshot, prefix, max(prefix, continueKey), revision)
+		if opts.Predicate.Limit <= 0 && selects {
 			objects = slices.Values(slices.Collect(objects)) // they are gone through twice, and may have been looked up
 		}
+		selects = selects && !selected
 	}
-	holding, err := newHolding(ctx, objects, opts.Predicate.Limit, !opts.Predicate.Empty(), s.parts(as, !opts.Predicate.Empty()))
+	holding, err := newHolding(ctx, objects, opts.Predicate.Limit, selects, s.parts(as, selects))
 	if err != nil {
 		return page{}, err
 	}
-	p := page{store: s, predicate: opts.Predicate, as: as, holding: holding, rest: func(from string) int64 {
+	p := page{store: s, predicate: opts.Predicate, selects: selects, as: as, holding: holding, rest: func(from string) int64 {
 		return s.countFrom(snapshot, prefix, from, revision)
 	}}
 	if as != nil {
@@ -193,6 +195,7 @@ func (s *snapshot) only(key string, revision uint64) iter.Seq[*version] {
 type page struct {
 	store     *resourceStore
 	predicate storage.SelectionPredicate
+	selects   bool                    // what is read may not be selected
 	rest      func(from string) int64 // counts the objects from a key on
 	as        *shape                  // nil if the objects are asked for
 	holding   *holding
@@ -265,23 +268,32 @@ func (p *page) take(ctx context.Context, batch []*version) bool {
 			}
 			continue
 		}
-		// As everywhere, an object whose attributes cannot be told is not selected.
-		if matches, err := p.predicate.Matches(found.object); err == nil && matches {
-			if !p.holding.room(v) {
-				p.crowded = true
-				return false
-			}
-			if !p.add(v, found.object) {
-				return false
-			}
+		if !p.isSelected(found.object) {
+			continue
+		}
+		if !p.holding.room(v) {
+			p.crowded = true
+			return false
+		}
+		if !p.add(v, found.object) {
+			return false
 		}
 	}
 	return true
 }
 
+func (p *page) isSelected(object runtime.Object) bool {
+	if !p.selects {
+		return true
+	}
+	// As everywhere, an object whose attributes cannot be told is not selected.
+	matches, err := p.predicate.Matches(object)
+	return err == nil && matches
+}
+
 // known returns those of a batch that need not be decoded before they are written, and the others.
 func (p *page) known(batch []*version) ([]listed, []*version) {
-	if p.as == nil || !p.predicate.Empty() {
+	if p.as == nil || p.selects {
 		return nil, batch
 	}
 	known, unknown := make([]listed, len(batch)), []*version(nil)

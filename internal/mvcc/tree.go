@@ -73,6 +73,16 @@ func (t *tree) objects(from, below string) int {
 	return rank(t.entries, below) - rank(t.entries, from) - rank(t.tombstones, below) + rank(t.tombstones, from)
 }
 
+// atLeast tells whether that many keys from one on and below another have an object. It looks at fewer keys than it takes
+// to know how many have.
+func (t *tree) atLeast(objects int, from, below string) bool {
+	first := rank(t.entries, from)
+	if e, found := t.entries.GetAt(first + t.tombstones.Len() + max(objects, 1) - 1); found && e.key < below {
+		return true
+	}
+	return t.objects(from, below) >= objects
+}
+
 // rank returns how many entries are below a key.
 func rank(entries *btree.BTreeG[entry], key string) int {
 	return sort.Search(entries.Len(), func(i int) bool {

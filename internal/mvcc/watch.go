@@ -412,7 +412,8 @@ func (w *watcher) sendInitial() error {
 // selected of them.
 func (w *watcher) initialObjects() iter.Seq[*version] {
 	if w.recursive {
-		return w.store.candidates(w.plan, w.initial, w.key, w.key, w.start)
+		objects, _ := w.store.candidates(w.plan, w.initial, w.key, w.key, w.start)
+		return objects
 	}
 	return w.initial.only(w.key, w.start)
 }
