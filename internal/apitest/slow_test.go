@@ -24,7 +24,7 @@ func TestListsThatAreNotReadEndWithTheirDeadline(t *testing.T) {
 	}
 	writing := func() int {
 		buffer := make([]byte, 64<<20)
-		return strings.Count(string(buffer[:runtime.Stack(buffer, true)]), "reads.(*listWriter).Write(")
+		return strings.Count(string(buffer[:runtime.Stack(buffer, true)]), "reads.filled.write(")
 	}
 	for _, protocol := range []string{"http/1.1", "h2"} {
 		config := rest.CopyConfig(c.config)

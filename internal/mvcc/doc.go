@@ -51,7 +51,8 @@
 //
 // A label that no Indexer declares gets an index of its own when a second list of many objects
 // selects by it, be it by a value or because it is there: up to sixteen for a resource, and
-// as many entries as Options.LabelEntries says.
+// as many entries as Options.LabelEntries says. A list that asks for nothing else looks at no object
+// if nothing has happened since the index was brought up to date.
 //
 // Unstructured objects may be decoded by a webhook, so compaction never decodes them: it
 // lets go indexes that it would have to bring up to date. And a list waits five seconds

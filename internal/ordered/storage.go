@@ -30,6 +30,9 @@ func NewContext(ctx context.Context, r *Request) context.Context {
 	return context.WithValue(ctx, requestKey{}, r)
 }
 
+// IsQuery tells whether a list or a watch in a context is a query.
+func IsQuery(ctx context.Context) bool { return requestOf(ctx) != nil }
+
 func requestOf(ctx context.Context) *Request {
 	r, _ := ctx.Value(requestKey{}).(*Request)
 	return r

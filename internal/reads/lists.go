@@ -37,10 +37,18 @@ import (
 // items says how a resource is listed. One for which it returns nothing is upstream's alone, too. Lists that got their
 // items so are counted in answers, unless that is nil.
 func Lists(next http.Handler, items func(*request.RequestInfo) *Listed, answers *direct.Answers) http.Handler {
-	rooms := &sync.Pool{New: func() any {
+	return lists(next, items, answers, newRooms())
+}
+
+// newRooms returns rooms, *[]byte, to put pieces of lists together in.
+func newRooms() *sync.Pool {
+	return &sync.Pool{New: func() any {
 		room := make([]byte, 0, convert.ListPiece)
 		return &room
 	}}
+}
+
+func lists(next http.Handler, items func(*request.RequestInfo) *Listed, answers *direct.Answers, rooms *sync.Pool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
 		if !ok || !info.IsResourceRequest || info.Subresource != "" || info.Verb != "list" && info.Verb != "watch" {
@@ -131,7 +139,7 @@ type listWriter struct {
 	serializer runtime.NegotiatedSerializer
 	items      *registry.EncodedItems
 	answers    *direct.Answers
-	rooms      *sync.Pool // of *[]byte, to put pieces of lists together in
+	rooms      *sync.Pool // newRooms
 	pretty     bool
 	held       bool   // the answer is a list that lacks its items
 	list       []byte // what there is of it
@@ -163,7 +171,10 @@ func (w *listWriter) Write(p []byte) (int, error) {
 	if !bytes.HasSuffix(w.list, []byte(end)) {
 		return 0, nil
 	}
-	list := filled{w: w, counted: &countingWriter{ResponseWriter: w.ResponseWriter}, items: w.items.Items, head: w.list}
+	list := filled{
+		req: w.req, info: w.info, serializer: w.serializer, rooms: w.rooms, pretty: w.pretty, mayCompress: true,
+		counted: &countingWriter{ResponseWriter: w.ResponseWriter}, items: w.items.Items, head: w.list,
+	}
 	if list.items.Len() > 0 {
 		var ok bool
 		if list.head, list.tail, ok = cutEmpty(w.list, w.pretty); !ok {
@@ -175,11 +186,7 @@ func (w *listWriter) Write(p []byte) (int, error) {
 	}
 	w.held = false
 	w.answers.Count("list")
-	if c := push.ConnectionOf(w.req); c != nil { // what is written is more than one frame, and each of them two records of TLS
-		c.Hold()
-		defer c.Release()
-	}
-	responsewriters.SerializeObject(runtime.ContentTypeJSON, list, list.counted, w.req, http.StatusOK, nil)
+	list.write()
 	return list.counted.written, nil
 }
 
@@ -193,31 +200,45 @@ func (w *listWriter) end() {
 
 // filled is an encoded list, which upstream compresses and writes as any other.
 type filled struct {
-	w       *listWriter
-	counted *countingWriter
-	items   verbatim.Items
-	head    []byte
-	tail    []byte // nil if head is all there is
+	req         *http.Request
+	info        *request.RequestInfo
+	serializer  runtime.NegotiatedSerializer
+	rooms       *sync.Pool // newRooms
+	pretty      bool
+	mayCompress bool
+	counted     *countingWriter
+	items       verbatim.Items
+	head        []byte
+	tail        []byte // nil if head is all there is
+}
+
+// write answers the request with the list.
+func (f filled) write() {
+	if c := push.ConnectionOf(f.req); c != nil { // what is written is more than one frame, and each of them two records of TLS
+		c.Hold()
+		defer c.Release()
+	}
+	responsewriters.SerializeObject(runtime.ContentTypeJSON, f, f.counted, f.req, http.StatusOK, nil)
 }
 
 // Encode implements runtime.Encoder. If an item fails, upstream gives it the error to be encoded instead. A list that has
 // begun is cut off then, so that no client takes it for a whole one.
 func (f filled) Encode(object runtime.Object, w io.Writer) error {
 	if status, ok := object.(*metav1.Status); ok {
-		return f.w.encodeStatus(status, w)
+		return f.encodeStatus(status, w)
 	}
 	if f.tail == nil {
 		_, err := w.Write(f.head)
 		return err
 	}
 	to := &failing{Writer: w}
-	room := f.w.rooms.Get().(*[]byte)
-	err := convert.WriteList(to, f.head, f.items, f.tail, *room)
+	room := f.rooms.Get().(*[]byte)
+	err := convert.WriteList(to, f.head, f.items, f.tail, *room, f.mayCompress)
 	if err == nil { // else HTTP/2 may still be reading what it was given
-		f.w.rooms.Put(room)
+		f.rooms.Put(room)
 	}
 	if err != nil && to.err == nil && f.counted.begun {
-		klog.FromContext(f.w.req.Context()).Error(err, "A list was cut off", "path", f.w.info.Path)
+		klog.FromContext(f.req.Context()).Error(err, "A list was cut off", "path", f.info.Path)
 		panic(http.ErrAbortHandler)
 	}
 	return err
@@ -235,16 +256,16 @@ func (w *failing) Write(p []byte) (int, error) {
 	return n, err
 }
 
-func (w *listWriter) encodeStatus(status *metav1.Status, to io.Writer) error {
-	info, ok := runtime.SerializerInfoForMediaType(w.serializer.SupportedMediaTypes(), runtime.ContentTypeJSON)
+func (f filled) encodeStatus(status *metav1.Status, to io.Writer) error {
+	info, ok := runtime.SerializerInfoForMediaType(f.serializer.SupportedMediaTypes(), runtime.ContentTypeJSON)
 	if !ok {
 		return errNoItems
 	}
 	serializer := info.Serializer
-	if w.pretty {
+	if f.pretty {
 		serializer = info.PrettySerializer
 	}
-	return w.serializer.EncoderForVersion(serializer, schema.GroupVersion{Group: w.info.APIGroup, Version: w.info.APIVersion}).Encode(status, to)
+	return f.serializer.EncoderForVersion(serializer, schema.GroupVersion{Group: f.info.APIGroup, Version: f.info.APIVersion}).Encode(status, to)
 }
 
 // Identifier implements runtime.Encoder.
@@ -253,11 +274,12 @@ func (f filled) Identifier() runtime.Identifier { return "encodedItems" }
 type countingWriter struct {
 	http.ResponseWriter
 	begun   bool
+	code    int
 	written int
 }
 
 func (w *countingWriter) WriteHeader(code int) {
-	w.begun = true
+	w.begun, w.code = true, code
 	w.ResponseWriter.WriteHeader(code)
 }
 

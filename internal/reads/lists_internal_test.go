@@ -27,7 +27,7 @@ func TestWhatMayStillBeWrittenOfAListIsNotUsedAgain(t *testing.T) {
 	}}
 	recorder := httptest.NewRecorder()
 	list := filled{
-		w:       &listWriter{ResponseWriter: recorder, rooms: rooms},
+		rooms:   rooms,
 		counted: &countingWriter{ResponseWriter: recorder},
 		items:   verbatim.Pieces{verbatim.Encoded([]byte("{}")), verbatim.Encoded([]byte("{}"))},
 		head:    []byte(`{"items":[`),

@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,10 +24,10 @@ import (
 	"github.com/annexapi/annex/internal/verbatim"
 )
 
-// Direct answers requests for one object in the form in which it is served, without routing them, and lets lists and
-// watches remember what they encode. Requests for objects in another form, with options, or with an error to say,
-// and answers that are compressed, recorded or traced are upstream's: nothing is written before it is known that it is
-// none of that.
+// Direct answers requests for one object, and lists as JSON, in the form in which it is served, without routing them, and lets
+// other lists and watches remember what they encode. Requests for objects in another form, for one with options, or with an
+// error to say, objects that are compressed, and answers that are recorded or traced are upstream's: nothing is written before
+// it is known that it is none of that.
 type Direct struct {
 	// Recorded says that an audit may record answers, Traced that requests are traced.
 	Recorded, Traced bool
@@ -40,6 +41,7 @@ type Direct struct {
 
 	of     map[schema.GroupVersionResource]*resource
 	pools  *pools
+	rooms  *sync.Pool // newRooms
 	stacks *stacks.Pool
 	ends   *endings
 }
@@ -50,6 +52,8 @@ type resource struct {
 	path       direct.Path
 	storage    rest.Getter
 	encoded    registry.EncodedGetter // nil if objects have to be encoded
+	lister     registry.EncodedLister // nil if lists are upstream's
+	listBegin  func() []byte          // what lists as JSON begin with, up to their metadata; nil if they do not
 	serializer runtime.NegotiatedSerializer
 	json       *form
 	protobuf   *form // nil if there is none
@@ -84,6 +88,7 @@ func (d *Direct) Add(k *define.Kind, v *define.Version, storage rest.Storage, se
 	r.converted = k.Stored().Type != k.Hub().Type
 	r.table, _ = storage.(rest.TableConvertor)
 	r.encoded, _ = storage.(registry.EncodedGetter)
+	r.lister, _ = storage.(registry.EncodedLister)
 	r.deprecated = deprecation.IsDeprecated(v.New(), 0, 0)
 	as := func(mediaType string) *form {
 		info, ok := runtime.SerializerInfoForMediaType(serializer.SupportedMediaTypes(), mediaType)
@@ -93,6 +98,7 @@ func (d *Direct) Add(k *define.Kind, v *define.Version, storage rest.Storage, se
 		return &form{info.MediaType, machinery.ObjectEncoder(serializer.EncoderForVersion(info.Serializer, v.GroupVersion), k, v), newEventForm(serializer, info, v.GroupVersion)}
 	}
 	r.json = as(runtime.ContentTypeJSON)
+	r.listBegin = sync.OnceValue(func() []byte { return beginOfLists(k.Hub().NewList(), serializer, v.GroupVersion) })
 	if v.SpeaksProtobuf() {
 		r.protobuf = as(runtime.ContentTypeProtobuf)
 	}
@@ -116,10 +122,10 @@ func (d *Direct) resource(info *request.RequestInfo) *resource {
 
 // Wrap answers what can be answered directly, and gives the rest to the next handler.
 func (d *Direct) Wrap(next http.Handler) http.Handler {
-	next = Lists(next, d.items, d.Answers)
-	d.pools, d.stacks, d.ends = newPools(), stacks.New(), &endings{}
+	d.pools, d.rooms, d.stacks, d.ends = newPools(), newRooms(), stacks.New(), &endings{}
+	next = lists(next, d.items, d.Answers, d.rooms)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !d.answer(w, r) && !d.watch(w, r) {
+		if !d.answer(w, r) && !d.list(w, r) && !d.watch(w, r) {
 			next.ServeHTTP(w, r)
 		}
 	})

@@ -46,8 +46,8 @@ func (d *Direct) watch(w http.ResponseWriter, r *http.Request) bool {
 	if scope == "" || !watched || !flushes || form == nil {
 		return false
 	}
-	options := read.watchOptions(r, info)
-	if options == nil {
+	options := read.listOptions(r, info)
+	if options == nil || !options.Watch {
 		return false
 	}
 	timeout := time.Duration(float64(d.MinWatchTime) * (rand.Float64() + 1))
@@ -156,15 +156,15 @@ func isUsual(accept string) bool {
 	return false
 }
 
-// watchOptions returns what upstream makes of the options of a watch; nil if there is an error to say.
-func (r *resource) watchOptions(req *http.Request, info *request.RequestInfo) *internalversion.ListOptions {
+// listOptions returns what upstream makes of the options of a list or a watch; nil if there is an error to say.
+func (r *resource) listOptions(req *http.Request, info *request.RequestInfo) *internalversion.ListOptions {
 	options := &internalversion.ListOptions{}
 	if internalversionscheme.ParameterCodec.DecodeParameters(req.URL.Query(), metav1.SchemeGroupVersion, options) != nil {
 		return nil
 	}
 	watchList := utilfeature.DefaultFeatureGate.Enabled(features.WatchList)
 	internalversion.SetListOptionsDefaults(options, watchList)
-	if !options.Watch || len(validation.ValidateListOptions(options, watchList)) > 0 {
+	if len(validation.ValidateListOptions(options, watchList)) > 0 {
 		return nil
 	}
 	if options.FieldSelector != nil {

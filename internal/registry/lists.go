@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -49,6 +50,12 @@ type EncodedItems struct {
 type EncodedGetter interface {
 	// GetEncoded returns an object in a form; nothing if there is none, or if that is not how it is stored.
 	GetEncoded(ctx context.Context, name string, form *verbatim.Form) verbatim.Piece
+}
+
+// EncodedLister is an endpoint that knows objects as clients get them.
+type EncodedLister interface {
+	// ListEncoded returns a list without its items, and these in a form; no items if they are not all known so.
+	ListEncoded(ctx context.Context, options *metainternalversion.ListOptions, form *verbatim.Form) (runtime.Object, verbatim.Items, error)
 }
 
 type encodedItemsKey struct{}

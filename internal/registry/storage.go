@@ -26,6 +26,7 @@ import (
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/objects"
+	"github.com/annexapi/annex/internal/ordered"
 	"github.com/annexapi/annex/internal/verbatim"
 )
 
@@ -192,6 +193,7 @@ var (
 	_ rest.Scoper               = (*mainREST)(nil)
 	_ rest.StorageWithReadiness = (*mainREST)(nil)
 	_ EncodedGetter             = (*mainREST)(nil)
+	_ EncodedLister             = (*mainREST)(nil)
 )
 
 // GetEncoded implements EncodedGetter. Upstream's store would make an object to read into.
@@ -204,6 +206,16 @@ func (r *mainREST) GetEncoded(ctx context.Context, name string, form *verbatim.F
 		return verbatim.Piece{} // reading it says so
 	}
 	return r.encoded.GetEncoded(ctx, key, form)
+}
+
+// ListEncoded implements EncodedLister. The lists that queries go with have no items.
+func (r *mainREST) ListEncoded(ctx context.Context, options *metainternalversion.ListOptions, form *verbatim.Form) (runtime.Object, verbatim.Items, error) {
+	if r.encoded == nil || ordered.IsQuery(ctx) {
+		return nil, nil, nil
+	}
+	given := &EncodedItems{Form: form}
+	list, err := r.List(WithEncodedItems(ctx, given), options)
+	return list, given.Items, err
 }
 
 // Update tells clients when it is they who wrote what cannot be converted.
