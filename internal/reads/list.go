@@ -78,7 +78,9 @@ func appendHead(to []byte, list runtime.Object) ([]byte, error) {
 		return nil, err
 	}
 	metadata, err := json.Marshal(metav1.ListMeta{
-		SelfLink: of.GetSelfLink(), ResourceVersion: of.GetResourceVersion(), Continue: of.GetContinue(), RemainingItemCount: of.GetRemainingItemCount(),
+		//lint:ignore SA1019 upstream encodes it, too
+		SelfLink:        of.GetSelfLink(),
+		ResourceVersion: of.GetResourceVersion(), Continue: of.GetContinue(), RemainingItemCount: of.GetRemainingItemCount(),
 	})
 	return append(append(to, metadata...), beginOfItems...), err
 }
