@@ -3,6 +3,7 @@ package annex
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -54,14 +55,17 @@ type AdmitFunc[T any] func(ctx context.Context, request Request[T]) error
 // Admit adds a hook that decides, after validation, whether a write may happen:
 // through the main endpoint, /status or /scale, by whatever verb. A change of the
 // object has no effect.
-func (k *KindBuilder[T]) Admit(admit AdmitFunc[T]) *KindBuilder[T] {
-	return k.admission("Admit", false, always(admit))
+//
+// on are the operations that the hook is asked about; none are all of them. A deletion that
+// no hook is asked about need not even decode the object.
+func (k *KindBuilder[T]) Admit(admit AdmitFunc[T], on ...Operation) *KindBuilder[T] {
+	return k.admission("Admit", false, always(admit), on)
 }
 
 // AdmitWith is Admit for a hook that uses the server it runs in, to look up other
 // objects say. make is called once for every server, by New.
-func (k *KindBuilder[T]) AdmitWith(make func(env *Env) (AdmitFunc[T], error)) *KindBuilder[T] {
-	return k.admission("AdmitWith", false, make)
+func (k *KindBuilder[T]) AdmitWith(make func(env *Env) (AdmitFunc[T], error), on ...Operation) *KindBuilder[T] {
+	return k.admission("AdmitWith", false, make, on)
 }
 
 // Connection is a request to be connected with a T that asks for admission.
@@ -237,12 +241,12 @@ func beside[T any, F ~func(context.Context, Request[T], []*T) error](name string
 // still in it, and is still ignored afterwards. It does not run for deletes or
 // /scale.
 func (k *KindBuilder[T]) Mutate(mutate AdmitFunc[T]) *KindBuilder[T] {
-	return k.admission("Mutate", true, always(mutate))
+	return k.admission("Mutate", true, always(mutate), nil)
 }
 
 // MutateWith is Mutate for a hook that uses the server it runs in.
 func (k *KindBuilder[T]) MutateWith(make func(env *Env) (AdmitFunc[T], error)) *KindBuilder[T] {
-	return k.admission("MutateWith", true, make)
+	return k.admission("MutateWith", true, make, nil)
 }
 
 // always returns what makes a hook that is there already; nil for none.
@@ -253,7 +257,7 @@ func always[T any](hook AdmitFunc[T]) func(*Env) (AdmitFunc[T], error) {
 	return func(*Env) (AdmitFunc[T], error) { return hook, nil }
 }
 
-func (k *KindBuilder[T]) admission(name string, mutating bool, make func(env *Env) (AdmitFunc[T], error)) *KindBuilder[T] {
+func (k *KindBuilder[T]) admission(name string, mutating bool, make func(env *Env) (AdmitFunc[T], error), on []Operation) *KindBuilder[T] {
 	if make == nil {
 		k.kind().Admissions = append(k.kind().Admissions, nil)
 		return k
@@ -266,9 +270,16 @@ func (k *KindBuilder[T]) admission(name string, mutating bool, make func(env *En
 		if admit == nil {
 			return define.Admission{}, errors.New(name + " made no hook")
 		}
-		return define.Admission{Mutating: mutating, Review: func(ctx context.Context, a admission.Attributes) error {
+		hook := define.Admission{Mutating: mutating, Review: func(ctx context.Context, a admission.Attributes) error {
 			return admit(ctx, requestOf[T](a))
-		}}, nil
+		}}
+		for _, o := range on {
+			if o != Create && o != Update && o != Delete {
+				return define.Admission{}, fmt.Errorf("%s: there is no operation %q; there are %s, %s and %s", name, o, Create, Update, Delete)
+			}
+			hook.On = append(hook.On, admission.Operation(o))
+		}
+		return hook, nil
 	})
 	return k
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -126,6 +127,9 @@ func (h *Hooks) Connect(ctx context.Context, a admission.Attributes) error {
 
 func review(ctx context.Context, a admission.Attributes, hooks []define.Admission) error {
 	for _, hook := range hooks {
+		if len(hook.On) > 0 && !slices.Contains(hook.On, a.GetOperation()) {
+			continue
+		}
 		if err := hook.Review(ctx, a); err != nil {
 			return Refusal(a, err)
 		}

@@ -65,6 +65,8 @@ func TestHooksThatCannotWorkAreRefused(t *testing.T) {
 		"admit: nil With": {widgets().AdmitWith(nil), "Admit or Mutate: the function is nil"},
 		"admit: made none": {widgets().AdmitWith(func(*annex.Env) (annex.AdmitFunc[v1.Widget], error) { return nil, nil }),
 			"AdmitWith made no hook"},
+		"admit: on what is none": {widgets().Admit(func(context.Context, annex.Request[v1.Widget]) error { return nil }, annex.Create, "READ"),
+			`there is no operation "READ"; there are CREATE, UPDATE and DELETE`},
 		"mutate: nil":      {widgets().Mutate(nil), "Admit or Mutate: the function is nil"},
 		"mutate: nil With": {widgets().MutateWith(nil), "Admit or Mutate: the function is nil"},
 		"mutate: made none": {widgets().MutateWith(func(*annex.Env) (annex.AdmitFunc[v1.Widget], error) { return nil, nil }),

@@ -1,17 +1,23 @@
 package apitest_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/admission"
 
 	"github.com/annexapi/annex"
+	v1 "github.com/annexapi/annex/internal/shop/v1"
 	"github.com/annexapi/annex/internal/testwait"
 	"github.com/annexapi/annex/store/embedded"
+	"github.com/annexapi/annex/store/etcd"
 )
 
 func TestDelete(t *testing.T) {
@@ -263,4 +269,75 @@ func TestDeleteCollection(t *testing.T) {
 		t.Error("a held object is not being deleted")
 	}
 	c.delete("/apis/shop.example.com/v1/widgets", nil).want(405)
+}
+
+// Plugins get a copy of what is deleted, the same one in both phases, and may change it: upstream's handlers and ours alike, for
+// objects that have just been written and for those that nothing has decoded.
+func TestPluginsOfDeletionsHaveTheirOwnCopy(t *testing.T) {
+	t.Parallel()
+	for name, accept := range map[string]string{"directly": jsonType, "by upstream": askedOfUpstream} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var seen []string
+			server := shop()
+			about := func(a admission.Attributes) bool {
+				return a.GetOperation() == admission.Delete && a.GetResource().Resource == "widgets"
+			}
+			server.AdmissionPlugins = []annex.AdmissionPlugin{
+				{Name: "Spoil", Plugin: annex.Mutating(func(_ context.Context, a admission.Attributes) error {
+					if about(a) {
+						a.GetOldObject().(*v1.Widget).Labels["colour"] += "-spoilt"
+					}
+					return nil
+				})},
+				{Name: "Look", Plugin: annex.Validating(func(_ context.Context, a admission.Attributes) error {
+					if about(a) {
+						w := a.GetOldObject().(*v1.Widget)
+						seen = append(seen, w.Name+" "+w.Labels["colour"]+" "+w.Spec.Size)
+						if a.GetObject() != nil || w.ResourceVersion == "" {
+							return fmt.Errorf("the object is %v after %v", a.GetObject(), w)
+						}
+						if w.Annotations["keep"] != "" {
+							return errors.New("it is to be kept")
+						}
+					}
+					return nil
+				})},
+			}
+			c := start(t, server)
+			red := fields{"labels": fields{"colour": "red"}}
+			w := c.create("w", metadata(red))
+			c.create("kept", metadata(fields{"labels": fields{"colour": "red"}, "annotations": fields{"keep": "please"}}))
+			c.create("held", metadata(fields{"labels": fields{"colour": "red"}, "finalizers": []string{"shop.example.com/wait"}}))
+			events := c.watch(widgetsPath + "?watch=1&fieldSelector=metadata.name%3Dw&resourceVersion=" + w.ResourceVersion)
+			remove := func(name string) *answer { return c.do(http.MethodDelete, widgetsPath+"/"+name, nil, "Accept", accept) }
+			remove("kept").refused(403, metav1.StatusReasonForbidden, "it is to be kept")
+			remove("held").want(200)
+			remove("w").want(200)
+			if e := events.want("DELETED w"); text(e.Object, "metadata", "labels", "colour") != "red" {
+				t.Errorf("the event has what a plugin made of it: %v", e.Object)
+			}
+			for _, name := range []string{"kept", "held"} {
+				if got := c.widget(name).Labels["colour"]; got != "red" {
+					t.Errorf("%s is stored with what a plugin made of it: %s", name, got)
+				}
+			}
+			if want := []string{"kept red-spoilt medium", "held red-spoilt medium", "w red-spoilt medium"}; !slices.Equal(seen, want) {
+				t.Errorf("plugins saw %q, want %q", seen, want)
+			}
+		})
+	}
+}
+
+func TestHooksAreAskedAboutTheirOperations(t *testing.T) {
+	t.Parallel()
+	notOn(t, againOnEtcd, etcd.Name)
+	var j hookLog
+	c := startKind(t, widgets().Admit(j.hook("changes"), annex.Create, annex.Update).Admit(j.hook("ends"), annex.Delete).Admit(j.hook("all")))
+	c.create("w")
+	c.patch(mergePatch, widgetsPath+"/w", `{"spec":{"size":"small"}}`).want(200)
+	c.delete(widgetsPath+"/w", nil).want(200)
+	j.want(t, "changes CREATE default/w medium after -", "all CREATE default/w medium after -",
+		"changes UPDATE default/w small after medium", "all UPDATE default/w small after medium",
+		"ends DELETE default/w - after small", "all DELETE default/w - after small")
 }

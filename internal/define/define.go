@@ -413,7 +413,9 @@ type AdmissionConstructor func(env any) (Admission, error)
 type Admission struct {
 	// Mutating hooks may change the object and run before validation.
 	Mutating bool
-	Review   func(ctx context.Context, a admission.Attributes) error
+	// On are the operations that it is asked about; all if there is none.
+	On     []admission.Operation
+	Review func(ctx context.Context, a admission.Attributes) error
 }
 
 // BesideAdmission decides about a create or an update, given all other objects of the kind.

@@ -1,6 +1,7 @@
 package mvcc_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -8,10 +9,12 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/annexapi/annex/internal/mvcc"
+	"github.com/annexapi/annex/internal/objects"
 	"github.com/annexapi/annex/internal/verbatim"
 	"github.com/annexapi/annex/store/storetest"
 )
@@ -221,5 +224,52 @@ func TestAWriteSaysWhatItHasStored(t *testing.T) {
 				annotate(t, pods, "pod", "changed") // which would wait for one that is not settled
 			}
 		})
+	}
+}
+
+// What is known to be as clients get it is deleted without being decoded, unless somebody asks for it or it is held.
+func TestWhatIsStoredIsDeletedWithoutDecoding(t *testing.T) {
+	core, _ := open(t, newLedger(), mvcc.Options{ObjectCacheBytes: -1})
+	var decoded atomic.Int64
+	resource := storetest.Pods("/pods")
+	resource.Codec = parallelCountingCodec{resource.Codec, &decoded}
+	pods := openAs(t, core, resource)
+	form := podForm()
+	for _, name := range []string{"known", "asked", "held", "unlooked"} {
+		pod := samplePod(name)
+		pod.UID = types.UID("uid-of-" + name)
+		if name == "held" {
+			pod.Finalizers = []string{"example.com/hold"}
+		}
+		ctx := t.Context()
+		if name != "unlooked" {
+			ctx = verbatim.WithWritten(ctx, &verbatim.Written{Form: form})
+		}
+		if err := pods.Create(ctx, key(name), pod, &example.Pod{}, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, test := range []struct {
+		name    string
+		decodes int64
+	}{{"known", 0}, {"asked", 1}, {"held", 1}, {"unlooked", 1}} {
+		decoded.Store(0)
+		err := pods.Delete(objects.WithDeletedUnread(t.Context()), key(test.name), &example.Pod{}, &storage.Preconditions{}, func(_ context.Context, object runtime.Object) error {
+			unread := object.(*objects.Unread)
+			if unread.Name != test.name || unread.UID != types.UID("uid-of-"+test.name) || unread.Held != (test.name == "held") {
+				t.Errorf("%s: shown is %s, %s, held %t", test.name, unread.Name, unread.UID, unread.Held)
+			}
+			if test.name != "asked" {
+				return nil
+			}
+			pod := unread.DeepCopyObject().(*example.Pod)
+			if pod.Name != test.name || pod.ResourceVersion == "" || unread.Err() != nil {
+				t.Errorf("read was %+v: %v", pod.ObjectMeta, unread.Err())
+			}
+			return nil
+		}, nil, storage.DeleteOptions{})
+		if err != nil || decoded.Load() != test.decodes {
+			t.Errorf("%s: %d were decoded, want %d: %v", test.name, decoded.Load(), test.decodes, err)
+		}
 	}
 }

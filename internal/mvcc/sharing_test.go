@@ -103,8 +103,15 @@ func TestADeletionWhoseObjectIsNotReadCopiesNone(t *testing.T) {
 	if err := remove("a", nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	if len(shown) != 2 || shown[0] != shown[1] {
-		t.Errorf("shown were %v, which are not the same one", shown)
+	if len(shown) != 2 {
+		t.Fatalf("shown were %v", shown)
+	}
+	first, second := shown[0].(*objects.Unread), shown[1].(*objects.Unread)
+	if first.Name != "a" || first.UID != want.UID || first.Held || first.Object() != second.Object() {
+		t.Errorf("shown were %v and %v, which are not the same one", first, second)
+	}
+	if diff := cmp.Diff(runtime.Object(want), second.DeepCopyObject()); diff != "" || second.DeepCopyObject() == second.Object() {
+		t.Errorf("what was shown is no copy of it:\n%s", diff)
 	}
 	if diff := cmp.Diff(&example.Pod{}, out); diff != "" {
 		t.Errorf("what nothing reads is set:\n%s", diff)

@@ -8,8 +8,10 @@ import (
 	goruntime "runtime"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/utils/ptr"
 
@@ -204,6 +206,34 @@ func (s *resourceStore) shared(ctx context.Context, v *version) (*state, error) 
 	}, nil
 }
 
+// unread reads the state of a version that exists as far as a deletion needs it: an *objects.Unread. Of one whose value is
+// known to be what clients get, which it could only be found to be once it was decoded, that is in its bytes.
+func (s *resourceStore) unread(ctx context.Context, v *version) (*state, error) {
+	if s.cached(v) == nil && v.size < largeObject {
+		if fit := v.fit.Load(); fit != nil && s.resource.Transformer == nil {
+			data, err := s.core.bytes(v)
+			if err != nil {
+				return nil, internal(err)
+			}
+			if name, uid, ok := fit.Identity(data); ok {
+				read := func() (runtime.Object, error) { return s.cacheDecoded(v, data) }
+				return &state{object: objects.NewUnread(name, types.UID(uid), false, read, s.resource.New), revision: v.revision, current: true}, nil
+			}
+		}
+	}
+	st, err := s.shared(ctx, v)
+	if err != nil {
+		return nil, err
+	}
+	m, err := meta.Accessor(st.stored)
+	if err != nil {
+		return nil, internal(err)
+	}
+	read := func() (runtime.Object, error) { return st.stored, nil }
+	st.object = objects.NewUnread(m.GetName(), m.GetUID(), len(m.GetFinalizers()) > 0, read, s.resource.New)
+	return st, nil
+}
+
 // secondsLeft is rounded up; 0 means that the version does not expire.
 func (c *Core) secondsLeft(v *version) int64 {
 	if v.expires == 0 {
@@ -289,7 +319,7 @@ func (s *resourceStore) Delete(
 			if v.live() == 0 {
 				return nil, storage.NewKeyNotFoundError(key, 0)
 			}
-			return s.shared(ctx, v)
+			return s.unread(ctx, v)
 		}
 		return s.current(ctx, key, false)
 	}
@@ -336,7 +366,7 @@ func (s *resourceStore) assignDeleted(out runtime.Object, st *state, revision ui
 }
 
 func mayDelete(ctx context.Context, key string, st *state, preconditions *storage.Preconditions, validate storage.ValidateObjectFunc) error {
-	if preconditions != nil {
+	if preconditions != nil && *preconditions != (storage.Preconditions{}) {
 		if err := preconditions.Check(key, st.object); err != nil {
 			return err
 		}

@@ -31,12 +31,24 @@ func (r *mainREST) Delete(ctx context.Context, name string, valid rest.ValidateO
 	var asked bool
 	var details metav1.StatusDetails
 	err = r.Storage.Delete(objects.WithDeletedUnread(ctx), key, r.NewFunc(), &storage.Preconditions{}, func(ctx context.Context, obj runtime.Object) error {
-		m := objects.Meta(obj)
-		if len(m.GetFinalizers()) > 0 {
+		unread, ok := obj.(*objects.Unread)
+		if !ok {
+			m := objects.Meta(obj)
+			unread = objects.NewUnread(m.GetName(), m.GetUID(), len(m.GetFinalizers()) > 0, nil, nil)
+		}
+		if unread.Held {
 			return errHeld
 		}
-		asked, details.Name, details.UID = true, m.GetName(), m.GetUID()
-		return valid(ctx, obj)
+		asked, details.Name, details.UID = true, unread.Name, unread.UID
+		if ok && !objects.ValidatesUnread(ctx) {
+			obj = unread.Object()
+		}
+		err := valid(ctx, obj)
+		if unread.Err() != nil {
+			asked = false
+			return unread.Err()
+		}
+		return err
 	}, false, nil, storage.DeleteOptions{})
 	if errors.Is(err, errHeld) || err != nil && !asked && !storage.IsNotFound(err) {
 		return r.Store.Delete(ctx, name, valid, options) // nothing has been deleted

@@ -71,6 +71,49 @@ func (f *Fit) Metadata(stored []byte, revision uint64) Piece {
 	return Piece{stored: stored[from : from+length], at: int32(f.at - from), revision: revision}
 }
 
+var finalizersName = []byte(`"finalizers":`)
+
+// Identity returns the name and UID in the metadata of a stored object that fits and has no finalizers; false if that
+// takes more than a look at the beginning of the metadata. What fits is what encoding/json writes, so that no letter is
+// escaped and the fields are in the order of ObjectMeta's.
+func (f *Fit) Identity(stored []byte) (name, uid string, ok bool) {
+	if !f.Fits() || bytes.Contains(stored, finalizersName) {
+		return "", "", false
+	}
+	rest, ok := bytes.CutPrefix(stored[len(f.form.begin):], metadataName)
+	for sign := byte('{'); ok; sign = ',' {
+		var key, value []byte
+		if key, rest, ok = quoted(rest, sign); !ok {
+			break
+		}
+		if value, rest, ok = quoted(rest, ':'); !ok {
+			break
+		}
+		switch string(key) {
+		case "name":
+			name = string(value)
+		case "uid":
+			if name == "" {
+				return "", "", false
+			}
+			return name, string(value), true
+		case "generateName", "namespace", "selfLink":
+		default:
+			return "", "", false
+		}
+	}
+	return "", "", false
+}
+
+// quoted returns the string behind a sign that JSON begins with, and what follows it. It knows only strings without escapes.
+func quoted(json []byte, sign byte) (text, rest []byte, ok bool) {
+	if len(json) < 2 || json[0] != sign || json[1] != '"' {
+		return nil, nil, false
+	}
+	text, rest, ok = bytes.Cut(json[2:], []byte(`"`))
+	return text, rest, ok && bytes.IndexByte(text, '\\') < 0
+}
+
 // objectLength is how long the object is that valid JSON begins with; 0 if it begins with anything else.
 func objectLength(json []byte) int {
 	depth := 0

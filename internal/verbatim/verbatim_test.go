@@ -3,6 +3,7 @@ package verbatim_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -102,5 +103,30 @@ func TestOtherVersionsAreNotLookedAt(t *testing.T) {
 	var none *verbatim.Fit
 	if none.Of(form) || !(verbatim.Piece{}).IsZero() {
 		t.Error("nothing is something")
+	}
+}
+
+func TestTheIdentityOfWhatFits(t *testing.T) {
+	for _, c := range []struct{ metadata, name, uid string }{ // no name if a look does not tell
+		{`"metadata":{"name":"a","namespace":"n","uid":"u"VERSION,"generation":1}`, "a", "u"},
+		{`"metadata":{"name":"a-1","generateName":"a-","namespace":"n","selfLink":"/a","uid":"u"VERSION,"labels":{"uid":"other"}}`, "a-1", "u"},
+		{`"metadata":{"name":"a","uid":"u"VERSION,"managedFields":[{"f:finalizers":{}}]}`, "a", "u"},
+		{`"metadata":{"name":"a","uid":"u"VERSION,"finalizers":["example.com/hold"]}`, "", ""},
+		{`"metadata":{"name":"a","uid":"u"VERSION},"spec":{"finalizers":["kubernetes"]}`, "", ""},
+		{`"metadata":{"name":"a\u003c","uid":"u"VERSION,"generation":1}`, "", ""},
+		{`"metadata":{"name":"a"VERSION,"generation":1}`, "", ""},
+		{`"metadata":{"uid":"u"VERSION,"generation":1}`, "", ""},
+		{`"metadata":{"name":"a"VERSION,"labels":{"uid":"u"}}`, "", ""},
+		{`"spec":{"name":"a","uid":"u"},"metadata":{"name":"b","uid":"v"VERSION,"generation":1}`, "", ""},
+	} {
+		stored := head + strings.Replace(c.metadata, "VERSION", "", 1) + "}\n"
+		form := formOf(head+strings.Replace(c.metadata, "VERSION", `,"resourceVersion":"7"`, 1)+"}\n", len(head))
+		fit, _, err := form.Look(&metav1.PartialObjectMetadata{}, []byte(stored), 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name, uid, ok := fit.Identity([]byte(stored)); ok != (c.name != "") || name != c.name || uid != c.uid {
+			t.Errorf("%s: %q, %q, %t", c.metadata, name, uid, ok)
+		}
 	}
 }

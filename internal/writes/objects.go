@@ -11,9 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -330,48 +328,6 @@ func (c *call) authorized(valid rest.ValidateObjectFunc) rest.ValidateObjectFunc
 		}
 		return responsewriters.ForbiddenStatusError(attributes, reason)
 	}
-}
-
-func (c *call) delete() bool {
-	options := &metav1.DeleteOptions{}
-	kind := c.Scope.MetaGroupVersion.WithKind("DeleteOptions")
-	if len(c.body) > 0 {
-		codecs := metainternalversionscheme.Codecs
-		media, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeJSON)
-		if !ok {
-			return false
-		}
-		obj, gvk, err := codecs.DecoderToVersion(media.Serializer, kind.GroupVersion()).Decode(c.body, &kind, options)
-		if err != nil || obj != options || gvk == nil || len(options.DryRun) > 0 || options.IgnoreStoreReadErrorWithClusterBreakingPotential != nil ||
-			len(validation.ValidateDeleteOptions(options)) > 0 {
-			return false
-		}
-		audit.LogRequestObject(c.r.Context(), obj, gvk.GroupVersion(), c.Scope.Resource, "", codecs)
-	}
-	requestmetrics.RecordRequestBodySize(c.r.Context(), c.Scope.Resource.GroupResource(), requestmetrics.Delete, len(c.body))
-	options.TypeMeta = typeOf("DeleteOptions")
-	ctx, cancel := c.context()
-	defer cancel()
-	admit := c.admission()
-	attributes := c.attributes(ctx, nil, nil, c.info.Name, admission.Delete, options)
-	deleted := true
-	result, err := c.run(ctx, func() (runtime.Object, error) {
-		obj, done, err := c.deleter.Delete(ctx, c.info.Name, rest.AdmissionToValidateObjectDeleteFunc(admit, attributes, &c.Scope), options)
-		deleted = done
-		return obj, err
-	})
-	if err != nil {
-		return c.finish(request.MethodDelete, 0, nil, err)
-	}
-	code := http.StatusOK
-	//lint:ignore SA1019 clients of long ago still say so
-	if orphan := options.OrphanDependents; !deleted && orphan != nil && !*orphan {
-		code = http.StatusAccepted
-	}
-	if result == nil {
-		result = &metav1.Status{Status: metav1.StatusSuccess, Code: int32(code), Details: &metav1.StatusDetails{Name: c.info.Name, Kind: c.Scope.Kind.Kind}}
-	}
-	return c.finish(request.MethodDelete, code, result, nil)
 }
 
 func typeOf(kind string) metav1.TypeMeta {

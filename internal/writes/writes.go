@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
@@ -273,9 +274,17 @@ func (c *call) finish(method string, code int, result runtime.Object, err error)
 	return true
 }
 
+// statusSize is as long as most statuses of deletions are.
+const statusSize = 256
+
 // write writes an object, if possible as it is stored.
 func (c *call) write(code int, result runtime.Object) int {
 	body := c.written.Of(result)
+	if status, ok := result.(*metav1.Status); ok {
+		if plain, ok := appendStatus(make([]byte, 0, statusSize), status); ok {
+			body = plain
+		}
+	}
 	if body == nil {
 		var encoded bytes.Buffer
 		if err := c.encoder.Encode(result, &encoded); err == nil {

@@ -26,7 +26,7 @@ func New() annex.Server {
 					StoredAs("v1alpha1").
 					WithoutGeneration(). // as upstream's sample server stores them
 					Validate(v1beta1.ValidateFlunder).
-					AdmitWith(banFlunder).
+					AdmitWith(banFlunder, annex.Create, annex.Update).
 					DefaultRoles().
 					SelectableField("spec.referenceType", func(f *v1beta1.Flunder) string { return string(f.Spec.ReferenceType) }).
 					Columns(annex.Column[v1beta1.Flunder]{Name: "Reference", Value: reference}),
@@ -76,12 +76,6 @@ func banFlunder(env *annex.Env) (annex.AdmitFunc[v1beta1.Flunder], error) {
 
 // says tells whether the request lets a flunder say something new.
 func says(r annex.Request[v1beta1.Flunder]) bool {
-	switch r.Operation {
-	case annex.Create:
-		return true
-	case annex.Update:
-		return r.Subresource == "" && r.Object.DeletionTimestamp == nil &&
-			!equality.Semantic.DeepEqual(r.Object.Spec, r.Old.Spec)
-	}
-	return false
+	return r.Operation == annex.Create ||
+		r.Subresource == "" && r.Object.DeletionTimestamp == nil && !equality.Semantic.DeepEqual(r.Object.Spec, r.Old.Spec)
 }
