@@ -172,7 +172,10 @@ func TestNewObjectsAreRefused(t *testing.T) {
 			`spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0`, `spec.leaseTransitions: Invalid value: -1: must be greater than or equal to 0`,
 		}},
 		"a migration of nothing": {"storageversionmigrations.storagemigration.k8s.io", `{}`, []string{`spec.resource.resource: Required value: resource is required to be set`}},
-		"a webhook":              {"validatingwebhookconfigurations.admissionregistration.k8s.io", `{webhooks: [{name: a.example.com, clientConfig: {url: "https://x/"}, sideEffects: None, admissionReviewVersions: [v1], rules: [` + rule + `]}]}`, nil},
+		"a migration of a name with two faults": {"storageversionmigrations.storagemigration.k8s.io", `{spec: {resource: {resource: ` + strings.Repeat("A", 64) + `}}}`, []string{
+			`spec.resource.resource: Invalid value: "` + strings.Repeat("A", 64) + `": must be no more than 63 characters,a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')`,
+		}},
+		"a webhook": {"validatingwebhookconfigurations.admissionregistration.k8s.io", `{webhooks: [{name: a.example.com, clientConfig: {url: "https://x/"}, sideEffects: None, admissionReviewVersions: [v1], rules: [` + rule + `]}]}`, nil},
 		"an empty webhook": {"mutatingwebhookconfigurations.admissionregistration.k8s.io", `{webhooks: [{name: a}]}`, []string{
 			`webhooks[0].admissionReviewVersions: Required value: must specify one of v1, v1beta1`,
 			`webhooks[0].clientConfig: Required value: exactly one of url or service is required`,

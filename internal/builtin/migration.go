@@ -1,6 +1,8 @@
 package builtin
 
 import (
+	"strings"
+
 	storagemigrationv1 "k8s.io/api/storagemigration/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
@@ -44,16 +46,20 @@ func validateMigration(m *migration) field.ErrorList {
 	if m.Spec.Resource.Resource == "" {
 		errs = append(errs, field.Required(resource.Child("resource"), "resource is required to be set"))
 	} else {
-		for _, msg := range validation.IsDNS1035Label(m.Spec.Resource.Resource) {
-			errs = append(errs, field.Invalid(resource.Child("resource"), m.Spec.Resource.Resource, msg))
-		}
+		errs = append(errs, joined(resource.Child("resource"), m.Spec.Resource.Resource, validation.IsDNS1035Label)...)
 	}
 	if m.Spec.Resource.Group != "" {
-		for _, msg := range validation.IsDNS1123Subdomain(m.Spec.Resource.Group) {
-			errs = append(errs, field.Invalid(resource.Child("group"), m.Spec.Resource.Group, msg))
-		}
+		errs = append(errs, joined(resource.Child("group"), m.Spec.Resource.Group, validation.IsDNS1123Subdomain)...)
 	}
 	return errs
+}
+
+// joined says in one error all that is wrong with a value.
+func joined(at *field.Path, value string, check func(string) []string) field.ErrorList {
+	if wrong := check(value); len(wrong) > 0 {
+		return field.ErrorList{field.Invalid(at, value, strings.Join(wrong, ","))}
+	}
+	return nil
 }
 
 func validateMigrationUpdate(m, old *migration) field.ErrorList {

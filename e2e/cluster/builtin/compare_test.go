@@ -145,6 +145,9 @@ func scrub(value any) {
 		for _, inner := range v {
 			scrub(inner)
 		}
+		if managers, ok := v["managedFields"].([]any); ok { // in the order of the seconds in which they wrote
+			slices.SortFunc(managers, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+		}
 	case []any:
 		for i, inner := range v {
 			if cell, ok := inner.(string); ok && age.MatchString(cell) {
