@@ -36,6 +36,9 @@ func (s *resourceStore) GetList(ctx context.Context, key string, opts storage.Li
 // could be read, as the items of GetList are.
 func (s *resourceStore) ListShared(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) ([]runtime.Object, error) {
 	p, err := s.list(ctx, key, opts, listObj, nil)
+	if p == nil {
+		return nil, err
+	}
 	return p.selected, err
 }
 
@@ -51,18 +54,18 @@ func (s *resourceStore) ListEncoded(ctx context.Context, key string, opts storag
 }
 
 // list reads a page, to be encoded if that is not nil, and sets all of the list but its items.
-func (s *resourceStore) list(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object, as *shape) (page, error) {
+func (s *resourceStore) list(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object, as *shape) (*page, error) {
 	prefix, err := s.key(key, opts.Recursive)
 	if err != nil {
-		return page{}, err
+		return nil, err
 	}
 	exact, continueKey, err := storage.ValidateListOptions(prefix, versioner, opts)
 	if err != nil {
-		return page{}, err
+		return nil, err
 	}
 	plan, err := s.plan(ctx, prefix, opts.Predicate)
 	if err != nil {
-		return page{}, err
+		return nil, err
 	}
 	snapshot := s.core.snapshot()
 	revision := snapshot.revision
@@ -70,15 +73,15 @@ func (s *resourceStore) list(ctx context.Context, key string, opts storage.ListO
 		revision = uint64(exact)
 	}
 	if revision > snapshot.revision {
-		return page{}, storage.NewTooLargeResourceVersionError(revision, snapshot.revision, tooLargeRetrySeconds)
+		return nil, storage.NewTooLargeResourceVersionError(revision, snapshot.revision, tooLargeRetrySeconds)
 	}
 	if exact == 0 {
 		if err := notOlderThan(opts.ResourceVersion, revision); err != nil {
-			return page{}, err
+			return nil, err
 		}
 	}
 	if s.core.compacted.Load() > revision {
-		return page{}, listCompacted(continueKey, prefix)
+		return nil, listCompacted(continueKey, prefix)
 	}
 
 	objects, selects := snapshot.only(prefix, revision), !opts.Predicate.Empty()
@@ -92,20 +95,20 @@ func (s *resourceStore) list(ctx context.Context, key string, opts storage.ListO
 	}
 	holding, err := newHolding(ctx, objects, opts.Predicate.Limit, selects, s.parts(as, selects))
 	if err != nil {
-		return page{}, err
+		return nil, err
 	}
-	p := page{store: s, predicate: opts.Predicate, selects: selects, as: as, holding: holding, rest: func(from string) int64 {
+	p := &page{store: s, predicate: opts.Predicate, selects: selects, as: as, holding: holding, rest: func(from string) int64 {
 		return s.countFrom(snapshot, prefix, from, revision)
 	}}
 	if as != nil {
 		p.listed = make([]listed, 0, holding.expected())
 	}
-	again := p
+	again := *p
 	p.read(ctx, objects)
 	if p.crowded {
-		p = again
+		*p = again
 		if err := holding.holdAll(ctx); err != nil {
-			return page{}, err
+			return nil, err
 		}
 		p.read(ctx, objects)
 	}
