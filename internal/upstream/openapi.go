@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"weak"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
@@ -29,9 +30,10 @@ import (
 // make it is a fifth of the work of a start.
 func installOpenAPIv2(generic *server.GenericAPIServer, config *common.Config) {
 	document := &spec.Swagger{}
+	own := *config // upstream's builder has it keep all that it was made of
 	routes := generic.Handler.GoRestfulContainer
 	made := sync.OnceValue(func() error {
-		built, err := builder.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices(routes.RegisteredWebServices()), config)
+		built, err := builder.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices(routes.RegisteredWebServices()), &own)
 		if err != nil {
 			return fmt.Errorf("OpenAPI v2: %w", err)
 		}
@@ -75,12 +77,42 @@ func installOpenAPIv3(generic *server.GenericAPIServer, builder *openAPIv3Builde
 type openAPIv3Builder struct {
 	config *common.OpenAPIV3Config
 	making sync.Mutex
+	made   weak.Pointer[definitions]
+}
+
+// definitions of all types, by their Go names.
+type definitions map[string]common.OpenAPIDefinition
+
+// newOpenAPIv3Builder takes the definitions out of a configuration that no more server is built with. They are a tenth of what a
+// server holds that has no objects, and are asked for once or never.
+func newOpenAPIv3Builder(config *common.OpenAPIV3Config) *openAPIv3Builder {
+	config.Definitions = nil
+	// Upstream's builder has put its own here, which keeps all that the first one had.
+	config.GetOperationIDAndTagsFromRoute = nil
+	return &openAPIv3Builder{config: config}
+}
+
+// defined is the configuration with definitions: those that the last document was made of, if they are still there, since many are
+// mostly made one after the other. It needs making.
+func (b *openAPIv3Builder) defined() *common.OpenAPIV3Config {
+	made := b.made.Value()
+	if made == nil {
+		all := definitions(b.config.GetDefinitions(func(name string) spec.Ref {
+			defined, _ := b.config.GetDefinitionName(name)
+			return spec.MustCreateRef("#/components/schemas/" + common.EscapeJsonPointer(defined))
+		}))
+		made = &all
+		b.made = weak.Make(made)
+	}
+	config := *b.config
+	config.Definitions = *made
+	return &config
 }
 
 func (b *openAPIv3Builder) ofRoutes(routes []common.RouteContainer) (*spec3.OpenAPI, error) {
 	b.making.Lock()
 	defer b.making.Unlock()
-	document, err := builder3.BuildOpenAPISpecFromRoutes(routes, b.config)
+	document, err := builder3.BuildOpenAPISpecFromRoutes(routes, b.defined())
 	if err == nil && document.Components != nil {
 		detach(document.Components.Schemas)
 	}
@@ -91,7 +123,7 @@ func (b *openAPIv3Builder) ofRoutes(routes []common.RouteContainer) (*spec3.Open
 func (b *openAPIv3Builder) schemas(types ...string) (map[string]*spec.Schema, error) {
 	b.making.Lock()
 	defer b.making.Unlock()
-	schemas, err := builder3.BuildOpenAPIDefinitionsForResources(b.config, types...)
+	schemas, err := builder3.BuildOpenAPIDefinitionsForResources(b.defined(), types...)
 	detach(schemas)
 	return schemas, err
 }

@@ -237,7 +237,7 @@ func New(c Config) (*Server, error) {
 	// Upstream answers with a list of all paths, also to callers it does not know
 	// if the path begins as an open one.
 	generic.Handler.NonGoRestfulMux.NotFoundHandler(http.HandlerFunc(http.NotFound))
-	builder := &openAPIv3Builder{config: completed.OpenAPIV3Config}
+	builder := newOpenAPIv3Builder(completed.OpenAPIV3Config)
 	if err := delegate.join(generic, completed.OpenAPIConfig, builder); err != nil {
 		return nil, err
 	}
