@@ -330,6 +330,9 @@ type logSpace struct {
 // that takes as long as a few of them.
 const logAhead = 256 << 10
 
+// logZeroes is how many zeroes are kept for that, which are written as often as it takes.
+const logZeroes = 32 << 10
+
 // fillAhead keeps the log longer than what has been written to it, by zeroes. To sync what lengthens a file, or is written
 // to a block of it for the first time, the file system has to write down that as well, which takes half as long again.
 // Pebble takes zeroes for the end of the log, as it does what a log that is reused has held before.
@@ -341,13 +344,14 @@ func (f *diskFile) fillAhead(written int) {
 		return
 	}
 	if f.log.zeroes == nil {
-		f.log.zeroes = make([]byte, logAhead)
+		f.log.zeroes = make([]byte, logZeroes)
 	}
-	clear(f.log.zeroes) // the file may change the bytes it is given to write
-	n, err := f.File.WriteAt(f.log.zeroes, f.log.end)
-	f.log.filled = f.log.end + int64(n)
-	if err != nil {
-		f.log.filled = math.MaxInt64 // is not tried again
+	for f.log.filled = f.log.end; f.log.filled < f.log.end+logAhead; {
+		clear(f.log.zeroes) // the file may change the bytes it is given to write
+		n, err := f.File.WriteAt(f.log.zeroes, f.log.filled)
+		if f.log.filled += int64(n); err != nil {
+			f.log.filled = math.MaxInt64 // is not tried again
+		}
 	}
 }
 
