@@ -61,7 +61,9 @@ func (s *resourceStore) planLabels(ctx context.Context, p plan, prefix string, p
 		return p, nil
 	}
 	requirements, _ := predicate.Label.Requirements()
-	// Unlike functions of Indexers, those of labels say what the requirement asks for.
+	// Unlike functions of Indexers, those of labels say what the requirement asks for. The predicate's own function is not asked
+	// then, so an object is selected even if that fails. It fails for none without a selector of fields: it tells the labels
+	// of own kinds only, and the fields of custom resources are paths that lead to one value at most.
 	decides := len(requirements) == 1 && (predicate.Field == nil || predicate.Field.Empty()) && predicate.ShardSelector == nil
 	began, asked := s.core.clock.Now(), 0
 	for _, r := range requirements {
