@@ -5,7 +5,9 @@ import (
 	"io"
 	"reflect"
 	"strings"
+	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/annexapi/annex/internal/define"
@@ -13,9 +15,17 @@ import (
 
 // asProtobufKeeps returns an encoder that writes objects of Kubernetes' own kinds as they are once they have been encoded as
 // protobuf, in which a kube-apiserver stores them: without empty lists and maps, for one, which clients then see as null.
-func asProtobufKeeps(encoder runtime.Encoder) runtime.Encoder { return protobufKeeps{encoder} }
+//
+// Objects with others in them are written as they are: a message has no kind of these, and a kube-apiserver knows it without,
+// as it does of the claims that a StatefulSet makes.
+func asProtobufKeeps(encoder runtime.Encoder) runtime.Encoder {
+	return protobufKeeps{encoder, &sync.Map{}}
+}
 
-type protobufKeeps struct{ runtime.Encoder }
+type protobufKeeps struct {
+	runtime.Encoder
+	keeps *sync.Map // by Go type, whether protobuf keeps all of it
+}
 
 // Identifier implements runtime.Encoder.
 func (e protobufKeeps) Identifier() runtime.Identifier {
@@ -25,7 +35,7 @@ func (e protobufKeeps) Identifier() runtime.Identifier {
 // Encode implements runtime.Encoder.
 func (e protobufKeeps) Encode(obj runtime.Object, w io.Writer) error {
 	message, ok := obj.(define.ProtobufMessage)
-	if !ok || !isOfKubernetes(reflect.TypeOf(obj)) {
+	if !ok || !e.isKept(reflect.TypeOf(obj)) {
 		return e.Encoder.Encode(obj, w)
 	}
 	data := make([]byte, message.Size())
@@ -40,8 +50,45 @@ func (e protobufKeeps) Encode(obj runtime.Object, w io.Writer) error {
 	return e.Encoder.Encode(kept, w)
 }
 
+// isKept says whether objects that a pointer to a Go type is to are written as protobuf keeps them.
+func (e protobufKeeps) isKept(t reflect.Type) bool {
+	if known, ok := e.keeps.Load(t); ok {
+		return known.(bool)
+	}
+	kept := isOfKubernetes(t) && !hasObjects(t.Elem(), map[reflect.Type]bool{})
+	e.keeps.Store(t, kept)
+	return kept
+}
+
+// hasObjects says whether there are objects with a kind of their own within those of a Go type.
+func hasObjects(t reflect.Type, seen map[reflect.Type]bool) bool {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
+		return isObject(t.Elem()) || hasObjects(t.Elem(), seen)
+	case reflect.Struct:
+		if seen[t] {
+			return false
+		}
+		seen[t] = true
+		for f := range t.Fields() {
+			if isObject(f.Type) || hasObjects(f.Type, seen) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// isObject says whether a Go type is a struct that says its kind.
+func isObject(t reflect.Type) bool {
+	if t.Kind() != reflect.Struct {
+		return false
+	}
+	f, ok := t.FieldByName("TypeMeta")
+	return ok && f.Type == reflect.TypeFor[metav1.TypeMeta]()
+}
+
 // isOfKubernetes says whether a pointer to a Go type is to one whose objects a kube-apiserver stores as protobuf.
 func isOfKubernetes(t reflect.Type) bool {
-	path := t.Elem().PkgPath()
-	return strings.HasPrefix(path, "k8s.io/api/") || strings.HasPrefix(path, "k8s.io/kube-aggregator/")
+	return strings.HasPrefix(t.Elem().PkgPath(), "k8s.io/api/")
 }

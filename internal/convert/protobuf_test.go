@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
@@ -14,6 +15,19 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 )
+
+// A message has no kind of the claims in a StatefulSet, which a kube-apiserver says of each.
+func TestObjectsWithinObjectsOfKubernetesKeepTheirKind(t *testing.T) {
+	claims := []corev1.PersistentVolumeClaim{{TypeMeta: metav1.TypeMeta{Kind: "PersistentVolumeClaim", APIVersion: "v1"}}}
+	set := &appsv1.StatefulSet{Spec: appsv1.StatefulSetSpec{VolumeClaimTemplates: claims}}
+	scheme := runtime.NewScheme()
+	scheme.AddKnownTypes(appsv1.SchemeGroupVersion, set)
+	scheme.AddKnownTypes(schema.GroupVersion{Group: appsv1.GroupName, Version: runtime.APIVersionInternal}, set)
+	data, err := runtime.Encode(NewStorageCodec(scheme, serializer.NewCodecFactory(scheme), appsv1.SchemeGroupVersion, runtime.ContentTypeJSON), set)
+	if want := `"volumeClaimTemplates":[{"kind":"PersistentVolumeClaim","apiVersion":"v1"`; err != nil || !strings.Contains(string(data), want) {
+		t.Errorf("%s has not %s: %v", data, want, err)
+	}
+}
 
 // TestObjectsOfKubernetesAreStoredAsProtobufKeepsThem reads them from JSON and from protobuf, as a kube-apiserver has stored them.
 func TestObjectsOfKubernetesAreStoredAsProtobufKeepsThem(t *testing.T) {
