@@ -33,9 +33,9 @@ type Options struct {
 	// that the core no longer holds are read. 0 means 16 MiB.
 	CacheSize int64
 	// MemTableSize is how many bytes of records are collected in memory before
-	// they are written out in order. Up to four times as much may be in use, and
-	// at most four times as much is read back from the log after a crash. 0 means
-	// 32 MiB.
+	// they are written out in order. As much again is kept for those that come next.
+	// While the disk does not keep up, sixteen times as much may be in use, and at
+	// most that is read back from the log after a crash. 0 means 8 MiB.
 	MemTableSize int
 	// CheckInterval is how often the journal looks whether its directory is still
 	// there, is still locked by it, and answers at all. If it has not answered for
@@ -178,11 +178,11 @@ func databaseOptions(options Options, disk *disk, lock *pebble.Lock, logger *slo
 		// torn end from damage.
 		FormatMajorVersion: pebble.FormatNewest,
 		CacheSize:          16 << 20,
-		MemTableSize:       32 << 20,
+		MemTableSize:       8 << 20,
 		// Writers must not wait for a compaction: that of a failed disk never
 		// comes, and nothing reads from the files often enough to care.
 		L0StopWritesThreshold:       1 << 20,
-		MemTableStopWritesThreshold: 4,
+		MemTableStopWritesThreshold: 16,
 		Logger:                      databaseLogger{logger: logger, fail: disk.fail},
 		EventListener: &pebble.EventListener{
 			BackgroundError: func(err error) { disk.fail(describe(err)) },
