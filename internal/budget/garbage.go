@@ -14,11 +14,15 @@ const (
 	// usualPercent is how much garbage there may be before it is collected, of what lives. It is Go's default, and the most for a
 	// process that is not busy.
 	usualPercent = 100
-	// startPercent is how much there may be at most in a process that starts, and startPart with spareGarbage if it holds much.
-	startPercent, startPart = 300, 2
+	// A process that starts has garbage collected often as long as it holds little, less than smallStart: what it makes then mostly
+	// stays, and lies the closer together the sooner the garbage in between is used again. A collection of so little takes a
+	// few milliseconds.
+	smallStartPercent, smallStart = 25, 12 << 20
+	// Beyond, startPercent is how much there may be at most, and startGarbage with startPart if it holds much.
+	startPercent, startPart, startGarbage = 300, 2, 64 << 20
 	// spareGarbage and a part of what lives is how much garbage there may be in a process that holds much and is not busy: what is
 	// stored are bytes that a collection does not look into, so that one costs little beside what it holds.
-	spareGarbage = 64 << 20
+	spareGarbage = 16 << 20
 	sparePart    = 4
 	// A process that is busy may have twice as much as lives: not less than the least, nor, unless as much lives, more than
 	// the most.
@@ -34,22 +38,23 @@ const (
 	restPeriod  = 5 * time.Second
 	restGarbage = 8 << 20
 	// worthGivingBack is what there has to be for that, and a part of what lives.
-	worthGivingBack = 32 << 20
+	worthGivingBack = 8 << 20
 )
 
-// StartWithLess has Go collect garbage less often until the function returned is called: what a start makes mostly stays, and to
-// look through it again and again is a third of its work. There may be three times as much garbage as lives in a small process, and
-// 64 MiB and half of that in a large one, since what a start took stays resident until the process rests. It changes nothing if
-// the percentage has been set, by GOGC or by the program. Only a main function may call it.
-func StartWithLess() (started func()) {
-	if before := debug.SetGCPercent(startPercent); before != usualPercent || os.Getenv("GOGC") != "" {
+// Start has Go collect garbage as it suits a start, until the function returned is called. A process that holds little is collected
+// more often than usual: a server without objects is ready with 2 MB less, and holds them less for as long as it runs, for some 20 ms
+// of processor time. What a larger one makes mostly stays, and to look through it again and again is a third of its start's work: there
+// may be three times as much garbage as lives, and 64 MiB and half of that if it holds much, since what a start took stays resident until
+// the process rests. It changes nothing if the percentage has been set, by GOGC or by the program. Only a main function may call it.
+func Start() (started func()) {
+	if before := debug.SetGCPercent(smallStartPercent); before != usualPercent || os.Getenv("GOGC") != "" {
 		debug.SetGCPercent(before)
 		return func() {}
 	}
-	return startWithLess(func(percent int) { debug.SetGCPercent(percent) })
+	return start(func(percent int) { debug.SetGCPercent(percent) })
 }
 
-func startWithLess(set func(percent int)) (started func()) {
+func start(set func(percent int)) (started func()) {
 	var mu sync.Mutex
 	done := false
 	afterEach(func() (more bool) {
@@ -72,13 +77,15 @@ func startWithLess(set func(percent int)) (started func()) {
 
 // percentAtStart is how much garbage there may be, of what lives, in a process that starts.
 func percentAtStart(live int64) int {
-	live = max(live, 1<<20)
-	return int(min(startPercent, 100*(spareGarbage+live/startPart)/live))
+	if live < smallStart {
+		return smallStartPercent
+	}
+	return int(min(startPercent, 100*(startGarbage+live/startPart)/live))
 }
 
 // SpareCollections lets a process that is busy have twice as much garbage as it holds before it is collected, instead of as much:
 // 128 MiB at least, and 256 MiB, or an eighth of its container's limit, at most, unless it holds that much. A server that holds 20 MB
-// spends a sixth of its processor time on collections else, and one that holds 100 MB an eighth. One that holds more than 85 MiB has 64 MiB and a quarter of that, unless
+// spends a sixth of its processor time on collections else, and one that holds 100 MB an eighth. One that holds more than 21 MiB has 16 MiB and a quarter of that, unless
 // it is so busy that it would be collected more than once in two seconds then. A process that does hardly anything gives the
 // operating system what it does not need, and what its start has left behind, pages of the program among it. What
 // the environment says (GOGC) stands. It is the process's own decision: only its main function may call it, and the function

@@ -25,11 +25,11 @@ func TestGarbageIsSparedWhileTheProcessIsBusy(t *testing.T) {
 		{"busy with much", []time.Duration{time.Minute, 100 * time.Millisecond}, 160 * mib, 160, 0},
 		{"busy with nothing", []time.Duration{time.Minute, time.Millisecond}, 0, 12800, 0},
 		{"busy and large", []time.Duration{time.Minute, 100 * time.Millisecond}, 400 * mib, 100, 0},
-		{"idle and large", []time.Duration{2 * time.Minute, 2 * time.Minute}, 256 * mib, 50, 0},
-		{"idle and very large", []time.Duration{2 * time.Minute, 2 * time.Minute}, 2048 * mib, 28, 0},
-		{"large and not busy, as often as that needs", []time.Duration{time.Minute, 2 * time.Second, 2 * time.Second}, 256 * mib, 50, 0},
+		{"idle and large", []time.Duration{2 * time.Minute, 2 * time.Minute}, 256 * mib, 31, 0},
+		{"idle and very large", []time.Duration{2 * time.Minute, 2 * time.Minute}, 2048 * mib, 25, 0},
+		{"large and not busy, as often as that needs", []time.Duration{time.Minute, 2 * time.Second, 2 * time.Second}, 256 * mib, 31, 0},
 		{"large and busy, as often as that needs", []time.Duration{time.Minute, 1900 * time.Millisecond, 3800 * time.Millisecond}, 256 * mib, 100, 0},
-		{"large and no longer busy", []time.Duration{time.Minute, 1900 * time.Millisecond, 4 * time.Second}, 256 * mib, 50, 0},
+		{"large and no longer busy", []time.Duration{time.Minute, 1900 * time.Millisecond, 7 * time.Second}, 256 * mib, 31, 0},
 		{"busy, as often as that needs", []time.Duration{time.Minute, time.Millisecond, time.Second, time.Second}, 20 * mib, 640, 0},
 		{"no longer busy", []time.Duration{time.Minute, time.Millisecond, time.Millisecond, 10 * time.Second}, 20 * mib, 100, 0},
 	} {
@@ -49,7 +49,7 @@ func TestGarbageIsSparedWhileTheProcessIsBusy(t *testing.T) {
 
 func TestAStartMayMakeGarbage(t *testing.T) {
 	const mib = 1 << 20
-	for live, want := range map[int64]int{0: 300, 4 * mib: 300, 25 * mib: 300, 64 * mib: 150, 128 * mib: 100, 1024 * mib: 56} {
+	for live, want := range map[int64]int{0: 25, 11 * mib: 25, 12 * mib: 300, 25 * mib: 300, 64 * mib: 150, 128 * mib: 100, 1024 * mib: 56} {
 		if got := percentAtStart(live); got != want {
 			t.Errorf("%d MiB live: %d percent, want %d", live/mib, got, want)
 		}
@@ -59,14 +59,14 @@ func TestAStartMayMakeGarbage(t *testing.T) {
 // What a process that has started is told stands, whatever collection comes.
 func TestAStartEndsOnce(t *testing.T) {
 	told := make(chan int, 100)
-	started := startWithLess(func(percent int) {
+	started := start(func(percent int) {
 		select {
 		case told <- percent:
 		default:
 		}
 	})
 	runtime.GC()
-	if percent := <-told; percent != percentAtStart(liveBytes()) && (percent <= usualPercent || percent > startPercent) {
+	if percent := <-told; percent != percentAtStart(liveBytes()) && (percent < smallStartPercent || percent > startPercent) {
 		t.Errorf("%d percent at start", percent)
 	}
 	started()
@@ -126,7 +126,7 @@ func TestAProcessAtRestGivesBackWhatItDoesNotNeed(t *testing.T) {
 		{"again after more work", []step{{1 * mib, 500 * mib, 400 * mib, 1}, {100 * mib, 500 * mib, 400 * mib, 1}, {101 * mib, 500 * mib, 400 * mib, 2}}},
 		{"busy", []step{{100 * mib, 500 * mib, 400 * mib, 0}, {200 * mib, 500 * mib, 400 * mib, 0}}},
 		{"of its start, however little", []step{{40 * mib, 10 * mib, 2 * mib, 0}, {41 * mib, 10 * mib, 2 * mib, 1}, {42 * mib, 10 * mib, 2 * mib, 1}}},
-		{"not worth it", []step{{1 * mib, 500 * mib, 50 * mib, 1}, {100 * mib, 500 * mib, 50 * mib, 1}, {101 * mib, 500 * mib, 50 * mib, 1}, {102 * mib, 10 * mib, 30 * mib, 1}}},
+		{"not worth it", []step{{1 * mib, 500 * mib, 50 * mib, 1}, {100 * mib, 500 * mib, 50 * mib, 1}, {101 * mib, 500 * mib, 50 * mib, 1}, {102 * mib, 10 * mib, 9 * mib, 1}, {103 * mib, 10 * mib, 10 * mib, 2}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ticks, looked := make(chan time.Time), make(chan heap)

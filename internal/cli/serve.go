@@ -256,7 +256,7 @@ func zeroIsNone[T ~int | ~int64](flags *pflag.FlagSet, name string, value *T) er
 
 // runServer runs a server and says on out what to do with it.
 func runServer(ctx context.Context, program Program, p *plan.Plan, out io.Writer) error {
-	started := budget.StartWithLess()
+	started := budget.Start()
 	defer started()
 	instance, err := serve.New(ctx, p, program.Env(p.Definition))
 	if err != nil {
