@@ -230,7 +230,17 @@ func requestsCell(operation string, clients int) string {
 
 // requests measures single requests. The peers take turns at each operation.
 func (b *bench) requests(round int) error {
-	most := slices.Max(clientCounts)
+	for _, count := range clientCounts {
+		if err := b.requestsOf(count, round); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// requestsOf measures those of a number of clients. Each number has connections of its own: servers close those that are not used for
+// 90 s, which is less than the smaller numbers take.
+func (b *bench) requestsOf(count, round int) error {
 	clients := map[string][]*client{}
 	defer func() {
 		for _, of := range clients {
@@ -241,30 +251,28 @@ func (b *bench) requests(round int) error {
 	}()
 	peers := b.fleet.requested()
 	for _, p := range peers {
-		opened, err := p.clients(most)
+		opened, err := p.clients(count)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 		clients[p.name] = opened
 	}
-	for _, count := range clientCounts {
-		for _, op := range operations {
-			for _, p := range turns(peers, round) {
-				if err := b.ctx.Err(); err != nil {
-					return err
-				}
-				m, err := p.drive(clients[p.name][:count], op.do, b.settings.duration)
-				if err != nil {
-					return fmt.Errorf("%s on %s: %w", op.name, p.name, err)
-				}
-				b.results.add(b.raw, requestsCell(op.name, count), p.name, m.count, m.took, m.values()...)
-				if op.name == "create" && b.objectSize == 0 {
-					b.objectSize = len(clients[p.name][0].objects[0])
-				}
-				if op.name == "delete" { // what is left is not measured
-					if _, err := p.drive(clients[p.name][:count], op.do, patience); err != nil {
-						return fmt.Errorf("clean up on %s: %w", p.name, err)
-					}
+	for _, op := range operations {
+		for _, p := range turns(peers, round) {
+			if err := b.ctx.Err(); err != nil {
+				return err
+			}
+			m, err := p.drive(clients[p.name], op.do, b.settings.duration)
+			if err != nil {
+				return fmt.Errorf("%s on %s: %w", op.name, p.name, err)
+			}
+			b.results.add(b.raw, requestsCell(op.name, count), p.name, m.count, m.took, m.values()...)
+			if op.name == "create" && b.objectSize == 0 {
+				b.objectSize = len(clients[p.name][0].objects[0])
+			}
+			if op.name == "delete" { // what is left is not measured
+				if _, err := p.drive(clients[p.name], op.do, patience); err != nil {
+					return fmt.Errorf("clean up on %s: %w", p.name, err)
 				}
 			}
 		}
