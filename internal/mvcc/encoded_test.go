@@ -90,7 +90,6 @@ func TestWhatIsStoredIsWrittenWithoutDecoding(t *testing.T) {
 	}
 }
 
-// What a value is to clients may be known when the value itself cannot be read any more.
 // What an index of a label selects needs no look at the objects.
 func TestWhatALabelSelectsIsWrittenWithoutDecoding(t *testing.T) {
 	core, _ := open(t, newLedger(), mvcc.Options{ObjectCacheBytes: -1, LabelObjects: 1, Clock: newClock(), Idle: true})
@@ -127,6 +126,7 @@ func TestWhatALabelSelectsIsWrittenWithoutDecoding(t *testing.T) {
 	list("by the index that knows it", "color=color-1", 0)
 }
 
+// What a value is to clients may be known when the value itself cannot be read any more.
 func TestAKnownValueThatCannotBeReadFailsTheList(t *testing.T) {
 	l := newLedger()
 	_, pods := open(t, l, mvcc.Options{ObjectCacheBytes: -1, HotBytes: -1, Idle: true})

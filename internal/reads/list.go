@@ -19,12 +19,8 @@ import (
 // list says whether it has answered a list. If not, nothing has been written, and the list is upstream's: in another form than
 // JSON, or for people, with an option that is wrong, or of a storage that does not know its objects as clients get them.
 func (d *Direct) list(w http.ResponseWriter, r *http.Request) bool {
-	info, ok := request.RequestInfoFrom(r.Context())
-	if !ok || info.Verb != "list" || !info.IsResourceRequest || info.Subresource != "" || r.Method != http.MethodGet || r.URL.RawPath != "" {
-		return false
-	}
-	read := d.resource(info)
-	if read == nil || read.lister == nil || read.deprecated || d.Traced || d.Recorded && direct.RecordsAnswers(r.Context()) || d.Pretty(r) {
+	info, read := d.plain(r, "list")
+	if read == nil || read.lister == nil || d.Traced || d.Recorded && direct.RecordsAnswers(r.Context()) || d.Pretty(r) {
 		return false
 	}
 	scope, form := read.path.Scope(info), read.json.Form()
@@ -41,15 +37,14 @@ func (d *Direct) list(w http.ResponseWriter, r *http.Request) bool {
 	}
 	ctx := request.WithNamespace(r.Context(), info.Namespace)
 	list, items, err := read.lister.ListEncoded(ctx, options, form)
-	counted := &countingWriter{ResponseWriter: w}
 	if err != nil {
-		code := responsewriters.ErrorNegotiated(err, read.serializer, read.kind.GroupVersion(), counted, r)
-		direct.MonitorList(r, read.GroupVersionResource, scope, code, counted.written)
+		read.refuse(w, r, scope, err)
 		return true
 	}
 	if items == nil {
 		return false
 	}
+	counted := &countingWriter{ResponseWriter: w}
 	answer := filled{
 		req: r, info: info, serializer: read.serializer, rooms: d.rooms, counted: counted, items: items,
 		mayCompress: responsewriters.ContentEncodingSupported(r, features.APIResponseCompression) != "",

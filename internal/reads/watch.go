@@ -31,12 +31,8 @@ import (
 // watch says whether it has answered a watch, or has left that to when all handlers have returned. If not, nothing has
 // been written, and the watch is upstream's: with an option that is wrong, or in a spelling that is routed differently.
 func (d *Direct) watch(w http.ResponseWriter, r *http.Request) bool {
-	info, ok := request.RequestInfoFrom(r.Context())
-	if !ok || info.Verb != "watch" || !info.IsResourceRequest || info.Subresource != "" || r.Method != http.MethodGet || r.URL.RawPath != "" {
-		return false
-	}
-	read := d.resource(info)
-	if read == nil || read.deprecated || !isUsual(r.Header.Get("Accept")) {
+	info, read := d.plain(r, "watch")
+	if read == nil || !isUsual(r.Header.Get("Accept")) {
 		return false
 	}
 	scope := read.path.Scope(info)
@@ -65,9 +61,7 @@ func (d *Direct) watch(w http.ResponseWriter, r *http.Request) bool {
 			return false // upstream finds out what to say
 		}
 		// It has waited for memory for as long as a request may, and would once more.
-		counted := &countingWriter{ResponseWriter: w}
-		code := responsewriters.ErrorNegotiated(err, read.serializer, read.kind.GroupVersion(), counted, r)
-		direct.MonitorList(r, read.GroupVersionResource, scope, code, counted.written)
+		read.refuse(w, r, scope, err)
 		return true
 	}
 	initial := options.SendInitialEvents != nil && *options.SendInitialEvents && options.AllowWatchBookmarks
@@ -154,6 +148,27 @@ func isUsual(accept string) bool {
 		return true
 	}
 	return false
+}
+
+// plain returns the resource of a list or a watch, as the verb says, whose path is not escaped; nil if it is another request, or
+// of a version that clients are to be warned of.
+func (d *Direct) plain(r *http.Request, verb string) (*request.RequestInfo, *resource) {
+	info, ok := request.RequestInfoFrom(r.Context())
+	if !ok || info.Verb != verb || !info.IsResourceRequest || info.Subresource != "" || r.Method != http.MethodGet || r.URL.RawPath != "" {
+		return nil, nil
+	}
+	read := d.resource(info)
+	if read == nil || read.deprecated {
+		return nil, nil
+	}
+	return info, read
+}
+
+// refuse answers a list or a watch with an error, as upstream's handlers do.
+func (r *resource) refuse(w http.ResponseWriter, req *http.Request, scope string, err error) {
+	counted := &countingWriter{ResponseWriter: w}
+	code := responsewriters.ErrorNegotiated(err, r.serializer, r.kind.GroupVersion(), counted, req)
+	direct.MonitorList(req, r.GroupVersionResource, scope, code, counted.written)
 }
 
 // listOptions returns what upstream makes of the options of a list or a watch; nil if there is an error to say.

@@ -58,8 +58,8 @@ func (c *call) delete() bool {
 	return c.finish(request.MethodDelete, code, result, nil)
 }
 
-// validDelete has a deletion admitted, as rest.AdmissionToValidateObjectDeleteFunc does. An object that has not been read is
-// not read before a plugin asks for it, and then copied: it is the plugins' own.
+// validDelete has a deletion admitted, as rest.AdmissionToValidateObjectDeleteFunc does. The object is copied when a
+// plugin asks for it, and read then if it has not been: the copy is the plugins' own.
 func (c *call) validDelete(options *metav1.DeleteOptions) rest.ValidateObjectFunc {
 	return func(ctx context.Context, old runtime.Object) error {
 		seen := deletion{}
@@ -74,13 +74,7 @@ func (c *call) validDelete(options *metav1.DeleteOptions) rest.ValidateObjectFun
 		if seen.mutating == nil && seen.validating == nil {
 			return nil
 		}
-		unread, isUnread := old.(*objects.Unread)
-		if isUnread {
-			seen.old = sync.OnceValue(unread.DeepCopyObject)
-		} else {
-			copied := old.DeepCopyObject()
-			seen.old = func() runtime.Object { return copied }
-		}
+		seen.old = sync.OnceValue(old.DeepCopyObject)
 		attributes := c.attributes(ctx, nil, nil, c.info.Name, admission.Delete, options)
 		// It notes in the audit what plugins say, which only the record itself tells it.
 		audited := admission.WithAudit(seen)
