@@ -37,7 +37,9 @@ type ServingOptions struct {
 
 	// MaxRequestsInFlight and MaxMutatingRequestsInFlight are how many requests that read and that
 	// write are handled at once; 400 and 200 if 0, any number if negative. Watches, connections and
-	// members of system:masters do not count. With Options.PriorityAndFairness, the priority levels
+	// members of system:masters do not count. An eighth is reserved for members of system:masters, leases and health
+	// checks; a user that has requests in flight gets no more places than stay free, so that one user
+	// alone gets half of the rest. With Options.PriorityAndFairness, the priority levels
 	// share their sum.
 	MaxRequestsInFlight, MaxMutatingRequestsInFlight int
 

@@ -21,21 +21,23 @@ func (p Price) Of(objects, bytes int64) int64 {
 // nothing. Its methods may be called concurrently.
 type Account struct {
 	budget *Budget
+	caller Caller
 	answer func() Price
 
 	mu   sync.Mutex // held while the request waits
 	in   int
-	held int64 // as it counts in the lane
-	need int64 // as it was asked for
+	as   Caller // of the share: see Budget.lane
+	held int64  // as it counts in the lane
+	need int64  // as it was asked for
 }
 
-// Account returns an account for a request whose answer has a price, which is asked for
+// Account returns an account for a caller's request whose answer has a price, which is asked for
 // when it is needed. Close must be called. It is nil for a nil budget.
-func (b *Budget) Account(answer func() Price) *Account {
+func (b *Budget) Account(caller Caller, answer func() Price) *Account {
 	if b == nil {
 		return nil
 	}
-	return &Account{budget: b, answer: answer}
+	return &Account{budget: b, caller: caller, answer: answer}
 }
 
 // Answer is the price of the request's answer.
@@ -46,9 +48,9 @@ func (a *Account) Answer() Price {
 	return a.answer()
 }
 
-// Hold makes sure that the account holds so many bytes, and waits for them if need be.
-// It gives nothing back: what a request does one after the other needs as much as the
-// largest of it. On an error the account holds nothing: a *BusyError if the request is
+// Hold makes sure that the account holds so many bytes for work, and waits for them if need be.
+// It gives nothing back but bytes on the wire: of steps that follow each other, the largest need counts.
+// On an error the account holds nothing: a *BusyError if the request is
 // refused, else the cause of the context's end.
 func (a *Account) Hold(ctx context.Context, bytes int64) error {
 	if a == nil {
@@ -62,15 +64,49 @@ func (a *Account) Hold(ctx context.Context, bytes int64) error {
 	if a.grow(bytes) {
 		return nil
 	}
-	b.give(a.in, a.held)
-	a.held, a.need = 0, 0
-	in, share := b.lane(bytes)
-	if !b.take(in, share) {
-		if err := b.await(ctx, in, share); err != nil {
+	in, as, share := b.lane(a.caller, bytes)
+	if a.in != wire { // bytes on the wire are there while the request waits
+		a.release()
+	}
+	err := b.await(ctx, in, as, share)
+	a.release()
+	if err == nil {
+		a.set(in, as, share, bytes)
+	}
+	return err
+}
+
+// Wire makes the account hold so many bytes on the wire and nothing else, because a client has to send or to read them
+// now. It waits for them if need be; meanwhile the account holds nothing. On an error it holds nothing: errors are those of Hold.
+func (a *Account) Wire(ctx context.Context, bytes int64) error {
+	if a == nil {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	b := a.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a.release()
+	l, share := &b.lanes[wire], min(bytes, b.lanes[wire].limit(a.caller.Class))
+	if !l.take(a.caller, share) {
+		if err := b.await(ctx, wire, a.caller, share); err != nil {
 			return err
 		}
 	}
-	a.in, a.held, a.need = in, share, bytes
+	a.set(wire, a.caller, share, bytes)
+	return nil
+}
+
+// Send moves the work of an answer that is written piece by piece to the wire, where a client that reads slowly holds up its
+// own user alone. An account that holds more than a small part of the wire stays where it is. Errors are those of Wire.
+func (a *Account) Send(ctx context.Context) error {
+	if a == nil {
+		return nil
+	}
+	if held := a.Held(); held > 0 && held <= a.budget.lanes[wire].bytes/reserve {
+		return a.Wire(ctx, held)
+	}
 	return nil
 }
 
@@ -89,23 +125,59 @@ func (a *Account) TryHold(bytes int64) bool {
 
 // grow is TryHold with the budget's mu.
 func (a *Account) grow(bytes int64) bool {
-	if bytes <= a.need {
+	if a.in != wire && bytes <= a.need {
 		return true
 	}
 	b := a.budget
-	in, share := b.lane(bytes)
+	in, as, share := b.lane(a.caller, bytes)
 	if in == a.in {
-		if !b.take(in, share-a.held) {
+		if !b.lanes[in].take(as, share-a.held) {
 			return false
 		}
 	} else {
-		if !b.take(in, share) {
+		if !b.lanes[in].take(as, share) {
 			return false
 		}
-		b.give(a.in, a.held)
+		a.release()
 	}
-	a.in, a.held, a.need = in, share, bytes
+	a.set(in, as, share, bytes)
 	return true
+}
+
+// set notes the account's share, which has been taken. It needs the budget's mu.
+func (a *Account) set(in int, as Caller, share, need int64) {
+	a.in, a.as, a.held, a.need = in, as, share, need
+}
+
+// release gives back what the account holds. It needs the budget's mu.
+func (a *Account) release() {
+	a.budget.lanes[a.in].give(a.as, a.held)
+	a.set(small, Caller{}, 0, 0)
+}
+
+// Settle lowers what the account holds for work to so many bytes, once the rest is not needed any more.
+func (a *Account) Settle(bytes int64) {
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.budget.mu.Lock()
+	defer a.budget.mu.Unlock()
+	if left := a.held - bytes; left > 0 && a.in != wire {
+		a.budget.lanes[a.in].give(a.as, left)
+		a.held, a.need = bytes, bytes
+	}
+}
+
+// Held is how many bytes the account holds, on the wire or for work.
+func (a *Account) Held() int64 {
+	if a == nil {
+		return 0
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.held
 }
 
 // Close gives back what the account holds. Closing twice is a no-op, and an account that
@@ -116,10 +188,13 @@ func (a *Account) Close() {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.held == 0 {
+		a.need = 0
+		return
+	}
 	a.budget.mu.Lock()
 	defer a.budget.mu.Unlock()
-	a.budget.give(a.in, a.held)
-	a.held, a.need = 0, 0
+	a.release()
 }
 
 type accountKey struct{}

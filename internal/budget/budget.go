@@ -1,18 +1,29 @@
 // Package budget is the one accountant of a process's memory. Caches bound themselves;
-// what requests need comes and goes, and a few large lists at once can need many times
-// what the caches hold. So a request says what it is going to need before it takes it,
+// requests come and go, and a few large lists at once can need many times
+// what the caches hold. So a request asks for its memory before it takes it,
 // and if that does not fit beside what others hold, it waits, and is refused if it has
 // waited too long or too many wait already.
 //
-// What a request needs is known from bytes that are counted anyway: the length of its
+// The need of a request follows from bytes that are counted anyway: the length of its
 // body, or the encoded size of what it lists, times what decoding and encoding make of
-// it. These are estimates from above, by what was measured.
+// it. These are estimates from above, by measurement.
+//
+// # Work, and bytes on the wire
+//
+// Memory is held for work: to decode, validate, store, encode. A processor always gets on with work, so that a share of
+// the lanes of work comes back soon, whatever clients do. Bytes that a client has to send or to read first are in a lane of
+// their own, the wire: a client that is slow fills that lane alone, and only its own part of it.
+//
+// # No caller fills it for others
+//
+// Each lane is shared by users: see lane. Users take turns in its queue, and so do the connections of one user; one user
+// fills half of the queue at most. An eighth of each lane is reserved: see Class.
 //
 // # No deadlock, no starvation
 //
 // A request's Account holds one share, which never has to wait for another of the same
-// request: an account that has to grow and cannot gives its share back, and waits at the
-// end of the queue for a share of the new size. Requests are served in their order.
+// request: an account that has to grow and cannot gives its share back, and waits
+// for a share of the new size.
 //
 // A need larger than everything there is counts as everything there is: that request is
 // served alone. So that it does not hold up all other requests meanwhile, small needs have a
@@ -29,6 +40,8 @@ import (
 const (
 	// smallLane is the part of a budget that only small needs share.
 	smallLane = 8
+	// wireLane is the part for bytes that clients have to send or to read.
+	wireLane = 4
 	// smallNeed is the part of a budget up to which a need is small.
 	smallNeed = 256
 	// mostWaiting is how many requests wait in a lane. Fewer than are handled at once:
@@ -48,34 +61,24 @@ type Budget struct {
 	wait  time.Duration
 
 	mu      sync.Mutex
-	lanes   [2]lane
+	lanes   [3]lane
 	refused uint64
-}
-
-// lane is a part of a budget with a queue of its own. Its budget's mu guards it.
-type lane struct {
-	bytes, used int64
-	queue       []*waiting
-}
-
-// waiting is a request in a queue. It is admitted when ready is closed.
-type waiting struct {
-	bytes int64
-	ready chan struct{}
 }
 
 // The lanes of a budget.
 const (
 	small = iota
 	large
+	wire
 )
 
 // New returns a budget of so many bytes, the Minimum if they are fewer.
 func New(bytes int64) *Budget {
 	bytes = max(bytes, Minimum)
 	b := &Budget{bytes: bytes, wait: longestWait}
-	b.lanes[small].bytes = bytes / smallLane
-	b.lanes[large].bytes = bytes - bytes/smallLane
+	b.lanes[small] = newLane(bytes / smallLane)
+	b.lanes[wire] = newLane(bytes / wireLane)
+	b.lanes[large] = newLane(bytes - bytes/smallLane - bytes/wireLane)
 	return b
 }
 
@@ -83,6 +86,7 @@ func New(bytes int64) *Budget {
 type Stats struct {
 	Bytes   int64  // of the whole
 	Used    int64  // held by requests
+	Wire    int64  // of those, bytes that clients have to send or to read
 	Waiting int    // requests in the queues
 	Refused uint64 // requests so far
 }
@@ -94,15 +98,15 @@ func (b *Budget) Stats() Stats {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s := Stats{Bytes: b.bytes, Refused: b.refused}
+	s := Stats{Bytes: b.bytes, Wire: b.lanes[wire].used, Refused: b.refused}
 	for i := range b.lanes {
 		s.Used += b.lanes[i].used
-		s.Waiting += len(b.lanes[i].queue)
+		s.Waiting += b.lanes[i].waiting
 	}
 	return s
 }
 
-// BusyError says that a request was refused. Nothing has been done for it, and it may be
+// BusyError refuses a request. Nothing has been done for it, and it may be
 // sent again.
 type BusyError struct {
 	after time.Duration
@@ -114,48 +118,29 @@ func (e *BusyError) RetryAfter() time.Duration { return e.after }
 
 func (e *BusyError) Error() string {
 	return fmt.Sprintf("the server's memory is in use by other requests, and this one needs about %d MiB of it; "+
-		"try again, or ask for less at once: a limit, a selector", (e.bytes+1<<20-1)>>20)
+		"try again, or ask for less at once (a limit, a selector); the operator may raise --memory-budget", (e.bytes+1<<20-1)>>20)
 }
 
-// lane returns the lane of a need, and what it counts as there.
-func (b *Budget) lane(bytes int64) (int, int64) {
+// lane returns the lane of a need, and what it counts as there. An urgent request with a large need is an ordinary one.
+func (b *Budget) lane(c Caller, bytes int64) (int, Caller, int64) {
 	if bytes <= b.bytes/smallNeed {
-		return small, bytes
+		return small, c, bytes
 	}
-	return large, min(bytes, b.lanes[large].bytes)
-}
-
-// take takes a share if it fits now. It needs mu.
-func (b *Budget) take(in int, bytes int64) bool {
-	l := &b.lanes[in]
-	if len(l.queue) > 0 || l.used+bytes > l.bytes {
-		return false
+	if c.Class == Urgent {
+		c.Class = Ordinary
 	}
-	l.used += bytes
-	return true
-}
-
-// give returns a share, and admits who has waited for it. It needs mu.
-func (b *Budget) give(in int, bytes int64) {
-	l := &b.lanes[in]
-	l.used -= bytes
-	for len(l.queue) > 0 && l.used+l.queue[0].bytes <= l.bytes {
-		l.used += l.queue[0].bytes
-		close(l.queue[0].ready)
-		l.queue[0] = nil
-		l.queue = l.queue[1:]
-	}
+	return large, c, min(bytes, b.lanes[large].limit(c.Class))
 }
 
 // await waits for a share. It needs mu, and returns with it.
-func (b *Budget) await(ctx context.Context, in int, bytes int64) error {
+func (b *Budget) await(ctx context.Context, in int, c Caller, bytes int64) error {
 	l := &b.lanes[in]
-	if len(l.queue) >= mostWaiting {
+	w := &waiting{caller: c, bytes: bytes, ready: make(chan struct{})}
+	if !l.enqueue(w) {
 		b.refused++
 		return &BusyError{after: 5 * time.Second, bytes: bytes}
 	}
-	w := &waiting{bytes, make(chan struct{})}
-	l.queue = append(l.queue, w)
+	l.admit() // those that wait may all be held up by their users' own parts
 	b.mu.Unlock()
 	patience := time.NewTimer(b.wait)
 	defer patience.Stop()
@@ -168,24 +153,11 @@ func (b *Budget) await(ctx context.Context, in int, bytes int64) error {
 		err = &BusyError{after: time.Second, bytes: bytes}
 	}
 	b.mu.Lock()
-	if err == nil || !b.leave(in, w) {
+	if err == nil || !l.leave(w) {
 		return nil
 	}
 	if ctx.Err() == nil {
 		b.refused++
 	}
 	return err
-}
-
-// leave takes a request out of a queue. It is false if it has been admitted meanwhile.
-func (b *Budget) leave(in int, w *waiting) bool {
-	l := &b.lanes[in]
-	for i := range l.queue {
-		if l.queue[i] == w {
-			l.queue = append(l.queue[:i:i], l.queue[i+1:]...)
-			b.give(in, 0) // those behind it may fit
-			return true
-		}
-	}
-	return false
 }

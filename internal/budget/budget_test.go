@@ -15,8 +15,18 @@ import (
 
 const (
 	total = 256 << 20
-	most  = total - total/smallLane // of the large lane
+	whole = total - total/smallLane - total/wireLane // the large lane
+	most  = whole - whole/reserve                    // of it, for ordinary requests
 )
+
+// accounts returns an account of another user at each call.
+func accounts(b *Budget) func() *Account {
+	users := 0
+	return func() *Account {
+		users++
+		return b.Account(Caller{User: fmt.Sprint("user", users)}, nil)
+	}
+}
 
 func hold(t *testing.T, a *Account, bytes int64) {
 	t.Helper()
@@ -47,7 +57,8 @@ func wantUsed(t *testing.T, b *Budget, used int64, waiting int) {
 func TestWhatDoesNotFitWaitsInItsOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(total)
-		first, second, third := b.Account(nil), b.Account(nil), b.Account(nil)
+		one := accounts(b)
+		first, second, third := one(), one(), one()
 		hold(t, first, most-(10<<20))
 		large := held(t.Context(), second, 20<<20)
 		synctest.Wait()
@@ -71,7 +82,8 @@ func TestWhatDoesNotFitWaitsInItsOrder(t *testing.T) {
 func TestMoreThanThereIsIsServedAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(total)
-		first, huge, last := b.Account(nil), b.Account(nil), b.Account(nil)
+		one := accounts(b)
+		first, huge, last := one(), one(), one()
 		hold(t, first, 10<<20)
 		alone := held(t.Context(), huge, math.MaxInt64)
 		if isDone(alone) {
@@ -95,12 +107,12 @@ func TestMoreThanThereIsIsServedAlone(t *testing.T) {
 func TestSmallNeedsDoNotWaitForLargeOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(total)
-		huge := b.Account(nil)
-		hold(t, huge, math.MaxInt64)
-		for range smallNeed / smallLane {
-			hold(t, b.Account(nil), total/smallNeed)
+		another := accounts(b)
+		hold(t, another(), math.MaxInt64)
+		for range smallNeed / smallLane * (reserve - 1) / reserve {
+			hold(t, another(), total/smallNeed)
 		}
-		one := b.Account(nil)
+		one := another()
 		if next := held(t.Context(), one, total/smallNeed); isDone(next) {
 			t.Error("small needs have no bound")
 		}
@@ -110,14 +122,15 @@ func TestSmallNeedsDoNotWaitForLargeOnes(t *testing.T) {
 func TestWaitingEndsWithTheRequestOrAtItsBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(total)
-		hold(t, b.Account(nil), math.MaxInt64)
+		another := accounts(b)
+		hold(t, another(), math.MaxInt64)
 		gone, leave := context.WithCancelCause(t.Context())
-		left := b.Account(nil)
+		left := another()
 		leaving := held(gone, left, 5<<20)
 		synctest.Wait()
 		began := time.Now()
 		var busy *BusyError
-		if err := b.Account(nil).Hold(t.Context(), 5<<20); !errors.As(err, &busy) || busy.RetryAfter() != time.Second {
+		if err := another().Hold(t.Context(), 5<<20); !errors.As(err, &busy) || busy.RetryAfter() != time.Second {
 			t.Errorf("after waiting: %v", err)
 		}
 		if waited := time.Since(began); waited != longestWait {
@@ -140,10 +153,11 @@ func TestWaitingEndsWithTheRequestOrAtItsBound(t *testing.T) {
 func TestTheQueueIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(total)
-		first := b.Account(nil)
+		another := accounts(b)
+		first := another()
 		hold(t, first, math.MaxInt64)
 		for range mostWaiting {
-			a := b.Account(nil)
+			a := another()
 			go func() {
 				defer a.Close()
 				if err := a.Hold(t.Context(), 5<<20); err != nil {
@@ -153,7 +167,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 		}
 		synctest.Wait()
 		var busy *BusyError
-		if err := b.Account(nil).Hold(t.Context(), 5<<20); !errors.As(err, &busy) || busy.RetryAfter() != 5*time.Second {
+		if err := another().Hold(t.Context(), 5<<20); !errors.As(err, &busy) || busy.RetryAfter() != 5*time.Second {
 			t.Errorf("one too many: %v", err)
 		}
 		first.Close()
@@ -165,11 +179,12 @@ func TestTheQueueIsBounded(t *testing.T) {
 func TestWhoLeavesTheQueueDoesNotHoldUpTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(total)
-		hold(t, b.Account(nil), 10<<20)
+		another := accounts(b)
+		hold(t, another(), 10<<20)
 		gone, leave := context.WithCancel(t.Context())
-		head := held(gone, b.Account(nil), math.MaxInt64)
+		head := held(gone, another(), math.MaxInt64)
 		synctest.Wait()
-		next := held(t.Context(), b.Account(nil), 10<<20)
+		next := held(t.Context(), another(), 10<<20)
 		if isDone(next) {
 			t.Fatal("it has overtaken")
 		}
@@ -183,32 +198,33 @@ func TestWhoLeavesTheQueueDoesNotHoldUpTheNext(t *testing.T) {
 func TestAnAccountGrowsAndGivesBackWhenItCannot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(total)
-		one, other := b.Account(nil), b.Account(nil)
+		another := accounts(b)
+		one, other := another(), another()
 		hold(t, one, 1000)
 		hold(t, one, 500) // it holds more
 		wantUsed(t, b, 1000, 0)
 		hold(t, one, 50<<20) // and moves to the other lane
 		wantUsed(t, b, 50<<20, 0)
-		hold(t, other, 100<<20)
+		hold(t, other, 80<<20)
 		if one.TryHold(200 << 20) {
 			t.Error("there is no room for that")
 		}
-		wantUsed(t, b, 150<<20, 0)
+		wantUsed(t, b, 130<<20, 0)
 		// Two that want what the other has do not wait for each other for ever: one gives
 		// its share back.
-		first, second := held(t.Context(), one, 200<<20), held(t.Context(), other, 200<<20)
+		first, second := held(t.Context(), one, 120<<20), held(t.Context(), other, 120<<20)
 		if !isDone(first) {
 			first, second, one, other = second, first, other, one
 		}
 		if !isDone(first) || isDone(second) {
 			t.Fatal("one was to be admitted")
 		}
-		wantUsed(t, b, 200<<20, 1)
+		wantUsed(t, b, 120<<20, 1)
 		one.Close()
 		if !isDone(second) {
 			t.Fatal("the other still waits")
 		}
-		wantUsed(t, b, 200<<20, 0)
+		wantUsed(t, b, 120<<20, 0)
 		other.Close()
 		for _, done := range []<-chan error{first, second} {
 			if err := <-done; err != nil {
@@ -220,13 +236,13 @@ func TestAnAccountGrowsAndGivesBackWhenItCannot(t *testing.T) {
 
 func TestNoBudgetHasNoBounds(t *testing.T) {
 	var b *Budget
-	a := b.Account(nil)
+	a := b.Account(Caller{}, nil)
 	hold(t, a, math.MaxInt64)
 	if !a.TryHold(math.MaxInt64) || From(t.Context()) != nil || a.Answer() != (Price{}) || b.Stats() != (Stats{}) {
 		t.Error("no budget has bounds")
 	}
 	a.Close()
-	if From(NewContext(t.Context(), New(0).Account(func() Price { return Price{Byte: 2} }))).Answer().Of(3, 5) != 10 {
+	if From(NewContext(t.Context(), New(0).Account(Caller{}, func() Price { return Price{Byte: 2} }))).Answer().Of(3, 5) != 10 {
 		t.Error("a context does not carry its account")
 	}
 }
@@ -239,11 +255,15 @@ func TestManyRequestsAtOnce(t *testing.T) {
 		requests.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(i), 0))
 			for range 100 {
-				a := b.Account(nil)
+				a := b.Account(Caller{fmt.Sprint(i % 5), fmt.Sprint(i % 7), Class(i % 3)}, nil)
 				for range random.IntN(4) {
 					need := int64(1) << random.IntN(28)
-					if random.IntN(2) == 0 {
+					switch random.IntN(4) {
+					case 0:
 						a.TryHold(need)
+						continue
+					case 1:
+						a.Settle(need)
 						continue
 					}
 					ctx, cancel := context.WithCancel(t.Context())
@@ -251,7 +271,11 @@ func TestManyRequestsAtOnce(t *testing.T) {
 						go cancel()
 					}
 					var busy *BusyError
-					if err := a.Hold(ctx, need); err != nil && !errors.Is(err, context.Canceled) && !errors.As(err, &busy) {
+					take := a.Hold
+					if random.IntN(3) == 0 {
+						take = a.Wire
+					}
+					if err := take(ctx, need); err != nil && !errors.Is(err, context.Canceled) && !errors.As(err, &busy) {
 						t.Error(err)
 					}
 					cancel()

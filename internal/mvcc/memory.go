@@ -108,8 +108,8 @@ func holdObject(ctx context.Context, v *version, written bool) error {
 	return hold(ctx, account, need)
 }
 
-// holdInitial is hold for the objects that a watch begins with. They are sent one after
-// the other: what it needs are those on their way.
+// holdInitial is hold for the objects that a watch without an output begins with. They are sent one after
+// the other: it needs memory for the objects on their way.
 func holdInitial(ctx context.Context, objects iter.Seq[*version]) error {
 	account := budget.From(ctx)
 	if account == nil {

@@ -66,7 +66,7 @@ func TestListsHoldWhatTheyNeed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := budget.New(1 << 30)
-			account := b.Account(price)
+			account := b.Account(budget.Caller{}, price)
 			found, err := list(budget.NewContext(t.Context(), account), pods, test.predicate)
 			if err != nil || found != test.found {
 				t.Fatalf("%d found, want %d; %v", found, test.found, err)
@@ -92,11 +92,11 @@ func TestListsWaitForMemoryAndAreRefused(t *testing.T) {
 			"selected": selecting(t, "even=true"),
 		} {
 			b := budget.New(128 << 20)
-			other := b.Account(price)
+			other := b.Account(budget.Caller{}, price)
 			if err := other.Hold(t.Context(), 64<<20); err != nil {
 				t.Fatal(err)
 			}
-			account := b.Account(price)
+			account := b.Account(budget.Caller{}, price)
 			ctx := budget.NewContext(t.Context(), account)
 			if _, err := list(ctx, pods, predicate); !apierrors.IsTooManyRequests(err) {
 				t.Errorf("%s: %v", name, err)
@@ -134,7 +134,7 @@ func TestLargeObjectsHoldWhatTheyNeed(t *testing.T) {
 	create(t, pods, "small")
 	b := budget.New(1 << 30)
 	for name, need := range map[string]int64{"pod-000": 10 << 20, "small": 0} {
-		account := b.Account(price)
+		account := b.Account(budget.Caller{}, price)
 		ctx := budget.NewContext(t.Context(), account)
 		if err := pods.Get(ctx, key(name), storage.GetOptions{}, &example.Pod{}); err != nil {
 			t.Fatal(err)
@@ -162,7 +162,7 @@ func TestInitialEventsHoldMemoryUntilTheyAreSent(t *testing.T) {
 	everything := storage.Everything
 	everything.AllowWatchBookmarks = true
 	yes := true
-	w, err := pods.Watch(budget.NewContext(ctx, b.Account(price)), "/pods/", storage.ListOptions{Recursive: true, Predicate: everything, SendInitialEvents: &yes})
+	w, err := pods.Watch(budget.NewContext(ctx, b.Account(budget.Caller{}, price)), "/pods/", storage.ListOptions{Recursive: true, Predicate: everything, SendInitialEvents: &yes})
 	if err != nil {
 		t.Fatal(err)
 	}

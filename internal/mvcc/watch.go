@@ -18,6 +18,7 @@ import (
 	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
 	"k8s.io/utils/clock"
 
+	"github.com/annexapi/annex/internal/apierr"
 	"github.com/annexapi/annex/internal/await"
 	"github.com/annexapi/annex/internal/budget"
 	"github.com/annexapi/annex/internal/push"
@@ -143,7 +144,7 @@ func (s *resourceStore) watch(ctx context.Context, key string, opts storage.List
 		}
 	}
 	startErr := w.startAt(revision, opts)
-	if w.initial != nil {
+	if w.initial != nil && out == nil {
 		if err := holdInitial(ctx, w.initialObjects()); err != nil {
 			w.end()
 			return nil, err
@@ -384,10 +385,20 @@ func (w *watcher) guard(send func() error) (err error) {
 	return send()
 }
 
-// sendInitial delivers the objects that exist at the start.
+// sendInitial delivers the objects that exist at the start. An output encodes each event at once: memory is held while a
+// large object is encoded, and never while the client reads. Otherwise decoded objects wait for the client in the channel, on the wire.
 func (w *watcher) sendInitial() error {
-	defer budget.From(w.ctx).Close()
+	account := budget.From(w.ctx)
+	defer account.Close()
+	if err := account.Send(w.ctx); err != nil {
+		return apierr.NoMemory(err)
+	}
 	for v := range w.initialObjects() {
+		if w.out != nil {
+			if err := holdObject(w.ctx, v, false); err != nil {
+				return err
+			}
+		}
 		object, err := w.store.object(w.ctx, v)
 		if err != nil {
 			return err
@@ -690,6 +701,9 @@ func (w *watcher) flush() error {
 		return nil
 	}
 	w.sent = false
+	if w.initial != nil {
+		budget.From(w.ctx).Close() // the objects have been encoded
+	}
 	w.pause()
 	err := w.out.Flush()
 	if !w.resume() || err != nil {

@@ -18,7 +18,6 @@ import (
 	"github.com/annexapi/annex/internal/convert"
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/direct"
-	"github.com/annexapi/annex/internal/push"
 	"github.com/annexapi/annex/internal/registry"
 	"github.com/annexapi/annex/internal/stacks"
 	"github.com/annexapi/annex/internal/verbatim"
@@ -181,7 +180,6 @@ func (d *Direct) write(w http.ResponseWriter, r *http.Request, read *resource, f
 	d.Answers.Count("get")
 	w.Header().Set("Content-Type", form.mediaType)
 	w.WriteHeader(http.StatusOK)
-	push.Whole(r, body)
 	n, err := w.Write(body)
 	direct.Monitor(r, http.MethodGet, read.GroupVersionResource, http.StatusOK, n)
 	return err

@@ -149,6 +149,7 @@ func budgetMetrics(b *budget.Budget) []prometheus.Collector {
 	return []prometheus.Collector{
 		gauge("annex_memory_budget_bytes", "Memory that requests may need at once.", func(s budget.Stats) float64 { return float64(s.Bytes) }),
 		gauge("annex_memory_budget_used_bytes", "Memory that requests hold of the budget, by an estimate from above.", func(s budget.Stats) float64 { return float64(s.Used) }),
+		gauge("annex_memory_budget_wire_bytes", "Bytes that requests hold of the budget until clients have sent or read them.", func(s budget.Stats) float64 { return float64(s.Wire) }),
 		gauge("annex_memory_budget_waiting_requests", "Requests that wait for memory.", func(s budget.Stats) float64 { return float64(s.Waiting) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "annex_memory_budget_refused_requests_total", Help: "Requests refused with 429 because memory was in use for too long."},
 			func() float64 { return float64(b.Stats().Refused) }),

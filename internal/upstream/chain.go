@@ -86,7 +86,7 @@ func chain(config Config, direct directly, text noProtobuf, connections *connect
 			handler = withOrigins(handler, originPatterns(config.Serving))
 		}
 		handler = withBrowsers(handler, config.Serving)
-		handler = withConnectionDeadline(handler)
+		handler = withDeparture(handler)
 		handler = withTimeoutOfClient(handler, filters.WithRequestDeadline(handler, config.AuditSink, config.AuditPolicy, c.LongRunningFunc, c.Serializer, c.RequestTimeout))
 		handler = serverfilters.WithWaitGroup(handler, c.LongRunningFunc, c.NonLongRunningRequestWaitGroup)
 		handler = withWatchesEnding(handler, watchGroup{c.WatchRequestWaitGroup, config.Stopping})

@@ -80,6 +80,7 @@ func withClusterUnavailable(handler http.Handler, cluster Cluster, c *server.Con
 // number.
 func withLimits(handler http.Handler, controlled func() bool, c *server.Config) http.Handler {
 	counted := serverfilters.WithMaxInFlightLimit(handler, c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight, c.LongRunningFunc)
+	counted = withFairPlaces(counted, c)
 	if c.FlowControl == nil {
 		return counted
 	}

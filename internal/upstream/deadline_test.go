@@ -43,7 +43,7 @@ func onDeadline(t *testing.T, request string, handler http.HandlerFunc) (took ti
 	listener.conns <- conn
 	handled := make(chan struct{})
 	start := time.Now()
-	deadlined := withConnectionDeadline(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	deadlined := withDeparture(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer close(handled)
 		handler(w, r)
 		took = time.Since(start)

@@ -13,6 +13,9 @@ const (
 	// heldTime is for how long it does so at most. An event reaches all watches of a connection in less; one of them
 	// whose client gives it no more room would hold up the others.
 	heldTime = 2 * time.Millisecond
+	// stallTime is how long a client may take no byte at all while bytes are written to its connection. The deadlines of
+	// HTTP/2 end streams by a frame, which cannot be written then.
+	stallTime = 30 * time.Second
 )
 
 // heldConn is a connection whose writes can be kept back for a moment. An event that many watches of a connection wait
@@ -31,7 +34,24 @@ type heldConn struct {
 	pending []byte
 	timer   *time.Timer // nil until something was kept back
 	armed   bool
+	stalled *time.Timer // closes the connection while it is written to; nil before the first write
 	err     error
+}
+
+// write writes to the connection, and closes it if the client takes nothing for stallTime. It needs mu.
+func (c *heldConn) write(p []byte) (n int, err error) {
+	for len(p) > 0 && err == nil {
+		if c.stalled == nil {
+			c.stalled = time.AfterFunc(stallTime, func() { _ = c.Conn.Close() })
+		} else {
+			c.stalled.Reset(stallTime)
+		}
+		var written int
+		written, err = c.Conn.Write(p[:min(len(p), heldBytes)])
+		c.stalled.Stop()
+		n, p = n+written, p[written:]
+	}
+	return n, err
 }
 
 // Hold keeps what is written back until Release was called as often, heldBytes have come together, or heldTime is over.
@@ -75,7 +95,7 @@ func (c *heldConn) Write(p []byte) (int, error) {
 	}
 	held := c.gathers(len(p)) || c.holds.Load() > 0
 	if !held && len(c.pending) == 0 {
-		return c.Conn.Write(p)
+		return c.write(p)
 	}
 	if c.pending == nil {
 		c.pending = c.buffer()
@@ -136,7 +156,7 @@ func (c *heldConn) flushLocked() error {
 	if len(c.pending) == 0 || c.err != nil {
 		return c.err
 	}
-	_, c.err = c.Conn.Write(c.pending)
+	_, c.err = c.write(c.pending)
 	c.keep(c.pending)
 	c.pending = nil
 	if c.err != nil {

@@ -24,10 +24,10 @@ import (
 )
 
 // withMemory gives every request for resources an account of the server's memory. It
-// reads their bodies before anything decodes them, holds what they may become, and refuses
-// YAML that would be larger than a body may be. What the answer needs is held where its
-// size is known, in the storage. No caller is exempt: the loopback's requests and those of
-// administrators have accounts like all others.
+// reads their bodies before anything decodes them, holds the memory that decoding may take, and refuses
+// YAML that would be larger than a body may be. The storage, which knows the size of an answer, holds the memory for
+// it. The account is empty when the handlers return; the answer leaves after that: see withDeparture. No caller is
+// exempt: the loopback's requests and those of administrators have accounts like all others.
 //
 // Connections are long-running, read their bodies by themselves, and have none.
 func withMemory(handler http.Handler, memory *budget.Budget, routes connectRoutes, c *server.Config) http.Handler {
@@ -38,7 +38,10 @@ func withMemory(handler http.Handler, memory *budget.Budget, routes connectRoute
 			handler.ServeHTTP(w, r)
 			return
 		}
-		account := memory.Account(func() budget.Price { return answerPrice(r, c.Serializer) })
+		account := memory.Account(callerOf(r, info), func() budget.Price { return answerPrice(r, c.Serializer) })
+		if d := departingFrom(r.Context()); d != nil {
+			d.account = account
+		}
 		rest := push.RestFrom(r.Context())
 		defer func() {
 			if !rest.Around(func(serve func()) { defer account.Close(); serve() }) {
@@ -46,12 +49,23 @@ func withMemory(handler http.Handler, memory *budget.Budget, routes connectRoute
 			}
 		}()
 		r = r.WithContext(budget.NewContext(r.Context(), account))
-		if err := takeBody(r, account, limit); err != nil {
-			answerError(w, r, err, c)
-			return
+		if hasBody(info.Verb) {
+			if err := takeBody(r, account, limit); err != nil {
+				answerError(w, r, err, c)
+				return
+			}
 		}
 		handler.ServeHTTP(w, r)
 	})
+}
+
+// hasBody reports whether requests with a verb have a body. That of others is not read, as upstream does not.
+func hasBody(verb string) bool {
+	switch verb {
+	case "get", "list", "watch":
+		return false
+	}
+	return true
 }
 
 // takeBody reads a request's body, and makes sure that it may be decoded.
@@ -59,32 +73,37 @@ func takeBody(r *http.Request, account *budget.Account, limit int) error {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil
 	}
+	tooLarge := func() error {
+		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", limit))
+	}
+	if r.ContentLength > int64(limit) {
+		return tooLarge()
+	}
+	// While the body is on its way, its bytes count.
+	if r.ContentLength < 0 || r.ContentLength > mostBelieved {
+		length := r.ContentLength
+		if length < 0 {
+			length = int64(limit)
+		}
+		if err := account.Wire(r.Context(), length); err != nil {
+			return apierr.NoMemory(err)
+		}
+	}
 	body, err := readAll(io.LimitReader(r.Body, int64(limit)+1), r.ContentLength)
 	switch {
 	case err != nil:
 		return err
 	case len(body) > limit:
-		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", limit))
+		return tooLarge()
 	}
 	if len(body) == 0 {
-		r.Body = http.NoBody // what it was read into is not kept for as long as the request takes
+		account.Close()
+		r.Body = http.NoBody // the buffer is not kept for as long as the request takes
 		return nil
 	}
-	need := bodyNeed(body)
-	switch media := strings.ToLower(r.Header.Get("Content-Type")); {
-	case strings.Contains(media, "protobuf"):
-		need = fieldNeed / 2 * int64(len(body))
-	case strings.Contains(media, "yaml"):
-		// Handlers do not agree on how strictly they read the header.
-		size, err := yamlsize.Of(body)
-		switch {
-		case err != nil:
-			return apierrors.NewBadRequest(err.Error())
-		case size > limit:
-			return apierrors.NewRequestEntityTooLargeError((&yamlsize.TooLargeError{Limit: limit}).Error())
-		case size > len(body):
-			need = fieldNeed * int64(size)
-		}
+	need, err := bodyNeed(body, strings.ToLower(r.Header.Get("Content-Type")), limit)
+	if err != nil {
+		return err
 	}
 	if err := account.Hold(r.Context(), need); err != nil {
 		return apierr.NoMemory(err)
@@ -123,21 +142,93 @@ type readAlready struct {
 // Whole implements direct.Body.
 func (b *readAlready) Whole() []byte { return b.whole }
 
-// What a body needs while it is decoded, defaulted, converted, compared and encoded again:
+// The memory that a body takes while it is decoded, defaulted, converted, compared and encoded again:
 // so much for each byte, and for each field or element. At their worst, 3 MiB of elements
 // of two bytes, JSON and YAML take 200 MB. Protobuf does not show its elements, which take
 // two bytes at least.
 const (
 	byteNeed  = 8
 	fieldNeed = 200
+	// plainNeed is the need below which elements are not told from the same characters in strings.
+	plainNeed = 128 << 10
 )
 
-func bodyNeed(body []byte) int64 {
+// bodyNeed returns the memory that a body of a media type takes. An error is the answer.
+func bodyNeed(body []byte, media string, limit int) (int64, error) {
+	isYAML := strings.Contains(media, "yaml")
+	switch {
+	case strings.Contains(media, "protobuf"):
+		return fieldNeed / 2 * int64(len(body)), nil
+	case isYAML:
+		// Handlers do not agree on how strictly they read the header.
+		size, err := yamlsize.Of(body)
+		switch {
+		case err != nil:
+			return 0, apierrors.NewBadRequest(err.Error())
+		case size > limit:
+			return 0, apierrors.NewRequestEntityTooLargeError((&yamlsize.TooLargeError{Limit: limit}).Error())
+		case size > len(body):
+			return fieldNeed * int64(size), nil
+		}
+	}
 	fields := 0
 	for _, separator := range []byte(",[{\n") {
 		fields += bytes.Count(body, []byte{separator})
 	}
-	return byteNeed*int64(len(body)) + fieldNeed*int64(fields)
+	if need := byteNeed*int64(len(body)) + fieldNeed*int64(fields); need <= plainNeed {
+		return need, nil
+	}
+	if isYAML {
+		return yamlNeed(body), nil
+	}
+	return jsonNeed(body), nil
+}
+
+// jsonNeed counts bytes but white space, and elements: a key that is repeated is decoded each time, and is an element
+// each time; an escape counts as the bytes that it is written in.
+func jsonNeed(body []byte) int64 {
+	size, fields, inString := 0, 0, false
+	for i := 0; i < len(body); i++ {
+		switch c := body[i]; {
+		case inString:
+			size++
+			switch c {
+			case '\\':
+				i++
+				size++
+			case '"':
+				inString = false
+			}
+		case c == ' ' || c == '\n' || c == '\t' || c == '\r':
+		default:
+			size++
+			switch c {
+			case '"':
+				inString = true
+			case ',', '[', '{':
+				fields++
+			}
+		}
+	}
+	return int64(len(body)) + byteNeed*int64(size) + fieldNeed*int64(fields)
+}
+
+// yamlNeed counts bytes and elements of lines that hold more than white space and comments. A line has an element, and one
+// more for each character that may begin one in flow style or in a sequence.
+func yamlNeed(body []byte) int64 {
+	var size, fields int
+	for line := range bytes.Lines(body) {
+		line = bytes.TrimSpace(line)
+		if len(line) == 0 || line[0] == '#' {
+			continue
+		}
+		size += len(line)
+		fields++
+		for _, separator := range []byte(",[{-") {
+			fields += bytes.Count(line, []byte{separator})
+		}
+	}
+	return int64(len(body)) + byteNeed*int64(size) + fieldNeed*int64(fields)
 }
 
 // What answers need for each object and each byte stored, as measured with objects of

@@ -73,7 +73,7 @@ func TestBodiesHoldWhatTheyMayBecome(t *testing.T) {
 func TestRequestsThatFindNoMemoryAreToldWhenToComeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := budget.New(budget.Minimum)
-		other := b.Account(nil)
+		other := b.Account(budget.Caller{}, nil)
 		if err := other.Hold(t.Context(), math.MaxInt64); err != nil {
 			t.Fatal(err)
 		}

@@ -25,7 +25,6 @@ import (
 	"github.com/annexapi/annex/internal/direct"
 	"github.com/annexapi/annex/internal/managed"
 	"github.com/annexapi/annex/internal/plainjson"
-	"github.com/annexapi/annex/internal/push"
 	"github.com/annexapi/annex/internal/stacks"
 	"github.com/annexapi/annex/internal/verbatim"
 )
@@ -299,7 +298,6 @@ func (c *call) write(code int, result runtime.Object) int {
 	audit.LogResponseObject(c.r.Context(), result, c.Scope.Kind.GroupVersion(), c.Scope.Serializer)
 	c.w.Header().Set("Content-Type", c.media.MediaType)
 	c.w.WriteHeader(code)
-	push.Whole(c.r, body)
 	// A client that has gone is no error of the server's, and there is no way left to report one.
 	n, _ := c.w.Write(body)
 	return n

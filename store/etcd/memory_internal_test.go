@@ -49,7 +49,7 @@ func TestListsHoldWhatTheirAnswerNeeds(t *testing.T) {
 	for pods, want := range map[int]int64{0: 0, 1: 5 << 20, 8: 40 << 20} {
 		t.Run(fmt.Sprint(pods, " pods"), func(t *testing.T) {
 			b := budget.New(1 << 30)
-			account := b.Account(price)
+			account := b.Account(budget.Caller{}, price)
 			if err := list(budget.NewContext(t.Context(), account), pods); err != nil {
 				t.Fatal(err)
 			}
@@ -65,11 +65,11 @@ func TestListsHoldWhatTheirAnswerNeeds(t *testing.T) {
 	t.Run("no room", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b := budget.New(64 << 20)
-			other := b.Account(price)
+			other := b.Account(budget.Caller{}, price)
 			if err := other.Hold(t.Context(), 50<<20); err != nil {
 				t.Fatal(err)
 			}
-			account := b.Account(price)
+			account := b.Account(budget.Caller{}, price)
 			if err := list(budget.NewContext(t.Context(), account), 8); !apierrors.IsTooManyRequests(err) {
 				t.Errorf("got %v", err)
 			}
