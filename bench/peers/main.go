@@ -57,9 +57,10 @@ const (
 	partChurn    = "churn"
 	partLarge    = "large"
 	partMillion  = "million" // only if it is named
+	partBursts   = "bursts"  // only if it is named: a minute of each round is rest
 )
 
-var parts = []string{partRequests, partProfiles, partWatch, partIdle, partLists, partRestart, partMany, partChurn, partLarge, partMillion}
+var parts = []string{partRequests, partProfiles, partWatch, partIdle, partLists, partRestart, partMany, partChurn, partLarge, partMillion, partBursts}
 
 func parse(args []string, stderr io.Writer) (settings, error) {
 	var s settings
@@ -72,7 +73,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	flags.BoolVar(&s.short, "short", false, "once, shortly, with a tenth of the objects")
 	flags.IntVar(&s.rounds, "rounds", 3, "how often each is measured")
 	flags.DurationVar(&s.duration, "duration", time.Second, "how long one kind of request is measured in a round, on each server and with each number of clients")
-	flags.StringVar(&s.only, "only", "", "comma-separated parts: "+strings.Join(parts, ", ")+"; all but the last if empty")
+	flags.StringVar(&s.only, "only", "", "comma-separated parts: "+strings.Join(parts, ", ")+"; all but the last two if empty")
 	flags.StringVar(&s.peers, "peers", "", "comma-separated servers to measure: embedded, embedded-before, etcd, etcd-before, sample, crd, bare, synced; all if empty")
 	flags.StringVar(&s.pgo, "pgo", "", "file for a profile of all kinds of requests, as go build takes it; it comes with the part "+partProfiles)
 	flags.DurationVar(&s.churn, "churn", 10*time.Minute, "how long objects are created, changed and deleted for the memory that is left after it")
@@ -119,7 +120,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 
 func (s settings) has(part string) bool {
 	if s.only == "" {
-		return part != partMillion
+		return part != partMillion && part != partBursts
 	}
 	return slices.Contains(strings.Split(s.only, ","), part)
 }
@@ -244,6 +245,9 @@ func (b *bench) measure() error {
 	}
 	if s.has(partRequests) {
 		b.rounds("requests", s.rounds, b.requests)
+	}
+	if s.has(partBursts) {
+		b.rounds("bursts", s.rounds, b.bursts)
 	}
 	if s.has(partWatch) {
 		b.rounds("watch", s.rounds, b.events)

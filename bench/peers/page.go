@@ -68,6 +68,7 @@ favour of Annex.
 		b.writeWatches(w)
 	}
 	b.writeProcesses(w)
+	b.writeBursts(w)
 	b.writeLarge(w)
 }
 

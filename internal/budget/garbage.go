@@ -34,9 +34,12 @@ const (
 	calmGap = 2 * time.Second
 	// busyDelay is how long a process has to start, which makes garbage that it would keep the room for.
 	busyDelay = 5 * time.Second
-	// restPeriod is how long a process has to make less than restGarbage before what it does not need is given back.
+	// restPeriod is how long a process has to make less than restGarbage before it counts as resting, and before it gives back
+	// the memory that its start took. After work, it keeps its memory for longRest such periods: a burst that follows a minute's
+	// rest costs up to twice the processor time if the kernel has to find and clear the memory again.
 	restPeriod  = 5 * time.Second
 	restGarbage = 8 << 20
+	longRest    = 36
 	// worthGivingBack is what there has to be for that, and a part of what lives.
 	worthGivingBack = 8 << 20
 )
@@ -199,13 +202,14 @@ func readHeap() heap {
 	return heap{made: value(0), live: value(1), idle: value(2) - value(1) + value(3) + value(4)}
 }
 
-// giveBack looks at each tick whether the process is at rest, and has it give back, once, what is worth it. The first time, what
-// its start has left behind is, however little. The function returned ends it.
+// giveBack looks at each tick whether the process is at rest. The first time, it gives back the memory that its start has left
+// behind, however little; after that, once after each time of work, if it is worth it and the process has rested for
+// longRest ticks. The function returned ends it.
 func giveBack(ticks <-chan time.Time, read func() heap, free func()) (end func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		before, due, started := read().made, true, false
+		before, due, started, rested := read().made, true, false, 0
 		for {
 			select {
 			case <-done:
@@ -215,10 +219,11 @@ func giveBack(ticks <-chan time.Time, read func() heap, free func()) (end func()
 			now := read()
 			rests := now.made-before < restGarbage
 			before = now.made
+			rested++
 			switch {
 			case !rests:
-				due = true
-			case due && (!started || now.idle > worthGivingBack+now.live/sparePart/2):
+				due, rested = true, 0
+			case due && (!started || rested >= longRest && now.idle > worthGivingBack+now.live/sparePart/2):
 				free()
 				started, due = true, false
 			}

@@ -114,29 +114,38 @@ var garbage []byte
 func TestAProcessAtRestGivesBackWhatItDoesNotNeed(t *testing.T) {
 	const mib = 1 << 20
 	type step struct {
-		made, live, idle int64
-		freed            int // in all, after it
+		made, live, idle int64 // made is more than in the step before
+		ticks            int   // of this kind; 1 if 0
+		freed            int   // in all, after the step
 	}
+	begun := step{made: mib, live: 10 * mib, idle: 2 * mib, freed: 1} // of its start
 	for _, c := range []struct {
 		name  string
 		steps []step
 	}{
-		{"at rest after work", []step{{100 * mib, 500 * mib, 400 * mib, 0}, {101 * mib, 500 * mib, 400 * mib, 1}}},
-		{"only once", []step{{1 * mib, 500 * mib, 400 * mib, 1}, {2 * mib, 500 * mib, 400 * mib, 1}, {3 * mib, 500 * mib, 400 * mib, 1}}},
-		{"again after more work", []step{{1 * mib, 500 * mib, 400 * mib, 1}, {100 * mib, 500 * mib, 400 * mib, 1}, {101 * mib, 500 * mib, 400 * mib, 2}}},
-		{"busy", []step{{100 * mib, 500 * mib, 400 * mib, 0}, {200 * mib, 500 * mib, 400 * mib, 0}}},
-		{"of its start, however little", []step{{40 * mib, 10 * mib, 2 * mib, 0}, {41 * mib, 10 * mib, 2 * mib, 1}, {42 * mib, 10 * mib, 2 * mib, 1}}},
-		{"not worth it", []step{{1 * mib, 500 * mib, 50 * mib, 1}, {100 * mib, 500 * mib, 50 * mib, 1}, {101 * mib, 500 * mib, 50 * mib, 1}, {102 * mib, 10 * mib, 9 * mib, 1}, {103 * mib, 10 * mib, 10 * mib, 2}}},
+		{"busy", []step{{made: 100 * mib, live: 500 * mib, idle: 400 * mib, ticks: 100}}},
+		{"of its start, however little", []step{{made: 40 * mib, live: 10 * mib, idle: 2 * mib}, begun, begun}},
+		{"only once", []step{begun, {made: mib, live: 500 * mib, idle: 400 * mib, ticks: 100, freed: 1}}},
+		{"after work, a long rest", []step{begun, {made: 100 * mib, live: 500 * mib, idle: 400 * mib, freed: 1},
+			{made: mib, live: 500 * mib, idle: 400 * mib, ticks: longRest - 1, freed: 1}, {made: mib, live: 500 * mib, idle: 400 * mib, freed: 2}}},
+		{"after work, short rests", []step{begun, {made: 100 * mib, live: 500 * mib, idle: 400 * mib, freed: 1},
+			{made: mib, live: 500 * mib, idle: 400 * mib, ticks: longRest - 1, freed: 1}, {made: 100 * mib, live: 500 * mib, idle: 400 * mib, freed: 1},
+			{made: mib, live: 500 * mib, idle: 400 * mib, ticks: longRest - 1, freed: 1}}},
+		{"not worth it", []step{begun, {made: 100 * mib, live: 500 * mib, idle: 50 * mib, freed: 1}, {made: mib, live: 500 * mib, idle: 50 * mib, ticks: 2 * longRest, freed: 1},
+			{made: mib, live: 10 * mib, idle: 10 * mib, freed: 2}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ticks, looked := make(chan time.Time), make(chan heap)
-			freed := 0
+			freed, made := 0, int64(0)
 			go func() { looked <- heap{} }() // when it begins
 			end := giveBack(ticks, func() heap { return <-looked }, func() { freed++ })
 			ticks <- time.Time{}
 			for i, s := range c.steps {
-				looked <- heap{s.made, s.live, s.idle}
-				ticks <- time.Time{} // by which the step is done
+				for range max(1, s.ticks) {
+					made += s.made
+					looked <- heap{made, s.live, s.idle}
+					ticks <- time.Time{} // by which the step is done
+				}
 				if freed != s.freed {
 					t.Errorf("step %d: given back %d times, want %d", i, freed, s.freed)
 				}
