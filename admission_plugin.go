@@ -27,6 +27,9 @@ type AdmissionPlugin struct {
 	// A plugin of upstream's kind is given the authorizer, the feature gates, the version and the
 	// drained notification if it wants them. Clients and informers it gets in New, of env.
 	//
+	// An error of a plugin of upstream's kind that neither is nor wraps an API status is answered with
+	// 500, as by kube-apiserver.
+	//
 	// The configuration is what Options.Admission.ConfigFile says of the plugin; nil if that is
 	// nothing.
 	Plugin admission.Interface
@@ -48,8 +51,7 @@ func (p AdmissionPlugin) define() define.AdmissionPlugin {
 	return compiled
 }
 
-// AdmissionFunc reviews a request for any kind. An error refuses it: the client gets a 403
-// with the error's text, or the error itself if it is or wraps an API status.
+// AdmissionFunc reviews a request for any kind. An error refuses it, as that of an AdmitFunc does.
 type AdmissionFunc func(ctx context.Context, a admission.Attributes) error
 
 // Mutating makes a plugin of a function that may change the object of a create or update. It is

@@ -49,7 +49,8 @@ type Request[T any] struct {
 }
 
 // AdmitFunc decides on a write: an error refuses it. The client gets a 403 with
-// the error's text, or the error itself if it is or wraps an API status.
+// the error's text, or the error itself if it is or wraps an API status, such as Invalid makes.
+// A hook that cannot decide, because a look-up fails say, returns Unavailable.
 type AdmitFunc[T any] func(ctx context.Context, request Request[T]) error
 
 // Admit adds a hook that decides, after validation, whether a write may happen:

@@ -24,11 +24,11 @@ const module = "github.com/annexapi/annex"
 // follow a request from the façade to the disk; the reason stands where it is not
 // plain.
 var rooms = map[string][]string{
-	"":                                     {"api", "config", "internal/admit", "internal/budget", "internal/cli", "internal/define", "internal/informer", "internal/ordered", "internal/plan", "internal/serve", "store/driver"},
+	"":                                     {"api", "config", "internal/admit", "internal/apierr", "internal/budget", "internal/cli", "internal/define", "internal/informer", "internal/ordered", "internal/plan", "internal/serve", "store/driver"},
 	"controlplane":                         {"", "internal/admit", "internal/aggregate", "internal/builtin", "internal/crds", "internal/define", "internal/garbage", "internal/loopback", "internal/migration", "internal/policies", "internal/publish", "internal/quota", "internal/serve"}, // what only some servers link
 	"operation":                            {"", "api", "internal/define", "internal/operations", "operation/v1"},                                                                                                                                                                            // what only some servers link
 	"operation/v1":                         {"api"},                                                                                                                                                                                                                                          // clients link it
-	"stream":                               {"", "internal/outcome", "internal/streams"},                                                                                                                                                                                                     // what only some servers link
+	"stream":                               {"", "internal/apierr", "internal/outcome", "internal/streams"},                                                                                                                                                                                  // what only some servers link
 	"annextest":                            {"", "internal/convert", "internal/define", "store/memory"},
 	"config":                               {"store/driver"},
 	"internal/streams":                     {},

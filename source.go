@@ -9,8 +9,8 @@ import (
 	"github.com/annexapi/annex/internal/define"
 )
 
-// What the functions of a Source say about an object. An API status of the same
-// meaning does as well, and both may be wrapped.
+// The errors by which the functions of a Source report the state of an object. An API status of the
+// same reason does as well, such as NotFound and Conflict make, and all may be wrapped.
 var (
 	// ErrNotFound says that there is no such object.
 	ErrNotFound = define.ErrNotFound
@@ -27,9 +27,9 @@ var (
 // served, and answered with 405.
 //
 // The functions are called concurrently, and have to return when their context
-// ends. An API status as an error goes to the client as it is. Any other error of
-// Get and List is a 503, and one of the writes a 500, with the error's text. A panic
-// is a 500 for the request alone.
+// ends. An error that is or wraps an API status, such as Forbidden makes, is the
+// answer to the client. Any other error of Get and List is a 503, and one of the writes a 500,
+// with the error's text; see docs/reference/errors.md. A panic is a 500 for the request alone.
 //
 // Objects that the functions return need a name and, unless the kind is
 // cluster-scoped, a namespace; what else the system knows belongs into the same

@@ -112,8 +112,9 @@ type declaredSubresource = define.DeclaredSubresource
 //
 // Callers need the verb create, or update for what On adds, on the resource with the
 // subresource, such as pods/eviction; to be allowed to change the parent is neither
-// needed nor enough. An error of handle is answered as it is if it is or wraps an API
-// status, and as an internal error if not. handle runs concurrently for different
+// needed nor enough. An error of handle is the answer if it is or wraps an API status; any other
+// is answered with 500. An action that refuses returns one of Invalid, Forbidden, NotFound,
+// Conflict, TooManyRequests and Unavailable. handle runs concurrently for different
 // requests, and as long as requests may take.
 func Action[T, R, A any, PT object[T], PR message[R], PA message[A]](name string, handle func(ctx context.Context, request *ActionRequest[T, R]) (*A, error)) *ActionBuilder[T, R] {
 	b := &ActionBuilder[T, R]{}

@@ -119,7 +119,8 @@ type ActionBuilder[T, R any] struct {
 // subresource and nothing else. There must be a Kind in the server.
 //
 // T and R are those of annex.Action; a request of more than 768 KiB as JSON is answered with 413. A is any Go type that JSON can encode, in 256 KiB at most: it is
-// the operation's result. An error of run is the operation's error, which has failed.
+// the operation's result. An error of run is the operation's error, which has failed: with the code, reason and text of the API
+// status that the error is or wraps, such as annex.Conflict makes, and else as an internal error, 500.
 //
 // The context ends when the operation is cancelled or deleted, when the server stops, and when
 // this process cannot write the operation any more and another one may begin to run it. run is to return

@@ -70,7 +70,7 @@ type ExecBuilder[T any] struct {
 
 // Exec describes a subresource that runs commands, as exec of a pod does. run runs one and returns
 // when it has ended; it runs concurrently for different sessions. An ExitError tells the client the
-// command's exit code. An error that is or wraps an API status is told as it is, any other as an internal error.
+// command's exit code. An error that is or wraps an API status reaches the client as that status, any other as an internal error.
 // By then the session has begun: what refuses a request with an answer is Check.
 func Exec[T any, PT object[T]](name string, run func(ctx context.Context, r *ExecRequest[T], s Streams) error) *ExecBuilder[T] {
 	if run == nil {

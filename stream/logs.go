@@ -25,6 +25,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/internal/apierr"
 	"github.com/annexapi/annex/internal/streams"
 )
 
@@ -341,7 +342,7 @@ func (a *logAnswer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 	lines, err := a.lines(ctx)
 	if err != nil {
-		a.respond(apierrors.NewInternalError(fmt.Errorf("read the log: %w", err)))
+		a.respond(unread(err))
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain")
@@ -376,7 +377,7 @@ func (a *logAnswer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case errors.Is(err, io.EOF), a.follow && errors.Is(ctx.Err(), context.Canceled):
 			return
 		case !begun:
-			a.respond(apierrors.NewInternalError(fmt.Errorf("read the log: %w", err)))
+			a.respond(unread(err))
 			return
 		default:
 			if ctx.Err() == nil {
@@ -385,6 +386,16 @@ func (a *logAnswer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler)
 		}
 	}
+}
+
+// unread returns the answer to a request whose log cannot be read: the API status that the reader's error is or
+// wraps, else an internal error.
+func unread(err error) error {
+	err = fmt.Errorf("read the log: %w", err)
+	if status, ok := apierr.Status(err); ok {
+		return status
+	}
+	return apierrors.NewInternalError(err)
 }
 
 // lines are what the client wants of the reader.

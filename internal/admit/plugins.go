@@ -1,6 +1,7 @@
 package admit
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/component-base/compatibility"
 
+	"github.com/annexapi/annex/internal/apierr"
 	"github.com/annexapi/annex/internal/define"
 )
 
@@ -54,11 +56,38 @@ func Declared(plugins []define.AdmissionPlugin, env any, given Given) []Plugin {
 			if err := admission.ValidateInitialization(plugin); err != nil {
 				return nil, err
 			}
-			// A chain wants nothing of what plugins of the cluster are given.
-			return admission.NewChainHandler(plugin), nil
+			// Initializers of the cluster's plugins must not reach the plugin; a chain has none of their interfaces.
+			return answered{admission.NewChainHandler(plugin)}, nil
 		}})
 	}
 	return all
+}
+
+// answered is the chain of one plugin whose errors may wrap an API status: upstream's handlers would answer such an
+// error with 500.
+type answered struct {
+	chain admission.Interface
+}
+
+var (
+	_ admission.MutationInterface   = answered{}
+	_ admission.ValidationInterface = answered{}
+)
+
+func (p answered) Handles(operation admission.Operation) bool { return p.chain.Handles(operation) }
+
+func (p answered) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	if mutating, ok := p.chain.(admission.MutationInterface); ok {
+		return apierr.Outermost(mutating.Admit(ctx, a, o))
+	}
+	return nil
+}
+
+func (p answered) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	if validating, ok := p.chain.(admission.ValidationInterface); ok {
+		return apierr.Outermost(validating.Validate(ctx, a, o))
+	}
+	return nil
 }
 
 func (g Given) initialize(plugin admission.Interface) {

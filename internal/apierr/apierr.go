@@ -24,6 +24,14 @@ func Status(err error) (error, bool) {
 	return &apierrors.StatusError{ErrStatus: status}, true
 }
 
+// Outermost returns the API status that an error is or wraps, as Status does, and any other error as it is.
+func Outermost(err error) error {
+	if status, ok := Status(err); ok {
+		return status
+	}
+	return err
+}
+
 // NoMemory is the answer to a request that was not given the memory that it needs, for the
 // reason err: 429 if that says when to try again, or 504 if the request's time was over. It is
 // nil if err is.

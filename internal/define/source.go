@@ -2,11 +2,14 @@ package define
 
 import (
 	"context"
-	"errors"
+	"net/http"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/annexapi/annex/internal/apierr"
 )
 
 // Source is the system that the objects of a virtual kind are in. Objects are
@@ -26,11 +29,12 @@ type Source struct {
 // Watched says whether the source tells when its objects change.
 func (s *Source) Watched() bool { return s.Changes != nil || s.Poll > 0 }
 
-// What the functions of a source say about an object.
+// The errors by which functions of a source report the state of an object. They are API statuses: other functions
+// of the user's may return them as well.
 var (
-	ErrNotFound      = errors.New("there is no such object")
-	ErrAlreadyExists = errors.New("the object exists already")
-	ErrConflict      = errors.New("the object has changed since it was read")
+	ErrNotFound      error = apierr.New(http.StatusNotFound, metav1.StatusReasonNotFound, "there is no such object")
+	ErrAlreadyExists error = apierr.New(http.StatusConflict, metav1.StatusReasonAlreadyExists, "the object exists already")
+	ErrConflict      error = apierr.New(http.StatusConflict, metav1.StatusReasonConflict, "the object has changed since it was read")
 )
 
 // StorageConstructor makes the REST storage of a kind for one server. The environment is

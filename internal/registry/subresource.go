@@ -361,7 +361,7 @@ func (r *connectREST) Connect(ctx context.Context, name string, options runtime.
 		Parent:    parent,
 		Options:   options,
 		User:      caller(ctx),
-		Responder: responder,
+		Responder: answering{responder},
 	}
 	// Here and not with the plugins, which do not know the object.
 	if err := r.kind.hooks.Connect(ctx, r.attributes(c)); err != nil {
@@ -376,6 +376,11 @@ func (r *connectREST) Connect(ctx context.Context, name string, options runtime.
 	}
 	return handler, nil
 }
+
+// answering is a responder whose errors may wrap an API status.
+type answering struct{ rest.Responder }
+
+func (a answering) Error(err error) { a.Responder.Error(apierr.Outermost(err)) }
 
 // attributes show hooks that decide about connections the options as the object, as plugins see
 // them, and the object that is connected with as the old one.

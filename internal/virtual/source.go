@@ -11,7 +11,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/annexapi/annex/internal/apierr"
-	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/objects"
 )
 
@@ -47,7 +46,7 @@ func (m *Mirror) get(ctx context.Context, key string) (*row, error) {
 		return err
 	})
 	switch {
-	case isNotFound(err):
+	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
 		return nil, m.unreadable(ctx, "get", err)
@@ -103,16 +102,4 @@ func (m *Mirror) unwritten(verb string, err error) error {
 // broken is what a client learns about a source that does not keep its promises.
 func (m *Mirror) broken(format string, args ...any) error {
 	return apierrors.NewInternalError(fmt.Errorf("the source of %s: %w", m.kind.GroupResource(), fmt.Errorf(format, args...)))
-}
-
-func isNotFound(err error) bool {
-	return errors.Is(err, define.ErrNotFound) || apierrors.IsNotFound(err)
-}
-
-func isConflict(err error) bool {
-	return errors.Is(err, define.ErrConflict) || apierrors.IsConflict(err)
-}
-
-func isAlreadyExists(err error) bool {
-	return errors.Is(err, define.ErrAlreadyExists) || apierrors.IsAlreadyExists(err)
 }

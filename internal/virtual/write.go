@@ -130,7 +130,7 @@ func (m *Mirror) create(ctx context.Context, key string, st *state, obj runtime.
 	return m.write(ctx, key, st, func() error {
 		err := m.call(ctx, "Create", func() error { return m.source.Create(ctx, object) })
 		switch {
-		case isAlreadyExists(err):
+		case apierrors.IsAlreadyExists(err):
 			return errChanged
 		case err != nil:
 			return m.unwritten("create", err)
@@ -247,7 +247,7 @@ func (m *Mirror) changedOr(verb string, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case isConflict(err), isNotFound(err):
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		return errChanged
 	}
 	return m.unwritten(verb, err)
