@@ -187,7 +187,9 @@ func TestPagesOfAllowedOriginsMaySendRequests(t *testing.T) {
 	socket := []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-Websocket-Version", "13", "Sec-Websocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==", "Origin"}
 	h1 := c.stranger("root").http1()
 	h1.get(widgetsPath+"/missing", append(slices.Clone(socket), allowed)...).refused(404, metav1.StatusReasonNotFound)
-	h1.get(widgetsPath+"/missing", append(slices.Clone(socket), other)...).refused(403, metav1.StatusReasonForbidden, "may not open a WebSocket")
+	h1.get(widgetsPath+"/missing", append(slices.Clone(socket), other)...).refused(404, metav1.StatusReasonNotFound) // its token is no browser's
+	c.http1().get(widgetsPath+"/missing", append(slices.Clone(socket), allowed)...).refused(404, metav1.StatusReasonNotFound)
+	c.http1().get(widgetsPath+"/missing", append(slices.Clone(socket), other)...).refused(403, metav1.StatusReasonForbidden, "may not connect")
 }
 
 // A browser sends the certificate of its user along with what any page has it send: a form, or a body without a type, which is

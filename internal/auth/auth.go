@@ -26,6 +26,7 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 
 	"github.com/annexapi/annex/internal/clientcert"
+	"github.com/annexapi/annex/internal/credential"
 )
 
 // Credentials are the ways in which a caller can prove who it is. The zero value
@@ -49,21 +50,25 @@ type Credentials struct {
 	Anonymous authenticator.Request
 }
 
-// NewAuthenticator returns the authenticator of a server that stands alone.
+// NewAuthenticator returns the authenticator of a server that stands alone, which records accepted credentials where a request
+// has a place for that.
 // Every caller that is known gets the group system:authenticated.
 func NewAuthenticator(credentials Credentials) authenticator.Request {
 	var known, others []authenticator.Request
 	if credentials.RequestHeaders != nil {
 		byHeaders, verified := clientcert.FrontProxy(credentials.RequestHeaders)
-		known, others = append(known, byHeaders), append(others, verified)
+		known = append(known, credential.Noting(credential.Proxy, byHeaders))
+		others = append(others, credential.Noting(credential.Proxy, verified))
 	}
 	if credentials.ClientCA != nil {
 		verify := credentials.ClientCA.VerifyOptions
-		known, others = append(known, clientcert.New(verify).Users()), append(others, x509request.NewDynamic(verify, x509request.CommonNameUserConversion))
+		known = append(known, credential.Noting(credential.Certificate, clientcert.New(verify).Users()))
+		others = append(others, credential.Noting(credential.Certificate, x509request.NewDynamic(verify, x509request.CommonNameUserConversion)))
 	}
 	if len(credentials.Tokens) > 0 {
 		tokens := tokenunion.New(credentials.Tokens...)
-		others = append(others, bearertoken.New(tokens), websocket.NewProtocolAuthenticator(tokens))
+		others = append(others, credential.Noting(credential.Token, bearertoken.New(tokens)),
+			credential.Noting(credential.Token, websocket.NewProtocolAuthenticator(tokens)))
 	}
 	known = append(known, others...)
 	if credentials.Localhost != nil {

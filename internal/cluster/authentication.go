@@ -21,6 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 
 	"github.com/annexapi/annex/internal/clientcert"
+	"github.com/annexapi/annex/internal/credential"
 	"github.com/annexapi/annex/internal/requirements"
 )
 
@@ -65,13 +66,15 @@ func (h *Cluster) openAuthentication() error {
 	var known, upstream []authenticator.Request
 	if c := h.requestHeaders; c != nil {
 		byHeaders, verified := clientcert.FrontProxy(c)
-		known, upstream = append(known, byHeaders), append(upstream, verified)
+		known = append(known, credential.Noting(credential.Proxy, byHeaders))
+		upstream = append(upstream, credential.Noting(credential.Proxy, verified))
 	}
 	if clientCA != nil {
-		known = append(known, clientcert.New(clientCA.VerifyOptions).Users())
-		upstream = append(upstream, x509.NewDynamic(clientCA.VerifyOptions, x509.CommonNameUserConversion))
+		known = append(known, credential.Noting(credential.Certificate, clientcert.New(clientCA.VerifyOptions).Users()))
+		upstream = append(upstream, credential.Noting(credential.Certificate, x509.NewDynamic(clientCA.VerifyOptions, x509.CommonNameUserConversion)))
 	}
-	upstream = append(upstream, bearertoken.New(tokens), websocket.NewProtocolAuthenticator(tokens))
+	upstream = append(upstream, credential.Noting(credential.Token, bearertoken.New(tokens)),
+		credential.Noting(credential.Token, websocket.NewProtocolAuthenticator(tokens)))
 	h.authenticator = union.NewFailOnError(
 		group.NewAuthenticatedGroupAdder(union.New(slices.Concat(known, upstream)...)),
 		anonymous.NewAuthenticator(nil),

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -17,7 +16,9 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/server"
-	"k8s.io/streaming/pkg/httpstream/wsstream"
+	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/annexapi/annex/internal/credential"
 )
 
 // step is one thing that is looked at before a request is handled. It returns the request
@@ -99,80 +100,89 @@ var alwaysOpen = []string{"/healthz", "/livez", "/readyz"}
 
 type foreignKey struct{}
 
-// withOrigins finds out whether a page of another origin has a browser send a request, which refuseForeign
-// refuses: browsers let every page open WebSockets and send forms and untyped bodies, with the
-// certificates and the network place of their user, and tell whose page it is. A page that knows a token
-// may come from another port of the host, and may send what browsers ask about before. It is for servers
-// that browsers reach directly, and before authentication, which takes tokens out of requests.
+// foreign is what withOrigins has found out about a request of another origin's page.
+type foreign struct {
+	err      error
+	accepted *credential.Accepted
+}
+
+// withOrigins finds out whether a page of another origin causes a browser to send a request, which refuseForeign
+// then refuses: browsers let every page open WebSockets and send forms and untyped bodies, with the certificates and the
+// network place of their user, and name the page's origin. It is for servers that browsers reach directly, and has to come
+// before authentication, by which the request is exempt if a token authenticates it.
 func withOrigins(handler http.Handler, allowed []*regexp.Regexp) http.Handler {
-	protection := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" {
-			if err := checkOrigin(r, allowed, protection); err != nil {
-				r = r.WithContext(context.WithValue(r.Context(), foreignKey{}, err))
+			if err := checkOrigin(r, allowed); err != nil {
+				ctx, found := r.Context(), &foreign{err, credential.From(r.Context())}
+				if found.accepted == nil {
+					found.accepted = &credential.Accepted{}
+					ctx = credential.With(ctx, found.accepted)
+				}
+				r = r.WithContext(context.WithValue(ctx, foreignKey{}, found))
 			}
 		}
 		handler.ServeHTTP(w, r)
 	})
 }
 
-// refuseForeign refuses what withOrigins has found. It is behind authentication and audit, so that
-// both tell of it.
+// refuseForeign refuses the requests that withOrigins has found, unless a token authenticated them: a page has to know
+// that, while browsers add certificates by themselves. A token that did not decide exempts from nothing. It is behind
+// authentication and audit, so that the audit has the caller and the refusal.
 func refuseForeign(r *http.Request, _ *request.RequestInfo) (*http.Request, error) {
-	err, _ := r.Context().Value(foreignKey{}).(error)
-	return r, err
+	if found, ok := r.Context().Value(foreignKey{}).(*foreign); ok && found.accepted.Kind != credential.Token {
+		return r, found.err
+	}
+	return r, nil
 }
 
-func checkOrigin(r *http.Request, allowed []*regexp.Regexp, protection *http.CrossOriginProtection) error {
-	origin, socket := r.Header.Get("Origin"), wsstream.IsWebSocketRequest(r)
+// checkOrigin returns an error if a request writes or connects, and comes from a page whose origin is neither the server's
+// own, as the browser has reached it, nor allowed. Browsers do not let pages choose either header.
+func checkOrigin(r *http.Request, allowed []*regexp.Regexp) error {
+	connects := httpstream.IsUpgradeRequest(r)
+	if !connects && (r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions) {
+		return nil // a browser keeps the answer from the page
+	}
+	origin := r.Header.Get("Origin")
 	if slices.ContainsFunc(allowed, func(pattern *regexp.Regexp) bool { return pattern.MatchString(origin) }) {
 		return nil
 	}
-	if socket && !sameSite(origin, r.Host) {
-		return apierrors.NewForbidden(schema.GroupResource{}, "", fmt.Errorf("a page of %q may not open a WebSocket to %s", origin, r.Host))
-	}
-	asked := r
-	if socket { // which browsers do not ask about, either
-		writing := *r
-		writing.Method, asked = http.MethodPost, &writing
-	}
-	if !hasToken(r) && protection.Check(asked) != nil {
-		return apierrors.NewForbidden(schema.GroupResource{}, "", fmt.Errorf("a page of another origin, %q, may not have a browser send this to %s", origin, r.Host))
-	}
-	return nil
-}
-
-// hasToken says whether a request has a credential that pages have to know, be it right or not.
-func hasToken(r *http.Request) bool {
-	if r.Header.Get("Authorization") != "" {
-		return true
-	}
-	for protocol := range strings.SplitSeq(strings.Join(r.Header.Values("Sec-Websocket-Protocol"), ","), ",") {
-		if strings.HasPrefix(strings.TrimSpace(protocol), "base64url.bearer.authorization.k8s.io.") {
-			return true
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "same-origin", "none":
+		// The browser compares with the URL that it has asked for, which proxies may change on the way.
+		return nil
+	case "":
+		if origin == "" || sameOrigin(origin, r) {
+			return nil
 		}
 	}
-	return false
+	if connects {
+		return apierrors.NewForbidden(schema.GroupResource{}, "", fmt.Errorf("a page of another origin, %q, may not connect to %s", origin, r.Host))
+	}
+	return apierrors.NewForbidden(schema.GroupResource{}, "", fmt.Errorf("a page of another origin, %q, may not have a browser send this to %s", origin, r.Host))
 }
 
-// sameSite says whether an Origin is of a host. A client that is no browser may send none.
-// The port may be another, and the names of the loopback stand for each other.
-func sameSite(origin, host string) bool {
-	if origin == "" {
-		return true
-	}
+// sameOrigin reports whether an Origin is that of the server, as the request names it: scheme, host and port.
+func sameOrigin(origin string, r *http.Request) bool {
 	page, err := url.Parse(origin)
 	if err != nil || page.Hostname() == "" {
 		return false
 	}
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
+	scheme := "http"
+	if r.TLS != nil {
+		scheme = "https"
 	}
-	host = strings.Trim(host, "[]")
-	return strings.EqualFold(page.Hostname(), host) || isLoopback(page.Hostname()) && isLoopback(host)
+	own, err := url.Parse(scheme + "://" + r.Host)
+	return err == nil && page.Scheme == own.Scheme && strings.EqualFold(page.Hostname(), own.Hostname()) && portOf(page) == portOf(own)
 }
 
-func isLoopback(name string) bool {
-	ip := net.ParseIP(name)
-	return strings.EqualFold(name, "localhost") || ip != nil && ip.IsLoopback()
+// portOf returns the port of a URL, which is that of the scheme if none is given.
+func portOf(u *url.URL) string {
+	switch {
+	case u.Port() != "":
+		return u.Port()
+	case u.Scheme == "https":
+		return "443"
+	}
+	return "80"
 }
