@@ -68,6 +68,9 @@ func newRegistry() (*markers.Registry, error) {
 	if err := registry.Define(objectRoot, markers.DescribesType, markers.RawArguments(nil)); err != nil {
 		return nil, fmt.Errorf("register markers: %w", err)
 	}
+	if err := registerPatch(registry); err != nil {
+		return nil, err
+	}
 	return registry, nil
 }
 
@@ -104,6 +107,9 @@ func (p *Packages) definitions() ([]apiextensionsv1.CustomResourceDefinition, []
 		parser.NeedCRDFor(kind, nil)
 		if definition, ok := parser.CustomResourceDefinitions[kind]; ok {
 			crd.FixTopLevelMetadata(definition)
+			if err := applyPatches(&definition); err != nil {
+				problems = append(problems, Problem{Message: err.Error()})
+			}
 			all = append(all, definition)
 		}
 	}
@@ -166,6 +172,9 @@ func (p *Packages) Version(path string) (map[string]apiextensionsv1.CustomResour
 			continue
 		}
 		crd.FixTopLevelMetadata(definition)
+		if err := applyPatches(&definition); err != nil {
+			problems = append(problems, Problem{Message: err.Error()})
+		}
 		version := &definition.Spec.Versions[0]
 		version.Storage = info.Markers.Get("kubebuilder:storageversion") != nil
 		switch {

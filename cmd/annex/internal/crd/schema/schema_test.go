@@ -181,3 +181,59 @@ func TestAMarkerThatWouldBeOverlookedIsAProblem(t *testing.T) {
 		})
 	}
 }
+
+func TestSchemaPatch_fieldAndType(t *testing.T) {
+	packages, path := load(t, header+`
+// +annex:schema={"properties":{"metadata":{"properties":{"name":{"type":"string","maxLength":9}}}}}
+// +kubebuilder:subresource:status`+object+`
+// +annex:schema={"oneOf":[{"required":["name"]}],"allOf":[{"maxProperties":2}],"maxProperties":3}
+type CatSpec struct {
+	// +optional
+	// +annex:schema={"maxLength":9,"items":{"nullable":true}}
+	Names []string `+"`json:\"names,omitempty\"`"+`
+	// +optional
+	// +annex:schema={"maxLength":4}
+	Name Word `+"`json:\"name,omitempty\"`"+`
+}
+
+// +kubebuilder:validation:MaxLength=7
+// +annex:schema={"maxLength":3,"pattern":"a=b:c"}
+type Word string
+`)
+	definitions, err := packages.Version(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	properties := definitions["Cat"].Spec.Versions[0].Schema.OpenAPIV3Schema.Properties
+	for name, want := range map[string]string{
+		"metadata": `{"type":"object","properties":{"name":{"type":"string","maxLength":9}}}`,
+		"spec": `{"type":"object","maxProperties":3,"allOf":[{"maxProperties":2}],"oneOf":[{"required":["name"]}],"properties":{` +
+			`"name":{"type":"string","maxLength":4,"pattern":"a=b:c"},` +
+			`"names":{"type":"array","maxLength":9,"items":{"type":"string","nullable":true}}}}`,
+	} {
+		if got, err := json.Marshal(properties[name]); err != nil || string(got) != want {
+			t.Errorf("%s is\n%s, %v, want\n%s", name, got, err, want)
+		}
+	}
+}
+
+func TestSchemaPatch_problems(t *testing.T) {
+	for value, want := range map[string]string{
+		`[]`:                            "the value is no JSON object: ",
+		`null`:                          "the value is no JSON object: write +annex:schema={",
+		`{"maxLength":`:                 "the value is no JSON object: ",
+		`{"maxLenght":3}`:               `the value is no schema: json: unknown field "maxLenght"`,
+		`{"maxLength":"a"}`:             "the value is no schema: ",
+		`{"type":"string"}` + twice:     "+annex:schema can be given once only",
+		`{"x-kubernetes-map-type":"a"}`: "spec.name: ",
+	} {
+		packages, path := load(t, header+"// +kubebuilder:subresource:status"+object+
+			"\n\ntype CatSpec struct {\n\t// +annex:schema="+value+"\n\tName string `json:\"name\"`\n}\n")
+		_, err := packages.Version(path)
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "types.go:19:") && !strings.Contains(err.Error(), "types.go:2") {
+			t.Errorf("%s: got %v, want %s", value, err, want)
+		}
+	}
+}
+
+const twice = "\n\t// +annex:schema={}"

@@ -270,7 +270,8 @@ func (f *finder) unpreserved(s *apiextensionsv1.JSONSchemaProps, steps []step) [
 				what = "+" + marker + " of " + what
 			}
 			problems = append(problems, Problem{File: at.Filename, Line: at.Line, Column: at.Column, Message: fmt.Sprintf(
-				"%s: the Go type %s has no room for unknown fields and would lose them: use runtime.RawExtension or apiextensionsv1.JSON, or remove the marker",
+				"%s: the Go type %s has no room for unknown fields and would lose them: "+
+					"use runtime.RawExtension or apiextensionsv1.JSON, keep them with methods MarshalJSON and UnmarshalJSON, or remove the marker",
 				what, t.Obj().Name())})
 		}
 	}
@@ -287,7 +288,8 @@ func (f *finder) unpreserved(s *apiextensionsv1.JSONSchemaProps, steps []step) [
 	return problems
 }
 
-// losing returns the struct in a type that loses unknown fields, nil if there is none.
+// losing returns the struct in a type that loses unknown fields, nil if there is none. The
+// values of a map are another matter: a schema prunes them although it preserves the map.
 func losing(t types.Type) *types.Named {
 	for t != nil {
 		t = types.Unalias(t)
@@ -296,9 +298,6 @@ func losing(t types.Type) *types.Named {
 			t = in.Elem()
 			continue
 		case *types.Slice:
-			t = in.Elem()
-			continue
-		case *types.Map:
 			t = in.Elem()
 			continue
 		case *types.Struct:
