@@ -23,9 +23,23 @@ func quote(s string) string {
 	return strconv.Quote(s)
 }
 
+// values are those that a keyword has a meaning for. A marker of a keyword is refused at all
+// others.
+type values int
+
+const (
+	ofAny    values = iota // of none of the others, or of a Go type whose schema is not known yet
+	ofText                 // strings
+	ofNumber               // integers and numbers
+	ofList                 // arrays
+	ofObject               // objects
+)
+
 // facets are the markers that say what a schema asks of values, apart from what their Go
-// type says already, whose format is implied.
-func facets(s *apiextensionsv1.JSONSchemaProps, implied string) []string {
+// type says already, whose format is implied. What is not about such values is left to
+// remainder.
+func facets(s *apiextensionsv1.JSONSchemaProps, implied string, applicable values) []string {
+	s = only(s, applicable)
 	var all []string
 	add := func(name, value string) { all = append(all, validationPrefix+name+"="+value) }
 	number := func(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
@@ -69,7 +83,7 @@ func facets(s *apiextensionsv1.JSONSchemaProps, implied string) []string {
 	if len(s.Enum) > 0 {
 		add("Enum", enum(s.Enum))
 	}
-	if s.XEmbeddedResource {
+	if s.XEmbeddedResource && applicable == ofAny {
 		all = append(all, validationPrefix+"EmbeddedResource")
 	}
 	for _, rule := range s.XValidations {

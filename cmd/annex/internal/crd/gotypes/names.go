@@ -33,11 +33,11 @@ func goName(field string) string {
 	return "Field" + b.String()
 }
 
-// isMethod reports whether annex generate writes a method of this name, which no field
-// may have then.
+// isMethod reports whether a method of this name is written for types, so that no field can
+// have it.
 func isMethod(name string) bool {
 	switch name {
-	case "DeepCopy", "DeepCopyInto", "DeepCopyObject", "OpenAPIModelName":
+	case "DeepCopy", "DeepCopyInto", "DeepCopyObject", "OpenAPIModelName", "MarshalJSON", "UnmarshalJSON":
 		return true
 	}
 	return false

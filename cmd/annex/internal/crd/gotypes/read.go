@@ -6,6 +6,7 @@ package gotypes
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -21,8 +22,8 @@ import (
 )
 
 // Read returns the CustomResourceDefinitions in a file of YAML or JSON documents. Other
-// objects in it are left out, and named in the second result; a file without any
-// definition is an error. Each error is one line that begins with the file's name.
+// objects in it are left out, and named in the second result. A file without any definition
+// is a NoDefinitionError. Each error is one line that begins with the file's name.
 func Read(file string, r io.Reader) ([]*apiextensionsv1.CustomResourceDefinition, []string, error) {
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(r))
 	var definitions []*apiextensionsv1.CustomResourceDefinition
@@ -48,7 +49,7 @@ func Read(file string, r io.Reader) ([]*apiextensionsv1.CustomResourceDefinition
 			continue
 		}
 		if meta.Kind != "CustomResourceDefinition" {
-			others = append(others, strings.TrimSpace(meta.Kind+" "+meta.Metadata.Name))
+			others = append(others, cmp.Or(strings.TrimSpace(meta.Kind+" "+meta.Metadata.Name), "an object without kind"))
 			continue
 		}
 		where := fmt.Sprintf("%s: CustomResourceDefinition %s", file, meta.Metadata.Name)
@@ -61,13 +62,24 @@ func Read(file string, r io.Reader) ([]*apiextensionsv1.CustomResourceDefinition
 		}
 		definitions = append(definitions, definition)
 	}
-	switch {
-	case len(definitions) == 0 && len(others) == 0:
-		return nil, nil, fmt.Errorf("%s: is empty: give a CustomResourceDefinition", file)
-	case len(definitions) == 0:
-		return nil, nil, fmt.Errorf("%s: holds no CustomResourceDefinition, only: %s", file, strings.Join(others, ", "))
+	if len(definitions) == 0 {
+		return nil, nil, &NoDefinitionError{File: file, Others: others}
 	}
 	return definitions, others, nil
+}
+
+// NoDefinitionError is the error of a file that holds no CustomResourceDefinition.
+type NoDefinitionError struct {
+	File string
+	// Others are the kinds and names of the objects in the file; none in an empty file.
+	Others []string
+}
+
+func (e *NoDefinitionError) Error() string {
+	if len(e.Others) == 0 {
+		return e.File + ": is empty: give a CustomResourceDefinition"
+	}
+	return fmt.Sprintf("%s: holds no CustomResourceDefinition, only: %s", e.File, strings.Join(e.Others, ", "))
 }
 
 func withoutComments(document []byte) []byte {

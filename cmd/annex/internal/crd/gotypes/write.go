@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -236,6 +237,67 @@ func docFile(group, version string) []byte {
 	return fmt.Appendf(nil, "// Package %s is version %[1]s of the API group %s.\n//\n// +groupName=%[2]s\npackage %[1]s\n", version, group)
 }
 
+const unknownName = "unknown_fields.go"
+
+// keepUnknown adds the file with the functions that structs with unknown fields call.
+func (w *writer) keepUnknown(folder, group, version string) {
+	name := path.Join(folder, unknownName)
+	if !slices.ContainsFunc(w.files, func(f File) bool { return f.Path == name }) {
+		w.files = append(w.files, File{Path: name, Text: fmt.Appendf(nil, unknownFile, version), Group: group})
+	}
+}
+
+const unknownFile = `package %s
+
+import (
+	stdjson "encoding/json"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/util/json"
+)
+
+// readFields reads a JSON object: its fields of the given names into known, which is a
+// pointer to a struct, all others into unknown.
+func readFields(data []byte, known any, unknown *map[string]apiextensionsv1.JSON, names ...string) error {
+	if err := json.Unmarshal(data, known); err != nil {
+		return err
+	}
+	var fields map[string]apiextensionsv1.JSON
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return err
+	}
+	for _, name := range names {
+		delete(fields, name)
+	}
+	if len(fields) == 0 {
+		fields = nil
+	}
+	*unknown = fields
+	return nil
+}
+
+// writeFields writes a struct as a JSON object that has the unknown fields, too. Where it has
+// a field of that name, the struct's is written.
+func writeFields(known any, unknown map[string]apiextensionsv1.JSON) ([]byte, error) {
+	data, err := stdjson.Marshal(known)
+	if err != nil || len(unknown) == 0 {
+		return data, err
+	}
+	var fields map[string]stdjson.RawMessage
+	if err := stdjson.Unmarshal(data, &fields); err != nil {
+		return nil, err
+	}
+	all := make(map[string]any, len(fields)+len(unknown))
+	for name, value := range unknown {
+		all[name] = value
+	}
+	for name, value := range fields {
+		all[name] = value
+	}
+	return stdjson.Marshal(all)
+}
+`
+
 // kindFile is the file of a kind in a version.
 type kindFile struct {
 	*writer
@@ -289,12 +351,12 @@ func (k *kindFile) write() ([]byte, error) {
 
 // root writes the kind's own type and its list.
 func (k *kindFile) root(kind string, s *apiextensionsv1.JSONSchemaProps) {
-	marks := append(kindMarkers(k.definition, k.version), facets(s, "")...)
+	marks := append(kindMarkers(k.definition, k.version), facets(s, "", ofObject)...)
 	marks = append(marks, topology(s)...)
 	if preserves(s) {
 		marks = append(marks, "kubebuilder:pruning:PreserveUnknownFields")
 	}
-	k.inexpressible(s, "")
+	marks = append(marks, rootPatch(s).markers()...)
 	k.comment("", s.Description, marks)
 	fmt.Fprintf(&k.body, "type %s struct {\n\tmetav1.TypeMeta `json:\",inline\"`\n", kind)
 	required := slices.Contains(s.Required, "metadata")
@@ -303,22 +365,17 @@ func (k *kindFile) root(kind string, s *apiextensionsv1.JSONSchemaProps) {
 		tag, mark = "metadata", "required"
 	}
 	fmt.Fprintf(&k.body, "\t// +%s\n\tmetav1.ObjectMeta `json:%q`\n", mark, tag)
-	if metadata, ok := s.Properties["metadata"]; ok && len(metadata.Properties) > 0 {
-		k.note(k.definition, k.at(".metadata"), "rules for metadata are left out: check names in Validate")
-	}
-	taken := map[string]bool{"TypeMeta": true, "ObjectMeta": true}
+	taken := map[string]bool{"TypeMeta": true, "ObjectMeta": true, unknownFields: true}
+	known := []string{"apiVersion", "kind", "metadata"}
 	for _, name := range sortedKeys(s.Properties) {
-		switch name {
-		case "apiVersion", "kind", "metadata":
-			if slices.Contains(s.Required, name) && name != "metadata" {
-				k.note(k.definition, k.at("."+name), "is not marked as required: a server always sets it")
-			}
+		if slices.Contains(known[:3], name) {
 			continue
 		}
+		known = append(known, name)
 		property := s.Properties[name]
 		k.field(kind, "."+name, name, &property, slices.Contains(s.Required, name), true, taken)
 	}
-	k.body.WriteString("}\n")
+	k.endStruct(kind, s, known)
 	fmt.Fprintf(&k.body, "\n// %[1]sList is a list of objects of the kind %[1]s.\n// +kubebuilder:object:root=true\ntype %[1]sList struct {\n\tmetav1.TypeMeta `json:\",inline\"`\n\tmetav1.ListMeta `json:\"metadata,omitempty\"`\n\n\tItems []%[1]s `json:\"items\"`\n}\n", kind)
 }
 
@@ -354,6 +411,7 @@ func (k *kindFile) field(parent, where, name string, s *apiextensionsv1.JSONSche
 		marks = append(marks, text)
 	}
 	marks = append(marks, t.marks...)
+	marks = append(marks, t.patch.markers()...)
 	expression := t.expression
 	tag := name
 	switch {
@@ -377,62 +435,65 @@ func (k *kindFile) field(parent, where, name string, s *apiextensionsv1.JSONSche
 type goType struct {
 	expression string
 	marks      []string
+	// patch is what no marker of kubebuilder's can say of the values.
+	patch patch
 	// nillable types need no pointer, structure says that it is a struct of this file.
 	nillable, structure bool
+	// opaque types are of other packages and have a schema of their own. No type can be
+	// declared of them, for it would lose their methods.
+	opaque bool
 }
 
 // typeOf finds the Go type for a schema. Types with a name of their own are called name.
 func (k *kindFile) typeOf(s *apiextensionsv1.JSONSchemaProps, name, where, field string) goType {
-	k.inexpressible(s, where)
 	if s.XIntOrString {
-		return k.intOrString(s, where)
+		return k.intOrString(s)
 	}
 	switch s.Type {
 	case "string":
 		return k.text(s)
 	case "boolean":
-		return goType{expression: "bool", marks: facets(s, "")}
+		return plain("bool", s, "", ofAny)
 	case "integer":
 		if s.Format == "int32" {
-			return goType{expression: "int32", marks: facets(s, "int32")}
+			return plain("int32", s, "int32", ofNumber)
 		}
-		return goType{expression: "int64", marks: facets(s, "int64")}
+		return plain("int64", s, "int64", ofNumber)
 	case "number":
-		return goType{expression: "float64", marks: facets(s, "")}
+		return plain("float64", s, "", ofNumber)
 	case "array":
 		return k.list(s, name, where)
 	case "object":
 		return k.object(s, name, where, field)
 	}
 	k.use(jsonPath, "apiextensionsv1")
-	return goType{expression: "apiextensionsv1.JSON", marks: facets(s, "")}
+	return opaque("apiextensionsv1.JSON", s, facets(s, "", ofAny), "")
 }
 
-const quantityPattern = "^(\\+|-)?(([0-9]+(\\.[0-9]*)?)|(\\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\\+|-)?(([0-9]+(\\.[0-9]*)?)|(\\.[0-9]+))))?$"
+// plain is a Go type that markers can say everything of but what has no effect on it.
+func plain(expression string, s *apiextensionsv1.JSONSchemaProps, implied string, applicable values) goType {
+	return goType{expression: expression, marks: facets(s, implied, applicable), patch: remainder(s, applicable)}
+}
 
-func (k *kindFile) intOrString(s *apiextensionsv1.JSONSchemaProps, where string) goType {
-	rest := *s
+func (k *kindFile) intOrString(s *apiextensionsv1.JSONSchemaProps) goType {
 	if s.Pattern == quantityPattern && len(s.AnyOf) == 2 {
 		k.use(resourcePath, "resource")
+		rest := *s
 		rest.Pattern = ""
-		return goType{expression: "resource.Quantity", marks: intOrStringFacets(&rest)}
+		return opaque("resource.Quantity", s, intOrStringFacets(&rest), "pattern")
 	}
 	k.use(intstrPath, "intstr")
-	t := goType{expression: "intstr.IntOrString", marks: intOrStringFacets(s)}
 	if len(s.AnyOf) == 0 {
 		// The Go type alone would bring anyOf with it.
-		t.marks = append([]string{validationPrefix + "Schemaless", validationPrefix + "XIntOrString"}, facets(s, "")...)
+		marks := append([]string{validationPrefix + "Schemaless", validationPrefix + "XIntOrString"}, facets(s, "", ofText)...)
+		return goType{expression: "intstr.IntOrString", marks: marks, patch: remainder(s, ofText), opaque: true}
 	}
-	if s.Minimum != nil || s.Maximum != nil || s.MultipleOf != nil {
-		k.note(k.definition, k.at(where), "limits of an integer or string are left out: markers can give them to numbers only")
-		t.marks = slices.DeleteFunc(t.marks, func(m string) bool { return strings.Contains(m, "imum=") || strings.Contains(m, "MultipleOf=") })
-	}
-	return t
+	return opaque("intstr.IntOrString", s, intOrStringFacets(s), "pattern", "minLength", "maxLength")
 }
 
 // intOrStringFacets says that the type is one before what only strings may have.
 func intOrStringFacets(s *apiextensionsv1.JSONSchemaProps) []string {
-	marks := facets(s, "")
+	marks := facets(s, "", ofText)
 	if len(marks) > 0 {
 		marks = append([]string{validationPrefix + "XIntOrString"}, marks...)
 	}
@@ -442,67 +503,100 @@ func intOrStringFacets(s *apiextensionsv1.JSONSchemaProps) []string {
 func (k *kindFile) text(s *apiextensionsv1.JSONSchemaProps) goType {
 	switch s.Format {
 	case "date-time":
-		if marks := facets(s, "date-time"); len(marks) == 0 {
+		if t := plain("metav1.Time", s, "date-time", ofText); len(t.marks) == 0 && len(t.patch) == 0 {
 			k.use(metaPath, "metav1")
-			return goType{expression: "metav1.Time"}
+			t.opaque = true
+			return t
 		}
 	case "byte":
-		return goType{expression: "[]byte", marks: facets(s, "byte"), nillable: true}
+		t := plain("[]byte", s, "byte", ofText)
+		t.nillable = true
+		return t
 	}
-	return goType{expression: "string", marks: facets(s, "")}
+	return plain("string", s, "", ofText)
 }
 
 func (k *kindFile) list(s *apiextensionsv1.JSONSchemaProps, name, where string) goType {
-	marks := append(facets(s, ""), topology(s)...)
+	out := plain("[]string", s, "", ofList)
+	out.marks = append(out.marks, topology(s)...)
+	out.nillable = true
 	if s.Items == nil || s.Items.Schema == nil {
-		return goType{expression: "[]string", marks: marks, nillable: true} // no structural schema is without
+		return out // no structural schema is without
 	}
 	items := s.Items.Schema
-	where += "[*]"
-	t := k.typeOf(items, name+"Item", where, "")
-	k.onlyForFields(items, where)
-	t.marks = k.withoutSchemaless(t.marks, where)
+	if preserves(s) {
+		// What a list preserves is in its items.
+		keeping := *items
+		keeping.XPreserveUnknownFields = s.XPreserveUnknownFields
+		items = &keeping
+		out.patch = out.patch.set("x-kubernetes-preserve-unknown-fields", true)
+	}
+	t := k.typeOf(items, name+"Item", where+"[*]", "")
 	expression := t.expression
 	switch {
+	case t.opaque:
+		out.patch = out.patch.with("items", ownSchema(t.expression, s.Items.Schema))
+		t.patch = nil
 	case len(t.marks) == 0:
 	case slices.Contains([]string{"string", "boolean", "integer", "number"}, items.Type):
 		for _, mark := range t.marks {
-			marks = append(marks, validationPrefix+"items:"+strings.TrimPrefix(mark, validationPrefix))
+			out.marks = append(out.marks, validationPrefix+"items:"+strings.TrimPrefix(mark, validationPrefix))
 		}
 	default:
 		expression = k.named(items, t, name+"Item")
 	}
-	return goType{expression: "[]" + expression, marks: marks, nillable: true}
+	out.patch = out.patch.with("items", t.patch, onlyOfFields(items))
+	if items != s.Items.Schema && !preserves(s.Items.Schema) {
+		out.patch = out.patch.with("items", patch{"x-kubernetes-preserve-unknown-fields": nil})
+	}
+	out.expression = "[]" + t.element(expression, items)
+	return out
 }
 
 func (k *kindFile) object(s *apiextensionsv1.JSONSchemaProps, name, where, field string) goType {
-	values := s.AdditionalProperties
+	inner := s.AdditionalProperties
 	switch {
 	case len(s.Properties) > 0:
 		return goType{expression: k.structure(s, name, where), structure: true}
-	case values != nil && values.Schema != nil:
-		t := k.typeOf(values.Schema, name+"Value", where+"[*]", "")
-		k.onlyForFields(values.Schema, where+"[*]")
-		t.marks = k.withoutSchemaless(t.marks, where+"[*]")
-		expression := t.expression
-		if len(t.marks) > 0 {
-			expression = k.named(values.Schema, t, name+"Value")
-		}
-		marks := append(facets(s, ""), topology(s)...)
+	case inner != nil && inner.Schema != nil:
+		out := plain("", s, "", ofObject)
+		out.marks = append(out.marks, topology(s)...)
+		out.nillable = true
 		if preserves(s) {
-			marks = append(marks, "kubebuilder:pruning:PreserveUnknownFields")
+			out.marks = append(out.marks, "kubebuilder:pruning:PreserveUnknownFields")
 		}
-		return goType{expression: "map[string]" + expression, marks: marks, nillable: true}
-	case preserves(s), values != nil && values.Allows:
-		if !preserves(s) {
-			k.note(k.definition, k.at(where), "additionalProperties: true becomes x-kubernetes-preserve-unknown-fields")
+		t := k.typeOf(inner.Schema, name+"Value", where+"[*]", "")
+		expression := t.expression
+		switch {
+		case t.opaque:
+			out.patch = out.patch.with("additionalProperties", ownSchema(t.expression, inner.Schema))
+			t.patch = nil
+		case len(t.marks) > 0:
+			expression = k.named(inner.Schema, t, name+"Value")
 		}
+		out.patch = out.patch.with("additionalProperties", t.patch, onlyOfFields(inner.Schema))
+		out.expression = "map[string]" + t.element(expression, inner.Schema)
+		return out
+	case preserves(s), inner != nil && inner.Allows:
 		k.use(runtimePath, "runtime")
-		return goType{expression: "runtime.RawExtension", marks: append(facets(s, ""), topology(s)...)}
-	case field == "metadata" && len(facets(s, "")) == 0 && s.XMapType == nil:
-		return goType{expression: "metav1.ObjectMeta"}
+		var marks []string
+		if s.XMapType != nil {
+			marks = append(marks, "structType="+*s.XMapType) // mapType wants to know the type before it is known
+		}
+		return opaque("runtime.RawExtension", s, append(facets(s, "", ofAny), marks...), "x-kubernetes-map-type")
+	case field == "metadata" && len(facets(s, "", ofObject)) == 0 && s.XMapType == nil && len(remainder(s, ofObject)) == 0:
+		return goType{expression: "metav1.ObjectMeta", opaque: true}
 	}
 	return goType{expression: k.structure(s, name, where), structure: true}
+}
+
+// element is the Go type of values in a list or a map, with room for null where that is
+// allowed.
+func (t goType) element(expression string, s *apiextensionsv1.JSONSchemaProps) string {
+	if s.Nullable && !t.nillable && expression != "apiextensionsv1.JSON" && expression != "runtime.RawExtension" {
+		return "*" + expression
+	}
+	return expression
 }
 
 // structure writes a struct type when the one that needs it is written, and returns its
@@ -510,21 +604,57 @@ func (k *kindFile) object(s *apiextensionsv1.JSONSchemaProps, name, where, field
 func (k *kindFile) structure(s *apiextensionsv1.JSONSchemaProps, name, where string) string {
 	name = unique(k.pkg.taken, name)
 	k.queue = append(k.queue, func() {
-		marks := append(facets(s, ""), topology(s)...)
+		marks := append(facets(s, "", ofObject), topology(s)...)
 		if preserves(s) {
 			marks = append(marks, "kubebuilder:pruning:PreserveUnknownFields")
-			k.note(k.definition, k.at(where), "unknown fields are to be kept, but a Go struct does not hold them")
 		}
+		marks = append(marks, structPatch(s).markers()...)
 		k.comment("", s.Description, marks)
 		fmt.Fprintf(&k.body, "type %s struct {", name)
-		taken := map[string]bool{}
-		for _, property := range sortedKeys(s.Properties) {
+		taken := map[string]bool{unknownFields: true}
+		known := sortedKeys(s.Properties)
+		for _, property := range known {
 			p := s.Properties[property]
 			k.field(name, where+"."+property, property, &p, slices.Contains(s.Required, property), false, taken)
 		}
-		k.body.WriteString("}\n")
+		k.endStruct(name, s, known)
 	})
 	return name
+}
+
+const unknownFields = "UnknownFields"
+
+// endStruct ends a struct type. If its schema preserves unknown fields, the type gets a field
+// that holds them, and methods that read and write them.
+func (k *kindFile) endStruct(name string, s *apiextensionsv1.JSONSchemaProps, known []string) {
+	if !preserves(s) {
+		k.body.WriteString("}\n")
+		return
+	}
+	k.use(jsonPath, "apiextensionsv1")
+	quoted := make([]string, len(known))
+	for i, property := range known {
+		quoted[i] = strconv.Quote(property)
+	}
+	fmt.Fprintf(&k.body, `
+	// %[2]s holds, by name, the fields of the JSON object that no other field is for.
+	%[2]s map[string]apiextensionsv1.JSON `+"`json:\"-\"`"+`
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (o *%[1]s) UnmarshalJSON(data []byte) error {
+	type fields %[1]s
+	return readFields(data, (*fields)(o), &o.%[2]s, %[3]s)
+}
+
+// MarshalJSON implements json.Marshaler.
+func (o %[1]s) MarshalJSON() ([]byte, error) {
+	type fields %[1]s
+	return writeFields(fields(o), o.%[2]s)
+}
+`, name, unknownFields, strings.Join(quoted, ", "))
+	folder, _ := k.place(k.definition, k.version.Name)
+	k.keepUnknown(folder, k.definition.Spec.Group, k.version.Name)
 }
 
 // named writes a type for values whose markers need one.
@@ -539,41 +669,6 @@ func (k *kindFile) named(s *apiextensionsv1.JSONSchemaProps, t goType, name stri
 
 func preserves(s *apiextensionsv1.JSONSchemaProps) bool {
 	return s.XPreserveUnknownFields != nil && *s.XPreserveUnknownFields
-}
-
-// inexpressible notes what there is no marker for.
-func (k *kindFile) inexpressible(s *apiextensionsv1.JSONSchemaProps, where string) {
-	for _, of := range []struct {
-		name string
-		has  bool
-	}{
-		{"allOf", len(s.AllOf) > 0},
-		{"anyOf", len(s.AnyOf) > 0 && !s.XIntOrString},
-		{"oneOf", len(s.OneOf) > 0},
-		{"not", s.Not != nil},
-	} {
-		if of.has {
-			k.note(k.definition, k.at(where), of.name+" is left out: there is no marker for it; say it as a CEL rule, +kubebuilder:validation:XValidation")
-		}
-	}
-}
-
-// onlyForFields notes what there are markers of fields for, but not of items and values.
-func (k *kindFile) onlyForFields(s *apiextensionsv1.JSONSchemaProps, where string) {
-	if s.Nullable {
-		k.note(k.definition, k.at(where), "nullable is left out: there is a marker for fields only")
-	}
-	if s.Default != nil {
-		k.note(k.definition, k.at(where), "default is left out: there is a marker for fields only")
-	}
-}
-
-func (k *kindFile) withoutSchemaless(marks []string, where string) []string {
-	if !slices.Contains(marks, validationPrefix+"Schemaless") {
-		return marks
-	}
-	k.note(k.definition, k.at(where), "anyOf is added, of integer and string: only a field can be without")
-	return slices.DeleteFunc(marks, func(mark string) bool { return mark == validationPrefix+"Schemaless" })
 }
 
 // comment writes a description and markers.
