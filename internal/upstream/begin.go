@@ -38,6 +38,9 @@ func withBeginning(handler http.Handler, audited bool, c *server.Config) http.Ha
 
 // ServeHTTP implements http.Handler.
 func (b *beginning) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Context().Err() != nil {
+		return // its client has reset it before it began: a client may do that any number of times without waiting
+	}
 	received := time.Now()
 	ctx := b.identified(w, r)
 	ctx = request.WithReceivedTimestamp(ctx, received)

@@ -217,3 +217,17 @@ func TestAuditIDsAreRandomUUIDs(t *testing.T) {
 		seen[id.String()] = true
 	}
 }
+
+// A client may reset any number of requests before they begin.
+func TestBeginning_resetRequest_isNotHandled(t *testing.T) {
+	t.Parallel()
+	c := &server.Config{RequestInfoResolver: &request.RequestInfoFactory{}, LongRunningFunc: func(*http.Request, *request.RequestInfo) bool { return false }}
+	handler := withBeginning(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was handled") }), false, c)
+	reset, cancel := context.WithCancel(t.Context())
+	cancel()
+	w := httptest.NewRecorder()
+	handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/apis", nil).WithContext(reset))
+	if len(w.Header()) > 0 {
+		t.Errorf("it was answered: %v", w.Header())
+	}
+}
