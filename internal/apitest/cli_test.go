@@ -56,7 +56,7 @@ func TestCommandLine(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata/script",
 		UpdateScripts: os.Getenv("UPDATE") != "",
-		Deadline:      time.Now().Add(time.Minute), // a server that does start ends here
+		Deadline:      time.Now().Add(5 * time.Minute), // a server that does start ends here; machines may be busy
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			// occupy NAME listens on a free port and puts it into the environment.
 			"occupy": func(ts *testscript.TestScript, _ bool, args []string) {
