@@ -93,6 +93,7 @@ var rooms = map[string][]string{
 	"internal/crashfs":                     {},                   // for tests
 	"internal/testlog":                     {},                   // for tests
 	"internal/testwait":                    {},                   // for tests
+	"internal/stalled":                     {},                   // for tests
 	"internal/transcript":                  {"internal/testlog"}, // for tests
 	"internal/policies":                    {"internal/admit"},
 	"internal/publish":                     {},

@@ -14,12 +14,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/annexapi/annex/internal/budget"
+	"github.com/annexapi/annex/internal/stalled"
 	"github.com/annexapi/annex/internal/testwait"
 )
 
@@ -119,48 +118,6 @@ func http2Server(t *testing.T, handler http.Handler) net.Listener {
 	return plain
 }
 
-// stalledClient is an HTTP/2 connection that gives the server no window.
-type stalledClient struct {
-	*http2.Framer
-	conn *tls.Conn
-	next uint32
-}
-
-func newStalledClient(t *testing.T, l net.Listener) *stalledClient {
-	t.Helper()
-	conn, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	c := &stalledClient{http2.NewFramer(conn, conn), conn, 1}
-	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}); err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-func (c *stalledClient) post(t *testing.T, body string) {
-	t.Helper()
-	var headers bytes.Buffer
-	e := hpack.NewEncoder(&headers)
-	for _, f := range [][2]string{{":method", "POST"}, {":scheme", "https"}, {":authority", "x"}, {":path", "/apis/shop.example.com/v1/widgets"}, {"content-type", "application/json"}} {
-		if err := e.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: c.next, BlockFragment: headers.Bytes(), EndHeaders: true}); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.WriteData(c.next, true, []byte(body)); err != nil {
-		t.Fatal(err)
-	}
-	c.next += 2
-}
-
 // Answers that clients do not read hold nothing but their bytes, and only those of their own user.
 func TestDeparture_clientsThatDoNotRead_holdTheirBytesOnly(t *testing.T) {
 	b := budget.New(budget.Minimum)
@@ -181,9 +138,15 @@ func TestDeparture_clientsThatDoNotRead_holdTheirBytesOnly(t *testing.T) {
 	}))
 	body := `"` + strings.Repeat("x", 2<<10) + `"` + strings.Repeat(",", 1<<10)
 	const streams = 40 // fewer than one user may have waiting
-	client := newStalledClient(t, l)
+	client, err := stalled.Dial(l.Addr().String(), &tls.Config{InsecureSkipVerify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
 	for range streams {
-		client.post(t, body)
+		if err := client.Send(http.MethodPost, "/apis/shop.example.com/v1/widgets", []byte(body), false, "content-type", "application/json"); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for range streams {
 		<-served
@@ -197,7 +160,7 @@ func TestDeparture_clientsThatDoNotRead_holdTheirBytesOnly(t *testing.T) {
 	if !other.TryHold(8 << 20) {
 		t.Error("another user finds no memory")
 	}
-	client.conn.Close()
+	client.Close()
 	testwait.Until(t, "nothing is held when the client has gone", func() bool { return b.Stats().Wire == 0 })
 }
 
