@@ -179,13 +179,23 @@ func TestALoudCallerDoesNotStarveAQuietOne(t *testing.T) {
 	}
 }
 
-// Without priority and fairness, who is there first has it.
-func TestALoudCallerStarvesAQuietOneWhereRequestsAreCounted(t *testing.T) {
+// Without priority and fairness, a request waits for a place that another user has.
+func TestRequestsInFlight_withoutPriorityAndFairness_waitForAPlace(t *testing.T) {
 	t.Parallel()
 	s := startTurns(t, false)
-	s.send(t, "loud", 1)
-	<-s.entered
-	s.admin.stranger("quiet").get("/turn").want(429)
+	loud := s.send(t, "loud", 1)
+	if caller := <-s.entered; caller != "loud" {
+		t.Fatalf("%s was let in", caller)
+	}
+	quiet := s.send(t, "quiet", 1)
+	s.leave <- struct{}{}
+	if caller := <-s.entered; caller != "quiet" {
+		t.Fatalf("%s was let in", caller)
+	}
+	s.leave <- struct{}{}
+	if first, second := <-loud, <-quiet; first != 200 || second != 200 {
+		t.Errorf("they were answered %d and %d", first, second)
+	}
 }
 
 // The objects are kept as all others are: what may be changed stays changed, what may not is put

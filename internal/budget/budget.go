@@ -58,7 +58,6 @@ const Minimum = 64 << 20
 // may be called concurrently.
 type Budget struct {
 	bytes int64
-	wait  time.Duration
 
 	mu      sync.Mutex
 	lanes   [3]lane
@@ -75,10 +74,10 @@ const (
 // New returns a budget of so many bytes, the Minimum if they are fewer.
 func New(bytes int64) *Budget {
 	bytes = max(bytes, Minimum)
-	b := &Budget{bytes: bytes, wait: longestWait}
-	b.lanes[small] = newLane(bytes / smallLane)
-	b.lanes[wire] = newLane(bytes / wireLane)
-	b.lanes[large] = newLane(bytes - bytes/smallLane - bytes/wireLane)
+	b := &Budget{bytes: bytes}
+	b.lanes[small] = newLane(bytes/smallLane, mostWaiting)
+	b.lanes[wire] = newLane(bytes/wireLane, mostWaiting)
+	b.lanes[large] = newLane(bytes-bytes/smallLane-bytes/wireLane, mostWaiting)
 	return b
 }
 
@@ -134,30 +133,14 @@ func (b *Budget) lane(c Caller, bytes int64) (int, Caller, int64) {
 
 // await waits for a share. It needs mu, and returns with it.
 func (b *Budget) await(ctx context.Context, in int, c Caller, bytes int64) error {
-	l := &b.lanes[in]
-	w := &waiting{caller: c, bytes: bytes, ready: make(chan struct{})}
-	if !l.enqueue(w) {
+	err := b.lanes[in].await(ctx, &b.mu, longestWait, c, bytes)
+	switch err {
+	case errQueueFull:
 		b.refused++
 		return &BusyError{after: 5 * time.Second, bytes: bytes}
-	}
-	l.admit() // those that wait may all be held up by their users' own parts
-	b.mu.Unlock()
-	patience := time.NewTimer(b.wait)
-	defer patience.Stop()
-	var err error
-	select {
-	case <-w.ready:
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	case <-patience.C:
-		err = &BusyError{after: time.Second, bytes: bytes}
-	}
-	b.mu.Lock()
-	if err == nil || !l.leave(w) {
-		return nil
-	}
-	if ctx.Err() == nil {
+	case errPatience:
 		b.refused++
+		return &BusyError{after: time.Second, bytes: bytes}
 	}
 	return err
 }

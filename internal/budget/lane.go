@@ -2,7 +2,11 @@ package budget
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"slices"
+	"sync"
+	"time"
 )
 
 // Class decides which part of a lane a request may take.
@@ -38,6 +42,7 @@ type lane struct {
 	bytes, used int64
 	users       map[string]*user // those that hold or wait
 	waiting     int
+	mostWaiting int
 	turn        uint64 // of the user that was admitted last
 }
 
@@ -58,7 +63,9 @@ type waiting struct {
 	ready  chan struct{}
 }
 
-func newLane(bytes int64) lane { return lane{bytes: bytes, users: map[string]*user{}} }
+func newLane(bytes int64, mostWaiting int) lane {
+	return lane{bytes: bytes, users: map[string]*user{}, mostWaiting: mostWaiting}
+}
 
 // limit is how much of the lane a class may take.
 func (l *lane) limit(class Class) int64 {
@@ -122,9 +129,9 @@ func (l *lane) give(c Caller, bytes int64) {
 
 // enqueue lets a request wait for its turn; false if its user, or all together, fill the queue. One user fills half of it.
 func (l *lane) enqueue(w *waiting) bool {
-	u, most := l.user(w.caller.User), mostWaiting
+	u, most := l.user(w.caller.User), l.mostWaiting
 	if w.caller.Class != Ordinary {
-		most += mostWaiting / reserve
+		most += most / reserve
 	}
 	if l.waiting >= most || len(u.queue) > 0 && len(u.queue)+1 > most-l.waiting {
 		l.forget(w.caller.User, u)
@@ -142,6 +149,37 @@ func (l *lane) enqueue(w *waiting) bool {
 	u.queue = append(u.queue, w)
 	l.waiting++
 	return true
+}
+
+// Errors of await beside the cause of a context's end.
+var (
+	errQueueFull = errors.New("too many requests wait")
+	errPatience  = errors.New("the request has waited for too long")
+)
+
+// await waits for a share. It needs the owner's mutex, and returns with it.
+func (l *lane) await(ctx context.Context, owner *sync.Mutex, patience time.Duration, c Caller, bytes int64) error {
+	w := &waiting{caller: c, bytes: bytes, ready: make(chan struct{})}
+	if !l.enqueue(w) {
+		return errQueueFull
+	}
+	l.admit() // requests that wait may all be held up by the parts of their users
+	owner.Unlock()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	var err error
+	select {
+	case <-w.ready:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-timer.C:
+		err = errPatience
+	}
+	owner.Lock()
+	if err == nil || !l.leave(w) {
+		return nil
+	}
+	return err
 }
 
 // leave takes a request out of the queue; false if it has been admitted.

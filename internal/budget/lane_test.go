@@ -166,7 +166,7 @@ func TestAccount_Hold_bytesOnTheWireStayCountedWhileItWaits(t *testing.T) {
 func TestPlaces_oneUser_leavesHalf(t *testing.T) {
 	p := NewPlaces(80) // 70 for ordinary requests
 	enter := func(c Caller) (entered int) {
-		for p.Enter(c) {
+		for p.TryEnter(c) {
 			entered++
 		}
 		return entered
@@ -185,7 +185,48 @@ func TestPlaces_oneUser_leavesHalf(t *testing.T) {
 	if got := enter(Caller{User: "d"}); got != 17 {
 		t.Errorf("after the first has left, another entered %d times", got)
 	}
-	if one := NewPlaces(1); !one.Enter(Caller{}) || one.Enter(Caller{User: "b"}) {
+	if one := NewPlaces(1); !one.TryEnter(Caller{}) || one.TryEnter(Caller{User: "b"}) {
 		t.Error("a single place is not that of one request")
 	}
+}
+
+func TestPlaces_full_waitAsManyAsThereArePlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPlaces(8)
+		greedy := Caller{User: "greedy"}
+		for range 3 {
+			if !p.TryEnter(greedy) {
+				t.Fatal("there is no place")
+			}
+		}
+		entered, refused := 0, 0
+		for range 6 {
+			go func() {
+				if p.Enter(t.Context(), greedy) {
+					entered++
+				} else {
+					refused++
+				}
+			}()
+			synctest.Wait()
+		}
+		if entered != 0 || refused != 2 {
+			t.Errorf("%d entered and %d were refused while the user had its part", entered, refused)
+		}
+		if other := (Caller{User: "other"}); !p.Enter(t.Context(), other) {
+			t.Error("another user was refused")
+		} else {
+			p.Leave(other)
+		}
+		p.Leave(greedy)
+		synctest.Wait()
+		if entered != 1 {
+			t.Errorf("%d entered when one had left", entered)
+		}
+		time.Sleep(longestWait)
+		synctest.Wait()
+		if entered != 1 || refused != 5 {
+			t.Errorf("%d entered and %d were refused in the end", entered, refused)
+		}
+	})
 }

@@ -40,7 +40,8 @@ const tooManyInFlight = "too many requests are in flight, or too many of this us
 	"the operator may raise --max-requests-inflight and --max-mutating-requests-inflight"
 
 // withFairPlaces bounds how many requests one user has in flight, so that others find a place among those that upstream's
-// limits allow: see budget.Places. Requests of administrators and of the server itself are let through, as upstream does.
+// limits allow: see budget.Places. A request waits for its place, and is refused if too many wait or it has waited for too long.
+// Requests of administrators and of the server itself are let through, as upstream does.
 func withFairPlaces(handler http.Handler, c *server.Config) http.Handler {
 	places := func(limit int) *budget.Places {
 		if limit <= 0 {
@@ -66,9 +67,13 @@ func withFairPlaces(handler http.Handler, c *server.Config) http.Handler {
 		}
 		caller := callerOf(r, info)
 		switch {
-		case in.Enter(caller):
+		case caller.Class == budget.Privileged:
+			if in.TryEnter(caller) {
+				defer in.Leave(caller)
+			}
+		case in.Enter(r.Context(), caller):
 			defer in.Leave(caller)
-		case caller.Class != budget.Privileged:
+		default:
 			metrics.RecordDroppedRequest(r, info, metrics.APIServerComponent, in == mutating)
 			metrics.RecordRequestTermination(r, info, metrics.APIServerComponent, http.StatusTooManyRequests)
 			answerError(w, r, apierrors.NewTooManyRequests(tooManyInFlight, 1), c)

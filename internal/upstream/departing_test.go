@@ -51,46 +51,47 @@ func TestCallerOf_class(t *testing.T) {
 	}
 }
 
-// A user that has its part of the places in flight is refused, others and administrators are not.
+// A user that has its part of the places in flight waits, and is refused if too many wait; others and administrators are not.
 func TestFairPlaces_oneUser_leavesPlacesForOthers(t *testing.T) {
-	c := memoryConfig()
-	c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight = 0, 8
-	c.LongRunningFunc = func(*http.Request, *request.RequestInfo) bool { return false }
-	held, begun := make(chan struct{}), make(chan struct{})
-	handler := withFairPlaces(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Hold") != "" {
-			begun <- struct{}{}
-			<-held
+	synctest.Test(t, func(t *testing.T) {
+		c := memoryConfig()
+		c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight = 0, 8
+		c.LongRunningFunc = func(*http.Request, *request.RequestInfo) bool { return false }
+		held := make(chan struct{})
+		handler := withFairPlaces(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Hold") != "" {
+				<-held
+			}
+		}), c)
+		info := &request.RequestInfo{IsResourceRequest: true, Verb: "create", APIGroup: "shop.example.com", APIVersion: "v1", Resource: "widgets"}
+		call := func(hold, name string, groups ...string) *httptest.ResponseRecorder {
+			r := as(httptest.NewRequest(http.MethodPost, "/apis/shop.example.com/v1/widgets", nil), info, name, groups...)
+			if hold != "" {
+				r.Header.Set("Hold", hold)
+			}
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, r)
+			return w
 		}
-	}), c)
-	info := &request.RequestInfo{IsResourceRequest: true, Verb: "create", APIGroup: "shop.example.com", APIVersion: "v1", Resource: "widgets"}
-	call := func(hold, name string, groups ...string) *httptest.ResponseRecorder {
-		r := as(httptest.NewRequest(http.MethodPost, "/apis/shop.example.com/v1/widgets", nil), info, name, groups...)
-		if hold != "" {
-			r.Header.Set("Hold", hold)
+		defer close(held)
+		for range 3 + 4 { // half of the seven that ordinary requests may have, and half of the queue
+			go call("yes", "greedy")
+			synctest.Wait()
 		}
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, r)
-		return w
-	}
-	defer close(held)
-	for range 3 { // half of the seven that ordinary requests may have
-		go call("yes", "greedy")
-		<-begun
-	}
-	if w := call("", "greedy"); w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), "--max-mutating-requests-inflight") {
-		t.Errorf("one too many: %d %s", w.Code, w.Body)
-	}
-	if w := call("", "other"); w.Code != http.StatusOK {
-		t.Errorf("another user: %d", w.Code)
-	}
-	for range 12 {
-		go call("yes", "root", "system:masters")
-		<-begun
-	}
-	if w := call("", "root", "system:masters"); w.Code != http.StatusOK {
-		t.Errorf("an administrator: %d", w.Code)
-	}
+		if w := call("", "greedy"); w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), "--max-mutating-requests-inflight") {
+			t.Errorf("one too many: %d %s", w.Code, w.Body)
+		}
+		if w := call("", "other"); w.Code != http.StatusOK {
+			t.Errorf("another user: %d", w.Code)
+		}
+		for range 12 {
+			go call("yes", "root", "system:masters")
+			synctest.Wait()
+		}
+		if w := call("", "root", "system:masters"); w.Code != http.StatusOK {
+			t.Errorf("an administrator: %d", w.Code)
+		}
+	})
 }
 
 // http2Server serves a handler behind withDeparture on a listener of ours. Requests have a minute.

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -150,20 +151,21 @@ func TestNothingElseIsOpen(t *testing.T) {
 
 func TestOpenPathsStayInTheLimits(t *testing.T) {
 	t.Parallel()
-	began, end := make(chan struct{}), make(chan struct{})
-	handler, _ := openChain(t, func(_ http.ResponseWriter, r *http.Request) {
-		if _, bounded := r.Context().Deadline(); !bounded {
-			t.Error("no deadline")
+	synctest.Test(t, func(t *testing.T) { // by whose clock a request waits for its place
+		end := make(chan struct{})
+		handler, _ := openChain(t, func(_ http.ResponseWriter, r *http.Request) {
+			if _, bounded := r.Context().Deadline(); !bounded {
+				t.Error("no deadline")
+			}
+			<-end
+		}, nil, 1)
+		var first sync.WaitGroup
+		first.Go(func() { ask(handler, http.MethodGet, "/page/x") })
+		synctest.Wait()
+		if w := ask(handler, http.MethodGet, "/page/x"); w.Code != http.StatusTooManyRequests {
+			t.Errorf("one more than is allowed: %d %s", w.Code, w.Body)
 		}
-		close(began)
-		<-end
-	}, nil, 1)
-	var first sync.WaitGroup
-	first.Go(func() { ask(handler, http.MethodGet, "/page/x") })
-	<-began
-	if w := ask(handler, http.MethodGet, "/page/x"); w.Code != http.StatusTooManyRequests {
-		t.Errorf("one more than is allowed: %d %s", w.Code, w.Body)
-	}
-	close(end)
-	first.Wait()
+		close(end)
+		first.Wait()
+	})
 }
