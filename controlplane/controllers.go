@@ -22,56 +22,61 @@ import (
 	"github.com/annexapi/annex/internal/serve"
 )
 
-// controllers have the names of kube-controller-manager, and work as its accounts. Each is there if its kind is; one without
-// a kind always is.
-var controllers = []struct {
+// controller is one of the control plane's.
+type controller struct {
 	name, account string
 	// shares says that there the role lets the account write only: what it reads is in informers, which
 	// kube-controller-manager shares among all.
 	shares bool
 	kind   schema.GroupResource
 	run    func(context.Context, *rest.Config, *annex.Env) error
-}{
-	{"garbage-collector-controller", "generic-garbage-collector", false, schema.GroupResource{}, func(ctx context.Context, config *rest.Config, _ *annex.Env) error {
-		collector, err := garbage.New(config, garbage.Options{})
-		if err != nil {
-			return err
-		}
-		return collector.Run(ctx)
-	}},
-	{"serviceaccount-controller", "service-account-controller", true, schema.GroupResource{}, func(ctx context.Context, config *rest.Config, _ *annex.Env) error {
-		return publish.RunServiceAccounts(ctx, config)
-	}},
-	{"root-ca-certificate-publisher-controller", "root-ca-cert-publisher", true, corev1.Resource("configmaps"), func(ctx context.Context, config *rest.Config, env *annex.Env) error {
-		return publish.RunRootCA(ctx, config, env.RootCA)
-	}},
-	{"resourcequota-controller", "resourcequota-controller", false, quota.Resource, func(ctx context.Context, config *rest.Config, _ *annex.Env) error {
-		controller, err := quota.NewController(config)
-		if err != nil {
-			return err
-		}
-		return controller.Run(ctx)
-	}},
-	{"storage-version-migrator-controller", "storage-version-migrator-controller", true, migration.Resource, func(ctx context.Context, config *rest.Config, _ *annex.Env) error {
-		controller, err := migration.NewController(config)
-		if err != nil {
-			return err
-		}
-		return controller.Run(ctx)
-	}},
-	{
-		"validatingadmissionpolicy-status-controller", "validatingadmissionpolicy-status-controller", false, admissionregistrationv1.Resource(policies.PoliciesResource),
-		func(ctx context.Context, config *rest.Config, _ *annex.Env) error {
-			return policies.RunTypeChecks(ctx, config)
+}
+
+// controllers have the names of kube-controller-manager, and work as its accounts. Each is there if its kind is; one without
+// a kind always is.
+func (p plane) controllers() []controller {
+	return []controller{
+		{"garbage-collector-controller", "generic-garbage-collector", false, schema.GroupResource{}, func(ctx context.Context, config *rest.Config, _ *annex.Env) error {
+			collector, err := garbage.New(config, garbage.Options{})
+			if err != nil {
+				return err
+			}
+			return collector.Run(ctx)
+		}},
+		{"serviceaccount-controller", "service-account-controller", true, schema.GroupResource{}, func(ctx context.Context, config *rest.Config, _ *annex.Env) error {
+			return publish.RunServiceAccounts(ctx, config)
+		}},
+		{"root-ca-certificate-publisher-controller", "root-ca-cert-publisher", true, corev1.Resource("configmaps"), func(ctx context.Context, config *rest.Config, env *annex.Env) error {
+			return publish.RunRootCA(ctx, config, env.RootCA)
+		}},
+		{"resourcequota-controller", "resourcequota-controller", false, quota.Resource, func(ctx context.Context, config *rest.Config, env *annex.Env) error {
+			controller, err := quota.NewController(config, p.creates.of(env.ClientConfig()))
+			if err != nil {
+				return err
+			}
+			return controller.Run(ctx)
+		}},
+		{"storage-version-migrator-controller", "storage-version-migrator-controller", true, migration.Resource, func(ctx context.Context, config *rest.Config, _ *annex.Env) error {
+			controller, err := migration.NewController(config)
+			if err != nil {
+				return err
+			}
+			return controller.Run(ctx)
+		}},
+		{
+			"validatingadmissionpolicy-status-controller", "validatingadmissionpolicy-status-controller", false, admissionregistrationv1.Resource(policies.PoliciesResource),
+			func(ctx context.Context, config *rest.Config, _ *annex.Env) error {
+				return policies.RunTypeChecks(ctx, config)
+			},
 		},
-	},
+	}
 }
 
 // Controllers implements define.ControlPlane.
 func (p plane) Controllers() []define.Controller {
 	var all []define.Controller
 	serves := p.served()
-	for _, c := range controllers {
+	for _, c := range p.controllers() {
 		if !c.kind.Empty() && !serves(c.kind) {
 			continue
 		}
@@ -110,17 +115,42 @@ func (p plane) served() func(kind schema.GroupResource) bool {
 
 // addQuotas adds the plugin that enforces quotas, if it is enabled. It is the last, so that it
 // counts what all others have let through.
-func addQuotas(opened *serve.OpenedPlane, p serve.Plane) error {
+func addQuotas(opened *serve.OpenedPlane, p serve.Plane, creates *creates) error {
 	if !slices.Contains(p.Admission, quota.PluginName) {
 		return nil
 	}
-	enforced, err := quota.NewAdmission(p.Client, p.Stopped)
+	enforced, err := quota.NewAdmission(p.Client, creates.of(p.Client), p.Stopped)
 	if err != nil {
 		return err
 	}
 	opened.Admission = append(opened.Admission, enforced.Plugin())
-	alongside(opened, enforced.Run)
+	alongside(opened, func(ctx context.Context) {
+		defer creates.drop(p.Client)
+		enforced.Run(ctx)
+	})
 	return nil
+}
+
+// creates are what admission and the controller of quotas share, for each server of a control plane. The bearer token of
+// a server's loopback identifies it to both.
+type creates struct {
+	mu      sync.Mutex
+	servers map[string]*quota.Creates
+}
+
+func (c *creates) of(loopback *rest.Config) *quota.Creates {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.servers[loopback.BearerToken] == nil {
+		c.servers[loopback.BearerToken] = &quota.Creates{}
+	}
+	return c.servers[loopback.BearerToken]
+}
+
+func (c *creates) drop(loopback *rest.Config) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.servers, loopback.BearerToken)
 }
 
 // alongside lets the control plane run what ends with its context.

@@ -18,6 +18,7 @@ import (
 	"github.com/annexapi/annex/internal/define"
 	"github.com/annexapi/annex/internal/loopback"
 	"github.com/annexapi/annex/internal/policies"
+	"github.com/annexapi/annex/internal/quota"
 	"github.com/annexapi/annex/internal/serve"
 )
 
@@ -45,13 +46,17 @@ type Options struct {
 // New returns the control plane for annex.Server. It may be given to any number of servers. A
 // mistake in the options is told by annex.New.
 func New(options Options) annex.ControlPlane {
-	return plane{builtin.Options{Without: options.Without, EventTTL: options.EventTTL}, options.CRDs, options.CRDFiles}
+	return plane{
+		kinds: builtin.Options{Without: options.Without, EventTTL: options.EventTTL}, crds: options.CRDs, brought: options.CRDFiles,
+		creates: &creates{servers: map[string]*quota.Creates{}},
+	}
 }
 
 type plane struct {
 	kinds   builtin.Options
 	crds    []string // folders
 	brought fs.FS    // another one; nil is none
+	creates *creates
 }
 
 var _ serve.ControlPlane = plane{}
@@ -104,5 +109,5 @@ func (p plane) Open(server serve.Plane) (*serve.OpenedPlane, error) {
 		opened.Ready = manifests.Ready
 		alongside(opened, manifests.Run)
 	}
-	return opened, addQuotas(opened, server)
+	return opened, addQuotas(opened, server, p.creates)
 }

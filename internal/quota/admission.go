@@ -30,17 +30,18 @@ const PluginName = resourcequota.PluginName
 type Admission struct {
 	client  clientset
 	quotas  cache.SharedIndexInformer
+	creates *Creates
 	stopped <-chan struct{}
 }
 
 // NewAdmission makes the client, which has all rights and may wait until the server runs. It asks
-// nothing. stopped is closed when no more requests come.
-func NewAdmission(config *rest.Config, stopped <-chan struct{}) (*Admission, error) {
+// nothing. The plugin keeps creates for the controller of the same server. stopped is closed when no more requests come.
+func NewAdmission(config *rest.Config, creates *Creates, stopped <-chan struct{}) (*Admission, error) {
 	client, err := corev1client.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("client for quotas: %w", err)
 	}
-	return &Admission{client: clientset{core: client}, quotas: informerOf(client, 0), stopped: stopped}, nil
+	return &Admission{client: clientset{core: client}, quotas: informerOf(client, 0), creates: creates, stopped: stopped}, nil
 }
 
 func informerOf(client *corev1client.CoreV1Client, resync time.Duration) cache.SharedIndexInformer {
@@ -66,8 +67,15 @@ func (a *Admission) Plugin() admit.Plugin {
 		plugin.SetExternalKubeInformerFactory(factory{quotas: a.quotas})
 		plugin.SetDrainedNotification(a.stopped)
 		plugin.SetQuotaConfiguration(configuration())
-		return plugin, plugin.ValidateInitialization()
+		return noting{plugin, a}, plugin.ValidateInitialization()
 	}}
+}
+
+// limits reports whether a namespace may have quotas: until the informer has synced, any may.
+func (a *Admission) limits(namespace string) bool {
+	// ByIndex fails only for an index that does not exist.
+	quotas, _ := a.quotas.GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
+	return len(quotas) > 0 || !a.quotas.HasSynced()
 }
 
 // Run follows quotas until the context ends.

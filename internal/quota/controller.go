@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	quota "k8s.io/apiserver/pkg/quota/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -48,6 +50,9 @@ type Controller struct {
 	kinds  *resources.Client
 	quotas cache.SharedIndexInformer
 	queue  workqueue.TypedRateLimitingInterface[item]
+	// creates are those of the admission of the same server. Other replicas' are not known: of them, counts that
+	// wait until a quota is settled take account.
+	creates *Creates
 	// named says that quotas name other kinds than before.
 	named chan struct{}
 
@@ -63,8 +68,9 @@ type item struct {
 	whenSettled bool
 }
 
-// NewController makes a controller. The client may list all that is there, and write quotas.
-func NewController(config *rest.Config) (*Controller, error) {
+// NewController makes a controller. The client may list all that is there, and write quotas. creates are those that the
+// admission of the same server keeps.
+func NewController(config *rest.Config, creates *Creates) (*Controller, error) {
 	core, err := corev1client.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("client for quotas: %w", err)
@@ -78,7 +84,7 @@ func NewController(config *rest.Config) (*Controller, error) {
 		return nil, err
 	}
 	c := &Controller{
-		core: core, all: all, kinds: kinds, quotas: informerOf(core, resync),
+		core: core, all: all, kinds: kinds, quotas: informerOf(core, resync), creates: creates,
 		queue:   workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[item](firstRetry, lastRetry)),
 		named:   make(chan struct{}, 1),
 		touched: map[cache.ObjectName]time.Time{},
@@ -200,6 +206,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) error {
 	q := obj.(*corev1.ResourceQuota)
 	status := corev1.ResourceQuotaStatus{Hard: q.Spec.Hard.DeepCopy(), Used: corev1.ResourceList{}}
 	var errs []error
+	unstored := false
 	counts := map[schema.GroupResource]int64{}
 	for name := range q.Spec.Hard {
 		kind, generic, ok := kindOf(name)
@@ -211,7 +218,9 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) error {
 		}
 		n, known := counts[kind]
 		if !known {
-			n, known, err = c.count(ctx, kind, q)
+			var more bool
+			n, more, known, err = c.count(ctx, kind, q)
+			unstored = unstored || more
 			if err != nil {
 				errs = append(errs, err)
 				if last, there := q.Status.Used[name]; there {
@@ -227,6 +236,10 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) error {
 			status.Used[name] = *resource.NewQuantity(n, resource.DecimalSI)
 		}
 	}
+	if unstored {
+		// What is not stored in the end gives no other cause to count again.
+		c.queue.AddAfter(item{ObjectName: name, whenSettled: true}, settled)
+	}
 	if q.Status.Used != nil && apiequality.Semantic.DeepEqual(status.Hard, q.Status.Hard) && quota.Equals(status.Used, q.Status.Used) {
 		return errors.Join(errs...)
 	}
@@ -239,37 +252,73 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) error {
 	return errors.Join(append(errs, ignoreNotFound(err))...)
 }
 
-// count tells how many objects of a kind there are in the quota's namespace. known is false if
-// the server has no such kind.
-func (c *Controller) count(ctx context.Context, kind schema.GroupResource, q *corev1.ResourceQuota) (n int64, known bool, err error) {
+// count returns how many objects of a kind are in the quota's namespace or were admitted there and may still be
+// stored; unstored reports whether some of them were only admitted. known is false if the server has no such kind.
+//
+// The quota was read before. So each object that its status includes either is stored by now, or is among the creates
+// that are read first; and if another is admitted later, the quota is not what it was, and nothing is written.
+func (c *Controller) count(
+	ctx context.Context, kind schema.GroupResource, q *corev1.ResourceQuota,
+) (n int64, unstored, known bool, err error) {
 	set, err := c.kinds.Ask(ctx)
 	if err != nil {
-		return 0, false, err
+		return 0, false, false, err
 	}
 	r, served := set.Get(kind)
 	if !served || !r.Namespaced || !r.Can("list", "watch") {
-		return 0, false, nil
+		return 0, false, false, nil
 	}
 	if len(q.Spec.Scopes) > 0 || q.Spec.ScopeSelector != nil && len(q.Spec.ScopeSelector.MatchExpressions) > 0 {
-		return 0, true, nil // scopes are of pods and volumes
+		return 0, false, true, nil // scopes are of pods and volumes
 	}
-	for options := (metav1.ListOptions{Limit: 1}); ; options.Limit = page {
-		list, err := c.all.Resource(r.GroupVersionResource).Namespace(q.Namespace).List(ctx, options)
-		if apierrors.IsNotFound(err) {
-			return 0, false, nil // it goes
+	pending := c.creates.pending(kind, q.Namespace)
+	objects := c.all.Resource(r.GroupVersionResource).Namespace(q.Namespace)
+	n, revision, err := countStored(ctx, objects)
+	if apierrors.IsNotFound(err) {
+		return 0, false, false, nil // it goes
+	}
+	if err != nil {
+		return 0, false, false, fmt.Errorf("count %s: %w", kind, err)
+	}
+	for _, one := range pending {
+		if !isStored(ctx, objects, one, revision) {
+			n, unstored = n+1, true
 		}
+	}
+	return n, unstored, true, nil
+}
+
+// countStored returns how many objects are stored, and the resource version at which they are.
+func countStored(ctx context.Context, objects metadata.ResourceInterface) (n int64, revision string, err error) {
+	for options := (metav1.ListOptions{Limit: 1}); ; options.Limit = page {
+		list, err := objects.List(ctx, options)
 		if err != nil {
-			return 0, false, fmt.Errorf("count %s: %w", kind, err)
+			return 0, "", err
 		}
 		n += int64(len(list.Items))
 		if list.RemainingItemCount != nil {
-			return n + *list.RemainingItemCount, true, nil
+			return n + *list.RemainingItemCount, list.ResourceVersion, nil
 		}
 		if list.Continue == "" {
-			return n, true, nil
+			return n, list.ResourceVersion, nil
 		}
 		options.Continue = list.Continue
 	}
+}
+
+// isStored reports whether an object that was to be created is known to exist at a resource version. A storage of the
+// user's own may not support such a list.
+func isStored(ctx context.Context, objects metadata.ResourceInterface, one create, revision string) bool {
+	if one.name == "" || revision == "" {
+		return false
+	}
+	list, err := objects.List(ctx, metav1.ListOptions{
+		FieldSelector:   fields.OneTermEqualSelector(metav1.ObjectNameField, one.name).String(),
+		ResourceVersion: revision, ResourceVersionMatch: metav1.ResourceVersionMatchExact,
+	})
+	return err == nil && slices.ContainsFunc(list.Items, func(m metav1.PartialObjectMetadata) bool {
+		return m.Name == one.name && (one.uid == "" || m.UID == one.uid)
+	})
 }
 
 func ignoreNotFound(err error) error {

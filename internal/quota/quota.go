@@ -2,9 +2,10 @@
 // upstream's admission plugin. What is limited here is how many objects of a kind a namespace
 // has, custom resources as well.
 //
-// An object is counted when it is admitted. The controller counts again what is stored after
+// An object is counted when it is admitted. The controller counts again what is stored at its start, after
 // deletions, and when a quota has not changed for a moment: not every object that is admitted is
-// stored in the end.
+// stored in the end. It adds the objects that were admitted and may be stored any moment (Creates), or
+// their room would be given away twice.
 package quota
 
 import (

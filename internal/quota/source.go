@@ -74,7 +74,7 @@ func (c *Controller) follow(ctx context.Context) {
 	}
 }
 
-// source observes deletions of one kind: it is the store of a reflector, but keeps nothing.
+// source observes creates and deletions of one kind: it is the store of a reflector, but keeps nothing.
 type source struct {
 	controller *Controller
 	resource   schema.GroupVersionResource
@@ -99,11 +99,16 @@ func (c *Controller) observe(ctx context.Context, resource schema.GroupVersionRe
 	return s
 }
 
-// Add implements cache.ReflectorStore. Admission has counted the object.
-func (*source) Add(any) error { return nil }
+// Add implements cache.ReflectorStore. Admission has counted the object, and now counts of stored objects include it.
+func (s *source) Add(obj any) error {
+	if m, ok := obj.(*metav1.PartialObjectMetadata); ok {
+		s.controller.creates.stored(s.resource.GroupResource(), m.Namespace, m.UID)
+	}
+	return nil
+}
 
 // Update implements cache.ReflectorStore.
-func (*source) Update(any) error { return nil }
+func (s *source) Update(obj any) error { return s.Add(obj) }
 
 // Delete implements cache.ReflectorStore.
 func (s *source) Delete(obj any) error {
@@ -111,6 +116,7 @@ func (s *source) Delete(obj any) error {
 	if !ok {
 		return fmt.Errorf("%T is no metadata", obj)
 	}
+	s.controller.creates.stored(s.resource.GroupResource(), m.Namespace, m.UID)
 	s.controller.changed(s.resource.GroupResource(), m.Namespace)
 	return nil
 }

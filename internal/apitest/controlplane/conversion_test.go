@@ -27,6 +27,7 @@ import (
 
 	"github.com/annexapi/annex/annextest"
 	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/storetest"
 )
 
@@ -211,7 +212,7 @@ func (v *victim) sizes(ctx context.Context, version string, path ...string) (map
 // lost, all are there in both versions, and the definition says in which they are stored.
 func TestDefinitionsGetAConversionThroughKills(t *testing.T) {
 	if dir := os.Getenv(victimEnv); dir != "" {
-		serveUntilKilled(t, dir)
+		serveUntilKilled(t, dir, embedded.Dir(""))
 	}
 	random := storetest.Seeded(t)
 	webhook := newConverter(t)

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	storagemigrationclient "k8s.io/client-go/kubernetes/typed/storagemigration/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/annexapi/annex"
@@ -39,6 +40,7 @@ type victim struct {
 	clients
 	all        dynamic.Interface
 	migrations storagemigrationclient.StorageVersionMigrationInterface
+	config     *rest.Config
 	cmd        *exec.Cmd
 }
 
@@ -62,6 +64,7 @@ func startVictim(t *testing.T, dir string) *victim {
 		t.Fatal(err)
 	}
 	config.QPS = -1
+	v.config = config
 	v.clients, v.all = clientsOf(config), dynamic.NewForConfigOrDie(config)
 	v.migrations = storagemigrationclient.NewForConfigOrDie(config).StorageVersionMigrations()
 	return v
@@ -78,8 +81,8 @@ func (v *victim) kill(t *testing.T) {
 }
 
 // serveUntilKilled is what a victim does.
-func serveUntilKilled(t *testing.T, dir string) {
-	instance, err := annex.New(t.Context(), cluster(), annex.Options{Storage: embedded.Dir(""), DataDir: dir, Listen: "127.0.0.1:0"})
+func serveUntilKilled(t *testing.T, dir string, storage annex.Storage) {
+	instance, err := annex.New(t.Context(), cluster(), annex.Options{Storage: storage, DataDir: dir, Listen: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +104,7 @@ func (v *victim) make(t *testing.T, namespace, name string, owners ...metav1.Own
 // killed, as often as ANNEX_CRASH_KILLS says. The next one finishes them.
 func TestDeletionsAreFinishedAfterKills(t *testing.T) {
 	if dir := os.Getenv(victimEnv); dir != "" {
-		serveUntilKilled(t, dir)
+		serveUntilKilled(t, dir, embedded.Dir(""))
 	}
 	dir, random := t.TempDir(), storetest.Seeded(t)
 	v := startVictim(t, dir)

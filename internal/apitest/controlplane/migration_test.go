@@ -17,6 +17,7 @@ import (
 
 	"github.com/annexapi/annex/annextest"
 	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/storetest"
 )
 
@@ -151,7 +152,7 @@ func TestMigrationsWaitForTheirResource(t *testing.T) {
 // A migration that a kill has interrupted is finished by the next server.
 func TestMigrationsAreFinishedAfterKills(t *testing.T) {
 	if dir := os.Getenv(victimEnv); dir != "" {
-		serveUntilKilled(t, dir)
+		serveUntilKilled(t, dir, embedded.Dir(""))
 	}
 	const objects = 600
 	dir, random := t.TempDir(), storetest.Seeded(t)

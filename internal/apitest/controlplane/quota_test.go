@@ -5,25 +5,35 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/annextest"
+	shopv1 "github.com/annexapi/annex/internal/shop/v1"
 	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/store/embedded"
+	"github.com/annexapi/annex/store/files"
 	"github.com/annexapi/annex/store/memory"
+	"github.com/annexapi/annex/store/storetest"
 )
 
 func amounts(of map[string]string) corev1.ResourceList {
@@ -328,4 +338,176 @@ func TestQuotasAreLeftOutByName(t *testing.T) {
 		t.Error(err)
 	}
 	uses(t, core, "configmaps=2")
+}
+
+// An object that is admitted and not stored yet keeps its room, whatever has the quota counted meanwhile.
+func TestQuota_createInFlight(t *testing.T) {
+	held, release := make(chan struct{}), make(chan struct{})
+	server := cluster()
+	server.Groups = append(server.Groups, annex.Group{Name: "shop.example.com", Kinds: []annex.Kind{
+		annex.KindOf[shopv1.Widget, shopv1.WidgetList]("widgets", shopv1.API).
+			AdmitCreate(func(_ context.Context, r annex.Request[shopv1.Widget], _ []*shopv1.Widget) error {
+				if r.Name == "slow" {
+					close(held)
+					<-release
+				}
+				return nil
+			}),
+	}})
+	config := annextest.Start(t, server)
+	client := kubernetes.NewForConfigOrDie(config)
+	core := client.CoreV1()
+	resource := schema.GroupVersionResource{Group: "shop.example.com", Version: "v1", Resource: "widgets"}
+	slow := dynamic.NewForConfigOrDie(config).Resource(resource).Namespace("lab")
+	create := func(name string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := slow.Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+				"apiVersion": "shop.example.com/v1", "kind": "Widget",
+				"metadata": map[string]any{"name": name}, "spec": map[string]any{"size": "small"},
+			}}, metav1.CreateOptions{})
+			return err
+		}
+	}
+	lab(t, client)
+	limit(t, core, quotaOf(map[string]string{"count/widgets.shop.example.com": "2"}))
+	enforced(t, client, "lab")
+	if err := admitted(t, create("first")); err != nil {
+		t.Fatal(err)
+	}
+	created := make(chan error, 1)
+	go func() { created <- admitted(t, create("slow")) }()
+	select {
+	case <-held:
+	case err := <-created:
+		t.Fatalf("the create was not held: %v", err)
+	case <-time.After(testwait.Patience):
+		t.Fatal("the create was not admitted")
+	}
+	uses(t, core, "count/widgets.shop.example.com=2")
+	now, err := core.ResourceQuotas("lab").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := metav1.ListOptions{FieldSelector: "metadata.name=limits", ResourceVersion: now.ResourceVersion}
+	events, err := core.ResourceQuotas("lab").Watch(t.Context(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Stop()
+	if err := slow.Delete(t.Context(), "first", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	const want = "count/widgets.shop.example.com=1"
+	for used := ""; used != want; {
+		select {
+		case event := <-events.ResultChan():
+			q, ok := event.Object.(*corev1.ResourceQuota)
+			if !ok {
+				t.Fatalf("the watch ended: %v", event)
+			}
+			if used = printed(q.Status.Used); used == "count/widgets.shop.example.com=0" {
+				t.Fatal("the room of an object in flight was given away")
+			}
+		case <-time.After(testwait.Patience):
+			t.Fatal("the deletion was not counted")
+		}
+	}
+	close(release)
+	if err := <-created; err != nil {
+		t.Fatal(err)
+	}
+	if err := admitted(t, create("second")); err != nil {
+		t.Fatal(err)
+	}
+	if err := admitted(t, create("third")); !apierrors.IsForbidden(err) {
+		t.Errorf("beyond the quota: %v", err)
+	}
+	uses(t, core, "count/widgets.shop.example.com=2")
+}
+
+// Writers create and delete, and the server is killed, as often as ANNEX_CRASH_KILLS says. At no time are there more
+// objects than the quota allows.
+func TestQuota_kills(t *testing.T) {
+	for name, storage := range map[string]annex.Storage{"embedded": embedded.Dir(""), "files": files.Dir("")} {
+		t.Run(name, func(t *testing.T) {
+			if dir := os.Getenv(victimEnv); dir != "" {
+				serveUntilKilled(t, dir, storage)
+			}
+			quotaUnderKills(t)
+		})
+	}
+}
+
+const secretsLimit = 10
+
+func quotaUnderKills(t *testing.T) {
+	dir, random := t.TempDir(), storetest.Seeded(t)
+	v := startVictim(t, dir)
+	client := kubernetes.NewForConfigOrDie(v.config)
+	lab(t, client)
+	limit(t, client.CoreV1(), quotaOf(map[string]string{"count/secrets": fmt.Sprint(secretsLimit)}))
+	enforced(t, client, "lab")
+	for range storetest.Trials(t, "ANNEX_CRASH_KILLS", 3) {
+		churn(t, client.CoreV1(), random, func() { v.kill(t) })
+		v = startVictim(t, dir)
+		client = kubernetes.NewForConfigOrDie(v.config)
+	}
+	secrets, err := client.CoreV1().Secrets("lab").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	uses(t, client.CoreV1(), fmt.Sprintf("count/secrets=%d", len(secrets.Items)))
+	v.kill(t)
+}
+
+// churn writes until the server is killed, after a random number of answers.
+func churn(t *testing.T, core corev1client.CoreV1Interface, random *rand.Rand, kill func()) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	left := atomic.Int64{}
+	left.Store(200 + random.Int64N(400))
+	enough := make(chan struct{})
+	var all sync.WaitGroup
+	for range 16 {
+		own := rand.New(rand.NewPCG(random.Uint64(), 0))
+		all.Go(func() {
+			for answered := true; answered && ctx.Err() == nil; {
+				answered = writeOne(ctx, core, fmt.Sprint("s", own.IntN(40)), own.IntN(3) == 0)
+				if left.Add(-1) == 0 {
+					close(enough)
+				}
+			}
+		})
+	}
+	all.Go(func() {
+		for ctx.Err() == nil {
+			secrets, err := core.Secrets("lab").List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return // the server was killed
+			}
+			if n := len(secrets.Items); n > secretsLimit {
+				t.Errorf("there are %d secrets, and the quota allows %d", n, secretsLimit)
+				return
+			}
+		}
+	})
+	select {
+	case <-enough:
+	case <-time.After(testwait.Patience):
+		t.Error("the server does not answer")
+	}
+	kill()
+	stop()
+	all.Wait()
+}
+
+// writeOne creates or deletes a secret, and reports whether the server answered.
+func writeOne(ctx context.Context, core corev1client.CoreV1Interface, name string, deletes bool) bool {
+	write := secretIn(core, "lab", name)
+	if deletes {
+		write = func(ctx context.Context) error { return core.Secrets("lab").Delete(ctx, name, metav1.DeleteOptions{}) }
+	}
+	err := write(ctx)
+	return err == nil || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown
 }

@@ -1,0 +1,106 @@
+package quota
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/admission"
+)
+
+// Creates are the objects that admission has counted and that may not be stored yet. A count of the stored objects
+// misses them, and would give their room away a second time. Its methods may be called concurrently; the zero value
+// is ready to use.
+type Creates struct {
+	mu  sync.Mutex
+	all map[place]map[*create]struct{}
+}
+
+// place is a kind in a namespace.
+type place struct {
+	kind      schema.GroupResource
+	namespace string
+}
+
+// create is an object that is to be stored.
+type create struct {
+	name string    // empty if the storage makes it
+	uid  types.UID // empty if the storage makes it
+}
+
+// begin remembers an object before admission counts it, until it is observed in the storage, or a while after its
+// request has ended. The returned function forgets an object that is not admitted.
+func (c *Creates) begin(ctx context.Context, a admission.Attributes) (forget func()) {
+	where := place{a.GetResource().GroupResource(), a.GetNamespace()}
+	one := &create{name: a.GetName()}
+	if m, err := meta.Accessor(a.GetObject()); err == nil {
+		one.name, one.uid = m.GetName(), m.GetUID()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.all == nil {
+		c.all = map[place]map[*create]struct{}{}
+	}
+	if c.all[where] == nil {
+		c.all[where] = map[*create]struct{}{}
+	}
+	c.all[where][one] = struct{}{}
+	drop := func() { c.forget(where, func(other *create) bool { return other == one }) }
+	// The write may outlive its request, which a client or a deadline may end, for a moment.
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(settled, drop) })
+	return func() {
+		stop()
+		drop()
+	}
+}
+
+// stored forgets an object that has been observed in the storage, or that was deleted from it.
+func (c *Creates) stored(kind schema.GroupResource, namespace string, uid types.UID) {
+	c.forget(place{kind, namespace}, func(one *create) bool { return one.uid == uid })
+}
+
+func (c *Creates) forget(where place, which func(*create) bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for one := range c.all[where] {
+		if which(one) {
+			delete(c.all[where], one)
+		}
+	}
+	if len(c.all[where]) == 0 {
+		delete(c.all, where)
+	}
+}
+
+// pending returns copies of the objects that may not be stored yet.
+func (c *Creates) pending(kind schema.GroupResource, namespace string) []create {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []create
+	for one := range c.all[place{kind, namespace}] {
+		all = append(all, *one)
+	}
+	return all
+}
+
+// noting has Creates know of the objects that a quota plugin admits.
+type noting struct {
+	admission.ValidationInterface
+	admission *Admission
+}
+
+// Validate implements admission.ValidationInterface.
+func (n noting) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	if a.GetOperation() != admission.Create || a.GetSubresource() != "" || a.IsDryRun() || !n.admission.limits(a.GetNamespace()) {
+		return n.ValidationInterface.Validate(ctx, a, o)
+	}
+	forget := n.admission.creates.begin(ctx, a)
+	err := n.ValidationInterface.Validate(ctx, a, o)
+	if err != nil {
+		forget()
+	}
+	return err
+}
