@@ -8,6 +8,9 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 TESTED := . cmd/annex cmd/kubectl-annex samples/animal samples/wardle samples/sqltable samples/ownjournal samples/cicd samples/restaurant samples/devops release
 MODULES := $(TESTED) e2e store/etcd/etcdtest bench
+# The packages of modules of the workspace, for one command: packages that several need are loaded once, and no processor waits
+# for the last package of a module.
+packages = ./... $(patsubst %,./%/...,$(filter-out .,$(1)))
 # Outside go.work, for they would raise the libraries of the others.
 APART := e2e/cluster e2e/conformance bench/peers
 
@@ -25,8 +28,7 @@ run: $(filter bin/%,$(KUBECTL)) ## serve the wardle sample from ./data until int
 
 .PHONY: test
 test: ## run all tests but the long ones
-	@failed=; for m in $(TESTED); do echo "test $$m"; go -C $$m test -timeout 30m ./... || failed="$$failed $$m"; done; \
-	[ -z "$$failed" ] || { echo "tests failed in:$$failed"; exit 1; }
+	@go test -vet=off -timeout 30m $(call packages,$(TESTED)) # make lint vets
 
 .PHONY: docs
 docs: ## run the commands of all pages, and check their links
@@ -51,7 +53,7 @@ race-all: ## run all tests under the race detector: half an hour and more
 .PHONY: lint
 lint: ## gofmt, vet and staticcheck on all modules
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo "run gofmt -w on the files above"; exit 1; }
-	@for m in $(MODULES); do echo "lint $$m"; (cd $$m && go vet ./... && go run $(STATICCHECK) ./...) || exit 1; done
+	@echo "lint the modules of the workspace" && go vet $(call packages,$(MODULES)) && go run $(STATICCHECK) $(call packages,$(MODULES))
 	@for m in $(APART); do echo "lint $$m"; (cd $$m && export GOWORK=off && go vet ./... && go run $(STATICCHECK) ./...) || exit 1; done
 
 .PHONY: vuln
