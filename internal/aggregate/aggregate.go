@@ -308,8 +308,12 @@ func versionOf(path string) (schema.GroupVersion, bool) {
 // connections are the subresources that kube-apiserver takes for connections.
 var connections = []string{"attach", "exec", "log", "portforward", "proxy"}
 
+// Elsewhere implements upstream.Aggregation.
+func (a *Aggregation) Elsewhere(info *request.RequestInfo) bool {
+	return info.IsResourceRequest && a.known.Load().versions[schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}] != nil
+}
+
 // LongRunning implements upstream.Aggregation.
 func (a *Aggregation) LongRunning(r *http.Request, info *request.RequestInfo) bool {
-	return info.IsResourceRequest && a.known.Load().versions[schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}] != nil &&
-		(slices.Contains(connections, info.Subresource) || httpstream.IsUpgradeRequest(r))
+	return a.Elsewhere(info) && (slices.Contains(connections, info.Subresource) || httpstream.IsUpgradeRequest(r))
 }

@@ -98,13 +98,16 @@ func (a *Account) Wire(ctx context.Context, bytes int64) error {
 	return nil
 }
 
+// leastSent is how much an answer holds at least that is written piece by piece: its buffers.
+const leastSent = 512 << 10
+
 // Send moves the work of an answer that is written piece by piece to the wire, where a client that reads slowly holds up its
 // own user alone. An account that holds more than a small part of the wire stays where it is. Errors are those of Wire.
 func (a *Account) Send(ctx context.Context) error {
 	if a == nil {
 		return nil
 	}
-	if held := a.Held(); held > 0 && held <= a.budget.lanes[wire].bytes/reserve {
+	if held := max(a.Held(), leastSent); held <= a.budget.lanes[wire].bytes/reserve {
 		return a.Wire(ctx, held)
 	}
 	return nil

@@ -390,8 +390,10 @@ func (w *watcher) guard(send func() error) (err error) {
 func (w *watcher) sendInitial() error {
 	account := budget.From(w.ctx)
 	defer account.Close()
-	if err := account.Send(w.ctx); err != nil {
-		return apierr.NoMemory(err)
+	if w.out == nil {
+		if err := account.Send(w.ctx); err != nil {
+			return apierr.NoMemory(err)
+		}
 	}
 	for v := range w.initialObjects() {
 		if w.out != nil {
@@ -689,6 +691,14 @@ func (w *watcher) send(event watch.Event, shared bool) error {
 	select {
 	case w.result <- event:
 		return nil
+	default:
+	}
+	if w.initial != nil {
+		utilflowcontrol.WatchInitialized(w.ctx)
+	}
+	select {
+	case w.result <- event:
+		return nil
 	case <-w.ctx.Done():
 		return errStopped
 	}
@@ -701,8 +711,9 @@ func (w *watcher) flush() error {
 		return nil
 	}
 	w.sent = false
-	if w.initial != nil {
-		budget.From(w.ctx).Close() // the objects have been encoded
+	if w.initial != nil { // the objects have been encoded: the rest of the initial events depends on the client
+		budget.From(w.ctx).Close()
+		utilflowcontrol.WatchInitialized(w.ctx)
 	}
 	w.pause()
 	err := w.out.Flush()

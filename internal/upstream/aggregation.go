@@ -16,6 +16,8 @@ type Aggregation interface {
 	Join(groups discovery.GroupManager, merged aggregated.ResourceManager, serializer runtime.NegotiatedSerializer)
 	// Wrap answers requests for these groups, which are authorized, and leaves all others to next.
 	Wrap(next http.Handler) http.Handler
+	// Elsewhere reports whether another server answers a request.
+	Elsewhere(info *request.RequestInfo) bool
 	// LongRunning says whether a request is for another server and takes its time, but for watches.
 	LongRunning(r *http.Request, info *request.RequestInfo) bool
 }

@@ -39,7 +39,7 @@ func chain(config Config, direct directly, text noProtobuf, connections *connect
 		handler = withSteps(handler, c, steps(config)...)
 		handler = withReasons(handler, config.Ready)
 		routes := connectRoutesOf(config.Definition)
-		handler = withMemory(handler, config.Memory, routes, c)
+		handler = withMemory(handler, c)
 		if len(routes) > 0 {
 			handler = withConnectionsCounted(handler, routes, connections)
 			handler = withConnectionsEnding(handler, routes, config.Stopping)
@@ -69,6 +69,7 @@ func chain(config Config, direct directly, text noProtobuf, connections *connect
 		}
 		handler = handlers(config.Handlers).ifOpen(open, handler)
 		handler = withLimits(handler, config.FlowControlled, c)
+		handler = withBody(handler, config.Memory, routes, config.Aggregation, c)
 		handler = handlers(config.Handlers).ifOpen(handler, withImpersonation(handler, config, c))
 		if config.AuditSink != nil {
 			handler = withAuditedInside(handler)

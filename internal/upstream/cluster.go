@@ -93,7 +93,9 @@ func withLimits(handler http.Handler, controlled func() bool, c *server.Config) 
 		}
 		handler.ServeHTTP(w, r)
 	})
-	queued := serverfilters.WithPriorityAndFairness(served, c.LongRunningFunc, c.FlowControl, estimate, c.RequestTimeout/4)
+	queued := withSeatsGivenUp(served, func(handler http.Handler) http.Handler {
+		return serverfilters.WithPriorityAndFairness(handler, c.LongRunningFunc, c.FlowControl, estimate, c.RequestTimeout/4)
+	})
 	if controlled == nil {
 		return queued
 	}
@@ -103,5 +105,36 @@ func withLimits(handler http.Handler, controlled func() bool, c *server.Config) 
 			return
 		}
 		counted.ServeHTTP(w, r)
+	})
+}
+
+// withSeatsGivenUp has lists keep their seats among the requests in flight until they begin to leave: from then on, the client decides
+// how long they take. Priority and fairness knows no other end of a request than that its handler returns, so that lists
+// have a goroutine of their own.
+func withSeatsGivenUp(handler http.Handler, seated func(http.Handler) http.Handler) http.Handler {
+	inside := seated(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		d := departingFrom(r.Context())
+		if d == nil || d.most != mostOfList || d.passes {
+			handler.ServeHTTP(w, r)
+			return
+		}
+		d.begun, d.ended = make(chan struct{}), make(chan any, 1)
+		go func() {
+			defer func() { d.ended <- recover() }()
+			handler.ServeHTTP(w, r)
+		}()
+		select {
+		case <-d.begun:
+		case reason := <-d.ended:
+			d.ended <- reason
+		}
+	}))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		inside.ServeHTTP(w, r)
+		if d := departingFrom(r.Context()); d != nil && d.ended != nil {
+			if reason := <-d.ended; reason != nil {
+				panic(reason)
+			}
+		}
 	})
 }

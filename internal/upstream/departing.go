@@ -92,6 +92,9 @@ type departing struct {
 	passes  bool        // bytes are written while the answer is made
 	stalled *time.Timer // ends a write of an answer that passes; nil before the first
 	failed  error       // the first error of writing it
+
+	begun chan struct{} // closed when the answer begins to pass; nil if nothing waits for that
+	ended chan any      // has the reason of a panic, or nil, when handlers on a goroutine of their own have returned
 }
 
 var _ responsewriter.UserProvidedDecorator = (*departing)(nil)
@@ -139,6 +142,9 @@ func (d *departing) Flush() {
 // pass has the answer written while it is made.
 func (d *departing) pass() {
 	d.passes = true
+	if d.begun != nil {
+		close(d.begun)
+	}
 	d.mustBeTaken(d.until)
 }
 

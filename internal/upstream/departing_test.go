@@ -125,13 +125,13 @@ func TestDeparture_clientsThatDoNotRead_holdTheirBytesOnly(t *testing.T) {
 	c := memoryConfig()
 	answer := strings.Repeat("x", 9<<10)
 	served := make(chan struct{}, 200)
-	inner := withMemory(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	inner := accounted(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if account := budget.From(r.Context()); account.Held() < 200<<10 {
 			t.Errorf("a body of a quarter of a megabyte holds %d bytes while it is handled", account.Held())
 		}
 		_, _ = io.WriteString(w, answer)
 		served <- struct{}{}
-	}), b, nil, c)
+	}), b, c)
 	info := &request.RequestInfo{IsResourceRequest: true, Verb: "create", APIGroup: "shop.example.com", APIVersion: "v1", Resource: "widgets"}
 	handler := withDeparture(inner)
 	l := http2Server(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -313,14 +313,14 @@ func TestDeparture_listWithoutRoomOnTheWire_isRefused(t *testing.T) {
 		if err := first.Wire(t.Context(), budget.Minimum); err != nil {
 			t.Fatal(err)
 		}
-		handler := withDeparture(withMemory(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handler := withDeparture(accounted(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if err := budget.From(r.Context()).Hold(r.Context(), 1<<20); err != nil {
 				t.Error(err)
 			}
 			if _, err := w.Write(make([]byte, mostOfList+1)); err == nil {
 				t.Error("it was written")
 			}
-		}), b, nil, memoryConfig()))
+		}), b, memoryConfig()))
 		r := httptest.NewRequest(http.MethodGet, "/apis/shop.example.com/v1/widgets", nil)
 		ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
 		defer cancel()
@@ -346,4 +346,73 @@ func TestHeldConn_stalledClient_isClosed(t *testing.T) {
 			t.Errorf("it took %s", took)
 		}
 	})
+}
+
+// seats is priority and fairness with one seat.
+func seats(handler http.Handler) http.Handler {
+	seat := make(chan struct{}, 1)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seat <- struct{}{}
+		defer func() { <-seat }()
+		handler.ServeHTTP(w, r)
+	})
+}
+
+// A list that is long and not read keeps no seat from others.
+func TestSeats_listThatIsNotRead_givesItUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		handler := withDeparture(withSeatsGivenUp(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			for range 10 {
+				if _, err := w.Write(make([]byte, mostOfList)); err != nil {
+					return
+				}
+			}
+		}), seats))
+		ask := func(w http.ResponseWriter) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			handler.ServeHTTP(w, resourceRequest("list", httptest.NewRequest(http.MethodGet, "/", nil).WithContext(ctx)))
+		}
+		reads := make(chan struct{})
+		slow := &slowWriter{httptest.NewRecorder(), reads}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			ask(slow)
+		}()
+		synctest.Wait() // until it waits for its client
+		other := httptest.NewRecorder()
+		ask(other)
+		if other.Body.Len() != 10*mostOfList {
+			t.Errorf("another list has %d bytes", other.Body.Len())
+		}
+		close(reads)
+		<-done
+		if slow.Body.Len() != 10*mostOfList {
+			t.Errorf("the list has %d bytes in the end", slow.Body.Len())
+		}
+	})
+}
+
+func TestSeats_listThatPanics_panicsOutside(t *testing.T) {
+	handler := withDeparture(withSeatsGivenUp(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("of the handler") }), seats))
+	defer func() {
+		if reason := recover(); reason != "of the handler" {
+			t.Errorf("recovered %v", reason)
+		}
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	handler.ServeHTTP(httptest.NewRecorder(), resourceRequest("list", httptest.NewRequest(http.MethodGet, "/", nil).WithContext(ctx)))
+}
+
+// slowWriter takes nothing until its client reads.
+type slowWriter struct {
+	*httptest.ResponseRecorder
+	reads chan struct{}
+}
+
+func (w *slowWriter) Write(p []byte) (int, error) {
+	<-w.reads
+	return w.ResponseRecorder.Write(p)
 }

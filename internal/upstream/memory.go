@@ -23,18 +23,16 @@ import (
 	"github.com/annexapi/annex/internal/yamlsize"
 )
 
-// withMemory gives every request for resources an account of the server's memory. It
-// reads their bodies before anything decodes them, holds the memory that decoding may take, and refuses
-// YAML that would be larger than a body may be. The storage, which knows the size of an answer, holds the memory for
-// it. The account is empty when the handlers return; the answer leaves after that: see withDeparture. No caller is
-// exempt: the loopback's requests and those of administrators have accounts like all others.
+// withBody gives every request for resources of this server an account of its memory, and reads the body before the request takes a
+// place in flight or a seat: a client that sends its body slowly keeps neither from others. While the body is on its way, its
+// bytes count. No caller is exempt: the loopback's requests and those of administrators have accounts like all others.
 //
-// Connections are long-running, read their bodies by themselves, and have none.
-func withMemory(handler http.Handler, memory *budget.Budget, routes connectRoutes, c *server.Config) http.Handler {
+// Connections are long-running, read their bodies by themselves, and have no account.
+func withBody(handler http.Handler, memory *budget.Budget, routes connectRoutes, aggregation Aggregation, c *server.Config) http.Handler {
 	limit := int(c.MaxRequestBodyBytes)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
-		if !ok || !info.IsResourceRequest || routes.of(info) != nil {
+		if !ok || !info.IsResourceRequest || routes.of(info) != nil || aggregation != nil && aggregation.Elsewhere(info) {
 			handler.ServeHTTP(w, r)
 			return
 		}
@@ -59,6 +57,26 @@ func withMemory(handler http.Handler, memory *budget.Budget, routes connectRoute
 	})
 }
 
+// withMemory holds the memory that decoding a body may take, and refuses
+// YAML that would be larger than a body may be. The storage, which knows the size of an answer, holds the memory for
+// it. The account is empty when the handlers return; the answer leaves after that: see withDeparture.
+func withMemory(handler http.Handler, c *server.Config) http.Handler {
+	limit := int(c.MaxRequestBodyBytes)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if body, ok := r.Body.(*readAlready); ok {
+			need, err := bodyNeed(body.whole, strings.ToLower(r.Header.Get("Content-Type")), limit)
+			if err == nil {
+				err = apierr.NoMemory(budget.From(r.Context()).Hold(r.Context(), need))
+			}
+			if err != nil {
+				answerError(w, r, err, c)
+				return
+			}
+		}
+		handler.ServeHTTP(w, r)
+	})
+}
+
 // hasBody reports whether requests with a verb have a body. That of others is not read, as upstream does not.
 func hasBody(verb string) bool {
 	switch verb {
@@ -68,7 +86,7 @@ func hasBody(verb string) bool {
 	return true
 }
 
-// takeBody reads a request's body, and makes sure that it may be decoded.
+// takeBody reads a request's body.
 func takeBody(r *http.Request, account *budget.Account, limit int) error {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil
@@ -79,7 +97,6 @@ func takeBody(r *http.Request, account *budget.Account, limit int) error {
 	if r.ContentLength > int64(limit) {
 		return tooLarge()
 	}
-	// While the body is on its way, its bytes count.
 	if r.ContentLength < 0 || r.ContentLength > mostBelieved {
 		length := r.ContentLength
 		if length < 0 {
@@ -100,13 +117,6 @@ func takeBody(r *http.Request, account *budget.Account, limit int) error {
 		account.Close()
 		r.Body = http.NoBody // the buffer is not kept for as long as the request takes
 		return nil
-	}
-	need, err := bodyNeed(body, strings.ToLower(r.Header.Get("Content-Type")), limit)
-	if err != nil {
-		return err
-	}
-	if err := account.Hold(r.Context(), need); err != nil {
-		return apierr.NoMemory(err)
 	}
 	r.Body = &readAlready{*bytes.NewReader(body), r.Body, body}
 	return nil

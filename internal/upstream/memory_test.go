@@ -25,6 +25,11 @@ func memoryConfig() *server.Config {
 	return &server.Config{Serializer: serializer.NewCodecFactory(scheme), MaxRequestBodyBytes: 3 << 20}
 }
 
+// accounted is a handler behind both filters of memory.
+func accounted(handler http.Handler, b *budget.Budget, c *server.Config) http.Handler {
+	return withBody(withMemory(handler, c), b, nil, nil, c)
+}
+
 func resourceRequest(verb string, r *http.Request) *http.Request {
 	info := &request.RequestInfo{IsResourceRequest: true, Verb: verb, APIGroup: "shop.example.com", APIVersion: "v1", Resource: "widgets"}
 	return r.WithContext(request.WithRequestInfo(r.Context(), info))
@@ -47,7 +52,7 @@ func TestBodiesHoldWhatTheyMayBecome(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var read string
-			handler := withMemory(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			handler := accounted(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				body, err := io.ReadAll(r.Body)
 				if err != nil {
 					t.Error(err)
@@ -56,7 +61,7 @@ func TestBodiesHoldWhatTheyMayBecome(t *testing.T) {
 				if used := b.Stats().Used; used < test.least || used > test.most {
 					t.Errorf("%d bytes held for a body of %d", used, len(body))
 				}
-			}), b, nil, memoryConfig())
+			}), b, memoryConfig())
 			r := httptest.NewRequest(http.MethodPost, "/apis/shop.example.com/v1/widgets", strings.NewReader(test.body))
 			r.Header.Set("Content-Type", test.media)
 			handler.ServeHTTP(httptest.NewRecorder(), resourceRequest("create", r))
@@ -77,9 +82,9 @@ func TestRequestsThatFindNoMemoryAreToldWhenToComeBack(t *testing.T) {
 		if err := other.Hold(t.Context(), math.MaxInt64); err != nil {
 			t.Fatal(err)
 		}
-		handler := withMemory(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		handler := accounted(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			t.Error("it came through")
-		}), b, nil, memoryConfig())
+		}), b, memoryConfig())
 		r := httptest.NewRequest(http.MethodPost, "/apis/shop.example.com/v1/widgets", strings.NewReader(strings.Repeat(",", 1<<20)))
 		r.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()

@@ -61,7 +61,7 @@ func TestFiltersEndWithWhatHandlersLeft(t *testing.T) {
 				}
 				note("returned")
 			})
-			handler = withMemory(handler, budget.New(1<<20), nil, c)
+			handler = accounted(handler, budget.New(1<<20), c)
 			group := &utilwaitgroup.RateLimitedSafeWaitGroup{}
 			handler = withWatchesEnding(handler, watchGroup{countedGroup{group, note}, make(chan struct{})})
 			handler = withAccessLog(handler, slog.NewTextHandler(&log, nil), func(*http.Request, *request.RequestInfo) bool { return true })
