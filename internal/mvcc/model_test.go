@@ -153,8 +153,10 @@ func randomHistory(t *testing.T, seed uint64) {
 			r.get()
 		case n < 97:
 			r.compact()
-		default:
+		case n < 99:
 			r.restart()
+		default:
+			r.kill()
 		}
 		if t.Failed() {
 			return
@@ -195,6 +197,32 @@ func (r *run) restart() {
 	r.open()
 }
 
+// kill opens the store anew after a write that nobody got the answer of. It is durable or lost.
+func (r *run) kill() {
+	a := r.attempt()
+	for !a.possible || a.unchanged {
+		a = r.attempt()
+	}
+	r.ledger.hold()
+	answered := make(chan error, 1)
+	go func() { answered <- a.write() }()
+	revision := r.revision() + 1
+	r.ledger.waitAppended(r.t, revision)
+	found := r.ledger.reopen()
+	if r.random.IntN(3) == 0 {
+		delete(found.records, revision)
+	} else {
+		r.events = append(r.events, a.modelEvent)
+	}
+	r.ledger.sync(revision)
+	if err := <-answered; err == nil {
+		r.t.Fatalf("write %+v was answered, though it was not durable", a.modelEvent)
+	}
+	_ = r.core.Close() // its journal has failed
+	r.ledger = found
+	r.open()
+}
+
 // anyRevision is one that can be read.
 func (r *run) anyRevision() uint64 {
 	oldest := max(1, r.compacted)
@@ -212,35 +240,52 @@ func predicate(selector labels.Selector) storage.SelectionPredicate {
 	return storage.SelectionPredicate{Label: selector, GetAttrs: storage.DefaultNamespaceScopedAttr}
 }
 
-// write makes a random change, which may be impossible.
+// attempt is a change that may be impossible, or change nothing.
+type attempt struct {
+	modelEvent
+	write               func() error
+	refused             func(error) bool
+	possible, unchanged bool
+}
+
+// write makes a random change.
 func (r *run) write() {
+	a := r.attempt()
+	if err := a.write(); err != nil || !a.unchanged {
+		r.did(a.modelEvent, err, a.refused, a.possible)
+	}
+}
+
+func (r *run) attempt() attempt {
 	name := modelNames[r.random.IntN(len(modelNames))]
 	e := modelEvent{
 		name:  name,
 		color: modelColors[r.random.IntN(len(modelColors))],
 		note:  strings.Repeat("x", r.random.IntN(200)),
 	}
-	exists := r.before(r.revision()+1, name) != nil
+	before := r.before(r.revision()+1, name)
+	pods := r.pods
 	switch r.random.IntN(4) {
 	case 0:
 		pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
 		e.apply(pod)
-		r.did(e, r.pods.Create(context.Background(), key(name), pod, nil, 0), storage.IsExist, !exists)
+		return attempt{modelEvent: e, refused: storage.IsExist, possible: before == nil, write: func() error {
+			return pods.Create(context.Background(), key(name), pod, nil, 0)
+		}}
 	case 1:
 		e.deleted = true
-		err := r.pods.Delete(context.Background(), key(name), &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{})
-		r.did(e, err, storage.IsNotFound, exists)
-	default:
-		err := r.pods.GuaranteedUpdate(context.Background(), key(name), &example.Pod{}, false, nil,
+		return attempt{modelEvent: e, refused: storage.IsNotFound, possible: before != nil, write: func() error {
+			return pods.Delete(context.Background(), key(name), &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{})
+		}}
+	}
+	unchanged := before != nil && *before == e
+	return attempt{modelEvent: e, refused: storage.IsNotFound, possible: before != nil, unchanged: unchanged, write: func() error {
+		return pods.GuaranteedUpdate(context.Background(), key(name), &example.Pod{}, false, nil,
 			storage.SimpleUpdate(func(object runtime.Object) (runtime.Object, error) {
 				e.apply(object.(*example.Pod))
 				return object, nil
 			}), nil)
-		if before := r.before(r.revision()+1, name); err == nil && before != nil && *before == e {
-			return // nothing has changed
-		}
-		r.did(e, err, storage.IsNotFound, exists)
-	}
+	}}
 }
 
 func (e modelEvent) apply(pod *example.Pod) {
@@ -418,4 +463,59 @@ func summaries(pods []example.Pod) []string {
 
 func summary(pod *example.Pod) string {
 	return fmt.Sprintf("%s@%s %s %s", pod.Name, pod.ResourceVersion, pod.Labels["color"], pod.Annotations["note"])
+}
+
+// A write whose answer was lost in a kill may have happened. Then it has a revision, and a watch with a selector that is
+// resumed before it sees the object there, and not first where it is selected once more.
+func TestSelectorWatch_resumedAfterKill(t *testing.T) {
+	t.Parallel()
+	r := &run{t: t, random: rand.New(rand.NewPCG(1, 0)), ledger: newLedger()}
+	r.open()
+	defer func() { _ = r.core.Close() }()
+	paint := func(color string) error {
+		return r.pods.GuaranteedUpdate(context.Background(), key("a"), &example.Pod{}, true, nil,
+			storage.SimpleUpdate(func(object runtime.Object) (runtime.Object, error) {
+				pod := object.(*example.Pod)
+				pod.Namespace, pod.Name = "ns", "a"
+				(&modelEvent{color: color}).apply(pod)
+				return pod, nil
+			}), nil)
+	}
+	if err := paint("green"); err != nil { // revision 2
+		t.Fatal(err)
+	}
+	r.ledger.hold()
+	answered := make(chan error, 1)
+	go func() { answered <- paint("red") }() // revision 3
+	r.ledger.waitAppended(t, 3)
+	found := r.ledger.reopen()
+	r.ledger.sync(3)
+	if err := <-answered; err == nil {
+		t.Fatal("a write was answered that was not durable")
+	}
+	_ = r.core.Close() // its journal has failed
+	r.events = []modelEvent{{name: "a", color: "green"}, {name: "a", color: "red"}}
+	r.ledger = found
+	r.open()
+	for _, color := range []string{"blue", "red"} { // revisions 4 and 5
+		if err := paint(color); err != nil {
+			t.Fatal(err)
+		}
+	}
+	red := labels.SelectorFromSet(labels.Set{"color": "red"})
+	for after, want := range map[uint64][]string{
+		2: {"ADDED a@3 red ", "DELETED a@4 red ", "ADDED a@5 red "},
+		3: {"DELETED a@4 red ", "ADDED a@5 red "},
+		4: {"ADDED a@5 red "},
+	} {
+		w := watchFrom(t, r.pods, after, predicate(red))
+		for _, event := range want {
+			got := next(t, w)
+			pod, ok := got.Object.(*example.Pod)
+			if !ok || string(got.Type)+" "+summary(pod) != event {
+				t.Errorf("from %d: got %s, want %s", after, describe(got), event)
+			}
+		}
+		w.Stop()
+	}
 }
