@@ -19,7 +19,7 @@ func newLint() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newLintAPI())
+	cmd.AddCommand(newLintAPI(), newLintHooks())
 	return cmd
 }
 
@@ -62,6 +62,59 @@ reason, in a line like this:
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "format of the result: text or json")
 	cmd.Flags().StringVar(&against, "against", "", "git commit, branch or tag to compare with")
 	return cmd
+}
+
+func newLintHooks() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "hooks [PATTERN...]",
+		Short: "Find plain errors of hooks and actions: what do clients get?",
+		Long: `Finds functions of a server's definition that return errors.New or fmt.Errorf without %w,
+and names the answer that clients get: 500 from an action, a view, a connection or an
+operation, 503 or 500 from a source, and 403 from a hook of admission. annex.Invalid,
+Forbidden, NotFound, Conflict, TooManyRequests and Unavailable make errors that are
+answered with the same code wherever they are returned.
+
+It reads the files alone, so it finds functions that are written where they are passed,
+or declared in the same package. The exit code is 1 if an error is answered as a fault of
+the server; those of admission, which refuse as they are meant to, are notes.`,
+		Example: `  annex lint hooks
+  annex lint hooks ./cmd/... --output json`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if output != "text" && output != "json" {
+				return usageError{fmt.Errorf("--output %q: use text or json", output)}
+			}
+			findings, err := lint.Hooks(cmd.Context(), lint.Options{Patterns: args})
+			if err != nil {
+				return fmt.Errorf("lint hooks: %w", err)
+			}
+			return reportHooks(cmd.OutOrStdout(), cmd.ErrOrStderr(), findings, output)
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "format of the result: text or json")
+	return cmd
+}
+
+func reportHooks(stdout, stderr io.Writer, findings []lint.Finding, output string) error {
+	faults := breaking(lint.Result{Findings: findings})
+	if output == "json" {
+		e := json.NewEncoder(stdout)
+		e.SetIndent("", "  ")
+		if err := e.Encode(map[string]any{"findings": append([]lint.Finding{}, findings...)}); err != nil {
+			return fmt.Errorf("lint hooks: %w", err)
+		}
+	} else {
+		for _, f := range findings {
+			fmt.Fprintln(stdout, f)
+		}
+		if faults > 0 {
+			fmt.Fprintf(stderr, "%d of %d plain errors are answered as faults of the server: return errors of package annex\n", faults, len(findings))
+		}
+	}
+	if faults > 0 {
+		return errReported
+	}
+	return nil
 }
 
 func lintJSON(w io.Writer, result lint.Result) error {

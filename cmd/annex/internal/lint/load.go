@@ -423,6 +423,18 @@ func (s *source) position(pos token.Pos) token.Position {
 // findServed finds the kinds that a file builds with annex.KindOf, as far as it does so
 // in one expression.
 func (s *source) findServed(f *ast.File) {
+	imports := s.importsOf(f)
+	inner := map[ast.Expr]bool{}
+	ast.Inspect(f, func(n ast.Node) bool {
+		if call, ok := n.(*ast.CallExpr); ok && !inner[call] {
+			s.chain(imports, call, inner)
+		}
+		return true
+	})
+}
+
+// importsOf returns the import paths of a file, by the names that it uses for them.
+func (s *source) importsOf(f *ast.File) map[string]string {
 	imports := map[string]string{}
 	for _, spec := range f.Imports {
 		importPath := strings.Trim(spec.Path.Value, "\"`")
@@ -435,13 +447,7 @@ func (s *source) findServed(f *ast.File) {
 		}
 		imports[name] = importPath
 	}
-	inner := map[ast.Expr]bool{}
-	ast.Inspect(f, func(n ast.Node) bool {
-		if call, ok := n.(*ast.CallExpr); ok && !inner[call] {
-			s.chain(imports, call, inner)
-		}
-		return true
-	})
+	return imports
 }
 
 // qualified is a name of an imported package: its path, and the name.
