@@ -178,15 +178,15 @@ func (l *Login) client(r *http.Request, values url.Values) (*Client, error) {
 	if c != nil && c.Secret == "" && secret == "" && !c.Disabled {
 		return c, nil
 	}
-	hash := ""
+	hash, disabled := "", false
 	if c != nil {
-		hash = c.Secret
+		hash, disabled = c.Secret, c.Disabled
 	}
-	right, err := l.guard.try(r, clientPrefix+upTo(id), secret, hash, known.cost)
+	right, err := l.guard.try(r, clientPrefix+upTo(id), secret, hash, disabled, known.cost)
 	if err != nil {
 		return nil, err
 	}
-	if !right || c.Disabled {
+	if !right {
 		return nil, refusal{code: http.StatusUnauthorized, kind: invalidClient, text: "the client is not known, or its secret is wrong", basic: basic}
 	}
 	return c, nil
@@ -197,15 +197,15 @@ func upTo(name string) string { return name[:min(len(name), maxName+1)] }
 // password returns the user whose password it is. The error does not tell whether there is one.
 func (l *Login) password(r *http.Request, name, password string) (*User, error) {
 	known := l.users.current.Load()
-	u, hash := known.users[name], ""
+	u, hash, disabled := known.users[name], "", false
 	if u != nil {
-		hash = u.Password
+		hash, disabled = u.Password, u.Disabled
 	}
-	right, err := l.guard.try(r, upTo(name), password, hash, known.cost)
+	right, err := l.guard.try(r, upTo(name), password, hash, disabled, known.cost)
 	if err != nil {
 		return nil, err
 	}
-	if !right || u.Disabled {
+	if !right {
 		return nil, bad(invalidGrant, "the user name or the password is wrong")
 	}
 	return u, nil

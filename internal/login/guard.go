@@ -84,9 +84,9 @@ func (e tooMany) Error() string {
 
 func (e tooMany) seconds() int { return max(1, int(math.Ceil(e.after.Seconds()))) }
 
-// try says whether a secret is that of a hash; an empty hash is that of a user who does not exist,
-// as costly as others. It returns tooMany if it has not been tried.
-func (g *guard) try(r *http.Request, name, secret, hash string, cost int) (bool, error) {
+// try reports whether a secret is that of a hash; an empty hash is that of a user who does not exist,
+// as costly as others. A disabled user's right secret counts as a wrong one. It returns tooMany if it has not been tried.
+func (g *guard) try(r *http.Request, name, secret, hash string, disabled bool, cost int) (bool, error) {
 	type limited struct {
 		limit
 		key [sha256.Size]byte
@@ -109,6 +109,7 @@ func (g *guard) try(r *http.Request, name, secret, hash string, cost int) (bool,
 		}
 	}
 	right, err := g.compare(r.Context(), secret, hash, cost)
+	right = right && !disabled
 	for _, k := range keys {
 		if err != nil || right != (k.limit == perRight) {
 			g.giveBack(k.key)

@@ -536,6 +536,31 @@ func TestWrongPasswordsAreBounded(t *testing.T) {
 }
 
 // Right passwords cost the processor as wrong ones do.
+// A right password or secret that is good for nothing is no free try: it would tell by the limits that it is right.
+func TestLogin_disabledUserCountsAsWrong(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		disable func(file *File)
+		request []string
+	}{
+		"a user":   {func(*File) {}, []string{"grant_type", "password", "username", "mallory", "password", "disabled one"}},
+		"a client": {func(file *File) { file.Clients[0].Disabled = true }, []string{"grant_type", "client_credentials", "client_id", "ci", "client_secret", "ci's secret"}},
+	} {
+		f := newFixture(t)
+		test.disable(f.file)
+		f.write()
+		tried := 0
+		for range 5 * int(perNameAndAddress.burst) {
+			if a := f.post("/oauth/token", test.request...); a.code != http.StatusTooManyRequests {
+				tried++
+			}
+		}
+		if tried != int(perNameAndAddress.burst) {
+			t.Errorf("%s: %d tries, want %v", name, tried, perNameAndAddress.burst)
+		}
+	}
+}
+
 func TestRightPasswordsAreBounded(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
