@@ -374,7 +374,14 @@ func (e events) write(b []byte) error {
 	if _, err := e.Write(b); err != nil {
 		return err
 	}
-	return e.control.Flush()
+	if err := e.control.Flush(); err != nil {
+		return err
+	}
+	// Over HTTP/2 a deadline ends the stream even while nothing is written.
+	if err := e.control.SetWriteDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	return nil
 }
 
 func (e events) close() {}
