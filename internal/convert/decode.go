@@ -2,6 +2,7 @@ package convert
 
 import (
 	"reflect"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -54,17 +55,33 @@ func (s markedSerializer) EncoderForVersion(encoder runtime.Encoder, gv runtime.
 
 // DecoderToVersion implements runtime.NegotiatedSerializer.
 func (s markedSerializer) DecoderToVersion(decoder runtime.Decoder, gv runtime.GroupVersioner) runtime.Decoder {
-	return s.NegotiatedSerializer.DecoderToVersion(markedDecoder{decoder, s.versions}, gv)
+	return s.NegotiatedSerializer.DecoderToVersion(markedDecoder{decoder, s.versions, isStrict(decoder)}, gv)
+}
+
+// isStrict reports whether a decoder reports unknown fields. The identifiers of those of JSON
+// and YAML hold the options.
+func isStrict(decoder runtime.Decoder) bool {
+	identified, ok := decoder.(interface{ Identifier() runtime.Identifier })
+	return ok && strings.Contains(string(identified.Identifier()), `"strict":"true"`)
 }
 
 // markedDecoder decodes to the version that the data is in.
 type markedDecoder struct {
 	runtime.Decoder
 	versions map[schema.GroupVersionKind]*structural.Version
+	strict   bool
 }
 
 // Decode implements runtime.Decoder.
 func (d markedDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	obj, kind, err := d.decode(data, defaults, into)
+	if d.strict && kind != nil && d.versions[*kind] != nil && (err == nil || runtime.IsStrictDecodingError(err)) {
+		err = d.versions[*kind].Strict(data, err)
+	}
+	return obj, kind, err
+}
+
+func (d markedDecoder) decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	obj, kind, err := d.Decoder.Decode(data, defaults, into)
 	if kind == nil || d.versions[*kind] == nil {
 		return obj, kind, err

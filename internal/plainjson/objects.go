@@ -63,6 +63,14 @@ type objectDecoder struct {
 	creater runtime.ObjectCreater
 }
 
+// Identifier is that of the serializer, empty if it has none. It holds whether that is strict.
+func (d objectDecoder) Identifier() runtime.Identifier {
+	if identified, ok := d.Decoder.(interface{ Identifier() runtime.Identifier }); ok {
+		return identified.Identifier()
+	}
+	return ""
+}
+
 // Decode implements runtime.Decoder.
 func (d objectDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	if obj, kind, ok := d.decode(data, into); ok {

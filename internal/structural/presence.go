@@ -54,8 +54,10 @@ func shapeOf(t reflect.Type, s *structuralschema.Structural) *Shape {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if reflect.PointerTo(t).Implements(marshaler) {
-		return nil // it has a MarshalJSON of its own
+	// A struct that writes itself, as one with unknown fields does, has its fields in JSON all the
+	// same. If it has none of the schema's, as a quantity has not, it has no shape.
+	if t.Kind() != reflect.Struct && reflect.PointerTo(t).Implements(marshaler) {
+		return nil
 	}
 	switch t.Kind() {
 	case reflect.Slice, reflect.Array:

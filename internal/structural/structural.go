@@ -42,8 +42,10 @@ type Version struct {
 	raw      *structuralschema.Structural // as it is marked
 	shape    *Shape                       // nil if there are no defaults
 	defaults bool
-	internal *apiextensions.JSONSchemaProps
-	rules    func() (rules, error)
+	// concealing kinds have structs that strict decoding does not look into.
+	concealing bool
+	internal   *apiextensions.JSONSchemaProps
+	rules      func() (rules, error)
 }
 
 // rules are what objects are validated by. They take a while to compile, which the first
@@ -85,6 +87,7 @@ func New(kind schema.GroupVersionKind, goType reflect.Type, definition string, s
 		return nil, fmt.Errorf("defaults: %w", err)
 	}
 	v.defaults = hasDefaults(v.schema)
+	v.concealing = concealing(goType, v.schema, map[reflect.Type]bool{})
 	v.shape = shapeOf(goType, v.schema)
 	v.rules = sync.OnceValues(v.compile)
 	return v, nil
@@ -97,7 +100,7 @@ func (v *Version) version() *apiextensionsv1.CustomResourceDefinitionVersion {
 // WithKind returns the same rules for a kind of another name.
 func (v *Version) WithKind(kind schema.GroupVersionKind) *Version {
 	other := &Version{Definition: *v.Definition.DeepCopy(), kind: kind, goType: v.goType, schema: v.schema, raw: v.raw,
-		shape: v.shape, defaults: v.defaults, internal: v.internal}
+		shape: v.shape, defaults: v.defaults, concealing: v.concealing, internal: v.internal}
 	other.rules = sync.OnceValues(other.compile)
 	return other
 }
