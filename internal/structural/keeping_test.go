@@ -122,3 +122,34 @@ func TestVersion_strictInStructWithUnknownFields(t *testing.T) {
 		}
 	}
 }
+
+// crate has no defaults.
+type crate struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Sizes             map[string]int64 `json:"sizes,omitempty"`
+}
+
+func (c *crate) DeepCopyObject() runtime.Object { copied := *c; return &copied }
+
+func TestVersion_nullInMapWithoutDefaults(t *testing.T) {
+	t.Parallel()
+	const crates = `{"metadata":{"name":"crates.example.com"},"spec":{"group":"example.com","names":{"plural":"crates","kind":"Crate"},"scope":"Namespaced",
+		"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{
+			"sizes":{"type":"object","additionalProperties":{"type":"integer"}}}}}}]}}`
+	v, err := structural.New(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Crate"}, reflect.TypeFor[crate](), crates, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := []byte(`{"metadata":{"name":"a"},"sizes":{"a":null,"b":0,"c":1}}`)
+	decoded := &crate{}
+	if err := json.Unmarshal(data, decoded); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.Decode(data, decoded, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if want := map[string]int64{"b": 0, "c": 1}; !reflect.DeepEqual(decoded.Sizes, want) || decoded.Name != "a" {
+		t.Errorf("got %v of %q, want %v", decoded.Sizes, decoded.Name, want)
+	}
+}
