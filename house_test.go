@@ -29,7 +29,7 @@ var rooms = map[string][]string{
 	"operation":                            {"", "api", "internal/define", "internal/operations", "operation/v1"},                                                                                                                                                                            // what only some servers link
 	"operation/v1":                         {"api"},                                                                                                                                                                                                                                          // clients link it
 	"stream":                               {"", "internal/apierr", "internal/outcome", "internal/streams"},                                                                                                                                                                                  // what only some servers link
-	"annextest":                            {"", "internal/convert", "internal/define", "store/memory"},
+	"annextest":                            {"", "internal/convert", "internal/define", "internal/testlog", "store/memory"},
 	"config":                               {"store/driver"},
 	"internal/streams":                     {},
 	"internal/streams/streamtest":          {}, // for tests

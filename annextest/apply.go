@@ -3,15 +3,19 @@ package annextest
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
@@ -19,11 +23,16 @@ import (
 	"k8s.io/client-go/restmapper"
 )
 
+// patience is how long Apply tries what the server refuses for want of another object.
+const patience = 2 * time.Second
+
 // Apply applies the objects in YAML files, in their order, as kubectl apply
 // --server-side does, and returns what the server made of them. Objects without a
 // namespace go into the namespace default. Names of files may be patterns of
-// filepath.Glob. It fails the test if a pattern matches nothing, if a file holds
-// something else, or if the server refuses an object or warns of it.
+// filepath.Glob. An object that the server forbids or does not find a place for is applied
+// again behind the others, for 2 seconds: it may need one of them. It fails the test if a
+// pattern matches nothing, if a file holds something else, or if the server refuses an
+// object or warns of it.
 func Apply(t testing.TB, config *rest.Config, files ...string) []*unstructured.Unstructured {
 	t.Helper()
 	warnings := &warnings{}
@@ -42,7 +51,7 @@ func Apply(t testing.TB, config *rest.Config, files ...string) []*unstructured.U
 	if err != nil {
 		t.Fatalf("apply: %v", err)
 	}
-	var applied []*unstructured.Unstructured
+	var all []*application
 	for _, pattern := range files {
 		matches, err := filepath.Glob(pattern)
 		if err != nil || len(matches) == 0 {
@@ -58,19 +67,57 @@ func Apply(t testing.TB, config *rest.Config, files ...string) []*unstructured.U
 				if err != nil {
 					t.Fatalf("apply %s: %v", file, err)
 				}
-				got, err := resource.Apply(t.Context(), obj.GetName(), obj, metav1.ApplyOptions{FieldManager: "annextest"})
-				if err != nil {
-					t.Fatalf("apply %s: %v", file, err)
-				}
-				for _, text := range warnings.texts {
-					t.Errorf("apply %s: warning: %s", file, text)
-				}
-				warnings.texts = nil
-				applied = append(applied, got)
+				all = append(all, &application{file: file, resource: resource, obj: obj})
 			}
 		}
 	}
+	err = wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		return applyRest(t, all, warnings), nil
+	})
+	if err != nil && !wait.Interrupted(err) {
+		t.Fatalf("apply: %v", err)
+	}
+	var applied []*unstructured.Unstructured
+	for _, a := range all {
+		if a.err != nil {
+			t.Fatalf("apply %s: %v", a.file, a.err)
+		}
+		applied = append(applied, a.got)
+	}
 	return applied
+}
+
+// application is one object to apply: what the server made of it, or why it did not.
+type application struct {
+	file     string
+	resource dynamic.ResourceInterface
+	obj, got *unstructured.Unstructured
+	err      error
+}
+
+// applyRest applies what has not been applied, and reports whether nothing is left to try.
+func applyRest(t testing.TB, all []*application, warnings *warnings) bool {
+	t.Helper()
+	done := true
+	for _, a := range all {
+		if a.got != nil {
+			continue
+		}
+		a.got, a.err = a.resource.Apply(t.Context(), a.obj.GetName(), a.obj, metav1.ApplyOptions{FieldManager: "annextest"})
+		if a.err != nil {
+			a.got = nil
+			if !apierrors.IsForbidden(a.err) && !apierrors.IsNotFound(a.err) {
+				t.Fatalf("apply %s: %v", a.file, a.err)
+			}
+			done, warnings.texts = false, nil
+			continue
+		}
+		for _, text := range warnings.texts {
+			t.Errorf("apply %s: warning: %s", a.file, text)
+		}
+		warnings.texts = nil
+	}
+	return done
 }
 
 // warnings keeps what a server warns of.

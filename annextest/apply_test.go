@@ -2,11 +2,13 @@ package annextest_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/annexapi/annex"
@@ -79,5 +81,51 @@ func TestApplyAppliesTheObjectsInFiles(t *testing.T) {
 		if !strings.Contains(f.said, want) || strings.Count(f.said, "\n") != 1 {
 			t.Errorf("%s: the test is failed for %q, want one line with %q", file, f.said, want)
 		}
+	}
+}
+
+// Files are applied in the order of their names, and admission of a kind may want an object of another one.
+func TestApply_needsAnother(t *testing.T) {
+	var shelf atomic.Bool
+	kinds := []annex.Kind{
+		annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).Admit(func(_ context.Context, r annex.Request[v1.Widget]) error {
+			if !shelf.Load() || r.Object.Name == "never" {
+				return errors.New("there is no shelf for it")
+			}
+			return nil
+		}),
+		annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped().Admit(func(context.Context, annex.Request[v1.Shelf]) error {
+			shelf.Store(true)
+			return nil
+		}),
+	}
+	config := annextest.Start(t, annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: kinds}}})
+	const widget = "apiVersion: shop.example.com/v1\nkind: Widget\nmetadata: {name: %s}\nspec: {size: small}\n"
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"1.yaml":     fmt.Sprintf(widget, "w"),
+		"2.yaml":     "apiVersion: shop.example.com/v1\nkind: Shelf\nmetadata: {name: s}\n",
+		"never.yaml": fmt.Sprintf(widget, "never"),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []string
+	for _, obj := range annextest.Apply(t, config, filepath.Join(dir, "?.yaml")) {
+		got = append(got, obj.GetKind())
+	}
+	if strings.Join(got, ", ") != "Widget, Shelf" {
+		t.Errorf("applied %v, want them in the order of their files", got)
+	}
+	f := &failing{TB: t}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		annextest.Apply(f, config, filepath.Join(dir, "never.yaml"))
+	}()
+	<-done
+	if !strings.Contains(f.said, "there is no shelf for it") {
+		t.Errorf("the test is failed for %q", f.said)
 	}
 }
