@@ -3,6 +3,7 @@ package apitest_test
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -70,6 +71,10 @@ func TestPatchRefuses(t *testing.T) {
 		"an invalid result":              {mergePatch, path, `{"spec":{"size":"huge"}}`, 422, metav1.StatusReasonInvalid, "spec.size"},
 		"another name":                   {mergePatch, path, `{"metadata":{"name":"other"}}`, 400, metav1.StatusReasonBadRequest, "the name of the object (other) does not match the name on the URL (w)"},
 		"another namespace":              {mergePatch, path, `{"metadata":{"namespace":"other"}}`, 400, metav1.StatusReasonBadRequest, "namespace"},
+		"a deep merge patch":             {mergePatch, path, strings.Repeat(`{"a":`, 9_000) + "null" + strings.Repeat("}", 9_000), 400, metav1.StatusReasonBadRequest, "within each other"},
+		"a deep merge patch, dry":        {mergePatch, path + "?dryRun=All", strings.Repeat(`{"a":`, 9_000) + "null" + strings.Repeat("}", 9_000), 400, metav1.StatusReasonBadRequest, "within each other"},
+		"many moves in a list":           {jsonPatch, path, "[" + strings.Repeat(`{"op":"move","from":"/spec/a/1","path":"/spec/a/0"},`, 1000) + `{"op":"move","from":"/spec/a/1","path":"/spec/a/0"}]`, 413, metav1.StatusReasonRequestEntityTooLarge, "on elements of lists is 1000, got 1001"},
+		"many objects to be merged":      {strategicType, path, `{"metadata":{"ownerReferences":[` + strings.Repeat("{},", 10_000) + `{}]}}`, 413, metav1.StatusReasonRequestEntityTooLarge, "is 10000, got 10003"},
 		"another kind":                   {mergePatch, path, `{"kind":"Shelf"}`, 422, metav1.StatusReasonInvalid, "Shelf"},
 		"JSON as the media type":         {jsonType, path, `{}`, 415, metav1.StatusReasonUnsupportedMediaType, "415: Unsupported Media Type"},
 		"no such media type":             {"text/plain", path, `{}`, 415, metav1.StatusReasonUnsupportedMediaType, ""},

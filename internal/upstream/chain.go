@@ -124,7 +124,7 @@ func steps(config Config) []step {
 	if config.Serving.Profiling || config.FlowControl != nil {
 		all = append(all, refuseAnonymousDebugging)
 	}
-	all = append(all, checkNamespace, addUserAgent)
+	all = append(all, checkNamespace, refuseCostlyPatches, addUserAgent)
 	if marked := markedResources(config.Definition); len(marked) > 0 {
 		all = append(all, captureBodies(marked))
 	}

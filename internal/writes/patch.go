@@ -76,6 +76,10 @@ func (c *call) mayPatch(kind types.PatchType) bool {
 
 // patched is the object that a patch makes.
 func (c *call) patched(ctx context.Context, kind types.PatchType, current runtime.Object, apply patcher) (runtime.Object, error) {
+	// A patch that meets another write is made again, which is in vain when the request is over.
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
 	exists, err := isStored(current)
 	if err != nil {
 		return nil, err
