@@ -68,9 +68,15 @@ func handlerOf(b *testing.B, options annex.Options, token string) func() {
 // measured runs a server in memory until the end of a benchmark.
 func measured(b *testing.B, options annex.Options) *annex.Instance {
 	b.Helper()
+	return measuredServer(b, shop(), options)
+}
+
+// measuredServer is measured for another server than the shop, and for tests, too.
+func measuredServer(b testing.TB, server annex.Server, options annex.Options) *annex.Instance {
+	b.Helper()
 	options.Storage, options.Listen = memory.Storage(), anyPort
 	options.TokenAuthFile = tokenFile(b)
-	instance, err := annex.New(b.Context(), shop(), options)
+	instance, err := annex.New(b.Context(), server, options)
 	if err != nil {
 		b.Fatal(err)
 	}

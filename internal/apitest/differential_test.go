@@ -94,6 +94,8 @@ var forms = []string{
 	tableType + "," + jsonType, tableType, jsonType + ";as=Table;v=v1beta1;g=meta.k8s.io", protobufType + ";as=Table;v=v1;g=meta.k8s.io",
 	jsonType + ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io," + jsonType, jsonType + ";as=PartialObjectMetadata;v=v1;g=meta.k8s.io", protobufType + ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", protobufType + ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io," + jsonType + ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io," + jsonType,
 	jsonType + ";as=Unknown;v=v1;g=meta.k8s.io", yamlType, yamlType + ";q=0.9," + jsonType + ";q=0.8", jsonType + ";pretty=1", jsonType + ";q=0", "application/cbor", "application/cbor," + jsonType,
+	yamlType, yamlType + ";as=Table;v=v1;g=meta.k8s.io", yamlType + ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", yamlType + ";pretty=1", protobufType + ";as=PartialObjectMetadataList;v=v1beta1;g=meta.k8s.io",
+	protobufType + ";pretty=1", yamlType + ";as=Table;v=v1;v=v1;g=meta.k8s.io", jsonType + ";as=Table;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", jsonType + ";pretty=1;pretty=0", yamlType + "," + yamlType + ";as=Table;v=v1;g=meta.k8s.io",
 	"image/png", "image/png, " + jsonType, "application/*", "text/html,*/*;q=0.8", ",", jsonType + ";profile=x", jsonType + ";stream=watch", "APPLICATION/JSON", " " + jsonType + " ",
 }
 
@@ -244,8 +246,10 @@ func (d *comparison) note(r readRequest, a *answer) {
 	if a.header.Get("Content-Encoding") == "gzip" {
 		d.answered["gzip"]++
 	}
-	if strings.Contains(a.header.Get("Content-Type"), "protobuf") {
-		d.answered["protobuf"]++
+	for _, media := range []string{"protobuf", "yaml"} {
+		if strings.Contains(a.header.Get("Content-Type"), media) {
+			d.answered[media]++
+		}
 	}
 	if len(a.header["Warning"]) > 0 {
 		d.answered["warned"]++
@@ -389,7 +393,7 @@ func TestReadsAreAnsweredAsByUpstream(t *testing.T) {
 		}
 	})
 	t.Logf("%d requests, answered: %v", requests, d.answered)
-	for what, least := range map[string]int{"200": requests / 3, "400": requests / 100, "404": requests / 50, "406": requests / 100, "410": requests / 400, "403": 1, "gzip": requests / 100, "protobuf": requests / 50, "warned": requests / 50, "continued": requests / 100} {
+	for what, least := range map[string]int{"200": requests / 3, "400": requests / 100, "404": requests / 50, "406": requests / 100, "410": requests / 400, "403": 1, "gzip": requests / 100, "protobuf": requests / 50, "yaml": requests / 50, "warned": requests / 50, "continued": requests / 100} {
 		if d.answered[what] < least {
 			t.Errorf("the requests are too much alike: %d of %s, want %d", d.answered[what], what, least)
 		}

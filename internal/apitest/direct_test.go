@@ -83,7 +83,8 @@ func TestWhatIsPlainIsAnsweredDirectly(t *testing.T) {
 		{"list of the cluster", "list", get, shelvesPath, "", nil, 200},
 		{"list compressed", "list", get, widgetsPath, "", []string{"Accept-Encoding", "gzip"}, 200},
 		{"list as a table", "list", get, widgetsPath, "", as(tableType), 200},
-		{"list as protobuf", "", get, leasesPath, "", as(protobufType), 200},
+		{"list as protobuf", "list", get, leasesPath, "", as(protobufType), 200},
+		{"list as YAML", "list", get, widgetsPath, "", as(yamlType), 200},
 		{"list by a person", "list", get, widgetsPath, "", []string{"User-Agent", "curl/8"}, 200},
 		{"list of a past that never was", "", get, widgetsPath + "?resourceVersion=1&resourceVersionMatch=Exact", "", nil, 410},
 

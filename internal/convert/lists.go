@@ -108,7 +108,7 @@ func (e listEncoder) encode(object runtime.Object, w io.Writer, encode func(runt
 	for i, item := range encoded {
 		pieces[i] = verbatim.Encoded(item)
 	}
-	return WriteList(w, head, pieces, []byte(listEnd), nil, true)
+	return WriteList(w, head, pieces, ",", []byte(listEnd), nil, true)
 }
 
 // listEnd is what comes after the last item.
@@ -132,13 +132,13 @@ func headOf(list reflect.Value, encode func(runtime.Object, io.Writer) error) ([
 	return head, nil
 }
 
-// WriteList writes a list as JSON: what comes before its items, these, and what comes after them. It writes in pieces, and if
-// the list may be compressed, one byte first: by the size of that, the handler takes a list for one that is written in pieces,
-// or for one that is too short to be compressed.
+// WriteList writes a list: what comes before its items, these with a separator between them, and what comes after them. It writes
+// in pieces, and if the list may be compressed, one byte first: by the size of that, the handler takes a list for one that is
+// written in pieces, or for one that is too short to be compressed.
 //
 // Nothing has been written if an item fails that belongs into the first piece. The pieces are put together in room, if that is
 // not nil, which must not be used again before w has no use for what was written.
-func WriteList(w io.Writer, head []byte, items verbatim.Items, tail, room []byte, mayCompress bool) error {
+func WriteList(w io.Writer, head []byte, items verbatim.Items, separator string, tail, room []byte, mayCompress bool) error {
 	if room == nil {
 		size := len(head) + len(tail)
 		for i := 0; i < items.Len() && size < ListPiece; i++ {
@@ -164,7 +164,7 @@ func WriteList(w io.Writer, head []byte, items verbatim.Items, tail, room []byte
 	for i := range items.Len() {
 		before := len(piece)
 		if i > 0 {
-			piece = append(piece, ',')
+			piece = append(piece, separator...)
 		}
 		var err error
 		if piece, err = items.Append(piece, i); err != nil {

@@ -88,6 +88,40 @@ func (e *ObjectEncoder) newForm() *verbatim.Form {
 	})
 }
 
+// AppendItem appends an object as the item of a list, as JSON. What it is encoded to is remembered if the caller says so, and used
+// if it is remembered. It must not be called without Form.
+func (e *ObjectEncoder) AppendItem(to []byte, object runtime.Object, remember bool) ([]byte, error) {
+	var key itemKey
+	if accessor, ok := object.(metav1.Object); ok {
+		key = keyOf(e.list, accessor)
+	}
+	if item := e.items.get(key); item != nil {
+		return append(to, item...), nil
+	}
+	begin := len(to)
+	to, err := e.AppendObject(to, Shallow(object))
+	if err != nil {
+		return nil, err
+	}
+	rest, ok := bytes.CutPrefix(to[begin:], e.head)
+	if !ok || !bytes.HasSuffix(rest, []byte(objectEnd)) {
+		return nil, errNoItem
+	}
+	to[begin] = '{'
+	to = append(to[:begin+1], rest[:len(rest)-1]...)
+	if remember {
+		e.items.put(key, bytes.Clone(to[begin:]))
+	}
+	return to, nil
+}
+
+// AppendObject appends an object as the encoder writes it, whose kind that may set.
+func (e *ObjectEncoder) AppendObject(to []byte, object runtime.Object) ([]byte, error) {
+	buffer := bytes.NewBuffer(to)
+	err := e.encoder.Encode(object, buffer)
+	return buffer.Bytes(), err
+}
+
 var errNoItem = errors.New("an object is not encoded with its kind in front")
 
 // item takes the kind off an encoded object.

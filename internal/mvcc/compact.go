@@ -20,11 +20,12 @@ const compactionBatch = 512
 // Compact forgets the history up to a visible revision: what was then is still
 // there, what was before cannot be listed or watched from any more, and is gone from
 // the journal's files, too. store.ErrInUse if a snapshot of the storage tools is in the
-// way.
+// way. Lists that are being written and still read what goes are cut off.
 func (c *Core) Compact(ctx context.Context, revision uint64) error {
 	if current := c.Revision(); revision > current {
 		return fmt.Errorf("compact revision %d: the current one is %d", revision, current)
 	}
+	c.dropLists(revision)
 	c.compacting.Lock()
 	err := c.compact(ctx, revision)
 	c.compacting.Unlock()

@@ -274,7 +274,7 @@ func (c *comparison) compareEncoded(prefix string, opts storage.ListOptions, lab
 	if pieces.Len() != len(want) {
 		c.t.Fatalf("%d objects are written, want %d", pieces.Len(), len(want))
 	}
-	rows, err := c.indexed.(encodedLister).ListEncoded(context.Background(), prefix, opts, &example.PodList{}, c.form, podRow)
+	rows, err := c.indexed.(encodedLister).ListEncoded(context.Background(), prefix, opts, &example.PodList{}, c.form, &verbatim.Maker{Row: podRow})
 	if err != nil || rows.Len() != len(want) {
 		c.t.Fatalf("%d rows, want %d: %v", rows.Len(), len(want), err)
 	}
@@ -311,7 +311,7 @@ func podRow(to []byte, object func() (runtime.Object, error), metadata verbatim.
 
 type encodedLister interface {
 	GetEncoded(ctx context.Context, key string, form *verbatim.Form) verbatim.Piece
-	ListEncoded(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object, form *verbatim.Form, row verbatim.Row) (verbatim.Items, error)
+	ListEncoded(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object, form *verbatim.Form, maker *verbatim.Maker) (verbatim.Items, error)
 }
 
 const podHead = `{"kind":"Pod","apiVersion":"example.apiserver.k8s.io/v1",`

@@ -1,29 +1,85 @@
 package mvcc
 
 import (
+	"context"
+	"errors"
+	"slices"
+
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/annexapi/annex/internal/verbatim"
 )
 
+const (
+	// earlyBytes is how much of a list is made, or read from the journal, before it is written, and kept until then. A list that
+	// is not longer fails as a whole if one of its objects does.
+	earlyBytes = 4 << 20
+	// keptBytes is how much memory a list may take for decoded objects that it leaves in the cache, by an estimate. A list of very
+	// many objects would fill the cache without use: the objects that the next one begins with would be let go for its end.
+	keptBytes = 16 << 20
+	// listedBatch is the encoded size of the objects that a list decodes at once.
+	listedBatch = 1 << 20
+)
+
 // shape is what the objects of a list are to become.
 type shape struct {
-	form *verbatim.Form // of what is stored
-	row  verbatim.Row   // nil if they are to be as they are in the form
+	form  *verbatim.Form  // of what is stored
+	maker *verbatim.Maker // nil if they are to be as they are in the form
 }
 
+// early says whether items are made while the list is read.
+func (s shape) early() bool { return s.maker != nil && (s.maker.Early || s.maker.Sized) }
+
+// sized says whether all of them are made once then.
+func (s shape) sized() bool { return s.maker != nil && s.maker.Sized }
+
 // listed is an object of a list that is to be written: as little as there can be of it, for there may be very many, and
-// of many lists at once. What it is made of stays whatever becomes of the version.
+// of many lists at once.
 type listed struct {
 	version *version // nil if value is the item
-	value   *stored
+	value   *stored  // nil if it has to be read from the journal, in which a pin keeps it
+}
+
+// kept is how a list keeps the objects that it decodes.
+type kept struct {
+	cache  *objectCache
+	left   int64 // of keptBytes
+	ifRoom bool  // it lets go of nothing else for it
+}
+
+// keep returns what keeps objects of so many bytes, by an estimate; nil if they are not kept.
+func (k *kept) keep(bytes int64) func(*version, *decoded) {
+	switch {
+	case k.left <= 0:
+		return nil
+	case k.ifRoom:
+		k.left -= bytes
+		return k.cache.attachIfRoom
+	}
+	k.left -= bytes
+	return k.cache.attach
+}
+
+// estimated is what the decoded objects of versions take, of those that are not decoded yet.
+func (s *resourceStore) estimated(versions ...*version) int64 {
+	bytes := int64(0)
+	for _, v := range versions {
+		if d := v.decoded.Load(); d == nil || d.store != s {
+			bytes += (&decoded{store: s}).estimate(v)
+		}
+	}
+	return bytes
 }
 
 // encodedItems are the items of a list, encoded when they are written.
 type encodedItems struct {
 	shape
+	ctx    context.Context // of the request
 	store  *resourceStore
 	listed []listed
+	sizes  []int32 // nil unless the shape is sized
+	kept   kept
+	pin    *pinned // nil if nothing is read from the journal
 }
 
 var _ verbatim.Items = (*encodedItems)(nil)
@@ -34,108 +90,204 @@ func (e *encodedItems) Len() int { return len(e.listed) }
 // Size implements verbatim.Items.
 func (e *encodedItems) Size(i int) int {
 	const version = 50 // the resource version
-	return len(e.listed[i].value.data) + version
+	switch l := e.listed[i]; {
+	case e.sizes != nil:
+		return int(e.sizes[i])
+	case l.value == nil:
+		return int(l.version.size) + version
+	default:
+		return len(l.value.data) + version
+	}
+}
+
+// Close implements io.Closer: what the items are made of may go.
+func (e *encodedItems) Close() error {
+	if e.pin != nil {
+		e.pin.Close()
+	}
+	return nil
 }
 
 // Append implements verbatim.Items.
 func (e *encodedItems) Append(to []byte, i int) ([]byte, error) {
-	v, value := e.listed[i].version, e.listed[i].value.data
+	v, value := e.listed[i].version, e.listed[i].value
 	if v == nil {
-		return append(to, value...), nil
+		return append(to, value.data...), nil
+	}
+	if value == nil {
+		data, err := e.store.core.bytes(v)
+		if err != nil {
+			return nil, e.lost(err)
+		}
+		value = &stored{data: data}
 	}
 	fit, object := v.fit.Load(), runtime.Object(nil)
-	if !fit.Of(e.form) { // another form has come in between
+	if !fit.Of(e.form) { // another form has come in between, or the object was decoded for this list
 		var err error
-		if object, err = e.store.readable(v, value); err != nil {
+		if object, err = e.readable(v, value); err != nil {
 			return nil, err
 		}
-		if fit, _, err = e.form.Look(object, value, v.revision); err != nil {
+		if fit, _, err = e.store.fitOf(e.form, v, value, object); err != nil {
 			return nil, err
 		}
 	}
-	if e.row == nil {
-		if fit.Fits() {
-			return fit.Piece(value, v.revision).Append(to), nil
-		}
-		item, err := e.form.Item(object, nil)
-		return append(to, item...), err
-	}
-	return e.row(to, func() (runtime.Object, error) { return e.store.readable(v, value) }, fit.Metadata(value, v.revision))
-}
-
-// parts says what a list holds of each version, which is decoded first if it selects; nil if the object of all of them.
-func (s *resourceStore) parts(as *shape, selects bool) func(*version) part {
-	switch {
-	case as == nil || s.resource.Transformer != nil:
-		return nil
-	case as.row != nil:
-		return func(v *version) part {
-			if value := v.value.Load(); value != nil && as.form.Begins(value.data) {
-				return storedValue
+	if e.maker != nil {
+		read := func() (_ runtime.Object, err error) { // which may be called again
+			if object == nil {
+				object, err = e.readable(v, value)
 			}
-			return wholeObject
+			return object, err
+		}
+		return e.maker.Row(to, read, fit.Metadata(value.data, v.revision))
+	}
+	if fit.Fits() {
+		return fit.Piece(value.data, v.revision).Append(to), nil
+	}
+	if object == nil {
+		var err error
+		if object, err = e.readable(v, value); err != nil {
+			return nil, err
 		}
 	}
-	return func(v *version) part {
-		switch fit := v.fit.Load(); {
-		case !fit.Of(as.form) || !fit.Fits():
-			return wholeObject
-		case v.value.Load() != nil:
-			return storedValue
-		case selects:
-			return wholeObject
+	item, err := e.form.Item(object, nil)
+	return append(to, item...), err
+}
+
+// lost adds the reason why the pin was given up to an error of reading a value.
+func (e *encodedItems) lost(err error) error {
+	if e.pin != nil {
+		if lost := e.pin.lost.load(); lost != nil {
+			return errors.Join(lost, err)
 		}
-		return readValue
 	}
+	return err
 }
 
-// known returns a version if its value is known to be all that an item is made of.
-func (s *resourceStore) known(as shape, v *version) (listed, bool) {
-	fit := v.fit.Load()
-	if !fit.Of(as.form) || as.row == nil && !fit.Fits() {
-		return listed{}, false
-	}
-	value := s.valueFor(as, v)
-	return listed{v, value}, value != nil // decoding it says why
-}
-
-// valueFor returns the value of a version that an item is made of; nil if there is none. Rows are made of those in memory: others
-// are decoded with each other.
-func (s *resourceStore) valueFor(as shape, v *version) *stored {
-	if as.row != nil {
-		return v.value.Load()
-	}
-	return s.valueOf(v)
-}
-
-// listed returns a version, whose object has been read, and finds out whether an item can be made of its value.
-func (s *resourceStore) listed(as shape, v *version, object runtime.Object) (listed, error) {
-	value := s.valueFor(as, v)
-	fit, whole, err := s.fitOf(as.form, v, value, object)
-	switch {
-	case err != nil:
-		return listed{}, err
-	case fit != nil && (as.row != nil || fit.Fits()):
-		return listed{v, value}, nil
-	}
-	if as.row != nil {
-		row, err := as.row(nil, func() (runtime.Object, error) { return object, nil }, verbatim.Piece{})
-		return listed{value: &stored{data: row}}, err
-	}
-	item, err := as.form.Item(object, whole)
-	return listed{value: &stored{data: item}}, err
-}
-
-// readable returns the object of a version whose value has been decoded before. It is kept only if there is room: a list of
-// all objects would replace what others use.
-func (s *resourceStore) readable(v *version, value []byte) (runtime.Object, error) {
+// readable returns the object of a version whose value has been decoded before.
+func (e *encodedItems) readable(v *version, value *stored) (runtime.Object, error) {
+	s := e.store
 	if object := s.cached(v); object != nil {
 		return object, nil
 	}
-	object, err := s.decode(value, v.revision)
+	data, _, err := s.plainOf(e.ctx, v, value.data)
 	if err != nil {
 		return nil, err
 	}
-	s.core.decoded.attachIfRoom(v, &decoded{object: object, store: s})
-	return object, nil
+	return s.decodeFor(v, data, e.kept.keep(s.estimated(v)))
+}
+
+// known returns those of a batch that need not be decoded before they are written, and the others.
+func (p *page) known(batch []*version) ([]listed, []*version) {
+	if p.as == nil || p.selects || p.as.sized() || p.as.early() && p.early > 0 {
+		return nil, batch
+	}
+	known, unknown := make([]listed, len(batch)), []*version(nil)
+	for i, v := range batch {
+		var ok bool
+		if known[i], ok = p.knownOne(v); !ok {
+			unknown = append(unknown, v)
+		}
+	}
+	return known, unknown
+}
+
+// knownOne returns a version if an item was made of its value before. It is false if the value cannot be read now: decoding it
+// reports why.
+func (p *page) knownOne(v *version) (listed, bool) {
+	fit := v.fit.Load()
+	if !fit.Of(p.as.form) {
+		return listed{}, false
+	}
+	if value := v.value.Load(); value != nil {
+		return listed{v, value}, true
+	}
+	if p.as.maker == nil && fit.Fits() && p.early >= int64(v.size) {
+		data, err := p.store.core.bytes(v)
+		if err != nil {
+			return listed{}, false
+		}
+		p.early -= int64(len(data))
+		return listed{v, &stored{data: data}}, true
+	}
+	if !p.pinned() {
+		return listed{}, false
+	}
+	return listed{version: v}, true
+}
+
+// pinned says whether what there was at the list's revision is kept in the journal while it is written.
+func (p *page) pinned() bool {
+	if p.pin == nil {
+		p.pin = p.store.core.pinList(p.revision)
+	}
+	return p.pin != nil
+}
+
+// listedOf returns a version, whose object has been read, and finds out whether an item can be made of its value.
+func (p *page) listedOf(v *version, object runtime.Object) (listed, error) {
+	s, as, value := p.store, *p.as, v.value.Load()
+	inMemory := value != nil
+	if !inMemory {
+		data, err := s.core.bytes(v)
+		if err != nil {
+			return listed{}, err
+		}
+		value = &stored{data: data}
+	}
+	fit, whole, err := s.fitOf(as.form, v, value, object)
+	if err != nil {
+		return listed{}, err
+	}
+	switch {
+	case as.maker == nil && fit.Fits() && (inMemory || p.takeEarly(len(value.data))):
+		return listed{v, value}, nil
+	case as.maker == nil && fit.Fits():
+		return p.later(v, nil)
+	case as.maker != nil && !as.sized() && (inMemory && !as.early() || p.early <= 0):
+		return p.later(v, v.value.Load())
+	}
+	item, err := p.make(fit, v, value, object, whole)
+	if err != nil {
+		return listed{}, err
+	}
+	if fit = v.fit.Load(); fit == nil {
+		v.fit.CompareAndSwap(nil, as.form.Unfit())
+	}
+	if as.sized() {
+		p.sizes = append(p.sizes, int32(len(item)))
+	}
+	if p.takeEarly(len(item)) {
+		return listed{value: &stored{data: slices.Clone(item)}}, nil
+	}
+	return p.later(v, v.value.Load())
+}
+
+// later returns a version whose item is made when it is written.
+func (p *page) later(v *version, value *stored) (listed, error) {
+	if value == nil && !p.pinned() {
+		return listed{}, errCompacted
+	}
+	return listed{v, value}, nil
+}
+
+// takeEarly says whether there is room for so many bytes until the list is written.
+func (p *page) takeEarly(bytes int) bool {
+	if p.early < int64(bytes) {
+		p.early = 0
+		return false
+	}
+	p.early -= int64(bytes)
+	return true
+}
+
+// make returns an item. It is valid until the next is made.
+func (p *page) make(fit *verbatim.Fit, v *version, value *stored, object runtime.Object, whole []byte) ([]byte, error) {
+	if p.as.maker == nil {
+		return p.as.form.Item(object, whole)
+	}
+	item, err := p.as.maker.Row(p.scratch[:0], func() (runtime.Object, error) { return object, nil }, fit.Metadata(value.data, v.revision))
+	if err == nil {
+		p.scratch = item
+	}
+	return item, err
 }

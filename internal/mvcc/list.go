@@ -42,15 +42,19 @@ func (s *resourceStore) ListShared(ctx context.Context, key string, opts storage
 	return p.selected, err
 }
 
-// ListEncoded is ListShared for callers that only write the objects in a form. Those whose stored bytes are
-// known to be that are not decoded, unless something is selected. If row is not nil, the items are rows of a table, most
-// of which are made when they are written. With an error, nothing is returned.
-func (s *resourceStore) ListEncoded(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object, form *verbatim.Form, row verbatim.Row) (verbatim.Items, error) {
-	p, err := s.list(ctx, key, opts, listObj, &shape{form, row})
+// ListEncoded is ListShared for callers that only write the objects in a form, or what a maker makes of them if that is not nil.
+// Those whose stored bytes are known to be of use are not decoded, unless something is selected. Of a long list, most items are
+// made when they are written, one after the other, and no object is held. The items have to be closed. With an error, nothing is
+// returned.
+func (s *resourceStore) ListEncoded(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object, form *verbatim.Form, maker *verbatim.Maker) (verbatim.Items, error) {
+	p, err := s.list(ctx, key, opts, listObj, &shape{form, maker})
 	if err != nil {
+		if p != nil && p.pin != nil {
+			p.pin.Close()
+		}
 		return nil, err
 	}
-	return &encodedItems{*p.as, s, p.listed}, nil
+	return &encodedItems{*p.as, ctx, s, p.listed, p.sizes, kept{&s.core.decoded, p.kept.left, true}, p.pin}, nil
 }
 
 // list reads a page, to be encoded if that is not nil, and sets all of the list but its items.
@@ -93,27 +97,30 @@ func (s *resourceStore) list(ctx context.Context, key string, opts storage.ListO
 		}
 		selects = selects && !selected
 	}
-	holding, err := newHolding(ctx, objects, opts.Predicate.Limit, selects, s.parts(as, selects))
-	if err != nil {
-		return nil, err
-	}
-	p := &page{store: s, predicate: opts.Predicate, selects: selects, as: as, holding: holding, rest: func(from string) int64 {
+	p := &page{store: s, revision: revision, predicate: opts.Predicate, selects: selects, as: as, rest: func(from string) int64 {
 		return s.countFrom(snapshot, prefix, from, revision)
 	}}
 	if as != nil {
-		p.listed = make([]listed, 0, holding.expected())
+		p.early, p.kept = earlyBytes, kept{&s.core.decoded, keptBytes, !selects}
+		expected, err := s.holdListed(ctx, objects, p)
+		if err != nil {
+			return nil, err
+		}
+		p.listed = make([]listed, 0, expected)
+	} else if p.holding, err = newHolding(ctx, objects, opts.Predicate.Limit, selects); err != nil {
+		return nil, err
 	}
 	again := *p
 	p.read(ctx, objects)
 	if p.crowded {
 		*p = again
-		if err := holding.holdAll(ctx); err != nil {
+		if err := p.holding.holdAll(ctx); err != nil {
 			return nil, err
 		}
 		p.read(ctx, objects)
 	}
 	// The history may have moved on while it was read.
-	if exact > 0 && s.core.compacted.Load() > revision || errors.Is(p.unreadable.abort, errCompacted) {
+	if exact > 0 && s.core.compacted.Load() > revision || errors.Is(p.unreadable.abort, errCompacted) || errors.Is(p.failed, errCompacted) {
 		return p, listCompacted(continueKey, prefix)
 	}
 	if p.failed != nil {
@@ -197,14 +204,20 @@ func (s *snapshot) only(key string, revision uint64) iter.Seq[*version] {
 // page is one answer to a list request while it is put together.
 type page struct {
 	store     *resourceStore
+	revision  uint64
 	predicate storage.SelectionPredicate
 	selects   bool                    // what is read may not be selected
 	rest      func(from string) int64 // counts the objects from a key on
 	as        *shape                  // nil if the objects are asked for
-	holding   *holding
+	holding   *holding                // nil if they are not, or nothing is counted
 
 	selected   []runtime.Object // shared
 	listed     []listed         // instead of them, to be encoded
+	sizes      []int32          // of the items, if the shape is sized
+	early      int64            // what is left of earlyBytes
+	kept       kept             // how decoded objects are kept, if the objects are not asked for
+	scratch    []byte           // the room in which items are made
+	pin        *pinned          // nil while all values are in memory
 	failed     error            // one could not be encoded
 	unreadable unreadable
 	lastKey    string // of the last object looked at
@@ -216,7 +229,10 @@ type page struct {
 // read takes objects until the page is full. It reads them in batches, which are
 // decoded in parallel, but none that one after the other would not have been read.
 func (p *page) read(ctx context.Context, objects iter.Seq[*version]) {
-	batch, bytes := make([]*version, 0, min(p.room(), decodeBatch)), 0
+	batch, bytes, most := make([]*version, 0, min(p.room(), decodeBatch)), 0, decodeBytes
+	if p.as != nil {
+		most = listedBatch
+	}
 	for v := range objects {
 		p.count++
 		if p.room() == 0 {
@@ -227,7 +243,7 @@ func (p *page) read(ctx context.Context, objects iter.Seq[*version]) {
 			return
 		}
 		bytes += int(v.size)
-		if batch = append(batch, v); len(batch) < min(p.room(), decodeBatch) && bytes < decodeBytes {
+		if batch = append(batch, v); len(batch) < min(p.room(), decodeBatch) && bytes < most {
 			continue
 		}
 		if !p.take(ctx, batch) {
@@ -256,10 +272,14 @@ func (p *page) take(ctx context.Context, batch []*version) bool {
 		return false
 	}
 	known, unknown := p.known(batch)
-	read := p.store.read(ctx, unknown)
+	keep := p.store.core.decoded.attach
+	if p.as != nil {
+		keep = p.kept.keep(p.store.estimated(unknown...))
+	}
+	read := p.store.readFor(ctx, unknown, keep)
 	for i, v := range batch {
 		p.lastKey = v.key
-		if known != nil && known[i].value != nil {
+		if known != nil && known[i].version != nil {
 			p.listed = append(p.listed, known[i])
 			continue
 		}
@@ -294,28 +314,13 @@ func (p *page) isSelected(object runtime.Object) bool {
 	return err == nil && matches
 }
 
-// known returns those of a batch that need not be decoded before they are written, and the others.
-func (p *page) known(batch []*version) ([]listed, []*version) {
-	if p.as == nil || p.selects {
-		return nil, batch
-	}
-	known, unknown := make([]listed, len(batch)), []*version(nil)
-	for i, v := range batch {
-		var ok bool
-		if known[i], ok = p.store.known(*p.as, v); !ok {
-			unknown = append(unknown, v)
-		}
-	}
-	return known, unknown
-}
-
 // add puts an object into the page. It is false if it cannot be encoded.
 func (p *page) add(v *version, object runtime.Object) bool {
 	if p.as == nil {
 		p.selected = append(p.selected, object)
 		return true
 	}
-	item, err := p.store.listed(*p.as, v, object)
+	item, err := p.listedOf(v, object)
 	if err != nil {
 		p.failed = err
 		return false

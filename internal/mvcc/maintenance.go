@@ -34,6 +34,8 @@ type pinned struct {
 	opened   time.Time
 	release  func()
 	lost     atomicError // why it was given up
+	// yields says that it is given up for a compaction that is asked for.
+	yields bool
 }
 
 // Snapshot implements store.Maintenance.
@@ -43,9 +45,40 @@ func (c *Core) Snapshot(context.Context) (store.Snapshot, error) {
 	return c.pin(c.published.Load()), nil
 }
 
+// pinList has what there was at the revision of a list stay in the journal while the list is written, unless a compaction is asked
+// for. It is nil if compaction has passed the revision.
+func (c *Core) pinList(revision uint64) *pinned {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.compacted.Load() > revision {
+		return nil
+	}
+	p := c.newPin(revision)
+	p.yields = true
+	return p
+}
+
+// dropLists gives up what lists hold back of a compaction that is asked for.
+func (c *Core) dropLists(revision uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for p := range c.pins {
+		if p.yields && p.revision < revision {
+			c.dropPin(p, fmt.Errorf("%w: the history was compacted up to revision %d", store.ErrSnapshotLost, revision))
+		}
+	}
+}
+
 // pin needs mu.
 func (c *Core) pin(revision uint64) *pinned {
-	p := &pinned{core: c, snapshot: c.snapshotLocked(), revision: revision, opened: c.clock.Now()}
+	p := c.newPin(revision)
+	p.snapshot = c.snapshotLocked()
+	return p
+}
+
+// newPin is pin without the values.
+func (c *Core) newPin(revision uint64) *pinned {
+	p := &pinned{core: c, revision: revision, opened: c.clock.Now()}
 	p.release = sync.OnceFunc(func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()

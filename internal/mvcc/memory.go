@@ -23,38 +23,16 @@ const (
 	firstSelected = 4 << 20
 )
 
-// listedBytes is the memory of an object in a list that is encoded from what is stored when it is written.
+// listedBytes is the memory of an object in a list that is encoded when it is written.
 const listedBytes = 32
 
-// part is what a list holds of a version until it is written.
-type part uint8
-
-const (
-	wholeObject part = iota
-	readValue        // its encoded bytes, from the journal
-	storedValue      // nothing that is not in memory anyway
-)
-
-// weight is what versions weigh in a list.
+// weight is what versions weigh in a list of their objects.
 type weight struct {
-	parts func(*version) part // nil if of all of them the object is held
-	// listed are those of which no object is held. They count neither as objects nor in bytes.
-	listed         int64
-	read           int64 // their bytes that are read from the journal
 	objects, bytes int64
 	undecoded      int64 // of the bytes
 }
 
 func (w *weight) add(v *version) {
-	switch w.part(v) {
-	case storedValue:
-		w.listed++
-		return
-	case readValue:
-		w.listed++
-		w.read += int64(v.size)
-		return
-	}
 	w.objects++
 	w.bytes += int64(v.size)
 	if v.decoded.Load() == nil {
@@ -62,30 +40,64 @@ func (w *weight) add(v *version) {
 	}
 }
 
-func (w *weight) part(v *version) part {
-	if w.parts == nil {
-		return wholeObject
-	}
-	return w.parts(v)
-}
-
 // memory is what the answer of an account's request needs for the versions.
 func (w weight) memory(account *budget.Account) int64 {
-	return account.Answer().Of(w.objects, w.bytes) + decodedFactor*w.undecoded + w.read + listedBytes*w.listed
+	return account.Answer().Of(w.objects, w.bytes) + decodedFactor*w.undecoded
 }
 
 // weigh adds up versions, limit of them at most unless it is 0.
-func weigh(objects iter.Seq[*version], limit int64) weight { return weighIn(nil, objects, limit) }
-
-// weighIn is weigh for versions of some of which no object is held.
-func weighIn(parts func(*version) part, objects iter.Seq[*version], limit int64) weight {
-	all := weight{parts: parts}
+func weigh(objects iter.Seq[*version], limit int64) weight {
+	var all weight
 	for v := range objects {
-		if all.add(v); all.objects+all.listed == limit {
+		if all.add(v); all.objects == limit {
 			break
 		}
 	}
 	return all
+}
+
+// streamed is what a list weighs that is encoded one object after the other.
+type streamed struct {
+	objects int64
+	bytes   int64 // of objects that are decoded, or read from the journal
+	largest int64 // of all
+}
+
+// memory is what an account's request needs for the list: little of each object, what is made of it before it is written, what is
+// decoded at once, and as much again as the largest object takes while it is encoded.
+func (w streamed) memory(account *budget.Account) int64 {
+	need := listedBytes*w.objects + min(w.bytes, earlyBytes) + decodedFactor*min(w.bytes, max(listedBatch, w.largest))
+	if w.largest >= largeObject {
+		need += account.Answer().Of(1, w.largest)
+	}
+	return need
+}
+
+// holdListed holds what a page needs whose objects are encoded one after the other, and returns how many there are; 0 if that is
+// not known.
+func (s *resourceStore) holdListed(ctx context.Context, objects iter.Seq[*version], p *page) (int64, error) {
+	account := budget.From(ctx)
+	if account == nil {
+		return 0, nil
+	}
+	var all streamed
+	for v := range objects {
+		all.objects++
+		all.largest = max(all.largest, int64(v.size))
+		if fit := v.fit.Load(); p.selects || p.as.maker != nil || !fit.Of(p.as.form) || !fit.Fits() || v.value.Load() == nil {
+			all.bytes += int64(v.size)
+		}
+		if all.objects == p.predicate.Limit && !p.selects {
+			break
+		}
+	}
+	if err := hold(ctx, account, all.memory(account)); err != nil {
+		return 0, err
+	}
+	if p.selects {
+		return 0, nil
+	}
+	return all.objects, nil
 }
 
 // hold makes sure that a request has the memory that it needs: an error is the answer.
@@ -122,16 +134,15 @@ func holdInitial(ctx context.Context, objects iter.Seq[*version]) error {
 // has no bounds.
 type holding struct {
 	account *budget.Account
-	all     weight // of the objects that it could need
-	selects bool   // it may be fewer
+	all     weight // of the objects that it could need; it may be fewer if it selects
 	// selected is the encoded size of what has been selected so far, for as much of
 	// which the account holds enough. Once it holds enough for all, nothing is counted.
 	selected, enough int64
 }
 
-// newHolding holds what a page needs. What a selector leaves of the objects is not known
+// newHolding holds what a page of objects needs. What a selector leaves of the objects is not known
 // before they are read, so that such a list begins with little, and grows.
-func newHolding(ctx context.Context, objects iter.Seq[*version], limit int64, selects bool, parts func(*version) part) (*holding, error) {
+func newHolding(ctx context.Context, objects iter.Seq[*version], limit int64, selects bool) (*holding, error) {
 	account := budget.From(ctx)
 	if account == nil {
 		return nil, nil
@@ -139,20 +150,12 @@ func newHolding(ctx context.Context, objects iter.Seq[*version], limit int64, se
 	if selects {
 		limit = 0 // what is selected is not known before they are decoded
 	}
-	h := &holding{account: account, all: weighIn(parts, objects, limit), selects: selects}
+	h := &holding{account: account, all: weigh(objects, limit)}
 	if !selects || h.all.bytes <= firstSelected {
 		return h, h.holdAll(ctx)
 	}
 	h.enough = firstSelected
 	return h, hold(ctx, account, h.part(h.enough))
-}
-
-// expected is how many objects a list may have, as far as that is known.
-func (h *holding) expected() int64 {
-	if h == nil || h.selects {
-		return 0
-	}
-	return h.all.listed
 }
 
 // part is what so many of the encoded bytes need, by the average of all.
@@ -170,7 +173,7 @@ func (h *holding) holdAll(ctx context.Context) error {
 // has been selected is to be let go, and read again after holdAll: a request that waits
 // for memory has none.
 func (h *holding) room(v *version) bool {
-	if h == nil || h.all.part(v) != wholeObject {
+	if h == nil {
 		return true
 	}
 	h.selected += int64(v.size)

@@ -180,6 +180,11 @@ func (d *decoded) estimate(v *version) int64 {
 // object returns the object of a version, with its revision as the resource
 // version. It is shared: only a copy may be handed out.
 func (s *resourceStore) object(ctx context.Context, v *version) (runtime.Object, error) {
+	return s.objectFor(ctx, v, s.core.decoded.attach)
+}
+
+// objectFor is object with another way to keep the decoded object; it is not kept if keep is nil.
+func (s *resourceStore) objectFor(ctx context.Context, v *version, keep func(*version, *decoded)) (runtime.Object, error) {
 	if object := s.cached(v); object != nil {
 		return object, nil
 	}
@@ -187,7 +192,16 @@ func (s *resourceStore) object(ctx context.Context, v *version) (runtime.Object,
 	if err != nil {
 		return nil, err
 	}
-	return s.cacheDecoded(v, data)
+	return s.decodeFor(v, data, keep)
+}
+
+// decodeFor decodes what the codec wrote for a version, and has the object kept, unless keep is nil.
+func (s *resourceStore) decodeFor(v *version, data []byte, keep func(*version, *decoded)) (runtime.Object, error) {
+	object, err := s.decode(data, v.revision)
+	if err == nil && keep != nil {
+		keep(v, &decoded{object: object, store: s})
+	}
+	return object, err
 }
 
 // cached returns the object of a version if it is decoded already.
@@ -257,10 +271,14 @@ func (s *resourceStore) valueOf(v *version) *stored {
 }
 
 // fitOf finds out whether the value of a version, whose object has been read, is what clients get in a form. The fit is nil
-// if it is in another form, or there is none. The object as it was encoded for that comes back, too; nil if it was not.
+// if there is no value, and not remembered if the value is of another version. The object as it was encoded for that comes back,
+// too; nil if it was not.
 func (s *resourceStore) fitOf(form *verbatim.Form, v *version, value *stored, object runtime.Object) (fit *verbatim.Fit, whole []byte, err error) {
-	if value == nil || s.resource.Transformer != nil || !form.Begins(value.data) {
+	if value == nil {
 		return nil, nil, nil
+	}
+	if s.resource.Transformer != nil || !form.Begins(value.data) {
+		return form.Unfit(), nil, nil
 	}
 	if fit = v.fit.Load(); !fit.Of(form) {
 		if fit, whole, err = form.Look(object, value.data, v.revision); err != nil {
@@ -298,9 +316,16 @@ func (s *resourceStore) GetEncoded(ctx context.Context, key string, form *verbat
 // plain returns what the codec wrote for a version, and whether it should be
 // written anew because the transformer has moved on.
 func (s *resourceStore) plain(ctx context.Context, v *version) (data []byte, stale bool, err error) {
-	data, err = s.core.bytes(v)
-	if err != nil || s.resource.Transformer == nil {
-		return data, false, err
+	if data, err = s.core.bytes(v); err != nil {
+		return nil, false, err
+	}
+	return s.plainOf(ctx, v, data)
+}
+
+// plainOf is plain for what the journal holds of a version.
+func (s *resourceStore) plainOf(ctx context.Context, v *version, data []byte) (plain []byte, stale bool, err error) {
+	if s.resource.Transformer == nil {
+		return data, false, nil
 	}
 	data, stale, err = s.resource.Transformer.TransformFromStorage(ctx, data, value.DefaultContext(v.key))
 	if err != nil {

@@ -30,6 +30,11 @@ type read struct {
 // read returns the objects of versions, decoding those that are not yet decoded on
 // all processors.
 func (s *resourceStore) read(ctx context.Context, versions []*version) []read {
+	return s.readFor(ctx, versions, s.core.decoded.attach)
+}
+
+// readFor is read with another way to keep decoded objects, as objectFor has it.
+func (s *resourceStore) readFor(ctx context.Context, versions []*version, keep func(*version, *decoded)) []read {
 	found := make([]read, len(versions))
 	var undecoded []int
 	for i, v := range versions {
@@ -39,7 +44,7 @@ func (s *resourceStore) read(ctx context.Context, versions []*version) []read {
 	}
 	inParallel(len(undecoded), func(i int) {
 		i = undecoded[i]
-		found[i].object, found[i].err = s.object(ctx, versions[i])
+		found[i].object, found[i].err = s.objectFor(ctx, versions[i], keep)
 	})
 	return found
 }

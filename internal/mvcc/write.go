@@ -210,7 +210,7 @@ func (s *resourceStore) shared(ctx context.Context, v *version) (*state, error) 
 // known to be what clients get, which it could only be found to be once it was decoded, that is in its bytes.
 func (s *resourceStore) unread(ctx context.Context, v *version) (*state, error) {
 	if s.cached(v) == nil && v.size < largeObject {
-		if fit := v.fit.Load(); fit != nil && s.resource.Transformer == nil {
+		if fit := v.fit.Load(); fit != nil && fit.Fits() {
 			data, err := s.core.bytes(v)
 			if err != nil {
 				return nil, internal(err)

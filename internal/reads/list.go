@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/features"
 
 	"github.com/annexapi/annex/internal/direct"
+	"github.com/annexapi/annex/internal/verbatim"
 )
 
 // list says whether it has answered a list. If not, nothing has been written, and the list is upstream's: in another form than
@@ -23,8 +24,8 @@ func (d *Direct) list(w http.ResponseWriter, r *http.Request) bool {
 	if read == nil || read.lister == nil || d.Traced || d.Recorded && direct.RecordsAnswers(r.Context()) || d.Pretty(r) {
 		return false
 	}
-	scope, form := read.path.Scope(info), read.json.Form()
-	if scope == "" || form == nil || read.form(r.Header.Get("Accept")) != read.json {
+	scope, listed := read.path.Scope(info), d.items(info)
+	if scope == "" || listed == nil || read.form(r.Header.Get("Accept")) != read.json {
 		return false
 	}
 	options := read.listOptions(r, info)
@@ -36,7 +37,8 @@ func (d *Direct) list(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	ctx := request.WithNamespace(r.Context(), info.Namespace)
-	list, items, err := read.lister.ListEncoded(ctx, options, form)
+	given := listed.itemsAs(r, nil, plainJSON)
+	list, items, err := read.lister.ListEncoded(ctx, options, given.Form, given.Maker)
 	if err != nil {
 		read.refuse(w, r, scope, err)
 		return true
@@ -44,6 +46,7 @@ func (d *Direct) list(w http.ResponseWriter, r *http.Request) bool {
 	if items == nil {
 		return false
 	}
+	defer verbatim.Close(items)
 	counted := &countingWriter{ResponseWriter: w}
 	answer := filled{
 		req: r, info: info, serializer: read.serializer, rooms: d.rooms, counted: counted, items: items,

@@ -3,7 +3,6 @@
 package reads
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"net/http"
@@ -29,10 +28,11 @@ import (
 )
 
 // Lists lets the next handler, which is upstream's, answer lists of the resources without their items, which cost
-// it two copies and an encoding each, and puts these in its answer as the storage remembers them.
-// Tables and lists of metadata, of resources that say how they are printed, get their rows and items likewise, made of one
-// object after the other, and what is indented for people is, item by item. The initial events of watches are remembered as a
-// whole. Answers in another form than JSON, and those that the audit records, are upstream's alone.
+// it two copies and an encoding each, and puts these in its answer one by one: as the storage remembers them, or as they are made
+// of one object after the other. So a list takes hardly any memory, however long it is. That holds for JSON, also if it is
+// indented, YAML and protobuf, in all versions, and for tables and lists of metadata of resources that say how they are printed.
+// The initial events of watches as JSON are remembered as a whole. Answers in other forms, and those that the audit records, are
+// upstream's alone.
 //
 // items says how a resource is listed. One for which it returns nothing is upstream's alone, too. Lists that got their
 // items so are counted in answers, unless that is nil.
@@ -60,29 +60,27 @@ func lists(next http.Handler, items func(*request.RequestInfo) *Listed, answers 
 			next.ServeHTTP(w, r)
 			return
 		}
-		as, pretty, ok := wantsJSON(r, listed.Serializer)
-		ok = ok && (!pretty || info.Verb == "list")
-		given := &registry.EncodedItems{Form: listed.Form}
-		if ok && as != nil {
-			if listed.RowForm == nil || info.Verb == "watch" {
-				ok = false
-			} else {
-				given.Form, given.Row = listed.RowForm, rowsAs(r, as, listed.Table)
-				if ok = given.Row != nil; ok && listed.Converted {
-					given.Row = ofObjects(given.Row)
-				}
-			}
-		}
-		switch {
-		case !ok:
+		as, format, ok := wanted(r, listed.Serializer)
+		if !ok {
 			next.ServeHTTP(w, r)
-		case info.Verb == "watch":
-			next.ServeHTTP(w, r.WithContext(registry.WithRememberedEvents(r.Context())))
-		default:
-			list := &listWriter{ResponseWriter: w, req: r, serializer: listed.Serializer, info: info, items: given, answers: answers, rooms: rooms, pretty: pretty}
-			next.ServeHTTP(responsewriter.WrapForHTTP1Or2(list), r.WithContext(registry.WithEncodedItems(r.Context(), given)))
-			list.end()
+			return
 		}
+		if info.Verb == "watch" {
+			if as == nil && format == plainJSON {
+				r = r.WithContext(registry.WithRememberedEvents(r.Context()))
+			}
+			next.ServeHTTP(w, r)
+			return
+		}
+		given := listed.itemsAs(r, as, format)
+		if given == nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		defer func() { verbatim.Close(given.Items) }()
+		list := &listWriter{ResponseWriter: w, req: r, serializer: listed.Serializer, info: info, items: given, answers: answers, rooms: rooms, format: format}
+		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(list), r.WithContext(registry.WithEncodedItems(r.Context(), given)))
+		list.end()
 	})
 }
 
@@ -91,37 +89,115 @@ type Listed struct {
 	Serializer runtime.NegotiatedSerializer
 	// Form is that of its objects in the version of the request; nil if the storage knows by itself.
 	Form *verbatim.Form
-	// RowForm is that of the version that they are stored in, of which tables and metadata are made; nil if these
-	// are upstream's.
+	// RowForm is that of the version that they are stored in, of which all is made that is not Form; nil if that
+	// is upstream's.
 	RowForm *verbatim.Form
+	// Item appends an object as the item of a list, as JSON in the version of the request. What it is encoded to is remembered on
+	// demand. It is nil if that is upstream's.
+	Item func(to []byte, object runtime.Object, remember bool) ([]byte, error)
+	// Message appends an object with its kind, as protobuf in the version of the request. It is nil if there is no protobuf.
+	Message func(to []byte, object runtime.Object) ([]byte, error)
 	// Converted says that what is stored is converted to the objects of which tables and metadata are made.
 	Converted bool
 	// Table makes the rows of tables; nil if they are upstream's.
 	Table rest.TableConvertor
 }
 
-// wantsJSON says whether upstream's negotiation surely ends with JSON, what objects are to be converted to, nil if they are
-// not, and whether it is to be indented.
-func wantsJSON(req *http.Request, codecs runtime.NegotiatedSerializer) (as *schema.GroupVersionKind, pretty, ok bool) {
+// rememberedBytes is how much of what a list encodes is remembered for the next ones. One that is longer would replace all that is
+// remembered, most of it before it is asked for again.
+const rememberedBytes = 16 << 20
+
+// itemsAs returns how the items of a list are to be given in a format; nil if the list is upstream's.
+func (l *Listed) itemsAs(r *http.Request, as *schema.GroupVersionKind, format format) *registry.EncodedItems {
+	switch {
+	case as != nil && l.RowForm == nil:
+		return nil
+	case as != nil && format == asProtobuf:
+		if row := messagesAs(as); row != nil {
+			return &registry.EncodedItems{Form: l.RowForm, Maker: &verbatim.Maker{Row: row, Sized: true}}
+		}
+		return nil
+	case as != nil:
+		row := rowsAs(r, as, l.Table)
+		if row == nil {
+			return nil
+		}
+		if l.Converted {
+			row = ofObjects(row)
+		}
+		return &registry.EncodedItems{Form: l.RowForm, Maker: &verbatim.Maker{Row: row}}
+	case format == asProtobuf:
+		if l.Message == nil || l.RowForm == nil {
+			return nil
+		}
+		return &registry.EncodedItems{Form: l.RowForm, Maker: &verbatim.Maker{Row: l.messages(), Sized: true}}
+	case l.Form == l.RowForm || l.Item == nil:
+		return &registry.EncodedItems{Form: l.Form}
+	}
+	return &registry.EncodedItems{Form: l.RowForm, Maker: &verbatim.Maker{Row: l.objects(), Early: true}}
+}
+
+// objects returns what makes items of objects in another version than that which is stored.
+func (l *Listed) objects() verbatim.Row {
+	remembered := 0
+	return func(to []byte, object func() (runtime.Object, error), _ verbatim.Piece) ([]byte, error) {
+		read, err := object()
+		if err != nil {
+			return nil, err
+		}
+		begin := len(to)
+		if to, err = l.Item(to, read, remembered < rememberedBytes); err != nil {
+			return nil, err
+		}
+		remembered += len(to) - begin
+		return to, nil
+	}
+}
+
+var errNoMessage = errors.New("an object is not encoded as protobuf of Kubernetes")
+
+// messages returns what makes items of objects as protobuf.
+func (l *Listed) messages() verbatim.Row {
+	var whole []byte
+	return func(to []byte, object func() (runtime.Object, error), _ verbatim.Piece) ([]byte, error) {
+		read, err := object()
+		if err != nil {
+			return nil, err
+		}
+		if whole, err = l.Message(whole[:0], convert.Shallow(read)); err != nil {
+			return nil, err
+		}
+		to, ok := appendMessage(to, whole)
+		if !ok {
+			return nil, errNoMessage
+		}
+		return to, nil
+	}
+}
+
+// wanted says what upstream's negotiation surely ends with: what objects are to be converted to, nil if they are not, and the
+// format. It is false if upstream has to find out, or answers by itself.
+func wanted(req *http.Request, codecs runtime.NegotiatedSerializer) (as *schema.GroupVersionKind, in format, ok bool) {
 	if strings.Contains(req.Header.Get("Accept"), "cbor") { // which needs a feature gate
-		return nil, false, false
+		return nil, 0, false
 	}
-	wanted, info, err := negotiation.NegotiateOutputMediaType(req, codecs, anything{})
+	media, info, err := negotiation.NegotiateOutputMediaType(req, codecs, anything{})
 	if err != nil {
-		return nil, false, false
+		return nil, 0, false
 	}
-	if as = wanted.Convert; as != nil {
+	if as = media.Convert; as != nil {
 		// What objects are converted to is encoded by codecs of its own, which speak protobuf for kinds that do not.
-		if wanted, info, err = negotiation.NegotiateOutputMediaType(req, metainternalversionscheme.Codecs, anything{}); err != nil {
-			return nil, false, false
+		if media, info, err = negotiation.NegotiateOutputMediaType(req, metainternalversionscheme.Codecs, anything{}); err != nil {
+			return nil, 0, false
 		}
 	}
-	pretty = info.Serializer != wanted.Accepted.Serializer
-	if pretty && info.Serializer != wanted.Accepted.PrettySerializer {
-		return nil, false, false
+	pretty := info.Serializer != media.Accepted.Serializer
+	if pretty && info.Serializer != media.Accepted.PrettySerializer ||
+		media.Stream != "" || media.UseServerVersion != "" || media.Profile != "" || media.Export || len(media.Unrecognized) > 0 {
+		return nil, 0, false
 	}
-	return as, pretty, info.MediaType == runtime.ContentTypeJSON &&
-		wanted.Stream == "" && wanted.UseServerVersion == "" && wanted.Profile == "" && !wanted.Export && len(wanted.Unrecognized) == 0
+	in, ok = formatOf(info.MediaType, pretty)
+	return as, in, ok
 }
 
 // anything allows what any endpoint does, so that what it passes over each of them does.
@@ -140,7 +216,7 @@ type listWriter struct {
 	items      *registry.EncodedItems
 	answers    *direct.Answers
 	rooms      *sync.Pool // newRooms
-	pretty     bool
+	format     format
 	held       bool   // the answer is a list that lacks its items
 	list       []byte // what there is of it
 }
@@ -164,24 +240,17 @@ func (w *listWriter) Write(p []byte) (int, error) {
 		return w.ResponseWriter.Write(p)
 	}
 	w.list = append(w.list, p...)
-	end := "}\n"
-	if w.pretty {
-		end = "\n}"
-	}
-	if !bytes.HasSuffix(w.list, []byte(end)) {
+	if !w.format.isWhole(w.list) {
 		return 0, nil
 	}
 	list := filled{
-		req: w.req, info: w.info, serializer: w.serializer, rooms: w.rooms, pretty: w.pretty, mayCompress: true,
+		req: w.req, info: w.info, serializer: w.serializer, rooms: w.rooms, format: w.format, mayCompress: true,
 		counted: &countingWriter{ResponseWriter: w.ResponseWriter}, items: w.items.Items, head: w.list,
 	}
 	if list.items.Len() > 0 {
 		var ok bool
-		if list.head, list.tail, ok = cutEmpty(w.list, w.pretty); !ok {
+		if list.items, list.head, list.tail, ok = w.format.fill(w.list, list.items); !ok {
 			return 0, errNoItems
-		}
-		if w.pretty {
-			list.items = &indented{Items: list.items}
 		}
 	}
 	w.held = false
@@ -204,12 +273,12 @@ type filled struct {
 	info        *request.RequestInfo
 	serializer  runtime.NegotiatedSerializer
 	rooms       *sync.Pool // newRooms
-	pretty      bool
+	format      format
 	mayCompress bool
 	counted     *countingWriter
 	items       verbatim.Items
 	head        []byte
-	tail        []byte // nil if head is all there is
+	tail        []byte // of items; without any, head is all there is
 }
 
 // write answers the request with the list.
@@ -218,7 +287,7 @@ func (f filled) write() {
 		c.Hold()
 		defer c.Release()
 	}
-	responsewriters.SerializeObject(runtime.ContentTypeJSON, f, f.counted, f.req, http.StatusOK, nil)
+	responsewriters.SerializeObject(f.format.mediaType(), f, f.counted, f.req, http.StatusOK, nil)
 }
 
 // Encode implements runtime.Encoder. If an item fails, upstream gives it the error to be encoded instead. A list that has
@@ -227,13 +296,13 @@ func (f filled) Encode(object runtime.Object, w io.Writer) error {
 	if status, ok := object.(*metav1.Status); ok {
 		return f.encodeStatus(status, w)
 	}
-	if f.tail == nil {
-		_, err := w.Write(f.head)
+	if f.items.Len() == 0 {
+		_, err := w.Write(append(f.head, f.tail...))
 		return err
 	}
 	to := &failing{Writer: w}
 	room := f.rooms.Get().(*[]byte)
-	err := convert.WriteList(to, f.head, f.items, f.tail, *room, f.mayCompress)
+	err := convert.WriteList(to, f.head, f.items, f.format.separator(), f.tail, *room, f.mayCompress)
 	if err == nil { // else HTTP/2 may still be reading what it was given
 		f.rooms.Put(room)
 	}
@@ -257,15 +326,19 @@ func (w *failing) Write(p []byte) (int, error) {
 }
 
 func (f filled) encodeStatus(status *metav1.Status, to io.Writer) error {
-	info, ok := runtime.SerializerInfoForMediaType(f.serializer.SupportedMediaTypes(), runtime.ContentTypeJSON)
-	if !ok {
-		return errNoItems
+	codecs := f.serializer
+	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), f.format.mediaType())
+	if !ok { // what objects are converted to is encoded by codecs of its own
+		codecs = metainternalversionscheme.Codecs
+		if info, ok = runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), f.format.mediaType()); !ok {
+			return errNoItems
+		}
 	}
 	serializer := info.Serializer
-	if f.pretty {
+	if f.format == prettyJSON {
 		serializer = info.PrettySerializer
 	}
-	return f.serializer.EncoderForVersion(serializer, schema.GroupVersion{Group: f.info.APIGroup, Version: f.info.APIVersion}).Encode(status, to)
+	return codecs.EncoderForVersion(serializer, schema.GroupVersion{Group: f.info.APIGroup, Version: f.info.APIVersion}).Encode(status, to)
 }
 
 // Identifier implements runtime.Encoder.

@@ -48,14 +48,16 @@ type Direct struct {
 // resource is the main endpoint of a kind in one version.
 type resource struct {
 	schema.GroupVersionResource
-	path       direct.Path
-	storage    rest.Getter
-	encoded    registry.EncodedGetter // nil if objects have to be encoded
-	lister     registry.EncodedLister // nil if lists are upstream's
-	listBegin  func() []byte          // what lists as JSON begin with, up to their metadata; nil if they do not
-	serializer runtime.NegotiatedSerializer
-	json       *form
-	protobuf   *form // nil if there is none
+	path      direct.Path
+	storage   rest.Getter
+	encoded   registry.EncodedGetter // nil if objects have to be encoded
+	lister    registry.EncodedLister // nil if lists are upstream's
+	listBegin func() []byte          // what lists as JSON begin with, up to their metadata; nil if they do not
+	// listsMessages says whether lists are encoded as protobuf with their items at the end.
+	listsMessages func() bool
+	serializer    runtime.NegotiatedSerializer
+	json          *form
+	protobuf      *form // nil if there is none
 	// stored is the version that the objects are stored in.
 	stored schema.GroupVersionResource
 	// converted says that objects are not what is stored: a conversion may have changed all of them, the metadata, too.
@@ -98,6 +100,7 @@ func (d *Direct) Add(k *define.Kind, v *define.Version, storage rest.Storage, se
 	}
 	r.json = as(runtime.ContentTypeJSON)
 	r.listBegin = sync.OnceValue(func() []byte { return beginOfLists(k.Hub().NewList(), serializer, v.GroupVersion) })
+	r.listsMessages = sync.OnceValue(func() bool { return endsWithItems(k.Hub().NewList(), serializer, v.GroupVersion, k.Hub().New()) })
 	if v.SpeaksProtobuf() {
 		r.protobuf = as(runtime.ContentTypeProtobuf)
 	}
@@ -135,9 +138,14 @@ func (d *Direct) items(info *request.RequestInfo) *Listed {
 	if read == nil || read.json.Form() == nil {
 		return nil
 	}
-	listed := &Listed{Serializer: read.serializer, Form: read.json.Form(), RowForm: d.Form(read.stored), Converted: read.converted, Table: read.table}
+	listed := &Listed{
+		Serializer: read.serializer, Form: read.json.Form(), RowForm: d.Form(read.stored), Item: read.json.AppendItem, Converted: read.converted, Table: read.table,
+	}
 	if listed.RowForm == nil { // it is not served
 		listed.RowForm = listed.Form
+	}
+	if read.protobuf != nil && read.listsMessages() {
+		listed.Message = read.protobuf.AppendObject
 	}
 	return listed
 }

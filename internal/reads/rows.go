@@ -1,14 +1,14 @@
 package reads
 
 import (
-	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
@@ -26,7 +26,7 @@ import (
 )
 
 // rowsAs returns what makes objects the items of a list that a client wants in another form than theirs: rows of a table,
-// or metadata alone. It is nil if upstream has to find out.
+// or metadata alone, as JSON. It is nil if upstream has to find out.
 func rowsAs(r *http.Request, wanted *schema.GroupVersionKind, table rest.TableConvertor) verbatim.Row {
 	if wanted.GroupVersion() != metav1.SchemeGroupVersion && wanted.GroupVersion() != metav1beta1.SchemeGroupVersion {
 		return nil
@@ -43,6 +43,33 @@ func rowsAs(r *http.Request, wanted *schema.GroupVersionKind, table rest.TableCo
 		return nil
 	}
 	return tableRows{r.Context(), table, partial, options.IncludeObject == metav1.IncludeNone}.append
+}
+
+// messagesAs is rowsAs for protobuf, in which there are no tables. Lists of v1beta1 have their items first.
+func messagesAs(wanted *schema.GroupVersionKind) verbatim.Row {
+	if *wanted != metav1.SchemeGroupVersion.WithKind("PartialObjectMetadataList") {
+		return nil
+	}
+	return appendPartialMessage
+}
+
+// appendPartialMessage is a verbatim.Row.
+func appendPartialMessage(to []byte, object func() (runtime.Object, error), _ verbatim.Piece) ([]byte, error) {
+	read, err := object()
+	if err != nil {
+		return nil, err
+	}
+	accessor, err := meta.Accessor(read)
+	if err != nil {
+		return nil, err
+	}
+	partial := meta.AsPartialObjectMetadata(accessor)
+	size := partial.Size()
+	to = binary.AppendUvarint(append(to, itemsTag), uint64(size))
+	begin := len(to)
+	to = slices.Grow(to, size)[:begin+size]
+	_, err = partial.MarshalTo(to[begin:])
+	return to, err
 }
 
 // ofObjects has rows made of objects alone: the metadata that is stored is not theirs.
@@ -170,58 +197,4 @@ func appendCells(to []byte, cells []any) ([]byte, error) {
 		}
 	}
 	return append(to, ']'), nil
-}
-
-// placesOf returns where the items of a list without any belong: no string in JSON has such a piece.
-func placesOf(pretty bool) []string {
-	if pretty {
-		return []string{"\n  \"items\": [", "\n  \"items\": null", "\n  \"rows\": ["}
-	}
-	return []string{`"items":[`, `"items":null`, `"rows":[`}
-}
-
-// cutEmpty returns what comes before and after the items of an encoded list that has none.
-func cutEmpty(list []byte, pretty bool) (head, tail []byte, ok bool) {
-	for _, place := range placesOf(pretty) {
-		before, after, found := bytes.Cut(list, []byte(place))
-		if !found {
-			continue
-		}
-		begin, empty := strings.CutSuffix(place, "null")
-		if empty {
-			begin += "["
-		} else if after, found = bytes.CutPrefix(after, []byte("]")); !found {
-			return nil, nil, false
-		}
-		end := "]"
-		if pretty {
-			end = "\n  ]"
-		}
-		return append(bytes.Clone(before), begin...), append([]byte(end), after...), true
-	}
-	return nil, nil, false
-}
-
-// indented are items that people read, as they are in a list.
-type indented struct {
-	verbatim.Items
-	plain []byte
-}
-
-// itemIndent is how far an item is indented, and indent how far what it has is, from there.
-const itemIndent, indent = "    ", "  "
-
-// Size implements verbatim.Items.
-func (i *indented) Size(item int) int { return 2 * i.Items.Size(item) }
-
-// Append implements verbatim.Items.
-func (i *indented) Append(to []byte, item int) ([]byte, error) {
-	plain, err := i.Items.Append(i.plain[:0], item)
-	if err != nil {
-		return nil, err
-	}
-	i.plain = plain
-	buffer := bytes.NewBuffer(append(append(to, '\n'), itemIndent...))
-	err = json.Indent(buffer, plain, itemIndent, indent)
-	return buffer.Bytes(), err
 }

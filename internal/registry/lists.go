@@ -40,9 +40,10 @@ func (w wholeLists) GetList(ctx context.Context, key string, opts storage.ListOp
 type EncodedItems struct {
 	// Form is how the objects of a kind of the definition are written. The storage of custom resources knows by itself.
 	Form *verbatim.Form
-	// Row makes the items rows of a table, if it is not nil.
-	Row verbatim.Row
-	// Items are as upstream's handler would encode them. Nil until a list was read, and if it has its items itself.
+	// Maker makes the items of the objects, if it is not nil: rows of a table, say.
+	Maker *verbatim.Maker
+	// Items are as upstream's handler would encode them. Nil until a list was read, and if it has its items itself. They have to be
+	// closed.
 	Items verbatim.Items
 }
 
@@ -54,8 +55,9 @@ type EncodedGetter interface {
 
 // EncodedLister is an endpoint that knows objects as clients get them.
 type EncodedLister interface {
-	// ListEncoded returns a list without its items, and these in a form; no items if they are not all known so.
-	ListEncoded(ctx context.Context, options *metainternalversion.ListOptions, form *verbatim.Form) (runtime.Object, verbatim.Items, error)
+	// ListEncoded returns a list without its items, and these in a form, or as a maker makes them if that is not nil; no items if
+	// they are not all known so. The items have to be closed.
+	ListEncoded(ctx context.Context, options *metainternalversion.ListOptions, form *verbatim.Form, maker *verbatim.Maker) (runtime.Object, verbatim.Items, error)
 }
 
 type encodedItemsKey struct{}
@@ -82,7 +84,7 @@ type sharedLister interface {
 // encodedReader is a storage that writes what it has stored, where that is what clients get.
 type encodedReader interface {
 	GetEncoded(ctx context.Context, key string, form *verbatim.Form) verbatim.Piece
-	ListEncoded(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object, form *verbatim.Form, row verbatim.Row) (verbatim.Items, error)
+	ListEncoded(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object, form *verbatim.Form, maker *verbatim.Maker) (verbatim.Items, error)
 }
 
 // sharedWatcher is a storage whose initial events have objects that it does not copy for the caller.
@@ -115,7 +117,7 @@ func (t typedReads) GetList(ctx context.Context, key string, opts storage.ListOp
 	if !asked || answer.Form == nil {
 		return t.Interface.GetList(ctx, key, opts, listObj)
 	}
-	items, err := t.encoded.ListEncoded(ctx, key, opts, listObj, answer.Form, answer.Row)
+	items, err := t.encoded.ListEncoded(ctx, key, opts, listObj, answer.Form, answer.Maker)
 	if apierrors.IsTooManyRequests(err) {
 		return err // it has waited for memory for as long as a request may
 	}
@@ -123,6 +125,7 @@ func (t typedReads) GetList(ctx context.Context, key string, opts storage.ListOp
 		// It says what could be read all the same, and what cannot be encoded.
 		return t.Interface.GetList(ctx, key, opts, listObj)
 	}
+	verbatim.Close(answer.Items)
 	answer.Items = items
 	return nil
 }

@@ -127,7 +127,7 @@ func (b *busy) GetList(context.Context, string, storage.ListOptions, runtime.Obj
 	return nil
 }
 
-func (b *busy) ListEncoded(context.Context, string, storage.ListOptions, runtime.Object, *verbatim.Form, verbatim.Row) (verbatim.Items, error) {
+func (b *busy) ListEncoded(context.Context, string, storage.ListOptions, runtime.Object, *verbatim.Form, *verbatim.Maker) (verbatim.Items, error) {
 	b.asked++
 	return nil, apierrors.NewTooManyRequests("busy", 7)
 }

@@ -209,11 +209,11 @@ func (r *mainREST) GetEncoded(ctx context.Context, name string, form *verbatim.F
 }
 
 // ListEncoded implements EncodedLister. The lists that queries go with have no items.
-func (r *mainREST) ListEncoded(ctx context.Context, options *metainternalversion.ListOptions, form *verbatim.Form) (runtime.Object, verbatim.Items, error) {
+func (r *mainREST) ListEncoded(ctx context.Context, options *metainternalversion.ListOptions, form *verbatim.Form, maker *verbatim.Maker) (runtime.Object, verbatim.Items, error) {
 	if r.encoded == nil || ordered.IsQuery(ctx) {
 		return nil, nil, nil
 	}
-	given := &EncodedItems{Form: form}
+	given := &EncodedItems{Form: form, Maker: maker}
 	list, err := r.List(WithEncodedItems(ctx, given), options)
 	return list, given.Items, err
 }

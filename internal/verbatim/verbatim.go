@@ -7,6 +7,7 @@ package verbatim
 import (
 	"bytes"
 	"context"
+	"io"
 	"strconv"
 	"sync"
 
@@ -43,6 +44,21 @@ func (f *Form) Begins(stored []byte) bool { return bytes.HasPrefix(stored, f.beg
 type Fit struct {
 	form *Form
 	at   int // no place if it is not above 0
+}
+
+// Unfit returns the fit of objects that are of use to a form as objects only: their stored bytes are not what clients get.
+func (f *Form) Unfit() *Fit { return f.fit(0) }
+
+// fit returns the fit of objects with the resource version at a place.
+func (f *Form) fit(at int) *Fit {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fit := f.fits[at]
+	if fit == nil {
+		fit = &Fit{f, at}
+		f.fits[at] = fit
+	}
+	return fit
 }
 
 // Of says whether a fit, which may be nil, is of a form.
@@ -150,13 +166,7 @@ func (f *Form) Look(object runtime.Object, stored []byte, revision uint64) (fit 
 	if at <= f.skip || len(whole) != len(stored)+len(version) || !bytes.Equal(whole[:at], stored[:at]) || !bytes.Equal(whole[at+len(version):], stored[at:]) {
 		at = 0
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if fit = f.fits[at]; fit == nil {
-		fit = &Fit{f, at}
-		f.fits[at] = fit
-	}
-	return fit, whole, nil
+	return f.fit(at), whole, nil
 }
 
 // Item returns an object whose bytes do not fit as the item of a list. whole is what Look returned, nil if it was
@@ -218,13 +228,32 @@ func (w *Written) Of(object runtime.Object) []byte {
 	return w.json
 }
 
-// Items are the items of a list as JSON. They are not for several goroutines at once.
+// Items are the encoded items of a list. They are not for several goroutines at once. Items with a method Close of io.Closer have
+// to be closed when they are not needed any more, and not before.
 type Items interface {
 	Len() int
-	// Size is about how many bytes Append appends.
+	// Size is about how many bytes Append appends, and exactly how many if a Maker was asked for that.
 	Size(i int) int
 	// Append appends an item, which may have to be made of an object first.
 	Append(to []byte, i int) ([]byte, error)
+}
+
+// Close closes items that have to be closed. It does nothing for others, and for nil.
+func Close(items Items) {
+	if closer, ok := items.(io.Closer); ok {
+		_ = closer.Close() // what is read has no error to tell when it is let go
+	}
+}
+
+// Maker makes the items of a list of its objects, where these are not what clients get.
+type Maker struct {
+	// Row makes one.
+	Row Row
+	// Early has items made while the list is read, as many as there is room for: one of these that cannot be made is an error
+	// instead of a list.
+	Early bool
+	// Sized has all items made once while the list is read, so that their sizes are known. It implies Early.
+	Sized bool
 }
 
 // Row appends what is made of an object, a row of a table say. The object is read when it is asked for, shared and must

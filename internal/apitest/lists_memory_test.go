@@ -1,0 +1,84 @@
+package apitest_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/annexapi/annex"
+)
+
+// collecting is a response that is thrown away. Every now and then it has garbage collected, and notes how much memory lives then.
+type collecting struct {
+	header      http.Header
+	code        int
+	written     int
+	next, every int
+	live        uint64
+}
+
+func (c *collecting) Header() http.Header  { return c.header }
+func (c *collecting) WriteHeader(code int) { c.code = code }
+func (c *collecting) Write(p []byte) (int, error) {
+	if c.written += len(p); c.written >= c.next {
+		c.next = c.written + c.every
+		c.live = max(c.live, living())
+	}
+	return len(p), nil
+}
+
+// living is how many bytes are left when garbage is collected.
+func living() uint64 {
+	var stats runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&stats)
+	return stats.HeapAlloc
+}
+
+// A list holds a small part of what it has, however it is written. It does not run beside other tests, whose memory it would count.
+func TestLists_liveMemory(t *testing.T) {
+	const objects, size = 10_000, 5 << 10
+	instance := measuredServer(t, zoo(leases()), annex.Options{ObjectCacheSize: -1})
+	send := func(w http.ResponseWriter, method, path, accept, encoding, body string) {
+		r := httptest.NewRequest(method, path, strings.NewReader(body))
+		r.Header.Set("Content-Type", jsonType)
+		r.Header.Set("Accept", accept)
+		r.Header.Set("Accept-Encoding", encoding)
+		r.Header.Set("User-Agent", "annex-test")
+		r.Header.Set("Authorization", "Bearer root")
+		instance.Handler().ServeHTTP(w, r)
+	}
+	fill := strings.Repeat("x", size)
+	for i := range objects {
+		w := httptest.NewRecorder()
+		send(w, http.MethodPost, leasesPath, jsonType, "", fmt.Sprintf(`{"apiVersion":"zoo.example.com/v1","kind":"Lease","metadata":{"name":"l%06d"},"spec":{"holderIdentity":%q}}`, i, fill))
+		if w.Code != http.StatusCreated {
+			t.Fatalf("create: %d %s", w.Code, w.Body)
+		}
+	}
+	const table, metadata = ";as=Table;v=v1;g=meta.k8s.io", ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+	for _, path := range []string{leasesPath, leasesBetaPath} {
+		for _, accept := range []string{
+			jsonType, jsonType + ";pretty=1", yamlType, protobufType, jsonType + table, yamlType + table, jsonType + metadata, yamlType + metadata, protobufType + metadata,
+		} {
+			for _, encoding := range []string{"", "gzip"} {
+				w := &collecting{header: http.Header{}, every: objects * size / 8}
+				if encoding != "" || strings.Contains(accept, ";as=") {
+					w.every = 64 << 10
+				}
+				before := living()
+				send(w, http.MethodGet, path, accept, encoding, "")
+				if w.code != http.StatusOK || w.live == 0 {
+					t.Errorf("%s as %s: %d, %d bytes", path, accept, w.code, w.written)
+				}
+				// What is encoded in a version that is not stored is remembered, up to 16 MiB.
+				if rise := int64(w.live) - int64(before); rise > objects*size/2 {
+					t.Errorf("%s as %s, encoding %q: %d MiB more live while a list of %d MiB is written", path, accept, encoding, rise>>20, objects*size>>20)
+				}
+			}
+		}
+	}
+}
