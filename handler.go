@@ -36,7 +36,8 @@ type Handler struct {
 	// before the caller is known, for each request, and must not read the body.
 	Resource func(r *http.Request) *authorizationv1.ResourceAttributes
 	// LongRunning says which requests have no deadline, are not counted as requests in flight,
-	// and have their context ended when the server stops, as watches do. Nil is none: then
+	// and have their context ended when the server stops, as watches do, or within ten seconds when the
+	// caller loses the credential or the right to send them. Nil is none: then
 	// Options.RequestTimeout holds. It must not read the body either.
 	LongRunning func(r *http.Request) bool
 	// OpenAPI returns the document of OpenAPI v3 of the handler's paths; nil is none. It is served as

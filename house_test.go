@@ -61,7 +61,7 @@ var rooms = map[string][]string{
 	"internal/informer":                    {"internal/define"},
 	"internal/query":                       {},
 	"internal/registry":                    {"internal/admit", "internal/convert", "internal/define", "internal/managed", "internal/push", "internal/verbatim", "store"},
-	"internal/upstream":                    {"config", "internal/budget", "internal/configfile", "internal/convert", "internal/define", "internal/direct", "internal/managed", "internal/push", "internal/query", "internal/reads", "internal/registry", "internal/stacks", "internal/structural", "internal/writes", "internal/yamlsize"},
+	"internal/upstream":                    {"config", "internal/budget", "internal/configfile", "internal/convert", "internal/define", "internal/direct", "internal/managed", "internal/push", "internal/query", "internal/reads", "internal/registry", "internal/stacks", "internal/standing", "internal/structural", "internal/writes", "internal/yamlsize"},
 	"internal/cluster":                     {"config", "internal/admit", "internal/clientcert", "internal/requirements"},
 	"internal/auth":                        {"config", "internal/clientcert", "internal/configfile"},
 	"internal/auth/authtest":               {}, // for tests
@@ -101,11 +101,12 @@ var rooms = map[string][]string{
 	"internal/aggregate":                   {},
 	"internal/migration":                   {"internal/resources"},
 	"internal/direct":                      {},
-	"internal/reads":                       {"internal/convert", "internal/define", "internal/direct", "internal/plainjson", "internal/plainyaml", "internal/push", "internal/registry", "internal/stacks", "internal/verbatim"},
+	"internal/reads":                       {"internal/convert", "internal/define", "internal/direct", "internal/plainjson", "internal/plainyaml", "internal/push", "internal/registry", "internal/stacks", "internal/standing", "internal/verbatim"},
 	"internal/push":                        {},
 	"internal/managed":                     {},
 	"internal/writes":                      {"internal/direct", "internal/managed", "internal/plainjson", "internal/push", "internal/stacks", "internal/verbatim"},
 	"internal/stacks":                      {},
+	"internal/standing":                    {},
 	"internal/verbatim":                    {},
 	"internal/plainjson":                   {},
 	"internal/plainyaml":                   {},
@@ -133,7 +134,7 @@ var rooms = map[string][]string{
 	"store/files":                          {"internal/yamlsize", "store/driver", "store/embedded", "store/journal"}, // its truth is an embedded journal, which the files follow
 	"store/etcd":                           {"internal/apierr", "internal/budget", "store", "store/driver"},
 	"store/storetest":                      {"internal/mvcc", "internal/testwait", "store", "store/journal"},
-	"internal/serve":                       {"config", "internal/accounts", "internal/admit", "internal/audit", "internal/auth", "internal/budget", "internal/certs", "internal/clientcert", "internal/cluster", "internal/console", "internal/controllers", "internal/convert", "internal/coreapi", "internal/define", "internal/encryption", "internal/fairness", "internal/informer", "internal/login", "internal/loopback", "internal/maintenance", "internal/mvcc", "internal/plan", "internal/query", "internal/registry", "internal/requirements", "internal/resources", "internal/reviews", "internal/rights", "internal/servingcert", "internal/upstream", "internal/virtual", "store", "store/driver", "store/journal"},
+	"internal/serve":                       {"config", "internal/accounts", "internal/admit", "internal/audit", "internal/auth", "internal/budget", "internal/certs", "internal/clientcert", "internal/cluster", "internal/console", "internal/controllers", "internal/convert", "internal/coreapi", "internal/define", "internal/encryption", "internal/fairness", "internal/informer", "internal/login", "internal/loopback", "internal/maintenance", "internal/mvcc", "internal/plan", "internal/query", "internal/registry", "internal/requirements", "internal/resources", "internal/reviews", "internal/rights", "internal/servingcert", "internal/standing", "internal/upstream", "internal/virtual", "store", "store/driver", "store/journal"},
 }
 
 // leaves import no other room, and every room of internal may import them.

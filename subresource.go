@@ -271,7 +271,8 @@ type ConnectBuilder[T, O any] struct {
 // methods.
 //
 // A connection has no deadline, unless LongRunning says otherwise, and its context ends
-// with the client, or when the server stops. Plugins of admission see it as CONNECT, and so do
+// with the client, when the server stops, or within ten seconds when the caller loses the credential or the
+// rights that it has connected with: its cause is an API status then. Plugins of admission see it as CONNECT, and so do
 // hooks of AdmitConnect; those of Admit and Mutate do not, and there is no dry run of it. An error of connect is
 // answered as an error of Action's function is.
 func Connect[T, O any, PT object[T], PO message[O]](name string, connect func(ctx context.Context, request *ConnectRequest[T, O]) (http.Handler, error)) *ConnectBuilder[T, O] {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,6 +25,7 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
 
+	"github.com/annexapi/annex/internal/credential"
 	"github.com/annexapi/annex/internal/jws"
 )
 
@@ -277,8 +279,11 @@ func (t *Tokens) exists(ctx context.Context, c *claims) error {
 // same returns nil if an object is there with that UID.
 func (t *Tokens) same(ctx context.Context, kind Kind, namespace string, ref reference) error {
 	m, err := get(ctx, kind, namespace, ref.Name)
-	if err != nil {
+	if apierrors.IsNotFound(err) {
 		return err
+	}
+	if err != nil {
+		return credential.Unavailable(err)
 	}
 	gone := m.GetDeletionTimestamp()
 	switch {

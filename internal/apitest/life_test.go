@@ -22,7 +22,12 @@ import (
 // test ends.
 func run(t *testing.T, server annex.Server, options annex.Options) (instance *annex.Instance, stop func() error) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
+	return runIn(context.Background(), t, server, options)
+}
+
+func runIn(ctx context.Context, t *testing.T, server annex.Server, options annex.Options) (instance *annex.Instance, stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(ctx)
 	if options.Listen == "" {
 		options.Listen = anyPort
 	}

@@ -27,6 +27,7 @@ import (
 
 	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/configfile"
+	"github.com/annexapi/annex/internal/credential"
 )
 
 // Policy decides, and lists what it allows.
@@ -242,8 +243,22 @@ func newAuthorizationWebhook(name string, c *apiserver.WebhookConfiguration) (Po
 		webhookmetrics.WebhookMetrics
 		authorizationcel.MatcherMetrics
 	}{WebhookMetrics: webhookmetrics.NewWebhookMetrics(), MatcherMetrics: authorizationcel.NewMatcherMetrics()}
-	return authorizerwebhook.New(client, c.SubjectAccessReviewVersion, ttl(c.CacheAuthorizedRequests, c.AuthorizedTTL), ttl(c.CacheUnauthorizedRequests, c.UnauthorizedTTL),
-		*authorizerwebhook.DefaultRetryBackoff(), onError, c.MatchConditions, name, figures, authorizationcel.NewDefaultCompiler())
+	asking := func(authorized, unauthorized time.Duration) (*authorizerwebhook.WebhookAuthorizer, error) {
+		return authorizerwebhook.New(client, c.SubjectAccessReviewVersion, authorized, unauthorized,
+			*authorizerwebhook.DefaultRetryBackoff(), onError, c.MatchConditions, name, figures, authorizationcel.NewDefaultCompiler())
+	}
+	cached, err := asking(ttl(c.CacheAuthorizedRequests, c.AuthorizedTTL), ttl(c.CacheUnauthorizedRequests, c.UnauthorizedTTL))
+	if err != nil {
+		return nil, err
+	}
+	direct, err := asking(0, 0)
+	if err != nil {
+		return nil, err
+	}
+	return struct {
+		authorizer.Authorizer
+		authorizer.RuleResolver
+	}{credential.UncachedAuthorizer(cached, direct), cached}, nil
 }
 
 // Authorize implements authorizer.Authorizer.

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
 
 	"github.com/annexapi/annex/internal/configfile"
+	"github.com/annexapi/annex/internal/credential"
 )
 
 const (
@@ -148,7 +149,7 @@ func (c *Configuration) use(ctx context.Context, data []byte) error {
 	}
 	if len(tokens) > 0 {
 		agnostic := authenticator.WrapAudienceAgnosticToken(c.options.Audiences, tokenunion.New(tokens...))
-		next.tokens = cache.New(agnostic, false, tokenMemory, 0)
+		next.tokens = credential.Uncached(cache.New(agnostic, false, tokenMemory, 0), agnostic)
 	}
 	if len(old.issuers) > 0 { // there is nothing to wait for at the start
 		healthy := func(context.Context) (bool, error) {

@@ -7,6 +7,8 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/klog/v2"
+
+	"github.com/annexapi/annex/internal/credential"
 )
 
 // refusalsInterval is how long the log is silent about further refusals.
@@ -14,7 +16,7 @@ const refusalsInterval = time.Minute
 
 // Quiet is an authenticator whose errors are logged at most once a minute, with their number,
 // and are then no errors but callers that are not known: upstream's filter logs each, and
-// wrong tokens cost nothing to send.
+// wrong tokens cost nothing to send. Errors of credentials that are verified once more are returned.
 func Quiet(known authenticator.Request) authenticator.Request {
 	return &quiet{known: known}
 }
@@ -30,6 +32,9 @@ type quiet struct {
 // AuthenticateRequest implements authenticator.Request.
 func (q *quiet) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
 	response, ok, err := q.known.AuthenticateRequest(r)
+	if err != nil && credential.IsAgain(r.Context()) {
+		return nil, false, err
+	}
 	if err != nil {
 		q.report(r, err)
 		return nil, false, nil

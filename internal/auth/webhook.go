@@ -15,6 +15,7 @@ import (
 	webhooktoken "k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
 
 	"github.com/annexapi/annex/config"
+	"github.com/annexapi/annex/internal/credential"
 )
 
 const (
@@ -31,7 +32,7 @@ const (
 var errWebhookAway = errors.New("the webhook for tokens does not answer")
 
 // OpenTokenWebhook returns what asks a webhook whose a token is. The options are complete. It
-// remembers answers, of tokens that are refused too. Without an answer, tokens are refused after
+// remembers answers, of tokens that are refused too, but for tokens that are verified once more. Without an answer, tokens are refused after
 // webhookTimeout.
 func OpenTokenWebhook(o config.TokenWebhookOptions, audiences authenticator.Audiences) (authenticator.Token, error) {
 	client, err := webhook.LoadKubeconfig(o.ConfigFile, nil)
@@ -44,7 +45,8 @@ func OpenTokenWebhook(o config.TokenWebhookOptions, audiences authenticator.Audi
 		return nil, fmt.Errorf("Options.TokenWebhook.ConfigFile %s: %w", o.ConfigFile, err)
 	}
 	ttl := max(o.CacheTTL, 0)
-	return cache.New(newTokenWebhook(hook), false, ttl, ttl), nil
+	asked := newTokenWebhook(hook)
+	return credential.Uncached(cache.New(asked, false, ttl, ttl), asked), nil
 }
 
 // tokenWebhook bounds what a webhook is asked.
@@ -66,14 +68,15 @@ func (w *tokenWebhook) AuthenticateToken(ctx context.Context, token string) (*au
 	case w.slots <- struct{}{}:
 		defer func() { <-w.slots }()
 	case <-ctx.Done():
-		return nil, false, fmt.Errorf("%w: %w", errWebhookAway, ctx.Err())
+		return nil, false, credential.Unavailable(fmt.Errorf("%w: %w", errWebhookAway, ctx.Err()))
 	}
 	if time.Since(time.Unix(0, w.failed.Load())) < webhookPause {
-		return nil, false, errWebhookAway
+		return nil, false, credential.Unavailable(errWebhookAway)
 	}
 	response, ok, err := w.hook.AuthenticateToken(ctx, token)
 	if unanswered(err) || err != nil && ctx.Err() != nil {
 		w.failed.Store(time.Now().UnixNano())
+		err = credential.Unavailable(err)
 	}
 	return response, ok, err
 }

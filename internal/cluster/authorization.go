@@ -8,6 +8,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/authorization/path"
 	"k8s.io/apiserver/pkg/authorization/union"
+
+	"github.com/annexapi/annex/internal/credential"
 )
 
 // OpenPaths are those that anonymous requests may read unless options say otherwise:
@@ -32,15 +34,22 @@ func (h *Cluster) openAuthorization() error {
 		}
 		open = append(open, union.NamedAuthorizer{AuthorizerName: "kubernetes.io/always-allow-paths", Authorizer: allowed})
 	}
-	delegated, err := authorizerfactory.DelegatingAuthorizerConfig{
+	asking := authorizerfactory.DelegatingAuthorizerConfig{
 		SubjectAccessReviewClient: h.authorization.AuthorizationV1(),
 		AllowCacheTTL:             lifetime(o.AuthorizedCacheTTL),
 		DenyCacheTTL:              lifetime(o.UnauthorizedCacheTTL),
 		WebhookRetryBackoff:       reviewBackoff(),
-	}.New()
+	}
+	delegated, err := asking.New()
 	if err != nil {
 		return fmt.Errorf("authorization by the cluster: %w", err)
 	}
+	asking.AllowCacheTTL, asking.DenyCacheTTL = 0, 0
+	again, err := asking.New()
+	if err != nil {
+		return fmt.Errorf("authorization by the cluster: %w", err)
+	}
+	delegated = credential.UncachedAuthorizer(delegated, again)
 	if h.open, err = union.New(open...); err != nil {
 		return fmt.Errorf("authorization: %w", err)
 	}

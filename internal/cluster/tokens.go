@@ -11,6 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/token/cache"
 	webhooktoken "k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
 
+	"github.com/annexapi/annex/internal/credential"
 	"github.com/annexapi/annex/internal/requirements"
 )
 
@@ -35,7 +36,8 @@ func (h *Cluster) openTokens() (authenticator.Token, error) {
 	if err != nil {
 		return nil, fmt.Errorf("authentication by the cluster: %w", err)
 	}
-	return waited{cache.New(reviewed{reviews}, false, ttl, ttl)}, nil
+	direct := reviewed{reviews}
+	return waited{credential.Uncached(cache.New(direct, false, ttl, ttl), direct)}, nil
 }
 
 // lastCode is the key in a context of where the status of the last answer is noted: of an

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/utils/clock"
 
+	"github.com/annexapi/annex/internal/credential"
 	"github.com/annexapi/annex/store"
 )
 
@@ -222,7 +223,7 @@ func (s *sessions) get(ctx context.Context, name string) (*Session, error) {
 	case storage.IsNotFound(err):
 		return nil, errGone
 	case err != nil:
-		return nil, fmt.Errorf("read the session: %w", err)
+		return nil, credential.Unavailable(fmt.Errorf("read the session: %w", err))
 	case session.isOver(s.clock.Now()):
 		return nil, errGone
 	}

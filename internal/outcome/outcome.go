@@ -21,10 +21,12 @@ const (
 	Panicked  = "panicked"
 	// Gone is a client that went first.
 	Gone = "client_gone"
-	// Idle, Total and Stopping are what ended the connection: a limit of it, or the server.
-	Idle     = "idle_limit"
-	Total    = "total_limit"
-	Stopping = "server_stopping"
+	// Idle, Total, Withdrawn and Stopping are what ended the connection: a limit of it, a caller whose credential or rights
+	// are gone, or the server.
+	Idle      = "idle_limit"
+	Total     = "total_limit"
+	Withdrawn = "access_withdrawn"
+	Stopping  = "server_stopping"
 )
 
 type key struct{}

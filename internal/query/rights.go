@@ -47,14 +47,26 @@ var errUnion = &apierrors.StatusError{ErrStatus: metav1.Status{
 	Message: "the namespaces in which you may watch this have changed: begin anew",
 }}
 
-// stillMay returns nil if the caller of a tail may do what it may have done when the tail began, in
-// the same namespaces, or if that cannot be told now.
-func (a *API) stillMay(ctx context.Context, asked *asked) error {
-	namespaces := asked.request.Namespaces
-	attributes, err := filters.GetAuthorizerAttributes(ctx)
-	if err != nil {
-		return err
+// StillMay returns what finds out whether the caller of attributes may go on with a tail, by the rights that it has then in
+// the namespaces in which it began, which are returned as well. It is nil if the request is none, or authorized like all others.
+func (a *API) StillMay(r *http.Request) (check func(ctx context.Context, attributes authorizer.Attributes) error, namespaces []string) {
+	p, ours := a.placeOf(r)
+	if !ours || !p.isResource() || p.namespace != "" {
+		return nil, nil
 	}
+	resource := a.find(p)
+	if resource == nil || !resource.Namespaced {
+		return nil, nil
+	}
+	namespaces = namespacesOf(r.Context())
+	return func(ctx context.Context, attributes authorizer.Attributes) error {
+		return a.stillMay(ctx, attributes, namespaces)
+	}, namespaces
+}
+
+// stillMay returns nil if the caller of a tail of all namespaces, or of some of them, may go on with it, or if that cannot be
+// told now.
+func (a *API) stillMay(ctx context.Context, attributes authorizer.Attributes, namespaces []string) error {
 	decision, reason, err := a.config.Authorizer.Authorize(ctx, attributes)
 	switch {
 	case err == nil && decision == authorizer.DecisionAllow && namespaces == nil:
@@ -64,14 +76,12 @@ func (a *API) stillMay(ctx context.Context, asked *asked) error {
 	case err != nil:
 		return nil
 	}
-	if asked.place.namespace == "" && asked.resource.Namespaced {
-		now, err := a.union(ctx, attributes, a.config.Union)
-		if err != nil || namespaces != nil && slices.Equal(now, namespaces) {
-			return nil
-		}
-		if len(now) > 0 {
-			return errUnion
-		}
+	now, err := a.union(ctx, attributes, a.config.Union)
+	if err != nil || namespaces != nil && slices.Equal(now, namespaces) {
+		return nil
+	}
+	if len(now) > 0 {
+		return errUnion
 	}
 	return apierrors.NewForbidden(schema.GroupResource{Group: attributes.GetAPIGroup(), Resource: attributes.GetResource()}, "", fmt.Errorf("you may not watch this any more: %s", reason))
 }

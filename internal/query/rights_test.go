@@ -3,6 +3,7 @@ package query
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -12,8 +13,11 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
@@ -58,16 +62,50 @@ func tails(t *testing.T, may *mayIn) *httptest.Server {
 		<-r.Context().Done()
 	})
 	answered := api.Wrap(watched)
+	// As the server does that for all requests that take long.
+	checked := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		attributes, err := filters.GetAuthorizerAttributes(r.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		check, _ := api.StillMay(r)
+		if check == nil { // of one namespace
+			check = func(ctx context.Context, a authorizer.Attributes) error {
+				if decision, reason, _ := may.Authorize(ctx, a); decision != authorizer.DecisionAllow {
+					return apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("you may not watch this any more: "+reason))
+				}
+				return nil
+			}
+		}
+		ctx, cancel := context.WithCancelCause(r.Context())
+		var checks sync.WaitGroup
+		defer checks.Wait()
+		defer cancel(nil)
+		checks.Go(func() {
+			ticker := time.NewTicker(5 * time.Millisecond)
+			defer ticker.Stop()
+			for ctx.Err() == nil {
+				select {
+				case <-ctx.Done():
+				case <-ticker.C:
+					if err := check(ctx, attributes); err != nil {
+						cancel(err)
+					}
+				}
+			}
+		})
+		answered.ServeHTTP(w, r.WithContext(ctx))
+	})
 	denied := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Error(w, "denied", http.StatusForbidden) })
 	authorized := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, _ := request.RequestInfoFrom(r.Context())
 		if decision, _, _ := may.Authorize(r.Context(), authorizer.AttributesRecord{Namespace: info.Namespace}); decision == authorizer.DecisionAllow {
-			answered.ServeHTTP(w, r)
+			checked.ServeHTTP(w, r)
 			return
 		}
 		denied.ServeHTTP(w, r)
 	})
-	handler := api.Authorize(authorized, answered)
+	handler := api.Authorize(authorized, checked)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info := &request.RequestInfo{}
 		api.RequestInfo(r, info)

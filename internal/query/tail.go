@@ -16,6 +16,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/annexapi/annex/internal/apierr"
 )
 
 const (
@@ -27,8 +29,6 @@ const (
 	longestEvent = 64 << 20
 	// longestMessage is how much a client may say over a WebSocket, where it has nothing to say.
 	longestMessage = 512
-	// rightsBeats is after how many beats it is looked whether the caller still may watch.
-	rightsBeats = 4
 )
 
 // tail answers with the objects that a query selects, and then with what becomes of them.
@@ -60,12 +60,12 @@ func (a *API) tail(w http.ResponseWriter, r *http.Request, asked *asked, next ht
 		return t.refuse(errUnion)
 	}
 	var beating sync.WaitGroup
-	still := func() error { return a.stillMay(ctx, asked) }
-	beating.Go(func() { t.beat(ctx, a.config.Heartbeat, still) })
+	beating.Go(func() { t.beat(ctx, a.config.Heartbeat) })
 	next.ServeHTTP(t, listOf(r.WithContext(ctx), asked, query))
+	withdrawn := context.Cause(ctx)
 	end()
 	beating.Wait()
-	return t.close()
+	return t.close(withdrawn)
 }
 
 // accepts tells whether a client takes a media type. One that does not say takes any.
@@ -248,28 +248,17 @@ func (t *tail) fail(status []byte) error {
 	return t.send(string(watch.Error), version, data)
 }
 
-// beat tells every now and then that the tail is still there, until the context ends, or the caller may
-// not watch any more.
-func (t *tail) beat(ctx context.Context, every time.Duration, still func() error) {
+// beat tells every now and then that the tail is still there, until the context ends.
+func (t *tail) beat(ctx context.Context, every time.Duration) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
-	for beats := 1; ; beats++ {
+	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
-		var ended error
-		if beats%rightsBeats == 0 {
-			ended = still()
-		}
 		t.mu.Lock()
-		if ended != nil && t.to != nil && t.failed == nil {
-			if t.failed = t.say(ended); t.failed == nil {
-				t.failed = ended // nothing comes after it
-			}
-			t.end()
-		}
 		if t.to != nil && t.failed == nil && t.quiet {
 			if t.failed = t.to.beat(); t.failed != nil {
 				t.end()
@@ -280,12 +269,15 @@ func (t *tail) beat(ctx context.Context, every time.Duration, still func() error
 	}
 }
 
-// close ends the tail. An error is one that the client has not been told of: one of a watch that did
-// not begin.
-func (t *tail) close() error {
+// close ends the tail, with an event of the error if the caller may not go on: cause is what the context ended for, an API
+// status then. An error is one that the client has not been told of: one of a watch that did not begin.
+func (t *tail) close(cause error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.to != nil {
+		if _, withdrawn := apierr.Status(cause); withdrawn && t.failed == nil {
+			t.failed = t.say(cause)
+		}
 		t.to.close()
 		return nil
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/annexapi/annex/internal/direct"
 	"github.com/annexapi/annex/internal/push"
 	"github.com/annexapi/annex/internal/registry"
+	"github.com/annexapi/annex/internal/standing"
 )
 
 // watch says whether it has answered a watch, or has left that to when all handlers have returned. If not, nothing has
@@ -66,6 +67,9 @@ func (d *Direct) watch(w http.ResponseWriter, r *http.Request) bool {
 	}
 	initial := options.SendInitialEvents != nil && *options.SendInitialEvents && options.AllowWatchBookmarks
 	compressed := initial && responsewriters.ContentEncodingSupported(r, features.WatchListCompression) == "gzip"
+	if stream := standing.From(r.Context()); stream != nil {
+		stream.OnEnd(cancel) // else the context of the request ends
+	}
 	serve := func() {
 		defer cancel()
 		d.ends.add(out, cancel)
@@ -84,6 +88,12 @@ func (d *Direct) watch(w http.ResponseWriter, r *http.Request) bool {
 		serve()
 	}
 	return true
+}
+
+// Watches reports whether a request is a watch that Wrap answers, unless it turns out to be one for upstream's handlers.
+func (d *Direct) Watches(r *http.Request) bool {
+	_, read := d.plain(r, "watch")
+	return read != nil
 }
 
 // endings are the watches that end when the server stops. One goroutine waits for that, while there are any, instead of each

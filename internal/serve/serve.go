@@ -38,6 +38,7 @@ import (
 	"github.com/annexapi/annex/internal/mvcc"
 	"github.com/annexapi/annex/internal/plan"
 	"github.com/annexapi/annex/internal/registry"
+	"github.com/annexapi/annex/internal/standing"
 	"github.com/annexapi/annex/internal/upstream"
 	"github.com/annexapi/annex/internal/virtual"
 	"github.com/annexapi/annex/store"
@@ -224,6 +225,7 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 		Serving:        s.plan.Options.Serving,
 		RequestTimeout: s.plan.Options.RequestTimeout,
 		Stopping:       s.stopping,
+		CheckPeriod:    standing.PeriodFrom(ctx),
 	}
 	if config.Handlers, err = s.handlers(); err != nil {
 		return err
@@ -503,6 +505,7 @@ func (s *Server) startBackground(ctx context.Context, running *sync.WaitGroup) {
 	running.Go(func() { s.mode.background(ctx) })
 	running.Go(func() { s.audit.Run(ctx, s.plan.Options.ShutdownTimeout) })
 	running.Go(func() { s.accessLog.Run(ctx) })
+	running.Go(func() { s.upstream.CheckStreams(ctx) })
 }
 
 // startClients starts the server's own controllers, and its informers, which hooks decide by

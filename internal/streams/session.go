@@ -15,6 +15,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/annexapi/annex/internal/apierr"
 	"github.com/annexapi/annex/internal/outcome"
 )
 
@@ -34,6 +35,8 @@ const (
 	patience   = time.Minute
 	// grace is how long a function may take to end after it was told to.
 	grace = 10 * time.Second
+	// withdrawnGrace is the same for a function whose client may not go on.
+	withdrawnGrace = 2 * time.Second
 	// linger is how long the end of a session waits for the client to close: closed at once, what
 	// has been sent could be lost when the client still sends.
 	linger = 2 * time.Second
@@ -82,14 +85,24 @@ func newSession(parent context.Context, limits Limits) *session {
 	stop := context.AfterFunc(parent, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.conn == nil {
+		cause := context.Cause(parent)
+		switch {
+		case isStatus(cause):
+			s.cancel(cause) // the caller may not go on
+		case s.conn == nil:
 			s.cancel(errGone)
-			return
+		default:
+			s.cancel(errStopping) // the client's end is seen on its connection
 		}
-		s.cancel(errStopping) // the client's end is seen on its connection
 	})
 	context.AfterFunc(s.ctx, func() { stop() })
 	return s
+}
+
+// isStatus reports whether a cause is an answer of the API: that the caller may not go on.
+func isStatus(cause error) bool {
+	_, is := apierr.Status(cause)
+	return is
 }
 
 // use notes that something was sent.
@@ -128,6 +141,8 @@ func (s *session) result(err error) string {
 		return outcome.Total
 	case errors.Is(cause, errStopping):
 		return outcome.Stopping
+	case isStatus(cause):
+		return outcome.Withdrawn
 	case err == nil:
 		return outcome.Succeeded
 	}
@@ -141,6 +156,8 @@ func (s *session) reason() error {
 		return apierrors.NewTimeoutError(cause.Error(), 0)
 	case errors.Is(cause, errStopping):
 		return apierrors.NewServiceUnavailable(cause.Error())
+	case isStatus(cause):
+		return cause
 	}
 	return nil
 }
@@ -197,7 +214,11 @@ func (s *session) untilLimit() (time.Duration, bool) {
 // cutOff closes the connection of a session that is to end: of a client that has gone at once, else
 // when there was time to say why.
 func (s *session) cutOff() {
-	timer := time.NewTimer(grace)
+	left := grace
+	if isStatus(context.Cause(s.ctx)) {
+		left = withdrawnGrace
+	}
+	timer := time.NewTimer(left)
 	defer timer.Stop()
 	select {
 	case <-s.over:

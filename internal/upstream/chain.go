@@ -19,6 +19,7 @@ import (
 	"github.com/annexapi/annex/internal/push"
 	"github.com/annexapi/annex/internal/query"
 	"github.com/annexapi/annex/internal/registry"
+	"github.com/annexapi/annex/internal/standing"
 	"github.com/annexapi/annex/internal/structural"
 )
 
@@ -27,9 +28,9 @@ import (
 // in place of those that a request begins with, and with
 // the request's deadline on the connection instead of the goroutine per request
 // that upstream's timeout filter spends.
-func chain(config Config, direct directly, text noProtobuf, connections *connectionMetrics, queries *query.API, documents *queryDocuments) func(http.Handler, *server.Config) http.Handler {
+func chain(config Config, direct directly, text noProtobuf, connections *connectionMetrics, queries *query.API, documents *queryDocuments, standing *standing.Checker) func(http.Handler, *server.Config) http.Handler {
 	return func(handler http.Handler, c *server.Config) http.Handler {
-		handler = direct.writes.Wrap(direct.reads.Wrap(handler))
+		handler = direct.writes.Wrap(direct.reads.Wrap(withinStream(handler)))
 		if len(text) > 0 {
 			handler = text.filter(handler, c)
 		}
@@ -53,6 +54,7 @@ func chain(config Config, direct directly, text noProtobuf, connections *connect
 		if refused := config.Serving.RefusedUserAgents; len(refused) > 0 {
 			handler = withUserAgentsRefused(handler, refused, c)
 		}
+		handler = (&streams{handler, config, direct.reads, queries, routes, c}).filter()
 		if config.Cluster == nil {
 			handler = withSteps(handler, c, refuseForeign)
 		}
@@ -86,6 +88,7 @@ func chain(config Config, direct directly, text noProtobuf, connections *connect
 		if config.Cluster == nil {
 			handler = withOrigins(handler, originPatterns(config.Serving))
 		}
+		handler = withStreamsBegun(handler, standing, c.LongRunningFunc)
 		handler = withBrowsers(handler, config.Serving)
 		handler = withDeparture(handler)
 		handler = withTimeoutOfClient(handler, filters.WithRequestDeadline(handler, config.AuditSink, config.AuditPolicy, c.LongRunningFunc, c.Serializer, c.RequestTimeout))

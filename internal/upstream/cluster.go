@@ -12,6 +12,7 @@ import (
 	serverfilters "k8s.io/apiserver/pkg/server/filters"
 	flowcontrolrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 
+	"github.com/annexapi/annex/internal/credential"
 	"github.com/annexapi/annex/internal/push"
 )
 
@@ -21,7 +22,7 @@ import (
 func withAuthentication(handler http.Handler, config Config, c *server.Config) http.Handler {
 	// Upstream's configuration has put a check of the loopback's token before the authenticator,
 	// which knows that token itself: each wrong token would be one of two errors in the log.
-	known, refuse, cluster := config.Authenticator, filters.Unauthorized(c.Serializer), config.Cluster
+	known, refuse, cluster := credential.NotingUser(config.Authenticator), filters.Unauthorized(c.Serializer), config.Cluster
 	if cluster == nil {
 		refuse = filters.WithFailedAuthenticationAudit(refuse, config.AuditSink, config.AuditPolicy)
 		return filters.WithAuthentication(handler, known, refuse, nil, c.Authentication.RequestHeaderConfig)

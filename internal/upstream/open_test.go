@@ -82,7 +82,7 @@ func openChain(t *testing.T, page http.HandlerFunc, cluster Cluster, limit int) 
 			{Handler: guarded, Definition: &define.Handler{Path: "/menu"}},
 		},
 	}
-	return chain(config, directly{reads: &reads.Direct{}, writes: &writes.Direct{}}, nil, newConnectionMetrics(), nil, nil)(guarded, c), audited
+	return chain(config, directly{reads: &reads.Direct{}, writes: &writes.Direct{}}, nil, newConnectionMetrics(), nil, nil, newStanding(config))(guarded, c), audited
 }
 
 func ask(handler http.Handler, method, path string, headers ...string) *httptest.ResponseRecorder {

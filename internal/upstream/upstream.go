@@ -39,6 +39,7 @@ import (
 	"github.com/annexapi/annex/internal/query"
 	"github.com/annexapi/annex/internal/reads"
 	"github.com/annexapi/annex/internal/registry"
+	"github.com/annexapi/annex/internal/standing"
 	"github.com/annexapi/annex/internal/writes"
 )
 
@@ -102,6 +103,9 @@ type Config struct {
 	Memory *budget.Budget
 	// Stopping is closed when the server drains and watches have to end.
 	Stopping <-chan struct{}
+	// CheckPeriod is how often it is checked, of requests that take long, whether their callers may go on; 0 is
+	// standing.DefaultPeriod.
+	CheckPeriod time.Duration
 	// Cluster is who is asked about callers and their requests; nil for a server that
 	// stands alone.
 	Cluster Cluster
@@ -129,6 +133,7 @@ type Server struct {
 
 	generic  *server.GenericAPIServer
 	delegate *Delegate
+	standing *standing.Checker
 }
 
 // Embedded is Handler for callers other than a listener of the server. A watch is answered when it returns: the handler of
@@ -205,7 +210,8 @@ func New(c Config) (*Server, error) {
 	if queries != nil {
 		config.RequestInfoResolver = queriedResources{resolver(config), queries}
 	}
-	config.BuildHandlerChainFunc = chain(c, direct, text, connections, queries, documents)
+	standing := newStanding(c)
+	config.BuildHandlerChainFunc = chain(c, direct, text, connections, queries, documents, standing)
 	completed := config.Complete(nil)
 	completed.SkipOpenAPIInstallation = true // join installs the documents
 	generic, err := completed.New(c.Definition.Name, delegate.target())
@@ -249,7 +255,7 @@ func New(c Config) (*Server, error) {
 	if c.Aggregation != nil {
 		c.Aggregation.Join(generic.DiscoveryGroupManager, generic.AggregatedDiscoveryGroupManager, generic.Serializer)
 	}
-	return &Server{Handler: generic.Handler, generic: generic, delegate: delegate}, nil
+	return &Server{Handler: generic.Handler, generic: generic, delegate: delegate, standing: standing}, nil
 }
 
 // bearerTokens say how requests are authenticated, in the words of kube-apiserver. They have
@@ -342,6 +348,10 @@ func (s *Server) Start(ctx context.Context) {
 	s.delegate.readFirst(ctx)
 	s.generic.RunPostStartHooks(ctx)
 }
+
+// CheckStreams ends requests that take long when their callers lose the credential or the rights with which they began. It
+// returns when the context ends, which is to be after the last of them.
+func (s *Server) CheckStreams(ctx context.Context) { s.standing.Run(ctx) }
 
 // Drain refuses new requests from now on, but for health and metrics, and waits
 // until those in progress are done. It returns an error if the context ends first.
