@@ -48,7 +48,7 @@ func (v *userVerbs) userFile() (string, error) {
 // edit changes the user file.
 func (v *userVerbs) edit(cmd *cobra.Command, path string, change func(*login.File) error) error {
 	if v.plan.Options.Login.UserFile == "" {
-		if err := serve.MakeDataDir(v.plan.Options.DataDir); err != nil {
+		if err := serve.MakeDataDir(cmd.Context(), v.plan.Options.DataDir, v.program.Name); err != nil {
 			return err
 		}
 	}

@@ -220,6 +220,7 @@ var flagOf = []struct{ field, flag string }{
 	{"etcd.Options.HealthcheckTimeout", "--etcd-healthcheck-timeout"},
 	{"etcd.Options.StartTimeout", "--etcd-start-timeout"},
 	{"Options.Drivers " + files.Name, "--files-dir"},
+	{"Options.DataDir", "--data-dir"},
 	{"Options.StorageOf", "--storage-of"},
 	{"Options.Storage", "--storage"},
 	{"Options.StorageMediaTypeOf", "--storage-media-type-of"},

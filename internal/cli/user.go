@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -131,7 +132,7 @@ well, and is encrypted with a password.`,
 					return refusals(err)
 				}
 			}
-			return v.issue(&n, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return v.issue(cmd.Context(), &n, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	flags := cmd.Flags()
@@ -276,13 +277,13 @@ func (n *newUser) open(out io.Writer) (*target, error) {
 }
 
 // issue issues the certificate. A file that cannot be written is found before.
-func (v *userVerbs) issue(n *newUser, out, errOut io.Writer) error {
+func (v *userVerbs) issue(ctx context.Context, n *newUser, out, errOut io.Writer) error {
 	target, err := n.open(out)
 	if err != nil {
 		return err
 	}
 	defer target.discard()
-	if err := serve.MakeDataDir(v.plan.Options.DataDir); err != nil {
+	if err := serve.MakeDataDir(ctx, v.plan.Options.DataDir, v.program.Name); err != nil {
 		return err
 	}
 	issued, err := certs.OpenUsers(v.plan.CertDir(), nil).Create(n.NewUser)

@@ -70,7 +70,14 @@ func Restore(ctx context.Context, p *plan.Plan, file string, how CopyOptions) (m
 		return contents, []Copied{done}, err
 	}
 
-	if err := c.lock(p.Options.DataDir, slices.ContainsFunc(durable, inDirectory)); err != nil {
+	check := checkDataDir
+	if how.Replace {
+		check = checkServerOf
+	}
+	if err := check(p); err != nil {
+		return contents, nil, err
+	}
+	if err := c.lock(ctx, p, slices.ContainsFunc(durable, inDirectory)); err != nil {
 		return contents, nil, err
 	}
 	for _, s := range durable {
@@ -99,7 +106,7 @@ func Restore(ctx context.Context, p *plan.Plan, file string, how CopyOptions) (m
 		}
 		all = append(all, done)
 	}
-	return contents, all, nil
+	return contents, all, recordDataDir(p)
 }
 
 // inDirectory says whether a storage's tools work on a directory.
@@ -168,7 +175,10 @@ func Migrate(ctx context.Context, from, to *plan.Plan, how CopyOptions) (_ Copie
 		return Copied{}, err
 	}
 	defer c.close()
-	if err := c.lock(from.Options.DataDir, false); err != nil {
+	if err := checkServerOf(from); err != nil {
+		return Copied{}, err
+	}
+	if err := c.lock(ctx, from, false); err != nil {
 		return Copied{}, err
 	}
 	opened, err := openIdle(ctx, from, source, false)
@@ -183,12 +193,41 @@ func Migrate(ctx context.Context, from, to *plan.Plan, how CopyOptions) (_ Copie
 	defer snapshot.Close()
 	values := maintenance.Source{Name: where(source), Revision: snapshot.Revision(), Values: snapshot.Values}
 	if how.SnapshotOf != nil {
-		return c.snapshot(ctx, values)
+		done, err := c.snapshot(ctx, values)
+		if err != nil {
+			return done, err
+		}
+		return done, recordCopy(from, how.SnapshotOf.Name())
 	}
 
-	if err := c.lock(to.Options.DataDir, inDirectory(into)); err != nil {
+	if err := checkTarget(from, to, how.Replace); err != nil {
 		return Copied{}, err
 	}
+	if err := c.lock(ctx, to, inDirectory(into)); err != nil {
+		return Copied{}, err
+	}
+	done, err := c.into(ctx, values, into)
+	if err != nil {
+		return done, err
+	}
+	return done, recordDataDir(to)
+}
+
+// checkTarget refuses to copy objects into the data directory of another server, or beside the objects of a storage that
+// they are not copied from.
+func checkTarget(from, to *plan.Plan, replace bool) error {
+	found, err := findRecord(to)
+	if err != nil {
+		return err
+	}
+	if err := checkServer(to, found); err != nil || replace || found.Storage == from.Options.Storage.Name() {
+		return err
+	}
+	return checkStorage(to, found)
+}
+
+// into copies objects to a storage, which may hold some already.
+func (c *copier) into(ctx context.Context, values maintenance.Source, into *plan.Storage) (Copied, error) {
 	if !inDirectory(into) {
 		return c.intoOpen(ctx, values, into)
 	}
@@ -199,7 +238,7 @@ func Migrate(ctx context.Context, from, to *plan.Plan, how CopyOptions) (_ Copie
 	if err != nil {
 		return Copied{}, err
 	}
-	if empty || how.Replace {
+	if empty || c.how.Replace {
 		return c.intoDirectory(ctx, values, into)
 	}
 	return c.intoOpen(ctx, values, into)
@@ -255,17 +294,18 @@ func (c *copier) close() {
 	c.keys.Close()
 }
 
-// lock keeps servers out of a data directory. If it is not there, it is made, or
-// there is nothing to lock.
-func (c *copier) lock(dir string, create bool) error {
+// lock keeps servers out of the data directory of a plan. If it is not there, it is made, or there is nothing to lock.
+func (c *copier) lock(ctx context.Context, p *plan.Plan, create bool) error {
+	dir := p.Options.DataDir
 	if dir == "" || slices.Contains(c.locked, filepath.Clean(dir)) {
 		return nil
 	}
-	lockDir := lockExisting
 	if create {
-		lockDir = lockDataDir
+		if err := prepareDataDir(ctx, p); err != nil {
+			return err
+		}
 	}
-	lock, err := lockDir(dir)
+	lock, err := lockExisting(dir)
 	if errors.Is(err, journal.ErrLocked) {
 		return fmt.Errorf("%w: stop the server first", err)
 	}

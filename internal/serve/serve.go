@@ -104,6 +104,9 @@ func New(ctx context.Context, p *plan.Plan, newEnv EnvFunc) (*Server, error) {
 }
 
 func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
+	if err := checkDataDir(s.plan); err != nil {
+		return err
+	}
 	var err error
 	s.encryption, err = encryption.Open(ctx, encryption.Options{
 		File:   s.plan.Options.EncryptionConfigFile,
@@ -274,19 +277,36 @@ func (s *Server) Served(resource schema.GroupResource) (verbs, subresources []st
 	return nil, nil
 }
 
-// openFiles opens what the server keeps on disk, the locked storage first.
+// openFiles opens what the server keeps on disk. The record of the data directory is durable before anything is stored for a
+// client.
 func (s *Server) openFiles(ctx context.Context) error {
 	var err error
-	if s.storages, err = openStorages(ctx, s.plan); err != nil {
-		return err
-	}
-	s.onClose(s.storages.Close)
-	if s.plan.Options.DataDir != "" {
-		lock, err := lockDataDir(s.plan.Options.DataDir)
+	open := func() error {
+		lock, err := openDataDir(ctx, s.plan)
 		if err != nil {
 			return err
 		}
 		s.onClose(lock.Close)
+		return nil
+	}
+	// A storage elsewhere that cannot be reached leaves no directory behind.
+	first := slices.ContainsFunc(s.plan.Storages, func(p *plan.Storage) bool { return !p.Traits().Remote && !p.Traits().Ephemeral })
+	if first {
+		if err := open(); err != nil {
+			return err
+		}
+	}
+	if s.storages, err = openStorages(ctx, s.plan); err != nil {
+		return err
+	}
+	s.onClose(s.storages.Close)
+	if !first {
+		if err := open(); err != nil {
+			return err
+		}
+	}
+	if err := recordDataDir(s.plan); err != nil {
+		return err
 	}
 	options := certs.Options{
 		Dir:      s.plan.CertDir(),

@@ -52,6 +52,9 @@ func OpenTools(ctx context.Context, p *plan.Plan, tools ToolOptions) (maintenanc
 		return remote, nil
 	}
 	options := &p.Options
+	if err := checkServerOf(p); err != nil {
+		return nil, err
+	}
 	lock, err := lockExisting(options.DataDir)
 	if errors.Is(err, journal.ErrLocked) {
 		kubeconfig := p.Path("kubeconfig")
@@ -69,6 +72,9 @@ func OpenTools(ctx context.Context, p *plan.Plan, tools ToolOptions) (maintenanc
 	}
 	if err != nil {
 		return nil, err
+	}
+	if err := checkDataDir(p); err != nil {
+		return nil, errors.Join(err, lock.Close())
 	}
 	keys, err := encryption.Open(ctx, encryption.Options{File: options.EncryptionConfigFile, Server: p.Definition.Name})
 	if err != nil {
