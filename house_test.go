@@ -39,7 +39,7 @@ var rooms = map[string][]string{
 	"internal/jws":                         {},
 	"internal/login":                       {"internal/jws", "store"},
 	"internal/plan":                        {"config", "internal/accounts", "internal/audit", "internal/cluster", "internal/console", "internal/controllers", "internal/coreapi", "internal/define", "internal/fairness", "internal/leading", "internal/login", "internal/registry", "internal/requirements", "internal/rights", "store/driver", "store/embedded"},
-	"internal/cli":                         {"config", "internal/accounts", "internal/budget", "internal/certs", "internal/cluster", "internal/controllers", "internal/define", "internal/login", "internal/maintenance", "internal/manifests", "internal/plan", "internal/requirements", "internal/serve", "internal/systemd", "internal/upstream", "store/driver", "store/embedded", "store/etcd", "store/files", "store/journal", "store/memory"},
+	"internal/cli":                         {"config", "internal/accounts", "internal/budget", "internal/certs", "internal/cluster", "internal/controllers", "internal/define", "internal/login", "internal/maintenance", "internal/manifests", "internal/plan", "internal/requirements", "internal/serve", "internal/systemd", "internal/typo", "internal/upstream", "store/driver", "store/embedded", "store/etcd", "store/files", "store/journal", "store/memory"},
 	"store/driver":                         {"store/journal"},
 	"api":                                  {}, // clients link it
 	"docs":                                 {}, // tests of the pages

@@ -196,7 +196,7 @@ func (a *addressOptions) complete(o *config.Options) error {
 		}
 	}
 	if net.ParseIP(bind) == nil {
-		return fmt.Errorf("bind address %q is not an IP address", bind)
+		return fmt.Errorf("--bind-address %s is not an IP address: 127.0.0.1 is this machine alone, 0.0.0.0 all its addresses", bind)
 	}
 	for _, port := range []struct {
 		flag   string
@@ -217,6 +217,7 @@ func (a *addressOptions) complete(o *config.Options) error {
 // flagOf says which flag sets a field that messages name.
 var flagOf = []struct{ field, flag string }{
 	{"Options.Drivers " + etcd.Name, "--etcd-servers"},
+	{"etcd.Options.Endpoints", "--etcd-servers"},
 	{"etcd.Options.HealthcheckTimeout", "--etcd-healthcheck-timeout"},
 	{"etcd.Options.StartTimeout", "--etcd-start-timeout"},
 	{"Options.Drivers " + files.Name, "--files-dir"},

@@ -26,6 +26,7 @@ import (
 	"github.com/annexapi/annex/internal/plan"
 	"github.com/annexapi/annex/internal/serve"
 	"github.com/annexapi/annex/internal/systemd"
+	"github.com/annexapi/annex/internal/typo"
 )
 
 // Program is a server as a program: what its command line works on.
@@ -104,6 +105,11 @@ func rootCommand(program Program) *cobra.Command {
 	}
 	root.Flags().BoolVar(&version, "version", false, "print the version, as the verb does")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if unknown := (*pflag.NotExistError)(nil); errors.As(err, &unknown) {
+			if nearest := nearestFlag(cmd, unknown.GetSpecifiedName()); nearest != "" {
+				return usage(fmt.Errorf("%w: did you mean --%s?", err, nearest))
+			}
+		}
 		return usage(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 	})
 	root.AddCommand(serveCommand(program), controllersCommand(program), manifestsCommand(program), storageCommand(program), userCommand(program), tokenKeyCommand(program), kubeconfigCommand(program), describeCommand(program), versionCommand(program))
@@ -112,6 +118,17 @@ func rootCommand(program Program) *cobra.Command {
 	}
 	completeValues(root)
 	return root
+}
+
+// nearestFlag returns the flag of a command that a mistyped one was meant to be; empty if there is none.
+func nearestFlag(cmd *cobra.Command, name string) string {
+	var known []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			known = append(known, f.Name)
+		}
+	})
+	return typo.Nearest(name, known)
 }
 
 // noArgs refuses arguments, which on the root command are mistyped verbs.

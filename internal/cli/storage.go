@@ -485,6 +485,9 @@ seen objects before must be restarted.`,
 				snapshots := etcd.Cluster(target.etcd)
 				target.storage.name, how.SnapshotFile, how.SnapshotOf = snapshots.Name(), file, snapshots
 			}
+			if to == etcd.Name && len(target.etcd.Endpoints) == 0 {
+				return usage(errors.New("no etcd endpoints: name the members' URLs with --to-etcd-servers, as in https://etcd-1:2379"))
+			}
 			v.storage.storage, v.storage.storageOf = storageName{from, true}, nil
 			source, err := v.storage.everything(definition, v.options)
 			if err != nil {

@@ -23,6 +23,9 @@ func history(o *config.Options) mvcc.History {
 	return mvcc.History{MinAge: o.HistoryAge, MinRevisions: o.HistoryRevisions, MaxBytes: o.HistoryBytes}
 }
 
+// secureField is the option of the address with TLS.
+const secureField = "Options.Listen"
+
 // listen opens an address; nil if there is none. The field is what errors call it.
 func listen(field, address string) (net.Listener, error) {
 	if address == "" {
@@ -32,7 +35,12 @@ func listen(field, address string) (net.Listener, error) {
 	host, port, _ := net.SplitHostPort(address)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("%s: port %s of %s is in use by another program; choose another", field, port, host)
+		free := ""
+		if field == secureField { // 0 is none of the others
+			free = "; 0 is a free one"
+		}
+		return nil, fmt.Errorf("%s: port %s of %s is in use by another program: "+
+			"end that, or give %[1]s another port%[4]s", field, port, host, free)
 	case errors.Is(err, syscall.EACCES):
 		return nil, fmt.Errorf("%s: port %s needs privileges; choose one above 1023", field, port)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
@@ -55,7 +63,7 @@ func closeListener(l net.Listener) func() error {
 
 func (s *Server) listen() error {
 	var err error
-	if s.secure, err = listen("Options.Listen", s.plan.Options.Listen); err != nil {
+	if s.secure, err = listen(secureField, s.plan.Options.Listen); err != nil {
 		return err
 	}
 	if s.secure != nil {

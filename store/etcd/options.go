@@ -68,7 +68,7 @@ type Options struct {
 // reads the certificate files, but does not talk to etcd.
 func (o Options) Validate() error {
 	if len(o.Endpoints) == 0 {
-		return errors.New("no etcd endpoints: name the members' URLs, as in https://etcd-1:2379")
+		return errors.New("no etcd endpoints: name the members' URLs with etcd.Options.Endpoints, as in https://etcd-1:2379")
 	}
 	scheme := ""
 	for _, endpoint := range o.Endpoints {
