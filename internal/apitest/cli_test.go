@@ -345,3 +345,27 @@ func TestLogsHoldNoSecrets(t *testing.T) {
 		}
 	}
 }
+
+// By default the log holds warnings and errors, of which a life without trouble has none.
+func TestLog_healthy(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string][]string{"embedded": nil, "files": {"--storage=files"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			data := filepath.Join(t.TempDir(), "data")
+			for _, life := range []string{"the first start", "a restart"} {
+				p := program(t, append([]string{"--data-dir", data}, args...)...)
+				c := clientFrom(t, filepath.Join(data, "kubeconfig"))
+				c.watch(widgetsPath + "?watch=1")
+				if life == "a restart" {
+					c.delete(widgetsPath+"/w", nil).want(http.StatusOK)
+				} else {
+					c.create("w")
+				}
+				if err := p.stop(); err != nil || p.log.Len() > 0 {
+					t.Errorf("%s: ended with %v, and logged:\n%s", life, err, &p.log)
+				}
+			}
+		})
+	}
+}

@@ -100,8 +100,16 @@ func logLine(logger *slog.Logger, line []byte) {
 	if _, message, ok := bytes.Cut(line, []byte("] ")); ok {
 		line = message
 	}
-	logger.Log(context.Background(), level, string(bytes.TrimRight(line, "\n")))
+	message := string(bytes.TrimRight(line, "\n"))
+	if message == withoutBeta {
+		level = slog.LevelInfo
+	}
+	logger.Log(context.Background(), level, message)
 }
+
+// withoutBeta is upstream's warning at each start of a server with custom resources: its scheme still has a version of
+// their definitions that no server serves any more.
+const withoutBeta = "Skipping API apiextensions.k8s.io/v1beta1 because it has no resources."
 
 // logAttr is an attribute as it is written: fields have the names of their flags, and what
 // is below information is DEBUG with the verbosity that shows it.

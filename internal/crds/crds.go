@@ -88,6 +88,14 @@ func (c Config) build(config server.Config) (*upstream.Delegate, error) {
 		return &reads.Listed{Serializer: apiserver.Codecs}
 	}, nil)
 	definitions := behind.Informers.Apiextensions().V1().CustomResourceDefinitions()
+	// The watch ends with the server, which is no failure.
+	if err := definitions.Informer().SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
+		if ctx.Err() == nil {
+			cache.DefaultWatchErrorHandler(ctx, r, err)
+		}
+	}); err != nil {
+		return nil, fmt.Errorf("custom resources: %w", err)
+	}
 	if !c.Shared {
 		if err := definitions.Informer().SetTransform(established); err != nil {
 			return nil, fmt.Errorf("custom resources: %w", err)

@@ -1,10 +1,15 @@
 package controlplane
 
 import (
-	"os"
 	"testing"
 
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/internal/testlog"
 )
 
-func TestMain(m *testing.M) { os.Exit(testlog.Quiet(m).Run()) }
+// TestMain lets the test binary be the program cluster as well.
+func TestMain(m *testing.M) {
+	testscript.Main(testlog.Quiet(m), map[string]func(){"cluster": func() { annex.Main(cluster()) }})
+}
