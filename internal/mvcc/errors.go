@@ -157,6 +157,15 @@ var (
 	}, " ")
 )
 
+// aheadError is the error of a watch from a revision that the store has not reached.
+type aheadError struct{ wanted, current uint64 }
+
+// Error begins as the message of a list at such a revision.
+func (e *aheadError) Error() string {
+	return fmt.Sprintf("Too large resource version: %d, current: %d: it is of another store, or of this one before an older copy was put back; list again",
+		e.wanted, e.current)
+}
+
 // tooSlow says that a read took longer than its caller waits.
 func tooSlow(key string) error {
 	return storage.NewTimeoutError(key, "request did not complete within requested timeout")
@@ -181,6 +190,9 @@ func listCompacted(continueKey, prefix string) error {
 func watchStatus(err error) *metav1.Status {
 	if errors.Is(err, errCompacted) {
 		err = apierrors.NewResourceExpired(watchExpired)
+	}
+	if ahead := (*aheadError)(nil); errors.As(err, &ahead) {
+		err = apierrors.NewResourceExpired(ahead.Error())
 	}
 	if lost := (*deletedCorrupt)(nil); errors.As(err, &lost) {
 		return &metav1.Status{

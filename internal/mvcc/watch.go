@@ -95,8 +95,10 @@ func (s *resourceStore) WatchInto(ctx context.Context, key string, opts storage.
 // returns: a write that is acknowledged afterwards is seen as an event.
 //
 // A revision that has never been shown is one of another store: of this one before an
-// older copy was put back, or in another process. A watch from there has expired, and
-// one with initial events is told to try again, as lists are.
+// older copy was put back, or in another process. A watch from there has expired, so that
+// clients list again; one with initial events is told to try again, as lists are. Upstream's
+// watch cache delivers nothing until the revision is reached, which a client with a stale cache
+// would wait for without knowing.
 // Errors that depend on the revision arrive as an ERROR event.
 func (s *resourceStore) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	return s.watch(ctx, key, opts, s.copy, nil)
@@ -183,7 +185,9 @@ func (w *watcher) startAt(revision uint64, opts storage.ListOptions) error {
 		revision = current
 	case revision == 0:
 		revision = current
-	case revision < c.compacted.Load(), revision > current:
+	case revision > current:
+		return &aheadError{revision, current}
+	case revision < c.compacted.Load():
 		return errCompacted
 	}
 	w.start, w.done = revision, revision

@@ -62,8 +62,11 @@ func TestAWatchFromARevisionNeverShownHasExpired(t *testing.T) {
 	create(t, pods, "b")
 	create(t, pods, "c")
 	expect(t, now, "ADDED b@3", "ADDED c@4")
-	if event := next(t, future); !apierrors.IsResourceExpired(apierrors.FromObject(event.Object)) {
-		t.Errorf("a watch from the future: %v", event)
+	event := next(t, future)
+	err := apierrors.FromObject(event.Object)
+	want := "Too large resource version: 3, current: 2: it is of another store, or of this one before an older copy was put back; list again"
+	if !apierrors.IsResourceExpired(err) || err.Error() != want {
+		t.Errorf("a watch from the future: %v, want %s", event, want)
 	}
 	if _, err := listAt(pods, 100, storage.Everything); !storage.IsTooLargeResourceVersion(err) {
 		t.Errorf("a list from the future: %v", err)
