@@ -24,6 +24,7 @@ help: ## list the targets
 
 .PHONY: run
 run: $(filter bin/%,$(KUBECTL)) ## serve the wardle sample from ./data until interrupted
+	@echo "building, which takes some minutes the first time"
 	go run ./samples/wardle serve $(SERVE)
 
 .PHONY: test

@@ -7,6 +7,11 @@ import (
 	"github.com/annexapi/annex/annextest"
 )
 
+// The log of the server is printed if a test fails.
+func TestMain(m *testing.M) {
+	os.Exit(annextest.Main(m))
+}
+
 // The server runs in this process, on a port of its own, with its objects in memory.
 func TestTheSamplesAreAccepted(t *testing.T) {
 	skipWithoutKinds(t)

@@ -28,6 +28,8 @@ func manage(setups ...func(ctrl.Manager) error) func(context.Context, *annex.Env
 		if err := clientgoscheme.AddToScheme(scheme); err != nil {
 			return err
 		}
+		// What the library logs without a manager.
+		ctrl.SetLogger(klog.FromContext(ctx))
 		shared := true // a controller that is run again, and one of another server, has the same name
 		manager, err := ctrl.NewManager(env.ClientConfig(), ctrl.Options{
 			Scheme:     scheme,

@@ -28,8 +28,8 @@ type hookData struct {
 	Namespaced              bool
 	// Define is the expression that the server's definition is got by.
 	Define string
-	// Sample is the object to try, from the server's folder.
-	Sample string
+	// Sample is the object to try, and Samples the pattern of all, from the server's folder.
+	Sample, Samples string
 	// Exported and Private are what the names of functions of the kind are made of: the
 	// kind, behind its group's first label where another group has a kind of that name.
 	Exported, Private string
@@ -50,6 +50,7 @@ func (k *projectKind) hook() hookData {
 	up, err := filepath.Rel(filepath.FromSlash(path.Dir(k.project.server.path)), filepath.FromSlash(samplePath(d.kindData)))
 	if err == nil {
 		d.Sample = filepath.ToSlash(up)
+		d.Samples = path.Join(path.Dir(d.Sample), "*.yaml")
 	}
 	return d
 }
