@@ -143,6 +143,7 @@ func lintText(stdout, stderr io.Writer, result lint.Result) error {
 		fmt.Fprintf(stderr, "compared with %.12s, %d %s: take them back, or accept them in %s\n", result.Against, n, changes(n), lint.AcceptFile)
 		return errReported
 	}
+	fmt.Fprintf(stderr, "compared with %.12s, no change breaks what was promised\n", result.Against)
 	return nil
 }
 
