@@ -359,3 +359,34 @@ func TestNothingIsOverwritten(t *testing.T) {
 		})
 	}
 }
+
+func TestOptionalString_empty(t *testing.T) {
+	for schema, want := range map[string]string{
+		`{"type":"string"}`:                          "string",
+		`{"type":"string","maxLength":3}`:            "string",
+		`{"type":"string","pattern":"^a*$"}`:         "string",
+		`{"type":"string","enum":["a",""]}`:          "string",
+		`{"type":"string","minLength":1}`:            "*string",
+		`{"type":"string","pattern":"^a+$"}`:         "*string",
+		`{"type":"string","enum":["a"]}`:             "*string",
+		`{"type":"string","format":"uri"}`:           "*string",
+		`{"type":"string","default":"a"}`:            "*string",
+		`{"type":"string","nullable":true}`:          "*string",
+		`{"type":"array","items":{"type":"string"}}`: "[]string",
+	} {
+		definitions := read(t, "testdata/everything.yaml")[1:]
+		version := &definitions[0].Spec.Versions[0]
+		var property apiextensionsv1.JSONSchemaProps
+		if err := json.Unmarshal([]byte(schema), &property); err != nil {
+			t.Fatal(err)
+		}
+		version.Schema.OpenAPIV3Schema = &apiextensionsv1.JSONSchemaProps{Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"word": property}}
+		files, _, err := Write(t.TempDir(), definitions)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := string(files[len(files)-1].Text); !strings.Contains(text, "\tWord "+want+" `json:") {
+			t.Errorf("%s: is no %s in\n%s", schema, want, text)
+		}
+	}
+}

@@ -421,7 +421,7 @@ func (k *kindFile) field(parent, where, name string, s *apiextensionsv1.JSONSche
 	default:
 		tag += ",omitempty"
 		// What a client says, zero or empty, must not become what it leaves out.
-		plain := t.nillable || root && t.structure || expression == "string" && !s.Nullable && s.Default == nil
+		plain := t.nillable || root && t.structure || expression == "string" && !s.Nullable && s.Default == nil && takesEmpty(s)
 		if !plain {
 			expression = "*" + expression
 		}
@@ -429,6 +429,22 @@ func (k *kindFile) field(parent, where, name string, s *apiextensionsv1.JSONSche
 	k.body.WriteString("\n")
 	k.comment("\t", s.Description, marks)
 	fmt.Fprintf(&k.body, "\t%s %s `json:%q`\n", field, expression, tag)
+}
+
+// takesEmpty reports whether a string can be empty. If it cannot, one that is has to be told
+// from one that is left out, or it would not be refused.
+func takesEmpty(s *apiextensionsv1.JSONSchemaProps) bool {
+	if s.MinLength != nil && *s.MinLength > 0 || s.Format != "" {
+		return false
+	}
+	if len(s.Enum) > 0 && !slices.ContainsFunc(s.Enum, func(v apiextensionsv1.JSON) bool { return string(v.Raw) == `""` }) {
+		return false
+	}
+	if s.Pattern == "" {
+		return true
+	}
+	ok, err := regexp.MatchString(s.Pattern, "")
+	return ok && err == nil
 }
 
 // goType is a Go type with the markers that a field of it needs.
