@@ -39,8 +39,9 @@ func newImportCRD(module Module) *cobra.Command {
 		Long: `Writes Go types with kubebuilder's markers from CustomResourceDefinitions in YAML or
 JSON files; - is standard input. There is a package for each group and version,
 DIR/GROUP/VERSION, where GROUP is the first label of the group, and in it a file for
-each kind. What annex export crd makes of the types is the same schema again; where it
-is not, because there is no marker for something, a note on standard error says so.
+each kind. What annex export crd makes of the types is the same schema again. Objects of
+other kinds, and files without a definition among others, are left out with a note on
+standard error.
 
 In a project, what a server needs beside the types is written as by annex generate, and
 the kinds are added to the definition of the server; where there is no Go module yet,
@@ -150,8 +151,14 @@ func (s *scaffolding) registerKinds(ctx context.Context, dir string, definitions
 func readCRDs(stdin io.Reader, stderr io.Writer, names []string) ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	var all []*apiextensionsv1.CustomResourceDefinition
 	from := map[string]string{}
+	var without []error
 	for _, name := range names {
 		definitions, others, err := readCRD(stdin, name)
+		// A pattern such as config/crd/*.yaml matches other files, too: a kustomization.
+		if none := (*gotypes.NoDefinitionError)(nil); errors.As(err, &none) && len(names) > 1 {
+			without = append(without, err)
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -166,6 +173,12 @@ func readCRDs(stdin io.Reader, stderr io.Writer, names []string) ([]*apiextensio
 			from[key] = name
 		}
 		all = append(all, definitions...)
+	}
+	if len(all) == 0 {
+		return nil, errors.Join(without...)
+	}
+	for _, err := range without {
+		fmt.Fprintf(stderr, "note: %s: the file is left out\n", strings.TrimSuffix(err.Error(), ": give a CustomResourceDefinition"))
 	}
 	return all, nil
 }
