@@ -156,6 +156,10 @@ compat: ## serve types of cert-manager, gateway-api and cluster-api, compared wi
 		facts/annex generate --for "$${facts#*=}" "./facts/$${facts%%=*}" || exit; done
 	GOWORK=off go -C compat test -tags compat -count=1 -v . | grep -aE '^(ok|FAIL|panic)|--- FAIL|examples accepted'
 
+.PHONY: import-crds
+import-crds: ## import the definitions of other projects as Go types, serve these, and compare with a CRD server (not in CI; PROJECTS=rook,keda, or NAME=PATTERN of files)
+	ANNEX_IMPORT_CRDS='$(or $(PROJECTS),all)' go -C cmd/annex test -count=1 -v -timeout 180m -run ImportedTypes_projects ./internal/crd/compared | grep -aE '^(ok|FAIL|panic)|^ *--- |_test\.go:'
+
 # Its module and those that pin the programs are not in go.work either. Building the
 # programs takes minutes, once for each version.
 CLUSTER := bin/etcd bin/kube-apiserver bin/kube-controller-manager bin/sample-apiserver

@@ -1,0 +1,32 @@
+package compared
+
+// projects are those that ship their definitions in a Go module.
+var projects = []project{
+	{"cert-manager", "github.com/cert-manager/cert-manager@v1.19.1", []string{"deploy/crds/*.yaml"}},
+	{"gateway-api", "sigs.k8s.io/gateway-api@v1.4.0", []string{"config/crd/experimental/*.yaml"}},
+	{"cluster-api", "sigs.k8s.io/cluster-api@v1.11.3", []string{"config/crd/bases/*.yaml"}},
+	{"external-secrets", "github.com/external-secrets/external-secrets@v1.3.2", []string{"config/crds/bases/*.yaml"}},
+	{"metallb", "go.universe.tf/metallb@v0.16.2", []string{"config/crd/bases/*.yaml"}},
+	{"istio", "istio.io/api@v1.32.0", []string{"kubernetes/customresourcedefinitions.gen.yaml"}},
+	{"keda", "github.com/kedacore/keda/v2@v2.21.0", []string{"config/crd/bases/*.yaml"}},
+	{"velero", "github.com/vmware-tanzu/velero@v1.18.3", []string{"config/crd/v1/bases/*.yaml", "config/crd/v2alpha1/bases/*.yaml"}},
+	{"prometheus-operator", "github.com/prometheus-operator/prometheus-operator@v0.85.0", []string{"example/prometheus-operator-crd-full/*.yaml"}},
+	{"kyverno", "github.com/kyverno/kyverno@v1.19.1", []string{"config/crds/kyverno/*.yaml", "config/crds/policies.kyverno.io/*.yaml"}},
+	{"knative-serving", "knative.dev/serving@v0.51.0", []string{"config/core/300-resources/*.yaml"}},
+	{"external-snapshotter", "github.com/kubernetes-csi/external-snapshotter/client/v8@v8.7.0", []string{"config/crd/*.yaml"}},
+	{"kueue", "sigs.k8s.io/kueue@v0.17.0", []string{"config/components/crd/bases/*.yaml"}},
+	{"kuberay", "github.com/ray-project/kuberay/ray-operator@v1.5.0", []string{"config/crd/bases/*.yaml"}},
+	{"argo-workflows", "github.com/argoproj/argo-workflows/v3@v3.7.0", []string{"manifests/base/crds/full/argoproj.io_*.yaml"}},
+	{"argo-rollouts", "github.com/argoproj/argo-rollouts@v1.8.3", []string{"manifests/crds/*-crd.yaml"}},
+	{"kserve", "github.com/kserve/kserve@v0.15.2", []string{"config/crd/full/serving*.yaml", "config/crd/full/*/serving*.yaml"}},
+	{"karpenter", "sigs.k8s.io/karpenter@v1.6.0", []string{"pkg/apis/crds/*.yaml"}},
+	{"crossplane", "github.com/crossplane/crossplane@v1.20.0", []string{"cluster/crds/*.yaml"}},
+	{"jobset", "sigs.k8s.io/jobset@v0.8.0", []string{"config/components/crd/bases/*.yaml"}},
+	{"cloudnative-pg", "github.com/cloudnative-pg/cloudnative-pg@v1.26.0", []string{"config/crd/bases/*.yaml"}},
+	{"external-dns", "sigs.k8s.io/external-dns@v0.18.0", []string{"config/crd/standard/*.yaml"}},
+	{"tekton", "github.com/tektoncd/pipeline@v1.2.0", []string{"config/300-crds/*.yaml"}},
+	{"open-cluster-management", "open-cluster-management.io/api@v1.0.0", []string{"*/v1*/*.crd.yaml"}},
+	{"node-feature-discovery", "sigs.k8s.io/node-feature-discovery@v0.17.0", []string{"deployment/base/nfd-crds/*.yaml"}},
+	{"contour", "github.com/projectcontour/contour@v1.32.0", []string{"examples/contour/01-crds.yaml"}},
+	{"grafana-operator", "github.com/grafana/grafana-operator/v5@v5.18.0", []string{"config/crd/bases/*.yaml"}},
+}
