@@ -159,6 +159,29 @@ func (k *KindBuilder[T]) Default(fill func(obj *T)) *KindBuilder[T] {
 	return k
 }
 
+// ValidateName checks the name of an object that is created, or with prefix its generateName, and returns
+// what is wrong with it, in phrases such as "must be in lower case"; an empty list accepts it. The default wants a DNS
+// subdomain. validation.NameIsDNSLabel of k8s.io/apimachinery/pkg/api/validation is such a function. A name is part of
+// paths, so one with a slash or a percent sign, "." and ".." are refused in any case.
+func (k *KindBuilder[T]) ValidateName(validate func(name string, prefix bool) []string) *KindBuilder[T] {
+	k.kind().ValidateName = validate
+	return k
+}
+
+// UnconditionalUpdate accepts updates without a resource version, which overwrite whatever is there, as most of
+// Kubernetes' own kinds do. The default is Options.UnrestrictedUpdate, and without that they are answered with 422.
+func (k *KindBuilder[T]) UnconditionalUpdate() *KindBuilder[T] {
+	k.kind().Unconditional = true
+	return k
+}
+
+// CreateOnUpdate has a PUT of a name that does not exist create the object, as with Kubernetes' leases. The caller
+// needs the verb create besides update, and the answer is 201. The default is 404. Apply creates either way.
+func (k *KindBuilder[T]) CreateOnUpdate() *KindBuilder[T] {
+	k.kind().CreateOnUpdate = true
+	return k
+}
+
 // PrepareForCreate changes an object that is about to be created, before it is
 // validated. Status is empty already.
 func (k *KindBuilder[T]) PrepareForCreate(prepare func(ctx context.Context, obj *T)) *KindBuilder[T] {
@@ -175,12 +198,28 @@ func (k *KindBuilder[T]) PrepareForUpdate(prepare func(ctx context.Context, obj,
 	return k
 }
 
+// PrepareForStatus changes an object whose status is about to be replaced through /status, before it is validated. All of
+// obj but its status is that of old already.
+func (k *KindBuilder[T]) PrepareForStatus(prepare func(ctx context.Context, obj, old *T)) *KindBuilder[T] {
+	k.kind().PrepareForStatus = func(ctx context.Context, obj, old runtime.Object) {
+		prepare(ctx, any(obj).(*T), any(old).(*T))
+	}
+	return k
+}
+
 // Validate checks an object on every create and every update of the main
 // endpoint, whatever version the client speaks. An empty list accepts it.
 func (k *KindBuilder[T]) Validate(validate func(ctx context.Context, obj *T) field.ErrorList) *KindBuilder[T] {
 	k.kind().Validate = func(ctx context.Context, obj runtime.Object) field.ErrorList {
 		return validate(ctx, any(obj).(*T))
 	}
+	return k
+}
+
+// ValidateCreate checks, besides Validate, an object that is to be created: what must be so at the beginning and may
+// change later.
+func (k *KindBuilder[T]) ValidateCreate(validate func(ctx context.Context, obj *T) field.ErrorList) *KindBuilder[T] {
+	k.kind().ValidateCreate = func(ctx context.Context, obj runtime.Object) field.ErrorList { return validate(ctx, any(obj).(*T)) }
 	return k
 }
 
@@ -202,9 +241,10 @@ func updateRule[T any](validate func(ctx context.Context, obj, old *T) field.Err
 	}
 }
 
-// ValidationOptions says which options are on, for rules that depend on one: the tags
-// +k8s:ifEnabled(Name) and +k8s:ifDisabled(Name). An option that a tag names and that is
-// not said to be true or false refuses every object that the rule is about. The rules
+// ValidationOptions switches options on and off, for rules that depend on one: the tags
+// +k8s:ifEnabled(Name) and +k8s:ifDisabled(Name), of the kind and of the requests and options of its
+// subresources. An option that is not in the map has the value of the process's feature gate of the same
+// name, and is off if there is no such feature. New refuses a name that is in no tag. The rules
 // that the hub's tags make run on every write of the main endpoint and of /status,
 // whatever version the client speaks, those of another version when a client speaks it.
 func (k *KindBuilder[T]) ValidationOptions(options map[string]bool) *KindBuilder[T] {
@@ -237,7 +277,7 @@ func (k *KindBuilder[T]) WithoutGeneration() *KindBuilder[T] {
 
 // Scale serves /scale. The paths lead to int32 fields that exist in every served
 // version, such as .spec.replicas and .status.replicas; selector is the path of a
-// string field that holds a serialized label selector, or empty.
+// string field that holds a serialized label selector, or of a metav1.LabelSelector, such as .spec.selector, or empty.
 func (k *KindBuilder[T]) Scale(specReplicas, statusReplicas, selector string) *KindBuilder[T] {
 	k.kind().Scale = &define.Scale{SpecReplicas: fieldPath(specReplicas), StatusReplicas: fieldPath(statusReplicas)}
 	if selector != "" {
@@ -263,6 +303,14 @@ func (k *KindBuilder[T]) TTL(ttl time.Duration) *KindBuilder[T] {
 // only shorten the time left. The period is a number of whole seconds, at least one.
 func (k *KindBuilder[T]) GracePeriod(period time.Duration) *KindBuilder[T] {
 	k.grace().Period = period
+	return k
+}
+
+// GracePeriodOf is GracePeriod by object: a number of seconds, cut to whole ones, that period takes from an object that is
+// to be deleted. It overrides GracePeriod. An object whose period is 0 or less goes at once, whatever the client asks
+// for, as a pod does that no node has got yet.
+func (k *KindBuilder[T]) GracePeriodOf(period func(obj *T) time.Duration) *KindBuilder[T] {
+	k.grace().Of = func(obj runtime.Object) time.Duration { return period(any(obj).(*T)) }
 	return k
 }
 

@@ -13,11 +13,12 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"github.com/annexapi/annex/api"
 	"github.com/annexapi/annex/internal/define"
 )
 
 // SubresourceOf is a custom subresource of a kind whose hub is T. It is made by
-// Action, View or Connect.
+// Action, Part, View or Connect.
 type SubresourceOf[T any] interface {
 	subresourceOf(parent *T) *define.Subresource
 }
@@ -106,7 +107,7 @@ type declaredSubresource = define.DeclaredSubresource
 // Action describes a custom subresource that takes requests, as eviction and
 // binding of a pod do: clients create an R at NAME/name, and get the A that handle
 // returns. T is the kind's hub. R embeds metav1.TypeMeta and is registered by the
-// package of one of the kind's versions, and so is A, unless it is R, T or
+// package of one of the kind's versions, or by that of MessagesOf, and so is A, unless it is R, T or
 // metav1.Status. A body need not say apiVersion and kind. An R that embeds
 // metav1.ObjectMeta, too, has the name and namespace of the parent.
 //
@@ -167,6 +168,46 @@ func (b *ActionBuilder[T, R]) Validate(validate func(ctx context.Context, reques
 	b.declared().Validate = func(ctx context.Context, obj runtime.Object) field.ErrorList {
 		return validate(ctx, any(obj).(*R))
 	}
+	return b
+}
+
+// MessagesOf names the package that declares R, by the function API that annex generate wrote, where that
+// is none of the packages of the kind's versions: then R is of the group and version of that package, as the Eviction of
+// policy/v1 is that clients create at pods/eviction. A body that says apiVersion and kind must say those. A is
+// metav1.Status, or declared by the same package. R has the defaults and the rules of its package. Without
+// MessagesOf, the request has the group and version that the client speaks to the kind in.
+func (b *ActionBuilder[T, R]) MessagesOf(facts func() api.Facts) *ActionBuilder[T, R] {
+	b.declared().Facts = facts
+	return b
+}
+
+// PartBuilder describes a custom subresource that is a part of a T.
+type PartBuilder[T any] struct {
+	subresource define.Subresource
+}
+
+// Part describes a custom subresource that is a part of the object, as /status is, and the resize of a pod or the approval of
+// a CertificateSigningRequest: clients GET, PUT and PATCH the whole T at NAME/name, by apply too. T is the
+// kind's hub. take takes over into obj, which is the object as it is stored, what the subresource may change of sent; all
+// else stays. It is called again if another writer came first, and must have no other effects.
+//
+// The result is validated by the kind's markers, tags and Validate, and by Validate of the builder instead of ValidateUpdate. The
+// generation rises if it would in an update. The kind's hooks of Admit and Mutate see an Update with the subresource's name.
+// Callers need the verbs get, update and patch on the resource with the subresource, such as pods/resize. Appliers come to own
+// fields that they send and that take leaves alone.
+func Part[T any, PT object[T]](name string, take func(ctx context.Context, obj, sent *T)) *PartBuilder[T] {
+	b := &PartBuilder[T]{define.Subresource{Name: name, IsPart: true}}
+	if take != nil {
+		b.subresource.Take = func(ctx context.Context, obj, sent runtime.Object) { take(ctx, any(obj).(*T), any(sent).(*T)) }
+	}
+	return b
+}
+
+func (b *PartBuilder[T]) subresourceOf(*T) *define.Subresource { return &b.subresource }
+
+// Validate checks what becomes of old. An empty list accepts it; others are answered with 422.
+func (b *PartBuilder[T]) Validate(validate func(ctx context.Context, obj, old *T) field.ErrorList) *PartBuilder[T] {
+	b.subresource.ValidateChange = updateRule(validate)
 	return b
 }
 

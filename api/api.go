@@ -37,6 +37,11 @@ type Facts struct {
 	// in its types. Nil means that the package has none.
 	AddValidations func(*runtime.Scheme) error
 
+	// ValidationOptions are the options that those tags name, in +k8s:ifEnabled and
+	// +k8s:ifDisabled, sorted. The server passes each of them to the validation. Nil means
+	// that the tags name none.
+	ValidationOptions []string
+
 	// OpenAPI returns the definitions of the package's types and of all types
 	// they refer to, by OpenAPI model name, but for those of apimachinery, which
 	// the server has.
@@ -46,8 +51,14 @@ type Facts struct {
 	// package's kubebuilder markers make: with this version alone, and without
 	// descriptions. The version has storage set if the kind is marked
 	// +kubebuilder:storageversion, and subresources, if only empty ones, if the kind's own
-	// markers speak of them: otherwise the Go type decides about /status. The text is empty for a kind that is not to be served in
+	// markers speak of them: otherwise the Go type decides about /status. Its scope is empty
+	// if the kind's own markers do not decide about the resource. The text is empty for a kind that is not to be served in
 	// this version, by +kubebuilder:skipversion or +kubebuilder:skip. Nil means that the
 	// package has no markers of kubebuilder's.
 	CustomResources func() map[string]string
+
+	// Messages returns, by Go type, the OpenAPI v3 schema in JSON that the package's
+	// kubebuilder markers make of its objects that are no kinds: the requests and options
+	// of subresources. Nil means that there are none.
+	Messages func() map[string]string
 }

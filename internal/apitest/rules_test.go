@@ -2,7 +2,6 @@ package apitest_test
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -168,19 +167,31 @@ func TestTagsAndValidateAreToldTogetherAndOnce(t *testing.T) {
 	}
 }
 
-func TestAnOptionThatIsNotSetIsAnError(t *testing.T) {
+// An option that is missing made every object with the field an internal error.
+func TestValidationOptions_declaredOrNot(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		options map[string]bool
 		code    int
-	}{"unset": {nil, 422}, "on": {map[string]bool{"LongNotes": true}, 201}} {
+	}{"unset": {nil, 422}, "off": {map[string]bool{"LongNotes": false}, 422}, "on": {map[string]bool{"LongNotes": true}, 201}} {
 		t.Run(name, func(t *testing.T) {
 			c := startRules(t, tickets().ValidationOptions(test.options))
 			a := c.post(ticketsPath, ticket("x", spec(fields{"title": "t", "note": "too long"}))).want(test.code)
-			if test.code == 422 && !strings.Contains(fmt.Sprint(causes(a.status())), "LongNotes") {
-				t.Errorf("%s", a.raw)
+			if test.code == 422 {
+				a.refused(422, metav1.StatusReasonInvalid, "spec.note: Too long: may not be more than 5 characters")
 			}
+			c.post(ticketsPath, ticket("y", spec(fields{"title": "t", "note": "short"}))).want(201)
 		})
+	}
+}
+
+func TestValidationOptions_thatNoTagNames(t *testing.T) {
+	t.Parallel()
+	kind := tickets().ValidationOptions(map[string]bool{"LongNote": true})
+	_, err := annex.New(t.Context(), annex.Server{Name: "rules", Groups: []annex.Group{{Name: "rules.example.com", Kinds: []annex.Kind{kind}}}}, annex.Options{})
+	want := `ValidationOptions: no tag names the option "LongNote"; the tags of its packages name LongNotes, Pagers`
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
 	}
 }
 

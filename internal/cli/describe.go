@@ -343,6 +343,9 @@ func describe(k *define.Kind) description {
 	d.IndexedFields, d.IndexedLabels = k.IndexFields, k.IndexLabels
 	if k.Grace != nil {
 		d.GracePeriod = k.Grace.Period.String()
+		if k.Grace.Of != nil {
+			d.GracePeriod = "by object"
+		}
 		if k.Grace.DeleteAfterPeriod {
 			d.GracePeriod += ", then deleted by the server"
 		}

@@ -42,8 +42,9 @@ const (
 	objectMeta = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 )
 
-// describe describes the versions that have markers in definitions.
-func describe(definitions map[string]common.OpenAPIDefinition, ref common.ReferenceCallback, format structural.Format, versions ...*define.Version) {
+// describe describes the versions, and the requests of subresources, that have markers in definitions.
+func describe(definitions map[string]common.OpenAPIDefinition, ref common.ReferenceCallback, format structural.Format,
+	versions []*define.Version, messages ...*define.Subresource) {
 	d := &describer{format: format, made: definitions, names: map[string]string{},
 		published: map[string]spec.Schema{}, described: map[string]common.OpenAPIDefinition{}}
 	for name := range definitions {
@@ -55,7 +56,30 @@ func describe(definitions map[string]common.OpenAPIDefinition, ref common.Refere
 			d.kind(v, ref)
 		}
 	}
+	for _, s := range messages {
+		if s.Structural != nil {
+			d.message(s)
+		}
+	}
 	maps.Copy(definitions, d.described)
+}
+
+// message describes what a subresource is sent.
+func (d *describer) message(s *define.Subresource) {
+	name := util.GetCanonicalTypeName(reflect.New(s.Object).Interface())
+	made, ok := d.made[name]
+	if _, done := d.published[name]; !ok || done {
+		return
+	}
+	published, native := s.Structural.Published(d.format)
+	d.published[name] = published
+	described := d.value(&made.Schema, published)
+	for _, field := range []string{"apiVersion", "kind", "metadata"} {
+		if of, ok := made.Schema.Properties[field]; ok && native {
+			described.SetProperty(field, withoutDefault(of))
+		}
+	}
+	d.keep(name, described)
 }
 
 // kind describes the objects and the lists of a version.

@@ -35,8 +35,15 @@ func Definitions(server *define.Server, extra ...common.GetOpenAPIDefinitions) O
 		made uintptr
 	}
 	taken := map[source]bool{}
+	var messages []*define.Subresource
 	for _, k := range server.Kinds() {
 		versions = append(versions, k.Versions...)
+		for _, s := range k.CustomSubresources {
+			messages = append(messages, s)
+			if s.Facts != nil && s.Facts().OpenAPI != nil {
+				served = append(served, s.Facts().OpenAPI)
+			}
+		}
 		for _, v := range k.Versions {
 			facts := v.Facts()
 			// The kinds of one package have the same function, which makes the definitions of all of
@@ -61,7 +68,7 @@ func Definitions(server *define.Server, extra ...common.GetOpenAPIDefinitions) O
 					merged[name] = definition
 				}
 			}
-			describe(merged, ref, format, versions...)
+			describe(merged, ref, format, versions, messages...)
 			return merged
 		}
 	}
@@ -94,7 +101,7 @@ func DefinitionsOf(v *define.Version) map[string]common.OpenAPIDefinition {
 	}
 	ref := func(name string) spec.Ref { return spec.MustCreateRef("#/" + url.PathEscape(name)) }
 	definitions := facts.OpenAPI(ref)
-	describe(definitions, ref, structural.OpenAPIv3, v)
+	describe(definitions, ref, structural.OpenAPIv3, []*define.Version{v})
 	return definitions
 }
 

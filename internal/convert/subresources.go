@@ -17,12 +17,12 @@ import (
 
 // addSubresources registers the Go types of a kind's custom subresources in all its
 // versions: like the kind, a subresource is the same in each, but its types are
-// declared in the package of one.
+// declared in the package of one. Messages of another group are registered there instead.
 func addSubresources(scheme *runtime.Scheme, k *define.Kind) {
 	for _, s := range k.CustomSubresources {
 		for _, t := range s.Types(k) {
 			for _, v := range k.Versions {
-				scheme.AddKnownTypeWithName(v.GroupVersion.WithKind(t.Name()), newObject(t))
+				scheme.AddKnownTypeWithName(s.InVersion(v.GroupVersion).WithKind(t.Name()), newObject(t))
 			}
 		}
 	}
@@ -31,8 +31,11 @@ func addSubresources(scheme *runtime.Scheme, k *define.Kind) {
 // addRequests makes the Go types of requests and options stand for the group's
 // internal version, as the hub does, and has options read from a query.
 func (m *Machinery) addRequests(k *define.Kind) error {
-	internal := schema.GroupVersion{Group: k.Group, Version: runtime.APIVersionInternal}
 	for _, s := range k.CustomSubresources {
+		internal := schema.GroupVersion{Group: s.InVersion(schema.GroupVersion{Group: k.Group}).Group, Version: runtime.APIVersionInternal}
+		if s.Structural != nil && !s.ReadsQuery() {
+			m.addRules(k, s)
+		}
 		for _, t := range s.Types(k) {
 			m.Scheme.AddKnownTypeWithName(internal.WithKind(t.Name()), newObject(t))
 		}
@@ -61,6 +64,16 @@ func (m *Machinery) addRequests(k *define.Kind) error {
 		}
 	}
 	return nil
+}
+
+// addRules has the requests of an action decoded by their kubebuilder markers.
+func (m *Machinery) addRules(k *define.Kind, s *define.Subresource) {
+	for _, v := range k.Versions {
+		m.structural[s.InVersion(v.GroupVersion).WithKind(s.Object.Name())] = s.Structural
+	}
+	if shape := s.Structural.Shape(); shape != nil {
+		m.shapes[reflect.PointerTo(s.Object)] = shape
+	}
 }
 
 func newObject(t reflect.Type) runtime.Object {

@@ -270,6 +270,7 @@ type Kind struct {
 
 	PrepareForCreate func(ctx context.Context, obj runtime.Object)
 	PrepareForUpdate func(ctx context.Context, obj, old runtime.Object)
+	PrepareForStatus func(ctx context.Context, obj, old runtime.Object)
 	// Validate sees what is created and what is updated.
 	Validate       func(ctx context.Context, obj runtime.Object) field.ErrorList
 	ValidateCreate func(ctx context.Context, obj runtime.Object) field.ErrorList
@@ -381,6 +382,8 @@ type Scale struct {
 // Grace describes graceful deletion.
 type Grace struct {
 	Period time.Duration
+	// Of returns the period of an object, instead of Period; nil is Period.
+	Of func(obj runtime.Object) time.Duration
 	// DeleteAfterPeriod makes the server itself remove the object at the end.
 	DeleteAfterPeriod bool
 }
@@ -420,6 +423,23 @@ type Admission struct {
 
 // BesideAdmission decides about a create or an update, given all other objects of the kind.
 type BesideAdmission func(ctx context.Context, a admission.Attributes, existing []runtime.Object) error
+
+// Facts are the generated facts about the packages of the kind's versions and of its subresources' messages, those of all
+// groups together.
+func (k *Kind) Facts() []api.Facts {
+	var all []api.Facts
+	for _, v := range k.AllVersions() {
+		if v.Facts != nil {
+			all = append(all, v.Facts())
+		}
+	}
+	for _, s := range k.CustomSubresources {
+		if s != nil && s.Facts != nil {
+			all = append(all, s.Facts())
+		}
+	}
+	return all
+}
 
 // Primary is the kind that decides about the objects: itself, or the one that it
 // shares them with.
@@ -564,6 +584,7 @@ func (k *Kind) Hooks() []string {
 		{"default", k.Hub().Default != nil},
 		{"prepare for create", k.PrepareForCreate != nil},
 		{"prepare for update", k.PrepareForUpdate != nil},
+		{"prepare for status", k.PrepareForStatus != nil},
 		{"validate", k.Validate != nil},
 		{"validate create", k.ValidateCreate != nil},
 		{"validate update", k.ValidateUpdate != nil},

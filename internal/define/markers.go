@@ -53,29 +53,45 @@ func (c *checker) markers(where string, k *Kind) {
 			c.deprecation(k, v)
 		}
 	}
-	if hub := k.Versions[0].Structural; hub != nil {
-		c.markedNames(where, k, hub)
+	hub := k.Versions[0].Structural
+	named := hub != nil && hub.Scoped()
+	if named {
+		k.ClusterScoped = c.markedScope(where, k, hub)
+	}
+	for _, v := range k.Versions {
+		if v.Structural != nil && !v.Structural.Scoped() {
+			v.Structural.SetScope(k.ClusterScoped)
+		}
+	}
+	if hub != nil {
+		c.markedNames(where, k, hub, named)
 		c.markedAbilities(where, k, hub)
 	}
 }
 
-func (c *checker) markedNames(where string, k *Kind, hub *structural.Version) {
+// markedScope says whether the kind is cluster-scoped by its markers.
+func (c *checker) markedScope(where string, k *Kind, hub *structural.Version) bool {
+	if k.ClusterScoped && hub.Namespaced() {
+		c.errorf(where, "ClusterScoped: by the markers it is in namespaces: say +kubebuilder:resource:scope=Cluster")
+	}
+	return !hub.Namespaced()
+}
+
+// markedNames takes names over. Those of a kind that is not marked itself are the generator's guess, and do not contradict
+// the declaration.
+func (c *checker) markedNames(where string, k *Kind, hub *structural.Version, named bool) {
 	names := hub.Definition.Spec.Names
-	if k.Resource != names.Plural {
+	if k.Resource != names.Plural && named {
 		c.errorf(where, "resource %q: by the markers it is %q: use that, or say +kubebuilder:resource:path=%s", k.Resource, names.Plural, k.Resource)
 	}
 	switch {
 	case k.Singular == "":
 		k.Singular = names.Singular
-	case k.Singular != names.Singular && names.Singular != strings.ToLower(names.Kind):
+	case named && k.Singular != names.Singular && names.Singular != strings.ToLower(names.Kind):
 		c.errorf(where, "Singular(%q): by the markers it is %q", k.Singular, names.Singular)
 	}
 	k.ShortNames = union(names.ShortNames, k.ShortNames)
 	k.Categories = union(names.Categories, k.Categories)
-	if k.ClusterScoped && hub.Namespaced() {
-		c.errorf(where, "ClusterScoped: by the markers it is in namespaces: say +kubebuilder:resource:scope=Cluster")
-	}
-	k.ClusterScoped = !hub.Namespaced()
 }
 
 func union(a, b []string) []string {

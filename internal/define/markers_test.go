@@ -3,6 +3,8 @@ package define
 import (
 	"fmt"
 	"reflect"
+	"strconv"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -61,6 +63,41 @@ func TestMarkersDecideAboutStatusOnlyWhereTheySpeakOfSubresources(t *testing.T) 
 				if test.errors == 0 && v.Structural.HasStatus() != test.served {
 					t.Errorf("version %d is validated as if /status were served: %v", i, !test.served)
 				}
+			}
+		})
+	}
+}
+
+// A marker of a field puts a whole package under the markers' rules, whose kinds may be cluster-scoped.
+func TestClusterScoped_markersOfFieldsAlone(t *testing.T) {
+	for name, test := range map[string]struct {
+		scope, resource string
+		cluster         bool
+		errors          int
+	}{
+		"not marked, in namespaces":     {"", "parcels", false, 0},
+		"not marked, cluster-scoped":    {"", "parcels", true, 0},
+		"not marked, another resource":  {"", "post", true, 0},
+		"marked otherwise":              {"Namespaced", "parcels", true, 1},
+		"marked with another resource":  {"Cluster", "post", true, 1},
+		"marked, and declared likewise": {"Cluster", "parcels", true, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := parcels(true, ``)
+			k.Resource, k.ClusterScoped = test.resource, test.cluster
+			facts := k.Versions[0].Facts()
+			definition := strings.Replace(facts.CustomResources()["parcel"], `"Namespaced"`, strconv.Quote(test.scope), 1)
+			k.Versions[0].Facts = func() api.Facts {
+				definitions := map[string]string{"parcel": definition}
+				return api.Facts{GroupVersion: facts.GroupVersion, CustomResources: func() map[string]string { return definitions }}
+			}
+			var c checker
+			c.markers("parcels", k)
+			if len(c.errs) != test.errors {
+				t.Errorf("errors %v, want %d", c.errs, test.errors)
+			}
+			if test.errors == 0 && (k.ClusterScoped != test.cluster || k.Versions[0].Structural.Namespaced() == test.cluster) {
+				t.Errorf("cluster-scoped %v, want %v, of the rules too", k.ClusterScoped, test.cluster)
 			}
 		})
 	}

@@ -18,6 +18,9 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/annexapi/annex/api"
+	"github.com/annexapi/annex/internal/structural"
 )
 
 // Subresource is a custom subresource: an action, which takes requests that are objects, a
@@ -41,6 +44,12 @@ type Subresource struct {
 	IsView bool
 	Look   func(ctx context.Context, view *View) (runtime.Object, error)
 
+	// Take makes the subresource a part of the object, which clients get, put and patch: it takes over into obj what is the
+	// part's of the object that was sent. ValidateChange checks the result. IsPart is true of it, with no function even.
+	IsPart         bool
+	Take           func(ctx context.Context, obj, sent runtime.Object)
+	ValidateChange func(ctx context.Context, obj, old runtime.Object) field.ErrorList
+
 	// Methods are the HTTP methods of connections, and Connect makes the handler of
 	// each. One is long-running unless LongRunning says otherwise.
 	Methods     []string
@@ -52,6 +61,13 @@ type Subresource struct {
 	// options have the rest of the path as PathOption.
 	Subpaths bool
 
+	// Facts are those of the package that declares Object and Answer; nil if that is the package of
+	// one of the kind's versions. GroupVersion is theirs, and empty without them; Check sets it.
+	Facts        func() api.Facts
+	GroupVersion schema.GroupVersion
+
+	// Structural holds the kubebuilder markers of Object; nil if it has none. Check sets it.
+	Structural *structural.Version
 	// Default fills in the generated defaults of Object. Check sets it.
 	Default func(obj runtime.Object)
 }
@@ -116,7 +132,7 @@ func (s *Subresource) Kind() string {
 }
 
 // Connects says whether the subresource connects clients with a handler.
-func (s *Subresource) Connects() bool { return s.Answer == nil }
+func (s *Subresource) Connects() bool { return s.Answer == nil && !s.IsPart }
 
 // ReadsQuery says whether Object is read from the query of a request.
 func (s *Subresource) ReadsQuery() bool { return s.Object != nil && (s.IsView || s.Connects()) }
@@ -124,8 +140,11 @@ func (s *Subresource) ReadsQuery() bool { return s.Object != nil && (s.IsView ||
 // Verbs returns the verbs that callers need, as authorization and discovery name them.
 func (s *Subresource) Verbs() []string {
 	var verbs []string
-	if s.IsView {
+	switch {
+	case s.IsView:
 		verbs = append(verbs, "get")
+	case s.IsPart:
+		verbs = append(verbs, "get", "patch", "update")
 	}
 	for _, operation := range s.Operations {
 		verbs = append(verbs, strings.ToLower(string(operation)))
@@ -151,13 +170,28 @@ var connectMethods = map[string]string{
 	http.MethodOptions: "",
 }
 
-// New returns an empty request, or empty options.
+// New returns an empty request, or options as they are without a query.
 func (s *Subresource) New() runtime.Object {
 	obj := reflect.New(s.Object).Interface().(runtime.Object)
-	if o, ok := obj.(Defaulted); ok && s.ReadsQuery() {
+	if !s.ReadsQuery() {
+		return obj
+	}
+	if o, ok := obj.(Defaulted); ok {
 		o.SetDefaults()
 	}
+	if s.Structural != nil {
+		s.Structural.Fill(obj, nil) // the query overrides them, with zeros too
+	}
 	return obj
+}
+
+// InVersion is the group and version of the subresource's messages where the kind is served in another one: that of
+// Facts, or else the kind's.
+func (s *Subresource) InVersion(kind schema.GroupVersion) schema.GroupVersion {
+	if s.Facts != nil {
+		return s.GroupVersion
+	}
+	return kind
 }
 
 // Defaulted are options with defaults that a query can take back, such as a boolean that is true.
@@ -204,18 +238,21 @@ func (c *checker) subresources(where string, k *Kind) {
 			continue
 		}
 		switch {
+		case s.IsPart:
+			c.part(at, k, s)
 		case s.IsView:
 			c.view(at, s)
 		case s.Connects():
 			c.connection(at, s)
 		default:
-			c.requests(at, s)
+			c.requests(at, s, k.Hub().Type)
 		}
 		c.subresourceTypes(at, k, s)
 	}
 }
 
-func (c *checker) requests(where string, s *Subresource) {
+// requests checks an action on a kind whose hub is parent.
+func (c *checker) requests(where string, s *Subresource, parent reflect.Type) {
 	if s.Handle == nil || s.Long != nil && s.Long.Run == nil {
 		c.errorf(where, "no function given")
 	}
@@ -233,8 +270,21 @@ func (c *checker) requests(where string, s *Subresource) {
 			c.errorf(where, "On: %s is named twice", operation)
 		}
 	}
+	if s.Facts != nil && (s.Answer == parent || s.Long != nil) {
+		c.errorf(where, "MessagesOf: the answer cannot be %s, which is of another group and version than the request: "+
+			"answer with metav1.Status", s.Answer)
+	}
 	if f, ok := structField(s.Object, "ObjectMeta"); slices.Contains(s.Operations, admission.Update) && (!ok || f.Type != reflect.TypeFor[metav1.ObjectMeta]()) {
 		c.errorf(where, "On: an Update names what it changes, and Go type %s has no name: embed metav1.ObjectMeta, or use Create", s.Object)
+	}
+}
+
+func (c *checker) part(where string, k *Kind, s *Subresource) {
+	if s.Take == nil {
+		c.errorf(where, "no function given")
+	}
+	if !k.Updatable() {
+		c.errorf(where, "the kind's objects cannot be updated: its source has no Update")
 	}
 }
 
@@ -324,6 +374,10 @@ func (c *checker) subresourceTypes(where string, k *Kind, s *Subresource) {
 			c.errorf(where, "Go type %s does not embed metav1.TypeMeta", t)
 			continue
 		}
+		if s.Facts != nil {
+			c.messageOf(where, s, t)
+			continue
+		}
 		var home *Version
 		for _, v := range k.AllVersions() {
 			known, ok := c.known(v)
@@ -344,9 +398,57 @@ func (c *checker) subresourceTypes(where string, k *Kind, s *Subresource) {
 			continue
 		}
 		if t == s.Object {
-			s.Default = c.defaults(where, home)
+			s.Default = c.defaults(where, home.Facts())
+			s.Structural = c.messageRules(where, home.Facts(), t)
 		}
 	}
+}
+
+// messageOf checks that the package of the subresource's own facts registers a type, and completes the subresource
+// with what they hold of it.
+func (c *checker) messageOf(where string, s *Subresource, t reflect.Type) {
+	facts := s.Facts()
+	s.GroupVersion = facts.GroupVersion
+	if facts.AddToScheme == nil {
+		c.errorf(where, "MessagesOf: the package's facts have no AddToScheme; run annex generate")
+		return
+	}
+	scheme := runtime.NewScheme()
+	if err := facts.AddToScheme(scheme); err != nil {
+		c.errorf(where, "MessagesOf: register the types of %s: %v", facts.GroupVersion, err)
+		return
+	}
+	if scheme.KnownTypes(facts.GroupVersion)[t.Name()] != t {
+		c.errorf(where, "Go type %s is not registered by the package of %s that MessagesOf names: an action's request and answer, but for "+
+			"metav1.Status, come from one package", t, facts.GroupVersion)
+		return
+	}
+	if t == s.Object {
+		s.Default = c.defaults(where, facts)
+		s.Structural = c.messageRules(where, facts, t)
+	}
+}
+
+// messageRules returns the kubebuilder markers of a message; nil if its package has none. A message with
+// ObjectMeta looks like a kind to the generator.
+func (c *checker) messageRules(where string, facts api.Facts, t reflect.Type) *structural.Version {
+	var rules *structural.Version
+	var err error
+	kind := facts.GroupVersion.WithKind(t.Name())
+	if facts.Messages != nil {
+		if schema := facts.Messages()[t.Name()]; schema != "" {
+			rules, err = structural.NewMessage(kind, t, schema)
+		}
+	}
+	if rules == nil && err == nil && facts.CustomResources != nil {
+		if definition := facts.CustomResources()[t.Name()]; definition != "" {
+			rules, err = structural.New(kind, t, definition, false)
+		}
+	}
+	if err != nil {
+		c.errorf(where, "markers of Go type %s: %v; run annex generate", t, err)
+	}
+	return rules
 }
 
 // unregistered checks that no other subresource has options by the name of these, which every
@@ -377,12 +479,12 @@ func (c *checker) known(v *Version) (map[string]reflect.Type, bool) {
 	return scheme.KnownTypes(v.Facts().GroupVersion), true
 }
 
-// defaults returns the generated defaults of a version's package.
-func (c *checker) defaults(where string, v *Version) func(runtime.Object) {
+// defaults returns the generated defaults of a package.
+func (c *checker) defaults(where string, facts api.Facts) func(runtime.Object) {
 	scheme := runtime.NewScheme()
-	if add := v.Facts().AddDefaults; add != nil {
+	if add := facts.AddDefaults; add != nil {
 		if err := add(scheme); err != nil {
-			c.errorf(where, "defaults of %s: %v", v.GroupVersion, err)
+			c.errorf(where, "defaults of %s: %v", facts.GroupVersion, err)
 		}
 	}
 	return scheme.Default

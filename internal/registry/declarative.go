@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/operation"
@@ -11,6 +12,8 @@ import (
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/registry/rest"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+
+	"github.com/annexapi/annex/internal/define"
 )
 
 // Validator runs generated validation. Unlike in upstream, where it is the scheme too,
@@ -28,7 +31,27 @@ var (
 
 // DeclarativeValidationConfig is what upstream gives back to ValidateDeclaratively.
 func (s strategy) DeclarativeValidationConfig(context.Context, runtime.Object, runtime.Object) rest.DeclarativeValidationConfig {
-	return rest.DeclarativeValidationConfig{Options: s.kind.ValidationOptions}
+	return rest.DeclarativeValidationConfig{Options: s.options}
+}
+
+// validationOptions returns the options that a kind's generated validation may ask for. An
+// option that is missing is an internal error in every answer, so each has a value here: the
+// feature of the same name decides, as in upstream's strategies; an option that is no feature
+// of this process is off; and the kind's own declaration overrides both.
+func validationOptions(k *define.Kind) map[string]bool {
+	options := map[string]bool{}
+	for name := range utilfeature.DefaultMutableFeatureGate.GetAll() {
+		options[string(name)] = utilfeature.DefaultFeatureGate.Enabled(name)
+	}
+	for _, facts := range k.Facts() {
+		for _, name := range facts.ValidationOptions {
+			if _, known := options[name]; !known {
+				options[name] = false
+			}
+		}
+	}
+	maps.Copy(options, k.Primary().ValidationOptions)
+	return options
 }
 
 // ValidateDeclaratively adds what generated validation finds to the errors of the

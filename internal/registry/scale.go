@@ -137,9 +137,24 @@ func (r *scaleREST) scaleOf(obj runtime.Object) (*autoscalingv1.Scale, error) {
 		Status: autoscalingv1.ScaleStatus{Replicas: number(obj, r.kind.Scale.StatusReplicas)},
 	}
 	if selector := define.ValueAt(reflect.ValueOf(obj), r.kind.Scale.Selector, false); len(r.kind.Scale.Selector) > 0 && selector.IsValid() {
-		scale.Status.Selector = selector.String()
+		if scale.Status.Selector, err = selectorText(selector); err != nil {
+			return nil, fmt.Errorf("selector of %s %s: %w", r.kind.GroupResource(), m.GetName(), err)
+		}
 	}
 	return scale, nil
+}
+
+// selectorText returns a selector as autoscalers read it: a text as it is, or the text of a label selector.
+func selectorText(v reflect.Value) (string, error) {
+	of, ok := v.Interface().(metav1.LabelSelector)
+	if !ok {
+		return v.String(), nil
+	}
+	selector, err := metav1.LabelSelectorAsSelector(&of)
+	if err != nil {
+		return "", err
+	}
+	return selector.String(), nil
 }
 
 func number(obj runtime.Object, path []string) int32 {

@@ -63,7 +63,9 @@ type Kind struct {
 	encoded    encodedReader           // nil if the storage is none
 	own        map[string]rest.Storage // of a kind that is not served by store
 	hooks      *admit.Hooks
-	validator  Validator // of custom subresources; nil if there is none
+	validator  Validator       // of custom subresources; nil if there is none
+	options    map[string]bool // of the validator
+	strategy   strategy
 	operations define.Operations
 	// managers record changes by custom subresources, by the version of the request. There
 	// are none before ManageFields.
@@ -111,7 +113,10 @@ func NewKind(k *define.Kind, options Options) (*Kind, error) {
 }
 
 func withStatus(k *define.Kind, store *genericregistry.Store, main strategy, options Options) *Kind {
-	kind := &Kind{Definition: k, store: store, hooks: options.Hooks, validator: options.Validator, operations: options.Operations}
+	kind := &Kind{
+		Definition: k, store: store, hooks: options.Hooks,
+		validator: options.Validator, options: main.options, strategy: main, operations: options.Operations,
+	}
 	if k.Status && k.Updatable() {
 		status := *store
 		status.UpdateStrategy = statusStrategy{main}

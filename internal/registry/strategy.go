@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/operation"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -31,6 +32,8 @@ type strategy struct {
 	convertor runtime.ObjectConvertor
 	validator Validator
 	kind      *define.Kind
+	// options are those of generated validation.
+	options map[string]bool
 	// unconditional accepts an update without a resource version.
 	unconditional bool
 }
@@ -56,6 +59,7 @@ func newStrategy(k *define.Kind, options Options) strategy {
 		NameGenerator: names.SimpleNameGenerator,
 		convertor:     options.Convertor,
 		kind:          k,
+		options:       validationOptions(k),
 		unconditional: options.UnconditionalUpdate || k.Unconditional,
 	}
 }
@@ -260,7 +264,7 @@ type statusStrategy struct {
 	strategy
 }
 
-func (s statusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+func (s statusStrategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
 	managers := objects.Meta(obj).GetManagedFields()
 	updated, previous := reflect.ValueOf(obj).Elem(), reflect.ValueOf(old).Elem()
 	for i := range updated.NumField() {
@@ -269,6 +273,9 @@ func (s statusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Obj
 		}
 	}
 	objects.Meta(obj).SetManagedFields(managers)
+	if s.kind.PrepareForStatus != nil {
+		s.kind.PrepareForStatus(ctx, obj, old)
+	}
 }
 
 func (s statusStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
@@ -304,16 +311,57 @@ type gracefulStrategy struct {
 
 // CheckGracefulDelete defaults the grace period to the kind's. An object with the
 // period 0 is marked as deleted first, too, and then goes at once.
-func (s gracefulStrategy) CheckGracefulDelete(_ context.Context, _ runtime.Object, options *metav1.DeleteOptions) bool {
+func (s gracefulStrategy) CheckGracefulDelete(_ context.Context, obj runtime.Object, options *metav1.DeleteOptions) bool {
 	if options == nil {
 		return false
 	}
-	if options.GracePeriodSeconds == nil {
-		seconds := int64(s.kind.Grace.Period.Seconds())
+	period, grace := s.kind.Grace.Period, s.kind.Grace
+	if grace.Of != nil {
+		period = grace.Of(obj)
+	}
+	seconds := max(0, int64(period.Seconds()))
+	if options.GracePeriodSeconds == nil || grace.Of != nil && seconds == 0 {
 		options.GracePeriodSeconds = &seconds
 	}
 	return true
 }
+
+// partStrategy decides what a custom subresource that is a part of the object accepts: what its function takes
+// over from the object that was sent.
+type partStrategy struct {
+	strategy
+	part *define.Subresource
+}
+
+var _ rest.RESTUpdateStrategy = partStrategy{}
+
+func (s partStrategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
+	sent := obj.DeepCopyObject()
+	reflect.ValueOf(obj).Elem().Set(reflect.ValueOf(old.DeepCopyObject()).Elem())
+	objects.Meta(obj).SetManagedFields(objects.Meta(sent).GetManagedFields())
+	objects.Meta(obj).SetResourceVersion(objects.Meta(sent).GetResourceVersion())
+	s.part.Take(ctx, obj, sent)
+	if !s.kind.WithoutGeneration {
+		s.setGeneration(obj, old)
+	}
+}
+
+func (s partStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	errs := append(s.validateMarked(ctx, obj, old, false), s.validate(ctx, obj)...)
+	if s.part.ValidateChange != nil {
+		errs = append(errs, s.part.ValidateChange(ctx, obj, old)...)
+	}
+	return errs
+}
+
+// ValidateDeclaratively is that of the main endpoint, for rules that differ there.
+func (s partStrategy) ValidateDeclaratively(ctx context.Context, obj, old runtime.Object, errs field.ErrorList, op operation.Type,
+	config rest.DeclarativeValidationConfig) field.ErrorList {
+	return s.declarative(ctx, obj, old, errs, op, config, s.part.Name)
+}
+
+// GetResetFields names nothing: which fields the function takes over is its own affair.
+func (s partStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set { return nil }
 
 func part(obj runtime.Object, name string) reflect.Value {
 	return reflect.ValueOf(obj).Elem().FieldByName(name)

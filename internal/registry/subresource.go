@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validate"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -20,9 +21,11 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/handlers/fieldmanager"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/features"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/util/dryrun"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 
 	"github.com/annexapi/annex/internal/apierr"
 	"github.com/annexapi/annex/internal/define"
@@ -32,6 +35,10 @@ import (
 // subresource returns the endpoint of a custom subresource in a version of the kind.
 func (k *Kind) subresource(s *define.Subresource, v *define.Version) rest.Storage {
 	switch {
+	case s.Take != nil:
+		store, strategy := *k.store, partStrategy{k.strategy, s}
+		store.UpdateStrategy, store.ResetFieldsStrategy = strategy, strategy
+		return &statusREST{store: &store, dryRun: k.dryRunHooks()}
 	case s.IsView:
 		return newView(k, s, v)
 	case s.Connects():
@@ -60,6 +67,8 @@ func (k *Kind) subresource(s *define.Subresource, v *define.Version) rest.Storag
 type requests interface {
 	rest.Storage
 	rest.StorageMetadata
+	rest.GroupVersionKindProvider
+	rest.GroupVersionAcceptor
 }
 
 type namedCreates interface {
@@ -80,6 +89,16 @@ var (
 )
 
 func (r *requestREST) New() runtime.Object { return r.sub.New() }
+
+// GroupVersionKind names what is sent, which is of another group than the kind if the subresource has facts of its own.
+func (r *requestREST) GroupVersionKind(served schema.GroupVersion) schema.GroupVersionKind {
+	return r.sub.InVersion(served).WithKind(r.sub.Object.Name())
+}
+
+// AcceptsGroupVersion reports whether a body may be of a group and version.
+func (r *requestREST) AcceptsGroupVersion(sent schema.GroupVersion) bool {
+	return sent == r.sub.InVersion(r.version.GroupVersion)
+}
 
 // Destroy leaves the storage to the main endpoint.
 func (r *requestREST) Destroy() {}
@@ -179,8 +198,8 @@ func (r *requestREST) conflict(name, text string) error {
 // handle hands a request that has been admitted to the user's function.
 func (r *requestREST) handle(ctx context.Context, operation admission.Operation, parent, obj runtime.Object, dryRun []string, fieldManager string, unchanged *metav1.Preconditions) (runtime.Object, error) {
 	name := objects.Meta(parent).GetName()
-	if errs := r.validate(ctx, obj); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(schema.GroupKind{Group: r.kind.Definition.Group, Kind: r.sub.Object.Name()}, name, errs)
+	if err := r.kind.validate(ctx, r.sub, obj, name); err != nil {
+		return nil, err
 	}
 	call := r.call(ctx, operation, parent, obj, dryRun, fieldManagerOf(ctx, fieldManager), unchanged)
 	answer, err := r.sub.Handle(ctx, call)
@@ -225,16 +244,27 @@ func (r *requestREST) call(ctx context.Context, operation admission.Operation, p
 	return call
 }
 
-// validate runs the generated validation of the request's Go type, and the user's own.
-func (r *requestREST) validate(ctx context.Context, obj runtime.Object) field.ErrorList {
+// validate refuses what a client sent, a request or options, if its markers, its tags or the user's function do.
+func (k *Kind) validate(ctx context.Context, s *define.Subresource, obj runtime.Object, name string) error {
+	if obj == nil {
+		return nil
+	}
 	var errs field.ErrorList
-	if v := r.kind.validator; v != nil && v.HasValidationFunc(obj) {
-		errs = v.Validate(ctx, nil, obj)
+	if s.Structural != nil {
+		errs = s.Structural.ValidateMessage(ctx, obj)
 	}
-	if r.sub.Validate != nil {
-		errs = append(errs, r.sub.Validate(ctx, obj)...)
+	if v := k.validator; v != nil && v.HasValidationFunc(obj) {
+		beta := utilfeature.DefaultFeatureGate.Enabled(features.DeclarativeValidationBeta)
+		errs = append(errs, validate.FilterEnforcedDeclarativeErrors(ctx, v.Validate(ctx, k.options, obj), beta)...)
 	}
-	return errs
+	if s.Validate != nil {
+		errs = append(errs, s.Validate(ctx, obj)...)
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	group := s.InVersion(schema.GroupVersion{Group: k.Definition.Group}).Group
+	return apierrors.NewInvalid(schema.GroupKind{Group: group, Kind: s.Object.Name()}, name, errs)
 }
 
 // admit has the validating hooks of the kind see the change of its object; else a
@@ -353,6 +383,9 @@ func (r *connectREST) Connect(ctx context.Context, name string, options runtime.
 	}
 	if options != nil && r.sub.Default != nil {
 		r.sub.Default(options) // upstream does not if the query is empty
+	}
+	if err := r.kind.validate(ctx, r.sub, options, name); err != nil {
+		return nil, err
 	}
 	c := &define.Connection{
 		Resource:  r.version.GroupVersion.WithResource(r.kind.Definition.Resource),

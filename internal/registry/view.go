@@ -57,6 +57,9 @@ func (r *view) look(ctx context.Context, name string, options runtime.Object) (r
 	if options != nil && r.sub.Default != nil {
 		r.sub.Default(options) // upstream does not if the query is empty
 	}
+	if err := r.kind.validate(ctx, r.sub, options, name); err != nil {
+		return nil, err
+	}
 	answer, err := r.sub.Look(ctx, &define.View{
 		Resource:  r.version.GroupVersion.WithResource(r.kind.Definition.Resource),
 		Namespace: objects.Meta(parent).GetNamespace(),

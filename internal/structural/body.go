@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/url"
 
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
@@ -17,6 +18,7 @@ type rawBody struct {
 	info  *request.RequestInfo
 	media string
 	body  bytes.Buffer
+	query url.Values // of options that are read from one; nil else
 }
 
 type rawBodyKey struct{}
@@ -36,6 +38,16 @@ func CaptureBody(r *http.Request) *http.Request {
 	r = r.WithContext(context.WithValue(r.Context(), rawBodyKey{}, raw))
 	r.Body = teeBody{Reader: io.TeeReader(r.Body, &raw.body), Closer: r.Body}
 	return r
+}
+
+// CaptureQuery returns a request whose query is captured in its context, for options that are validated as the client sent
+// them. The context must hold the request info.
+func CaptureQuery(r *http.Request) *http.Request {
+	info, ok := request.RequestInfoFrom(r.Context())
+	if !ok {
+		return r
+	}
+	return r.WithContext(context.WithValue(r.Context(), rawBodyKey{}, &rawBody{info: info, query: r.URL.Query()}))
 }
 
 type teeBody struct {

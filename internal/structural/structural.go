@@ -46,6 +46,7 @@ type Version struct {
 	concealing bool
 	internal   *apiextensions.JSONSchemaProps
 	rules      func() (rules, error)
+	messages   func() (messageRules, error)
 }
 
 // rules are what objects are validated by. They take a while to compile, which the first
@@ -70,27 +71,46 @@ func New(kind schema.GroupVersionKind, goType reflect.Type, definition string, s
 	if v.version().Subresources == nil && status {
 		v.version().Subresources = &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}}
 	}
+	return v, v.compute()
+}
+
+// NewMessage reads the schema that generated code has of a Go type whose objects are sent but
+// not stored, such as the requests of an action. Only ValidateMessage validates these.
+func NewMessage(kind schema.GroupVersionKind, goType reflect.Type, schema string) (*Version, error) {
+	props := &apiextensionsv1.JSONSchemaProps{}
+	if err := json.Unmarshal([]byte(schema), props); err != nil {
+		return nil, fmt.Errorf("read the schema: %w", err)
+	}
+	v := &Version{kind: kind, goType: goType}
+	v.Definition.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{{
+		Name: kind.Version, Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: props},
+	}}
+	return v, v.compute()
+}
+
+// compute makes everything else of the schema in the definition.
+func (v *Version) compute() error {
 	props := v.version().Schema
 	if props == nil || props.OpenAPIV3Schema == nil {
-		return nil, fmt.Errorf("the definition has no schema")
+		return fmt.Errorf("the definition has no schema")
 	}
 	v.internal = &apiextensions.JSONSchemaProps{}
 	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(props.OpenAPIV3Schema, v.internal, nil); err != nil {
-		return nil, fmt.Errorf("schema: %w", err)
+		return fmt.Errorf("schema: %w", err)
 	}
 	s, err := structuralschema.NewStructural(v.internal)
 	if err != nil {
-		return nil, fmt.Errorf("schema: %w", err)
+		return fmt.Errorf("schema: %w", err)
 	}
 	v.raw, v.schema = s, s.DeepCopy()
 	if err := defaulting.PruneDefaults(v.schema); err != nil {
-		return nil, fmt.Errorf("defaults: %w", err)
+		return fmt.Errorf("defaults: %w", err)
 	}
 	v.defaults = hasDefaults(v.schema)
-	v.concealing = concealing(goType, v.schema, map[reflect.Type]bool{})
-	v.shape = shapeOf(goType, v.schema)
-	v.rules = sync.OnceValues(v.compile)
-	return v, nil
+	v.concealing = concealing(v.goType, v.schema, map[reflect.Type]bool{})
+	v.shape = shapeOf(v.goType, v.schema)
+	v.rules, v.messages = sync.OnceValues(v.compile), sync.OnceValues(v.compileMessage)
+	return nil
 }
 
 func (v *Version) version() *apiextensionsv1.CustomResourceDefinitionVersion {
@@ -101,7 +121,7 @@ func (v *Version) version() *apiextensionsv1.CustomResourceDefinitionVersion {
 func (v *Version) WithKind(kind schema.GroupVersionKind) *Version {
 	other := &Version{Definition: *v.Definition.DeepCopy(), kind: kind, goType: v.goType, schema: v.schema, raw: v.raw,
 		shape: v.shape, defaults: v.defaults, concealing: v.concealing, internal: v.internal}
-	other.rules = sync.OnceValues(other.compile)
+	other.rules, other.messages = sync.OnceValues(other.compile), sync.OnceValues(other.compileMessage)
 	return other
 }
 
@@ -147,6 +167,17 @@ func (v *Version) compile() (rules, error) {
 	}
 	main := customresource.NewStrategy(nil, v.Namespaced(), v.kind, document, statusDocument, v.schema, status, scale, nil)
 	return rules{document: document, main: main, status: customresource.NewStatusStrategy(main)}, nil
+}
+
+// Scoped says whether the markers decide about the scope. Where they do not, SetScope does, before any object is validated.
+func (v *Version) Scoped() bool { return v.Definition.Spec.Scope != "" }
+
+// SetScope decides about the scope of a kind whose markers do not.
+func (v *Version) SetScope(clusterScoped bool) {
+	v.Definition.Spec.Scope = apiextensionsv1.NamespaceScoped
+	if clusterScoped {
+		v.Definition.Spec.Scope = apiextensionsv1.ClusterScoped
+	}
 }
 
 // Namespaced says whether the kind's objects are in namespaces.

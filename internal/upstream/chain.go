@@ -128,8 +128,8 @@ func steps(config Config) []step {
 		all = append(all, refuseAnonymousDebugging)
 	}
 	all = append(all, checkNamespace, refuseCostlyPatches, addUserAgent)
-	if marked := markedResources(config.Definition); len(marked) > 0 {
-		all = append(all, captureBodies(marked))
+	if bodies, queries := markedRequests(config.Definition); len(bodies)+len(queries) > 0 {
+		all = append(all, captureMarked(bodies, queries))
 	}
 	if warnings := deprecations(config.Definition); len(warnings) > 0 {
 		all = append(all, warnOfDeprecation(warnings))
@@ -206,27 +206,49 @@ func (g watchGroup) Add(delta int) error {
 	}
 }
 
-// markedResources are those with kubebuilder markers.
-func markedResources(s *define.Server) map[schema.GroupVersionResource]bool {
-	marked := map[schema.GroupVersionResource]bool{}
+// markedRequests are those whose bodies have kubebuilder markers, and those whose options have.
+func markedRequests(s *define.Server) (bodies, queries map[captured]bool) {
+	bodies, queries = map[captured]bool{}, map[captured]bool{}
 	for _, k := range s.Kinds() {
 		for _, v := range k.Versions {
+			resource := v.GroupVersion.WithResource(k.Resource)
 			if v.Structural != nil {
-				marked[v.GroupVersion.WithResource(k.Resource)] = true
+				bodies[captured{resource, ""}], bodies[captured{resource, "status"}] = true, true
+			}
+			for _, sub := range k.CustomSubresources {
+				switch {
+				case sub.Structural == nil:
+				case sub.ReadsQuery():
+					queries[captured{resource, sub.Name}] = true
+				default:
+					bodies[captured{resource, sub.Name}] = true
+				}
 			}
 		}
 	}
-	return marked
+	return bodies, queries
 }
 
-// captureBodies captures the request bodies of kinds with kubebuilder markers, which are
+// captured is a subresource, or a resource's main endpoint, whose requests are validated as clients sent them.
+type captured struct {
+	resource    schema.GroupVersionResource
+	subresource string
+}
+
+// captureMarked captures the bodies and the queries of requests with kubebuilder markers, which are
 // validated as the client sent them.
-func captureBodies(marked map[schema.GroupVersionResource]bool) step {
+func captureMarked(bodies, queries map[captured]bool) step {
 	return func(r *http.Request, info *request.RequestInfo) (*http.Request, error) {
-		if info.IsResourceRequest && (info.Verb == "create" || info.Verb == "update" || info.Verb == "patch") &&
-			(info.Subresource == "" || info.Subresource == "status") &&
-			marked[schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}] {
+		if !info.IsResourceRequest {
+			return r, nil
+		}
+		resource := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
+		endpoint := captured{resource, info.Subresource}
+		switch writes := info.Verb == "create" || info.Verb == "update" || info.Verb == "patch"; {
+		case writes && bodies[endpoint]:
 			r = structural.CaptureBody(r)
+		case queries[endpoint]:
+			r = structural.CaptureQuery(r)
 		}
 		return r, nil
 	}

@@ -82,7 +82,7 @@ func speaksProtobuf(k *define.Kind, v *define.Version, path string, storage rest
 	}
 	types := []reflect.Type{reflect.TypeOf(storage.New()).Elem()}
 	for _, s := range k.CustomSubresources {
-		if s.Name == path {
+		if s.Name == path && !s.IsPart {
 			types = []reflect.Type{s.Answer}
 			if !s.ReadsQuery() {
 				types = append(types, s.Object)

@@ -13,7 +13,11 @@ import (
 	"github.com/annexapi/annex/cmd/annex/internal/crd/schema"
 )
 
-const customResourcesFunction = "customResources"
+// The functions that return what markers say, of kinds and of other objects.
+const (
+	customResourcesFunction = "customResources"
+	messagesFunction        = "messageSchemas"
+)
 
 // markers loads the packages of the pass that have markers of kubebuilder's for the
 // parser of those; nil if none has. The other generators do not understand them.
@@ -48,22 +52,19 @@ func (s *source) mentions(text string) bool {
 	return false
 }
 
-// customResources makes the function that returns what the markers of the package say of
-// its kinds, if it has any.
-func customResources(packages *schema.Packages, s *source, kinds []string) (*part, error) {
+// customResources makes the functions that return what the markers of the package say of
+// its kinds and of its other objects, if it has any.
+func customResources(packages *schema.Packages, s *source, kinds, others []string) (*part, error) {
 	if packages == nil || !slices.Contains(packages.Paths(), s.path) {
 		return nil, nil
 	}
 	definitions, err := packages.Version(s.path)
-	if problems := schema.ProblemsOf(err); len(problems) > 0 {
-		all := make(Problems, len(problems))
-		for i, p := range problems {
-			all[i] = Problem{File: p.File, Line: p.Line, Column: p.Column, Message: p.Message}
-		}
-		return nil, all
-	}
 	if err != nil || definitions == nil {
-		return nil, err
+		return nil, markerProblems(err)
+	}
+	messages, err := packages.Messages(s.path, others)
+	if err != nil {
+		return nil, markerProblems(err)
 	}
 	var b strings.Builder
 	b.WriteString("// customResources returns the CustomResourceDefinitions of this package's version, by kind.\n" +
@@ -84,7 +85,32 @@ func customResources(packages *schema.Packages, s *source, kinds []string) (*par
 		fmt.Fprintf(&b, "\t\t%q: %s,\n", kind, literal(text))
 	}
 	b.WriteString("\t}\n}\n")
+	if len(messages) > 0 {
+		b.WriteString("\n// " + messagesFunction + " returns the schemas of this package's objects that are no kinds, by Go type.\n" +
+			"func " + messagesFunction + "() map[string]string {\n\treturn map[string]string{\n")
+		for _, name := range others {
+			text, err := jsonText(messages[name])
+			if err != nil {
+				return nil, fmt.Errorf("schema of %s: %w", name, err)
+			}
+			fmt.Fprintf(&b, "\t\t%q: %s,\n", name, literal(text))
+		}
+		b.WriteString("\t}\n}\n")
+	}
 	return &part{name: "markers", body: b.String()}, nil
+}
+
+// markerProblems returns an error as Problems if it is the package's fault.
+func markerProblems(err error) error {
+	problems := schema.ProblemsOf(err)
+	if len(problems) == 0 {
+		return err
+	}
+	all := make(Problems, len(problems))
+	for i, p := range problems {
+		all[i] = Problem{File: p.File, Line: p.Line, Column: p.Column, Message: p.Message}
+	}
+	return all
 }
 
 func literal(text string) string {
@@ -94,14 +120,18 @@ func literal(text string) string {
 	return strconv.Quote(text)
 }
 
-// definitionText is a definition in JSON, for reviews: what fits on a line is on one.
 func definitionText(definition apiextensionsv1.CustomResourceDefinition) (string, error) {
-	plain, err := json.Marshal(struct {
+	return jsonText(struct {
 		APIVersion string                                       `json:"apiVersion"`
 		Kind       string                                       `json:"kind"`
 		Metadata   map[string]any                               `json:"metadata"`
 		Spec       apiextensionsv1.CustomResourceDefinitionSpec `json:"spec"`
 	}{definition.APIVersion, definition.Kind, map[string]any{"name": definition.Name}, definition.Spec})
+}
+
+// jsonText is a value in JSON, for reviews: what fits on a line is on one.
+func jsonText(value any) (string, error) {
+	plain, err := json.Marshal(value)
 	if err != nil {
 		return "", err
 	}

@@ -184,6 +184,9 @@ func API() api.Facts {
 		{{- if .CustomResources}}
 		CustomResources: customResources,
 		{{- end}}
+		{{- if .Messages}}
+		Messages: messageSchemas,
+		{{- end}}
 	}
 }
 
@@ -260,12 +263,12 @@ func (l *loaded) foreignFacts(s, target *source, own bool) (output, error) {
 	if err != nil {
 		return output{}, err
 	}
-	rules, err := customResources(marked, s, names(objects.kinds))
+	rules, err := customResources(marked, s, names(objects.kinds), names(objects.other))
 	if err != nil {
 		return output{}, err
 	}
 	if rules != nil {
-		data.CustomResources = true
+		data.CustomResources, data.Messages = true, strings.Contains(rules.body, "func "+messagesFunction+"()")
 		if err := m.add(*rules, functions); err != nil {
 			return output{}, err
 		}

@@ -349,7 +349,7 @@ func groupOf(fn *ast.FuncDecl) int {
 		return groupDefinitions
 	case slices.Contains(protobuf.Helpers, name):
 		return groupProtobuf
-	case name == customResourcesFunction:
+	case name == customResourcesFunction, name == messagesFunction:
 		return groupCustomResources
 	}
 	if name == "RegisterConversions" {

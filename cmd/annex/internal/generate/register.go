@@ -27,6 +27,10 @@ type facts struct {
 
 	// CustomResources says that there is a function that returns them.
 	CustomResources bool
+	// Messages says that there is a function that returns the schemas of other objects.
+	Messages bool
+
+	Options []string // the options that tags of validation name
 }
 
 // factsOf collects the facts; functions are the names of the functions that
@@ -45,7 +49,7 @@ func factsOf(s *source, o objects, functions map[string]bool) facts {
 		}
 	}
 	slices.Sort(f.Validated)
-	f.CustomResources = functions[customResourcesFunction]
+	f.CustomResources, f.Messages = functions[customResourcesFunction], functions[messagesFunction]
 	switch {
 	case s.declares("RegisterDefaults"):
 		f.Defaults, f.OwnDefaults = "RegisterDefaults", true
@@ -70,9 +74,15 @@ func API() api.Facts {
 		{{- if .Validated}}
 		AddValidations: registerValidations,
 		{{- end}}
+		{{- with .Options}}
+		ValidationOptions: []string{ {{- range $i, $name := .}}{{if $i}}, {{end}}{{printf "%q" $name}}{{end -}} },
+		{{- end}}
 		OpenAPI: openAPIDefinitions,
 		{{- if .CustomResources}}
 		CustomResources: customResources,
+		{{- end}}
+		{{- if .Messages}}
+		Messages: messageSchemas,
 		{{- end}}
 	}
 }

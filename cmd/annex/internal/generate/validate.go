@@ -22,7 +22,8 @@ import (
 
 // reserved are the names that generated functions have in every package.
 // AddToScheme is not among them: a package may have its own.
-var reserved = []string{"API", "openAPIDefinitions", "registerConversions", "registerDefaults", "registerValidations", customResourcesFunction}
+var reserved = []string{"API", "openAPIDefinitions", "registerConversions", "registerDefaults", "registerValidations",
+	customResourcesFunction, messagesFunction}
 
 // validate finds what the generators would stumble over, while it can still be
 // said where it is.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"go/ast"
 	"go/token"
+	"maps"
 	"os"
 	"os/exec"
 	"regexp"
@@ -15,6 +16,7 @@ import (
 	"strings"
 	"sync"
 
+	"golang.org/x/tools/go/packages"
 	"k8s.io/code-generator/cmd/validation-gen/validators"
 	"k8s.io/code-generator/pkg/apidefinitions"
 	"k8s.io/gengo/v2/generator"
@@ -221,6 +223,38 @@ func (s *source) hasValidations() bool {
 		found = found || len(known) > 0
 	})
 	return found
+}
+
+var optionOfTag = regexp.MustCompile(`\+k8s:if(?:Enabled|Disabled)\(\s*(?:option:\s*)?"?([^")\s]+)"?\s*\)`)
+
+// options adds the names of the options that the package's tags are conditions on.
+func (s *source) options(named map[string]bool) {
+	s.eachTagLine(func(_ *ast.CommentGroup, _ token.Position, line string) {
+		for _, m := range optionOfTag.FindAllStringSubmatch(line, -1) {
+			named[m[1]] = true
+		}
+	})
+}
+
+// validationOptions returns the names of the options that the validation of s may ask for, sorted: those in its tags, and in
+// those of the API packages that it imports.
+func (l *loaded) validationOptions(s *source) []string {
+	named, seen := map[string]bool{}, map[string]bool{}
+	var visit func(p *packages.Package)
+	visit = func(p *packages.Package) {
+		if p == nil || seen[p.PkgPath] {
+			return
+		}
+		seen[p.PkgPath] = true
+		if of := cmp.Or(pick(l.sources, p.PkgPath), pick(l.neighbours, p.PkgPath)); of != nil {
+			of.options(named)
+		}
+		for _, imported := range p.Imports {
+			visit(imported)
+		}
+	}
+	visit(l.listed[s.path])
+	return slices.Sorted(maps.Keys(named))
 }
 
 // badTags finds the k8s tags that no generator would read: those with a name that

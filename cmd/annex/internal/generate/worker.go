@@ -223,7 +223,7 @@ func (l *loaded) generate(s *source, validations part, marked *schema.Packages) 
 	}
 	if s.group != "" {
 		objects := findObjects(l.universe[s.path])
-		markers, err := customResources(marked, s, names(objects.kinds))
+		markers, err := customResources(marked, s, names(objects.kinds), names(objects.other))
 		if err != nil {
 			return output{}, err
 		}
@@ -232,7 +232,9 @@ func (l *loaded) generate(s *source, validations part, marked *schema.Packages) 
 				return output{}, err
 			}
 		}
-		p, err := factsOf(s, objects, functions).render()
+		facts := factsOf(s, objects, functions)
+		facts.Options = l.validationOptions(s)
+		p, err := facts.render()
 		if err != nil {
 			return output{}, err
 		}

@@ -23,11 +23,12 @@ import (
 // API returns the generated facts about this package.
 func API() api.Facts {
 	return api.Facts{
-		GroupVersion:   schema.GroupVersion{Group: "rules.example.com", Version: "v1beta1"},
-		AddToScheme:    AddToScheme,
-		AddConversions: registerConversions,
-		AddValidations: registerValidations,
-		OpenAPI:        openAPIDefinitions,
+		GroupVersion:      schema.GroupVersion{Group: "rules.example.com", Version: "v1beta1"},
+		AddToScheme:       AddToScheme,
+		AddConversions:    registerConversions,
+		AddValidations:    registerValidations,
+		ValidationOptions: []string{"LongNotes", "Pagers"},
+		OpenAPI:           openAPIDefinitions,
 	}
 }
 

@@ -143,6 +143,10 @@ func lacksStorageVersion(p Problem) bool {
 // them: +kubebuilder:subresource, or +kubebuilder:object:root, which stands above every
 // kind that was written for controller-gen. Where they do not, the Go type decides.
 //
+// Likewise, a definition has a scope where the kind's own markers speak of its resource:
+// +kubebuilder:resource, or +kubebuilder:object:root. A field's marker in a package of
+// another project, such as k8s.io/api/networking/v1, does not put its kinds into namespaces.
+//
 // What a cluster would refuse in one of them is a Problem, too.
 func (p *Packages) Version(path string) (map[string]apiextensionsv1.CustomResourceDefinition, error) {
 	i := slices.IndexFunc(p.roots, func(root *loader.Package) bool { return root.PkgPath == path })
@@ -183,6 +187,9 @@ func (p *Packages) Version(path string) (map[string]apiextensionsv1.CustomResour
 		case version.Subresources == nil:
 			version.Subresources = &apiextensionsv1.CustomResourceSubresources{}
 		}
+		if !speaksOfResource(info.Markers) {
+			definition.Spec.Scope = ""
+		}
 		all[kind.Kind] = definition
 	}
 	for _, loaded := range p.reached(root) {
@@ -207,14 +214,81 @@ func (p *Packages) Version(path string) (map[string]apiextensionsv1.CustomResour
 	return all, nil
 }
 
+// Messages returns, by name, the schemas of Go types of one of the packages that are sent but not stored, without
+// descriptions. A package without markers of kubebuilder's has no map. Version must have accepted the package. What a cluster
+// would refuse in a schema is a Problem.
+func (p *Packages) Messages(path string, names []string) (map[string]apiextensionsv1.JSONSchemaProps, error) {
+	i := slices.IndexFunc(p.roots, func(root *loader.Package) bool { return root.PkgPath == path })
+	if i < 0 {
+		return nil, fmt.Errorf("package %s is not loaded", path)
+	}
+	root := p.roots[i]
+	root.NeedSyntax()
+	if !Marked(root.Syntax) || len(names) == 0 {
+		return nil, nil
+	}
+	parser := p.parser()
+	parser.NeedPackage(root)
+	schemas := map[string]apiextensionsv1.JSONSchemaProps{}
+	var problems []Problem
+	for _, name := range names {
+		message := crd.TypeIdent{Package: root, Name: name}
+		parser.NeedFlattenedSchemaFor(message)
+		flattened := parser.FlattenedSchemata[message]
+		schema := *flattened.DeepCopy()
+		crd.TruncateDescription(&schema, 0)
+		schemas[name] = schema
+	}
+	for _, loaded := range p.reached(root) {
+		problems = append(problems, problemsOf(loaded)...)
+	}
+	if len(problems) > 0 {
+		return nil, join(withoutEchoes(problems))
+	}
+	for _, name := range names {
+		found, err := p.invalid(parser, crd.TypeIdent{Package: root, Name: name}, definitionAround(name, schemas[name]))
+		if err != nil {
+			return nil, err
+		}
+		problems = append(problems, found...)
+	}
+	if len(problems) > 0 {
+		return nil, join(slices.Compact(problems))
+	}
+	return schemas, nil
+}
+
+// definitionAround is a definition with the schema of a message, by which a cluster's rules for schemas judge it.
+func definitionAround(name string, of apiextensionsv1.JSONSchemaProps) apiextensionsv1.CustomResourceDefinition {
+	definition := apiextensionsv1.CustomResourceDefinition{}
+	plural := strings.ToLower(name) + "s"
+	definition.Name = plural + ".messages.example.com"
+	definition.Spec.Group, definition.Spec.Scope = "messages.example.com", apiextensionsv1.NamespaceScoped
+	definition.Spec.Names = apiextensionsv1.CustomResourceDefinitionNames{
+		Plural: plural, Singular: strings.ToLower(name), Kind: name, ListKind: name + "List",
+	}
+	definition.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{{
+		Name: "v1", Served: true, Storage: true, Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: of.DeepCopy()},
+	}}
+	return definition
+}
+
+// isRoot reports whether a kind is marked as controller-gen's kinds are.
+func isRoot(kind markers.MarkerValues) bool {
+	root, ok := kind.Get(objectRoot).(markers.RawArguments)
+	return ok && string(root) != "false"
+}
+
+// speaksOfResource reports whether a kind's markers decide about its resource and scope.
+func speaksOfResource(kind markers.MarkerValues) bool {
+	return isRoot(kind) || kind.Get("kubebuilder:resource") != nil
+}
+
 // speaksOfSubresources reports whether a kind's markers say which subresources it has.
 // They do by naming none where the kind is marked as controller-gen's kinds are; a marker
 // of a field, or of a column, is no statement about /status.
 func speaksOfSubresources(kind markers.MarkerValues) bool {
-	if root, ok := kind.Get(objectRoot).(markers.RawArguments); ok && string(root) != "false" {
-		return true
-	}
-	return kind.Get("kubebuilder:subresource:status") != nil || kind.Get("kubebuilder:subresource:scale") != nil
+	return isRoot(kind) || kind.Get("kubebuilder:subresource:status") != nil || kind.Get("kubebuilder:subresource:scale") != nil
 }
 
 func (p *Packages) parser() *crd.Parser {

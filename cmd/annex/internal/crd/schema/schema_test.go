@@ -237,3 +237,40 @@ func TestSchemaPatch_problems(t *testing.T) {
 }
 
 const twice = "\n\t// +annex:schema={}"
+
+func TestMessages_schemasWithoutKind(t *testing.T) {
+	const kind = object + "\ntype CatSpec struct{}\n"
+	packages, path := load(t, header+"// +kubebuilder:resource:path=cats"+kind+`
+// Stroke has a description.
+type Stroke struct {
+	metav1.TypeMeta `+"`json:\",inline\"`"+`
+	// +kubebuilder:validation:Minimum=1
+	Times int32 `+"`json:\"times\"`"+`
+}
+`)
+	messages, err := packages.Messages(path, []string{"Stroke"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := json.Marshal(messages)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"Stroke":{"type":"object","required":["times"],"properties":{"apiVersion":{"type":"string"},"kind":{"type":"string"},` +
+		`"times":{"type":"integer","format":"int32","minimum":1}}}}`
+	if string(got) != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+
+	packages, path = load(t, header+"// +kubebuilder:resource:path=cats"+kind+`
+type Stroke struct {
+	metav1.TypeMeta `+"`json:\",inline\"`"+`
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:default=0
+	Times int32 `+"`json:\"times\"`"+`
+}
+`)
+	if _, err := packages.Messages(path, []string{"Stroke"}); err == nil || !strings.Contains(err.Error(), "+kubebuilder:default of times") {
+		t.Errorf("a default that its own rule refuses: got %v", err)
+	}
+}
