@@ -206,6 +206,7 @@ func compare(ctx context.Context, root, copied string, m module, commit string) 
 	}
 	c := &comparison{was: was, is: now, seen: map[string]bool{}, compared: map[string]bool{}}
 	c.versions()
+	c.findings = append(c.findings, now.unenforced()...)
 	return c, nil
 }
 

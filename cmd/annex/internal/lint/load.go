@@ -28,6 +28,7 @@ type source struct {
 	fset     *token.FileSet
 	versions map[string]*version // by group/version
 	packages map[string]*packages.Package
+	parsed   []parsed             // all packages that the patterns match
 	types    map[string]*declared // by import path and name
 	served   map[string]*served   // by import path and name of the hub's type
 	named    map[string]bool      // types that KindOf is called with, if only in a way that is not understood
@@ -94,6 +95,7 @@ func read(ctx context.Context, root, dir string, patterns []string) (*source, er
 	if err != nil {
 		return nil, err
 	}
+	s.parsed = parsed
 	paths := apiPackages(parsed)
 	if len(paths) == 0 {
 		return s, nil
