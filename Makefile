@@ -146,6 +146,10 @@ faults: ## thousands of injected faults, histories and recoveries over each jour
 e2e: cluster bin/kine ## kubectl, controller-runtime and informers against the samples, alone and in a real cluster
 	go -C e2e test -count=1 ./...
 
+.PHONY: kinds
+kinds: ## serve, write and read every kind of k8s.io/api; CI does so with those of three packages
+	go -C e2e test -count=1 -timeout 60m -v ./everykind -kinds all | grep -aE '^(ok|FAIL|panic)|^ *--- |_test\.go:'
+
 # The module is not in go.work, for it would raise the libraries of the others to those
 # of three large projects. Building it anew takes minutes.
 .PHONY: compat
