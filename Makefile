@@ -6,7 +6,7 @@ SHELL := /bin/bash
 KUBECTL := $(or $(shell command -v kubectl),bin/kubectl)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
-TESTED := . cmd/annex cmd/kubectl-annex samples/animal samples/wardle samples/sqltable samples/ownjournal samples/cicd samples/restaurant samples/devops release
+TESTED := . cmd/annex cmd/kubectl-annex samples/animal samples/wardle samples/sqltable samples/ownjournal samples/cicd samples/restaurant samples/devops release e2e/attack
 MODULES := $(TESTED) e2e store/etcd/etcdtest bench
 # The packages of modules of the workspace, for one command: packages that several need are loaded once, and no processor waits
 # for the last package of a module.
@@ -222,6 +222,12 @@ bench-storage: ## measure the storage against etcd, on a quiet machine (SHORT=1:
 .PHONY: bench-peers
 bench-peers: $(CLUSTER) ## measure Annex against upstream's sample and a CRD, on a quiet machine, half an hour (ROUNDS=3; SHORT=1: two minutes, to standard output; ONLY=part,part)
 	GOWORK=off go -C bench/peers run . -rounds $(or $(ROUNDS),3) -only '$(ONLY)' $(if $(SHORT),-short,-out ../../docs/benchmarks)
+
+# With LONG=1, the reviews whose answers are not read go on for a minute each.
+.PHONY: attack
+attack: ## attack annex serve while two callers are measured, six minutes and more, on a quiet machine (ONLY=name,name; PAGE=1 writes docs/benchmarks/attack.md; PEER=kube-apiserver attacks that instead)
+	$(if $(PEER),$(MAKE) --no-print-directory bin/etcd bin/kube-apiserver)
+	go -C e2e/attack run . -only '$(ONLY)' -duration $(or $(DURATION),10s) $(if $(LONG),-long) -server $(or $(PEER),annex) $(if $(PAGE),-page ../../docs/benchmarks/attack.md)
 
 # Written by the first line, and the same in all of them.
 PROFILE := cmd/annex/internal/scaffold/templates/project/server.pgo
