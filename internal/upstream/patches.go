@@ -14,14 +14,14 @@ import (
 	"github.com/annexapi/annex/internal/direct"
 )
 
-// Bounds of patches, of which upstream has one: 10,000 operations of a JSON patch. What upstream's libraries do with a patch grows with
-// the square of these numbers, and no deadline ends it.
+// Bounds of patches, of which upstream has one: 10,000 operations of a JSON patch. What upstream's libraries do with a patch grows
+// with the square of these numbers, and no deadline ends it.
 const (
-	// deepestMerge is how many objects and lists of a merge patch may be within each other: at each level the library reads the rest of the
-	// patch and of the object anew. The deepest kinds of Kubernetes, definitions, have some 60 levels.
+	// deepestMerge is how many objects and lists of a merge patch may be within each other: at each level the library reads the rest of
+	// the patch and of the object anew. The deepest kinds of Kubernetes, definitions, have some 60 levels.
 	deepestMerge = 128
-	// mostListOperations is how many operations of a JSON patch may insert, remove or move elements of lists, not counting those that append
-	// one: each copies the whole list.
+	// mostListOperations is how many operations of a JSON patch may insert, remove or move elements of lists, not counting those that
+	// append one: each copies the whole list.
 	mostListOperations = 1_000
 	// mostMerged is how many objects a strategic merge patch may have: elements of lists are looked for one by one.
 	mostMerged = 10_000
@@ -57,8 +57,8 @@ func refuseCostlyPatches(r *http.Request, info *request.RequestInfo) (*http.Requ
 	return r, nil
 }
 
-// shapeOf returns how many objects and lists of JSON are within each other at most, and how many objects there are. JSON that is not valid
-// has any shape.
+// shapeOf returns how many objects and lists of JSON are within each other at most, and how many objects there are. JSON that is not
+// valid has any shape.
 func shapeOf(data []byte) (deepest, objects int) {
 	depth := 0
 	for at := 0; at < len(data); at++ {
@@ -83,8 +83,8 @@ func shapeOf(data []byte) (deepest, objects int) {
 	return deepest, objects
 }
 
-// listOperations returns how many operations of a JSON patch insert, remove or move an element of a list, 0 if it has so few operations that all
-// of them may, or cannot be decoded.
+// listOperations returns how many operations of a JSON patch insert, remove or move an element of a list, 0 if it has so few
+// operations that all of them may, or cannot be decoded.
 func listOperations(patch []byte) int {
 	if _, objects := shapeOf(patch); objects <= mostListOperations {
 		return 0
