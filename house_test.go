@@ -104,7 +104,7 @@ var rooms = map[string][]string{
 	"internal/reads":                       {"internal/convert", "internal/define", "internal/direct", "internal/plainjson", "internal/plainyaml", "internal/push", "internal/registry", "internal/stacks", "internal/standing", "internal/verbatim"},
 	"internal/push":                        {},
 	"internal/managed":                     {},
-	"internal/writes":                      {"internal/direct", "internal/managed", "internal/plainjson", "internal/push", "internal/stacks", "internal/verbatim"},
+	"internal/writes":                      {"internal/direct", "internal/managed", "internal/plainjson", "internal/stacks", "internal/verbatim"},
 	"internal/stacks":                      {},
 	"internal/standing":                    {},
 	"internal/verbatim":                    {},

@@ -7,5 +7,5 @@
 // exceeds its bound, if the attack itself finds a door open, or if the history of the callers' writes is not linearizable.
 //
 // The attackers are accounts that the program makes: one without rights, one with rights on one namespace, and one that may create
-// definitions, policies and webhooks. Attack only servers that are yours: everybody else who uses one is measured, too.
+// definitions, policies and webhooks. Attack only servers that are yours: other users of such a server are measured, too.
 package main

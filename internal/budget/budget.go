@@ -117,7 +117,7 @@ func (e *BusyError) RetryAfter() time.Duration { return e.after }
 
 func (e *BusyError) Error() string {
 	return fmt.Sprintf("the server's memory is in use by other requests, and this one needs about %d MiB of it; "+
-		"try again, or ask for less at once (a limit, a selector); the operator may raise --memory-budget", (e.bytes+1<<20-1)>>20)
+		"try again, or ask for less at once (a limit, a selector); the operator may raise the memory budget of the server", (e.bytes+1<<20-1)>>20)
 }
 
 // lane returns the lane of a need, and what it counts as there. An urgent request with a large need is an ordinary one.

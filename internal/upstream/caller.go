@@ -37,7 +37,7 @@ func callerOf(r *http.Request, info *request.RequestInfo) budget.Caller {
 }
 
 const tooManyInFlight = "too many requests are in flight, or too many of this user; try again, with fewer at once; " +
-	"the operator may raise --max-requests-inflight and --max-mutating-requests-inflight"
+	"the operator may raise the maximum of requests in flight"
 
 // withFairPlaces bounds how many requests one user has in flight, so that others find a place among those that upstream's
 // limits allow: see budget.Places. A request waits for its place, and is refused if too many wait or it has waited for too long.

@@ -78,7 +78,7 @@ func TestFairPlaces_oneUser_leavesPlacesForOthers(t *testing.T) {
 			go call("yes", "greedy")
 			synctest.Wait()
 		}
-		if w := call("", "greedy"); w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), "--max-mutating-requests-inflight") {
+		if w := call("", "greedy"); w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), "maximum of requests in flight") {
 			t.Errorf("one too many: %d %s", w.Code, w.Body)
 		}
 		if w := call("", "other"); w.Code != http.StatusOK {
@@ -326,7 +326,7 @@ func TestDeparture_listWithoutRoomOnTheWire_isRefused(t *testing.T) {
 		defer cancel()
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, resourceRequest("list", r.WithContext(ctx)))
-		if w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), "--memory-budget") {
+		if w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), "memory budget") {
 			t.Errorf("%d %s", w.Code, w.Body)
 		}
 	})
