@@ -187,7 +187,7 @@ func TestListEncoded_memory(t *testing.T) {
 		form := podForm()
 		for _, selector := range []string{"", "even=true"} {
 			b := budget.New(1 << 30)
-			account := b.Account(price)
+			account := b.Account(budget.Caller{}, price)
 			items, err := pods.(encodedLister).ListEncoded(budget.NewContext(t.Context(), account), "/pods/", storage.ListOptions{Recursive: true, Predicate: selecting(t, selector)}, &example.PodList{}, form, maker)
 			if err != nil {
 				t.Fatal(err)
