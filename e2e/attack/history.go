@@ -41,9 +41,8 @@ type operation struct {
 type history struct {
 	begun time.Time
 
-	mu    sync.Mutex
-	calls int64
-	all   map[string][]operation // by key
+	mu  sync.Mutex
+	all map[string][]operation // by key
 }
 
 func newHistory() *history { return &history{begun: time.Now(), all: map[string][]operation{}} }

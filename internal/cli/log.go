@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"strconv"
+	"strings"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
@@ -61,12 +62,46 @@ func logTo(w io.Writer, format logFormat, verbosity int) {
 	_ = flags.Set("v", strconv.Itoa(verbosity)) // it is a number
 	// What is logged with a format has a severity, which klog gives the lines that it writes,
 	// and no logger: as messages, its warnings are information.
+	handler = calmed{handler}
 	klog.SetLoggerWithOptions(logr.FromSlogHandler(handler), klog.ContextualLogger(true), klog.WriteKlogBuffer(func(line []byte) {
 		logLine(slog.New(handler), line)
 	}))
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		klog.Background().Error(err, "Spans are lost")
 	}))
+}
+
+// calmed logs as information that a client has gone before its write was answered: upstream's handlers log an error then, at each
+// stop of a server whose controllers write.
+type calmed struct{ slog.Handler }
+
+// Handle implements slog.Handler.
+func (c calmed) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level < slog.LevelError || !clientGone(r) {
+		return c.Handler.Handle(ctx, r)
+	}
+	r.Level = slog.LevelInfo
+	if !c.Enabled(ctx, r.Level) {
+		return nil
+	}
+	return c.Handler.Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (c calmed) WithAttrs(attrs []slog.Attr) slog.Handler { return calmed{c.Handler.WithAttrs(attrs)} }
+
+// WithGroup implements slog.Handler.
+func (c calmed) WithGroup(name string) slog.Handler { return calmed{c.Handler.WithGroup(name)} }
+
+// clientGone reports whether a record is of a request that went on after its client had gone, and ended without a panic.
+func clientGone(r slog.Record) (gone bool) {
+	r.Attrs(func(a slog.Attr) bool {
+		text := a.Value.String()
+		gone = a.Key == "err" && strings.HasPrefix(text, "FinishRequest: post-timeout activity") && strings.Contains(text, "panicked: false") &&
+			strings.Contains(text, context.Canceled.Error())
+		return !gone
+	})
+	return gone
 }
 
 // klogLevel is what klog's verbosity means, which can be changed while a server runs.

@@ -98,3 +98,25 @@ func TestWarningsOfLibrariesAreShown(t *testing.T) {
 		t.Errorf("logged:\n%s", logged)
 	}
 }
+
+func TestLog_clientGone_isInformation(t *testing.T) {
+	t.Parallel()
+	const gone = "FinishRequest: post-timeout activity - time-elapsed: 4us, panicked: false, err: Timeout: nothing was written: context canceled, panic-reason: <nil>"
+	for text, want := range map[string]string{
+		gone: "INFO",
+		strings.Replace(gone, "panicked: false", "panicked: true", 1):             "ERROR",
+		strings.Replace(gone, "context canceled", "context deadline exceeded", 1): "ERROR",
+		"something else": "ERROR",
+	} {
+		var out strings.Builder
+		slog.New(calmed{slog.NewTextHandler(&out, nil)}).With("logger", "UnhandledError").Error("Unhandled Error", "err", text)
+		if !strings.Contains(out.String(), "level="+want) {
+			t.Errorf("%s, want %s", out.String(), want)
+		}
+	}
+	var out strings.Builder
+	slog.New(calmed{slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn})}).Error("Unhandled Error", "err", gone)
+	if out.Len() > 0 {
+		t.Errorf("logged although information is not: %s", out.String())
+	}
+}

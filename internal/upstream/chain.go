@@ -71,7 +71,7 @@ func chain(config Config, direct directly, text noProtobuf, connections *connect
 		}
 		handler = handlers(config.Handlers).ifOpen(open, handler)
 		handler = withLimits(handler, config.FlowControlled, c)
-		handler = withBody(handler, config.Memory, routes, config.Aggregation, c)
+		handler = withBody(handler, config.Memory, routes, config.Handlers, config.Aggregation, c)
 		handler = handlers(config.Handlers).ifOpen(handler, withImpersonation(handler, config, c))
 		if config.AuditSink != nil {
 			handler = withAuditedInside(handler)

@@ -27,12 +27,12 @@ import (
 // place in flight or a seat: a client that sends its body slowly keeps neither from others. While the body is on its way, its
 // bytes count. No caller is exempt: the loopback's requests and those of administrators have accounts like all others.
 //
-// Connections are long-running, read their bodies by themselves, and have no account.
-func withBody(handler http.Handler, memory *budget.Budget, routes connectRoutes, aggregation Aggregation, c *server.Config) http.Handler {
+// Connections and handlers beside the API read their bodies by themselves, and have no account.
+func withBody(handler http.Handler, memory *budget.Budget, routes connectRoutes, beside handlers, aggregation Aggregation, c *server.Config) http.Handler {
 	limit := int(c.MaxRequestBodyBytes)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
-		if !ok || !info.IsResourceRequest || routes.of(info) != nil || aggregation != nil && aggregation.Elsewhere(info) {
+		if !ok || !info.IsResourceRequest || routes.of(info) != nil || beside.of(r) != nil || aggregation != nil && aggregation.Elsewhere(info) {
 			handler.ServeHTTP(w, r)
 			return
 		}

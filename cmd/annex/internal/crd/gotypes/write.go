@@ -379,10 +379,6 @@ func (k *kindFile) root(kind string, s *apiextensionsv1.JSONSchemaProps) {
 	fmt.Fprintf(&k.body, "\n// %[1]sList is a list of objects of the kind %[1]s.\n// +kubebuilder:object:root=true\ntype %[1]sList struct {\n\tmetav1.TypeMeta `json:\",inline\"`\n\tmetav1.ListMeta `json:\"metadata,omitempty\"`\n\n\tItems []%[1]s `json:\"items\"`\n}\n", kind)
 }
 
-func (k *kindFile) at(where string) string {
-	return k.version.Name + " " + where
-}
-
 // field writes a field of the struct type parent.
 func (k *kindFile) field(parent, where, name string, s *apiextensionsv1.JSONSchemaProps, required, root bool, taken map[string]bool) {
 	field := unique(taken, goName(name))
