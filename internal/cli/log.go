@@ -71,8 +71,8 @@ func logTo(w io.Writer, format logFormat, verbosity int) {
 	}))
 }
 
-// calmed logs as information that a client has gone before its write was answered: upstream's handlers log an error then, at each
-// stop of a server whose controllers write.
+// calmed logs as information that a client has gone before it was answered: handlers log an error then, at each
+// stop of a server whose controllers write and watch.
 type calmed struct{ slog.Handler }
 
 // Handle implements slog.Handler.
@@ -93,12 +93,13 @@ func (c calmed) WithAttrs(attrs []slog.Attr) slog.Handler { return calmed{c.Hand
 // WithGroup implements slog.Handler.
 func (c calmed) WithGroup(name string) slog.Handler { return calmed{c.Handler.WithGroup(name)} }
 
-// clientGone reports whether a record is of a request that went on after its client had gone, and ended without a panic.
+// clientGone reports whether a record is of a request or a watch that went on after its client had gone, and ended without a panic.
 func clientGone(r slog.Record) (gone bool) {
 	r.Attrs(func(a slog.Attr) bool {
 		text := a.Value.String()
-		gone = a.Key == "err" && strings.HasPrefix(text, "FinishRequest: post-timeout activity") && strings.Contains(text, "panicked: false") &&
-			strings.Contains(text, context.Canceled.Error())
+		gone = a.Key == "err" && (text == io.ErrClosedPipe.Error() || // of a client in this process
+			strings.HasPrefix(text, "FinishRequest: post-timeout activity") && strings.Contains(text, "panicked: false") &&
+				(strings.Contains(text, context.Canceled.Error()) || strings.Contains(text, " err: <nil>,")))
 		return !gone
 	})
 	return gone
