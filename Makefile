@@ -37,7 +37,7 @@ docs: ## run the commands of all pages, and check their links
 	go -C e2e test -count=1 -timeout 30m -run 'TestPages|TestEveryCommandIsRun|TestVerbsInPages|TestTheTutorial' .
 
 # Those that are concurrent and quick. Others are raced every night.
-RACED := ./internal/mvcc/... ./internal/virtual/... ./store/... ./internal/certs/... ./internal/clientcert/... ./internal/convert/... ./internal/rbac/... \
+RACED := ./internal/mvcc/... ./internal/budget/... ./internal/standing/... ./internal/virtual/... ./store/... ./internal/certs/... ./internal/clientcert/... ./internal/convert/... ./internal/rbac/... \
 	./internal/accounts/... ./internal/auth/... ./internal/configfile/... ./internal/fairness/... ./internal/logfile/... ./internal/systemd/... \
 	./internal/coreapi/... ./internal/garbage/... ./internal/resources/... ./internal/encryption/... ./internal/cluster/... ./internal/servingcert/... ./internal/informer/... ./internal/loopback/... \
 	./internal/operations/... ./internal/aggregate/... ./stream/... ./operation/...

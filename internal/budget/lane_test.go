@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,18 +66,18 @@ func TestLane_fullQueueOfOneUser_delaysNoOther(t *testing.T) {
 		b := New(total)
 		greedy := Caller{User: "greedy"}
 		fill(b, greedy, total/smallNeed)
-		refused := 0
+		var refused atomic.Int32
 		for range 2 * mostWaiting {
 			go func() {
 				var busy *BusyError
 				if err := b.Account(greedy, nil).Hold(t.Context(), total/smallNeed); errors.As(err, &busy) && busy.RetryAfter() == 5*time.Second {
-					refused++
+					refused.Add(1)
 				}
 			}()
 			synctest.Wait()
 		}
-		if waiting := b.Stats().Waiting; waiting != mostWaiting/2 || refused != 2*mostWaiting-mostWaiting/2 {
-			t.Errorf("%d of one user wait and %d are refused", waiting, refused)
+		if waiting := b.Stats().Waiting; waiting != mostWaiting/2 || refused.Load() != 2*mostWaiting-mostWaiting/2 {
+			t.Errorf("%d of one user wait and %d are refused", waiting, refused.Load())
 		}
 		if other := held(t.Context(), b.Account(Caller{User: "other"}, nil), total/smallNeed); !isDone(other) {
 			t.Error("another user waits behind the first")
@@ -199,19 +200,19 @@ func TestPlaces_full_waitAsManyAsThereArePlaces(t *testing.T) {
 				t.Fatal("there is no place")
 			}
 		}
-		entered, refused := 0, 0
+		var entered, refused atomic.Int32
 		for range 6 {
 			go func() {
 				if p.Enter(t.Context(), greedy) {
-					entered++
+					entered.Add(1)
 				} else {
-					refused++
+					refused.Add(1)
 				}
 			}()
 			synctest.Wait()
 		}
-		if entered != 0 || refused != 2 {
-			t.Errorf("%d entered and %d were refused while the user had its part", entered, refused)
+		if entered.Load() != 0 || refused.Load() != 2 {
+			t.Errorf("%d entered and %d were refused while the user had its part", entered.Load(), refused.Load())
 		}
 		if other := (Caller{User: "other"}); !p.Enter(t.Context(), other) {
 			t.Error("another user was refused")
@@ -220,13 +221,13 @@ func TestPlaces_full_waitAsManyAsThereArePlaces(t *testing.T) {
 		}
 		p.Leave(greedy)
 		synctest.Wait()
-		if entered != 1 {
-			t.Errorf("%d entered when one had left", entered)
+		if entered.Load() != 1 {
+			t.Errorf("%d entered when one had left", entered.Load())
 		}
 		time.Sleep(longestWait)
 		synctest.Wait()
-		if entered != 1 || refused != 5 {
-			t.Errorf("%d entered and %d were refused in the end", entered, refused)
+		if entered.Load() != 1 || refused.Load() != 5 {
+			t.Errorf("%d entered and %d were refused in the end", entered.Load(), refused.Load())
 		}
 	})
 }
