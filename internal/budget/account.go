@@ -158,21 +158,6 @@ func (a *Account) release() {
 	a.set(small, Caller{}, 0, 0)
 }
 
-// Settle lowers what the account holds for work to so many bytes, once the rest is not needed any more.
-func (a *Account) Settle(bytes int64) {
-	if a == nil {
-		return
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.budget.mu.Lock()
-	defer a.budget.mu.Unlock()
-	if left := a.held - bytes; left > 0 && a.in != wire {
-		a.budget.lanes[a.in].give(a.as, left)
-		a.held, a.need = bytes, bytes
-	}
-}
-
 // Held is how many bytes the account holds, on the wire or for work.
 func (a *Account) Held() int64 {
 	if a == nil {

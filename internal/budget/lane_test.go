@@ -134,10 +134,6 @@ func TestAccount_Wire_leavesTheLanesOfWork(t *testing.T) {
 	if s := b.Stats(); s.Used != 3<<20 || s.Wire != 0 {
 		t.Errorf("at work again: %+v", s)
 	}
-	a.Settle(1 << 20)
-	wantUsed(t, b, 1<<20, 0)
-	a.Settle(2 << 20)
-	wantUsed(t, b, 1<<20, 0)
 	a.Close()
 	wantUsed(t, b, 0, 0)
 }

@@ -56,10 +56,9 @@ func withFairPlaces(handler http.Handler, c *server.Config) http.Handler {
 			handler.ServeHTTP(w, r)
 			return
 		}
-		in := mutating
-		switch info.Verb {
-		case "get", "list", "watch":
-			in = reading
+		in := reading
+		if mutates(info.Verb) {
+			in = mutating
 		}
 		if in == nil {
 			handler.ServeHTTP(w, r)

@@ -47,7 +47,7 @@ func withBody(handler http.Handler, memory *budget.Budget, routes connectRoutes,
 			}
 		}()
 		r = r.WithContext(budget.NewContext(r.Context(), account))
-		if hasBody(info.Verb) {
+		if mutates(info.Verb) {
 			if err := takeBody(r, account, limit); err != nil {
 				answerError(w, r, err, c)
 				return
@@ -77,8 +77,8 @@ func withMemory(handler http.Handler, c *server.Config) http.Handler {
 	})
 }
 
-// hasBody reports whether requests with a verb have a body. That of others is not read, as upstream does not.
-func hasBody(verb string) bool {
+// mutates reports whether requests with a verb may change objects. The bodies of others are not read, as upstream does not.
+func mutates(verb string) bool {
 	switch verb {
 	case "get", "list", "watch":
 		return false
