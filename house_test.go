@@ -61,7 +61,7 @@ var rooms = map[string][]string{
 	"internal/informer":                    {"internal/define"},
 	"internal/query":                       {},
 	"internal/registry":                    {"internal/admit", "internal/convert", "internal/define", "internal/managed", "internal/push", "internal/verbatim", "store"},
-	"internal/upstream":                    {"config", "internal/budget", "internal/configfile", "internal/convert", "internal/define", "internal/direct", "internal/managed", "internal/push", "internal/query", "internal/reads", "internal/registry", "internal/stacks", "internal/standing", "internal/structural", "internal/writes", "internal/yamlsize"},
+	"internal/upstream":                    {"config", "internal/budget", "internal/clientcert", "internal/configfile", "internal/convert", "internal/define", "internal/direct", "internal/managed", "internal/push", "internal/query", "internal/reads", "internal/registry", "internal/stacks", "internal/standing", "internal/structural", "internal/writes", "internal/yamlsize"},
 	"internal/cluster":                     {"config", "internal/admit", "internal/clientcert", "internal/requirements"},
 	"internal/auth":                        {"config", "internal/clientcert", "internal/configfile"},
 	"internal/auth/authtest":               {}, // for tests

@@ -128,13 +128,19 @@ func (v *Verified) Users() authenticator.Request {
 // opinion of others.
 func (v *Verified) Proxies(names headerrequest.StringSliceProvider, headers authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
-		chain := v.Chain(r)
-		if chain == nil {
-			return nil, false, nil
-		}
-		if allowed := names.Value(); len(allowed) > 0 && !slices.Contains(allowed, chain[0].Subject.CommonName) {
+		if !v.proxied(r, names) {
 			return nil, false, nil
 		}
 		return headers.AuthenticateRequest(r)
 	})
+}
+
+// proxied reports whether a request came from the owner of a certificate whose common name is one of names, if there are any.
+func (v *Verified) proxied(r *http.Request, names headerrequest.StringSliceProvider) bool {
+	chain := v.Chain(r)
+	if chain == nil {
+		return false
+	}
+	allowed := names.Value()
+	return len(allowed) == 0 || slices.Contains(allowed, chain[0].Subject.CommonName)
 }

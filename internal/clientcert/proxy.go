@@ -1,6 +1,7 @@
 package clientcert
 
 import (
+	"net/http"
 	"sync"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -39,6 +40,12 @@ func FrontProxy(c *authenticatorfactory.RequestHeaderConfig) (known, upstream au
 	known = New(c.CAContentProvider.VerifyOptions).Proxies(c.AllowedClientNames, headers)
 	return known, headerrequest.NewDynamicVerifyOptionsSecure(c.CAContentProvider.VerifyOptions, c.AllowedClientNames,
 		c.UsernameHeaders, c.UIDHeaders, c.GroupHeaders, c.ExtraHeaderPrefixes)
+}
+
+// Proxied returns a function that reports whether a proxy sent a request. It may be called concurrently.
+func Proxied(c *authenticatorfactory.RequestHeaderConfig) func(*http.Request) bool {
+	proxies := New(c.CAContentProvider.VerifyOptions)
+	return func(r *http.Request) bool { return proxies.proxied(r, c.AllowedClientNames) }
 }
 
 // Union is all of some authorities. Unlike upstream's union it takes listeners at any time,

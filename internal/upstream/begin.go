@@ -30,14 +30,16 @@ type beginning struct {
 	resolver    request.RequestInfoResolver
 	longRunning request.LongRunningRequestCheck
 	timeout     time.Duration
+	resets      resetCounter
 }
 
 func withBeginning(handler http.Handler, audited bool, c *server.Config) http.Handler {
-	return &beginning{handler, audited, c.RequestInfoResolver, c.LongRunningFunc, c.RequestTimeout}
+	return &beginning{handler, audited, c.RequestInfoResolver, c.LongRunningFunc, c.RequestTimeout, newResetCounter(c.Authentication.RequestHeaderConfig)}
 }
 
 // ServeHTTP implements http.Handler.
 func (b *beginning) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer b.resets.count(r)
 	if r.Context().Err() != nil {
 		return // its client has reset it before it began: a client may do that any number of times without waiting
 	}

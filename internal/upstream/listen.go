@@ -100,7 +100,7 @@ func (c *connections) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		accepted := &connection{held: heldConn{Conn: conn, buffers: &c.buffers}, of: c}
+		accepted := &connection{held: heldConn{Conn: conn, buffers: &c.buffers}, of: c, ended: make(chan struct{})}
 		accepted.Conn = &accepted.held
 		accepted.local = &localAddr{conn.LocalAddr(), accepted}
 		if host, _, err := net.SplitHostPort(conn.RemoteAddr().String()); err == nil {
@@ -171,7 +171,7 @@ func (c *connections) close(conn *connection) {
 		return
 	}
 	c.forget(conn)
-	_ = conn.Conn.Close()
+	_ = conn.end()
 }
 
 // forget takes a connection out of the books. It needs mu.
@@ -257,7 +257,7 @@ func (c *connections) cut() {
 	c.open = nil
 	c.mu.Unlock()
 	for conn := range open {
-		_ = conn.Conn.Close()
+		_ = conn.end()
 	}
 }
 
@@ -268,8 +268,11 @@ type connection struct {
 	of       *connections
 	local    *localAddr
 	host     string
-	requests int        // that are being handled
-	in       *list.List // fresh or idle, nil while there are requests
+	resets   resets
+	ending   sync.Once
+	ended    chan struct{} // closed with the connection
+	requests int           // that are being handled
+	in       *list.List    // fresh or idle, nil while there are requests
 	at       *list.Element
 }
 
@@ -317,6 +320,12 @@ func (c *connection) Close() error {
 	c.of.mu.Lock()
 	c.of.forget(c)
 	c.of.mu.Unlock()
+	return c.end()
+}
+
+// end closes the connection, and ends what waits to read from it.
+func (c *connection) end() error {
+	c.ending.Do(func() { close(c.ended) })
 	return c.Conn.Close()
 }
 
