@@ -62,7 +62,7 @@ func TestAnnexServe_underAttack(t *testing.T) {
 
 // short are the attacks of TestAnnexServe_underAttack. Each that is added has failed against some server.
 func short() []attack {
-	return []attack{slowReads{}, slowBodies{}, continuationFlood{}, packedHeaders{}, gzipBodies{}, deepJSON{}, yamlAliases{}, deepMergePatch{}, jsonPatchCopies{}}
+	return []attack{stalledReviews{}, slowReads{}, slowBodies{}, rapidReset{}, readsWithBodies{}, continuationFlood{}, packedHeaders{}, gzipBodies{}, deepJSON{}, yamlAliases{}, deepMergePatch{}, jsonPatchCopies{}}
 }
 
 func TestHistory_check(t *testing.T) {
