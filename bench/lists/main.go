@@ -73,6 +73,7 @@ func forms() []form {
 
 type settings struct {
 	server, storage, only, timeout string
+	data                           string
 	objects, size, many            int
 	restart                        bool
 }
@@ -82,6 +83,7 @@ func main() {
 	flag.StringVar(&s.server, "server", "", "the server's program, the sample wardle")
 	flag.StringVar(&s.storage, "storage", "embedded", "the server's storage: memory, embedded or files")
 	flag.StringVar(&s.only, "only", "", "the forms to measure, separated by commas; all if empty")
+	flag.StringVar(&s.data, "data", "", "a directory for the objects, which keeps them for the next run; a temporary one if empty")
 	flag.IntVar(&s.objects, "objects", 200_000, "how many objects there are")
 	flag.IntVar(&s.size, "size", 2000, "the size of an object in bytes, about")
 	flag.IntVar(&s.many, "many", 8, "how many lists are asked for at once; 0 for none")
@@ -101,13 +103,20 @@ func run(s settings) error {
 	}
 	defer os.RemoveAll(dir)
 	server := &server{settings: s, dir: dir}
+	if s.data == "" {
+		server.data = filepath.Join(dir, "data")
+	}
+	_, err = os.Stat(server.data)
+	filled := err == nil
 	if err := server.start(); err != nil {
 		return err
 	}
 	defer func() { server.stop() }()
 	began := time.Now()
-	if err := server.fill(); err != nil {
-		return fmt.Errorf("fill: %w", err)
+	if !filled {
+		if err := server.fill(); err != nil {
+			return fmt.Errorf("fill: %w", err)
+		}
 	}
 	fmt.Printf("%d objects on %s, filled in %s\n", s.objects, s.storage, time.Since(began).Round(time.Second))
 	fmt.Printf("%-20s %6s %9s %9s %9s %8s %8s %9s\n", "form", "lists", "before", "peak", "rise", "cpu-s", "wall-s", "sent-MB")
@@ -146,21 +155,20 @@ type server struct {
 }
 
 func (s *server) start() error {
-	data := filepath.Join(s.dir, "data")
 	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
 	const port = "18643"
-	s.process = exec.Command(s.server, "serve", "--data-dir", data, "--storage", s.storage, "--secure-port", port)
+	s.process = exec.Command(s.server, "serve", "--data-dir", s.data, "--storage", s.storage, "--secure-port", port)
 	s.process.Stdout, s.process.Stderr = log, log
 	if err := s.process.Start(); err != nil {
 		return err
 	}
 	s.base = "https://127.0.0.1:" + port
 	for range 3000 {
-		if err = s.ready(data); err == nil {
+		if err = s.ready(s.data); err == nil {
 			return s.rest()
 		}
 		time.Sleep(100 * time.Millisecond)
