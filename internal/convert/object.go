@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"reflect"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -99,10 +100,11 @@ func (e *ObjectEncoder) AppendItem(to []byte, object runtime.Object, remember bo
 		return append(to, item...), nil
 	}
 	begin := len(to)
-	to, err := e.AppendObject(to, Shallow(object))
-	if err != nil {
+	buffer := bytes.NewBuffer(to)
+	if err := e.encoder.Encode(Shallow(object), buffer); err != nil {
 		return nil, err
 	}
+	to = buffer.Bytes()
 	rest, ok := bytes.CutPrefix(to[begin:], e.head)
 	if !ok || !bytes.HasSuffix(rest, []byte(objectEnd)) {
 		return nil, errNoItem
@@ -115,11 +117,12 @@ func (e *ObjectEncoder) AppendItem(to []byte, object runtime.Object, remember bo
 	return to, nil
 }
 
-// AppendObject appends an object as the encoder writes it, whose kind that may set.
-func (e *ObjectEncoder) AppendObject(to []byte, object runtime.Object) ([]byte, error) {
-	buffer := bytes.NewBuffer(to)
-	err := e.encoder.Encode(object, buffer)
-	return buffer.Bytes(), err
+// WriteObject writes an object as the encoder does, which may set its kind, and may use memory until it returns.
+func (e *ObjectEncoder) WriteObject(to io.Writer, object runtime.Object, memory runtime.MemoryAllocator) error {
+	if encoder, ok := e.encoder.(runtime.EncoderWithAllocator); ok {
+		return encoder.EncodeWithAllocator(object, to, memory)
+	}
+	return e.encoder.Encode(object, to)
 }
 
 var errNoItem = errors.New("an object is not encoded with its kind in front")

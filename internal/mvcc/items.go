@@ -3,6 +3,7 @@ package mvcc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -28,16 +29,30 @@ type shape struct {
 }
 
 // early says whether items are made while the list is read.
-func (s shape) early() bool { return s.maker != nil && (s.maker.Early || s.maker.Sized) }
+func (s shape) early() bool { return s.maker != nil && (s.maker.Early || s.sized()) }
 
-// sized says whether all of them are made once then.
-func (s shape) sized() bool { return s.maker != nil && s.maker.Sized }
+// sized says whether the sizes of all of them are known then.
+func (s shape) sized() bool { return s.maker != nil && s.maker.Sizing != 0 }
+
+// sizeOf returns the size of the item that is made of a version; false if that is not known.
+func (s shape) sizeOf(v *version) (int32, bool) {
+	if !s.sized() {
+		return 0, false
+	}
+	return v.madeSize(s.maker.Sizing)
+}
 
 // listed is an object of a list that is to be written: as little as there can be of it, for there may be very many, and
 // of many lists at once.
 type listed struct {
 	version *version // nil if value is the item
 	value   *stored  // nil if it has to be read from the journal, in which a pin keeps it
+}
+
+// sizedItem is listed with the size of the item, if the shape is sized.
+type sizedItem struct {
+	listed
+	size int32
 }
 
 // kept is how a list keeps the objects that it decodes.
@@ -138,7 +153,13 @@ func (e *encodedItems) Append(to []byte, i int) ([]byte, error) {
 			}
 			return object, err
 		}
-		return e.maker.Row(to, read, fit.Metadata(value.data, v.revision))
+		begin := len(to)
+		to, err := e.maker.Row(to, read, fit.Metadata(value.data, v.revision))
+		if err == nil && e.sizes != nil && len(to)-begin != int(e.sizes[i]) {
+			v.made.Store(0)
+			return nil, fmt.Errorf("list %s: %w: %d bytes, and %d before", v.key, errAnotherSize, len(to)-begin, e.sizes[i])
+		}
+		return to, err
 	}
 	if fit.Fits() {
 		return fit.Piece(value.data, v.revision).Append(to), nil
@@ -152,6 +173,9 @@ func (e *encodedItems) Append(to []byte, i int) ([]byte, error) {
 	item, err := e.form.Item(object, nil)
 	return append(to, item...), err
 }
+
+// errAnotherSize is what a list ends with that has told clients how long it is.
+var errAnotherSize = errors.New("the same stored object is encoded to another size, by a conversion that does not depend on the object alone")
 
 // lost adds the reason why the pin was given up to an error of reading a value.
 func (e *encodedItems) lost(err error) error {
@@ -177,11 +201,11 @@ func (e *encodedItems) readable(v *version, value *stored) (runtime.Object, erro
 }
 
 // known returns those of a batch that need not be decoded before they are written, and the others.
-func (p *page) known(batch []*version) ([]listed, []*version) {
-	if p.as == nil || p.selects || p.as.sized() || p.as.early() && p.early > 0 {
+func (p *page) known(batch []*version) ([]sizedItem, []*version) {
+	if p.as == nil || p.selects || p.as.early() && !p.as.sized() && p.early > 0 {
 		return nil, batch
 	}
-	known, unknown := make([]listed, len(batch)), []*version(nil)
+	known, unknown := make([]sizedItem, len(batch)), []*version(nil)
 	for i, v := range batch {
 		var ok bool
 		if known[i], ok = p.knownOne(v); !ok {
@@ -193,26 +217,30 @@ func (p *page) known(batch []*version) ([]listed, []*version) {
 
 // knownOne returns a version if an item was made of its value before. It is false if the value cannot be read now: decoding it
 // reports why.
-func (p *page) knownOne(v *version) (listed, bool) {
+func (p *page) knownOne(v *version) (sizedItem, bool) {
 	fit := v.fit.Load()
 	if !fit.Of(p.as.form) {
-		return listed{}, false
+		return sizedItem{}, false
+	}
+	size, ok := p.as.sizeOf(v)
+	if !ok && p.as.sized() {
+		return sizedItem{}, false
 	}
 	if value := v.value.Load(); value != nil {
-		return listed{v, value}, true
+		return sizedItem{listed{v, value}, size}, true
 	}
 	if p.as.maker == nil && fit.Fits() && p.early >= int64(v.size) {
 		data, err := p.store.core.bytes(v)
 		if err != nil {
-			return listed{}, false
+			return sizedItem{}, false
 		}
 		p.early -= int64(len(data))
-		return listed{v, &stored{data: data}}, true
+		return sizedItem{listed: listed{v, &stored{data: data}}}, true
 	}
 	if !p.pinned() {
-		return listed{}, false
+		return sizedItem{}, false
 	}
-	return listed{version: v}, true
+	return sizedItem{listed{version: v}, size}, true
 }
 
 // pinned says whether what there was at the list's revision is kept in the journal while it is written.
@@ -224,50 +252,53 @@ func (p *page) pinned() bool {
 }
 
 // listedOf returns a version, whose object has been read, and finds out whether an item can be made of its value.
-func (p *page) listedOf(v *version, object runtime.Object) (listed, error) {
+func (p *page) listedOf(v *version, object runtime.Object) (sizedItem, error) {
 	s, as, value := p.store, *p.as, v.value.Load()
 	inMemory := value != nil
 	if !inMemory {
 		data, err := s.core.bytes(v)
 		if err != nil {
-			return listed{}, err
+			return sizedItem{}, err
 		}
 		value = &stored{data: data}
 	}
 	fit, whole, err := s.fitOf(as.form, v, value, object)
 	if err != nil {
-		return listed{}, err
+		return sizedItem{}, err
 	}
 	switch {
 	case as.maker == nil && fit.Fits() && (inMemory || p.takeEarly(len(value.data))):
-		return listed{v, value}, nil
+		return sizedItem{listed: listed{v, value}}, nil
 	case as.maker == nil && fit.Fits():
-		return p.later(v, nil)
+		return p.later(v, nil, 0)
 	case as.maker != nil && !as.sized() && (inMemory && !as.early() || p.early <= 0):
-		return p.later(v, v.value.Load())
+		return p.later(v, v.value.Load(), 0)
+	}
+	if size, ok := as.sizeOf(v); ok { // it has been made before
+		return p.later(v, v.value.Load(), size)
 	}
 	item, err := p.make(fit, v, value, object, whole)
 	if err != nil {
-		return listed{}, err
+		return sizedItem{}, err
 	}
 	if fit = v.fit.Load(); fit == nil {
 		v.fit.CompareAndSwap(nil, as.form.Unfit())
 	}
 	if as.sized() {
-		p.sizes = append(p.sizes, int32(len(item)))
+		v.setMadeSize(as.maker.Sizing, len(item))
 	}
 	if p.takeEarly(len(item)) {
-		return listed{value: &stored{data: slices.Clone(item)}}, nil
+		return sizedItem{listed{value: &stored{data: slices.Clone(item)}}, int32(len(item))}, nil
 	}
-	return p.later(v, v.value.Load())
+	return p.later(v, v.value.Load(), int32(len(item)))
 }
 
-// later returns a version whose item is made when it is written.
-func (p *page) later(v *version, value *stored) (listed, error) {
+// later returns a version whose item, of a size if the shape is sized, is made when it is written.
+func (p *page) later(v *version, value *stored, size int32) (sizedItem, error) {
 	if value == nil && !p.pinned() {
-		return listed{}, errCompacted
+		return sizedItem{}, errCompacted
 	}
-	return listed{v, value}, nil
+	return sizedItem{listed{v, value}, size}, nil
 }
 
 // takeEarly says whether there is room for so many bytes until the list is written.

@@ -107,6 +107,9 @@ func (s *resourceStore) list(ctx context.Context, key string, opts storage.ListO
 			return nil, err
 		}
 		p.listed = make([]listed, 0, expected)
+		if as.sized() {
+			p.sizes = make([]int32, 0, expected)
+		}
 	} else if p.holding, err = newHolding(ctx, objects, opts.Predicate.Limit, selects); err != nil {
 		return nil, err
 	}
@@ -280,7 +283,7 @@ func (p *page) take(ctx context.Context, batch []*version) bool {
 	for i, v := range batch {
 		p.lastKey = v.key
 		if known != nil && known[i].version != nil {
-			p.listed = append(p.listed, known[i])
+			p.addListed(known[i])
 			continue
 		}
 		found := read[0]
@@ -325,8 +328,16 @@ func (p *page) add(v *version, object runtime.Object) bool {
 		p.failed = err
 		return false
 	}
-	p.listed = append(p.listed, item)
+	p.addListed(item)
 	return true
+}
+
+// addListed adds an object that is to be encoded.
+func (p *page) addListed(item sizedItem) {
+	p.listed = append(p.listed, item.listed)
+	if p.as.sized() {
+		p.sizes = append(p.sizes, item.size)
+	}
 }
 
 // assignItems sets a list's items to the reader's copies of the objects.

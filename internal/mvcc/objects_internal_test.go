@@ -2,6 +2,7 @@ package mvcc
 
 import (
 	"testing"
+	"unsafe"
 
 	"github.com/annexapi/annex/store"
 	"github.com/annexapi/annex/store/journal"
@@ -52,5 +53,13 @@ func TestWrittenObjectsAreLetGoAtRest(t *testing.T) {
 	}
 	if c.total != c.budget || len(c.queue) > 2*count {
 		t.Errorf("%d of %d are kept in the end, %d in the queue", c.total, c.budget, len(c.queue))
+	}
+}
+
+// There is one for each object and event: what it has beyond a size that Go allocates costs that of the next.
+func TestVersionFitsItsAllocation(t *testing.T) {
+	const allocated = 96
+	if size := unsafe.Sizeof(version{}); size > allocated {
+		t.Errorf("a version takes %d bytes of %d", size, allocated)
 	}
 }

@@ -63,7 +63,7 @@ func TestListEncoded_itemsOfALongList(t *testing.T) {
 				t.Fatal(err)
 			}
 			form := podForm()
-			for as, maker := range map[string]*verbatim.Maker{"as they are": nil, "made": {Row: wholePod(t)}, "made early": {Row: wholePod(t), Early: true}, "sized": {Row: wholePod(t), Sized: true}} {
+			for as, maker := range map[string]*verbatim.Maker{"as they are": nil, "made": {Row: wholePod(t)}, "made early": {Row: wholePod(t), Early: true}, "sized": {Row: wholePod(t), Sizing: verbatim.NewSizing()}} {
 				for range 2 { // the second time, they are known
 					items, err := listAs(t.Context(), t, pods, form, maker)
 					if err != nil || items.Len() != bigPods {
@@ -98,7 +98,7 @@ func TestListEncoded_itemThatCannotBeMade(t *testing.T) {
 			}
 			return append(to, make([]byte, 1<<20)...), err
 		}
-		for name, maker := range map[string]*verbatim.Maker{"early": {Row: row, Early: true}, "sized": {Row: row, Sized: true}} {
+		for name, maker := range map[string]*verbatim.Maker{"early": {Row: row, Early: true}, "sized": {Row: row, Sizing: verbatim.NewSizing()}} {
 			items, err := listAs(t.Context(), t, pods, podForm(), maker)
 			if refused := errors.Is(err, errNotMade); refused != (bad < 4 || name == "sized") {
 				t.Errorf("%s: pod %d: the list has the error %v", name, bad, err)
@@ -110,6 +110,60 @@ func TestListEncoded_itemThatCannotBeMade(t *testing.T) {
 				t.Errorf("%s: pod %d is written with the error %v", name, bad, err)
 			}
 		}
+	}
+}
+
+// Sizes are remembered with the objects, for one sizing at a time, so that the next list makes each item once.
+func TestListEncoded_sizesAreRemembered(t *testing.T) {
+	for name, options := range map[string]mvcc.Options{"from memory": {ObjectCacheBytes: -1}, "from the journal": {ObjectCacheBytes: -1, ValueBytes: -1}} {
+		t.Run(name, func(t *testing.T) {
+			options.Idle = true
+			core, pods := open(t, newLedger(), options)
+			largePods(t, pods, bigPods)
+			made, longer := 0, 0
+			row := func(to []byte, object func() (runtime.Object, error), metadata verbatim.Piece) ([]byte, error) {
+				made++
+				return wholePod(t)(append(to, make([]byte, longer)...), object, metadata)
+			}
+			form, one, other := podForm(), verbatim.NewSizing(), verbatim.NewSizing()
+			list := func(as verbatim.Sizing, want int) verbatim.Items {
+				t.Helper()
+				made = 0
+				items, err := listAs(t.Context(), t, pods, form, &verbatim.Maker{Row: row, Sizing: as})
+				if err != nil || items.Len() != bigPods {
+					t.Fatal(err)
+				}
+				if made != want {
+					t.Errorf("%d items are made before the list is written, want %d", made, want)
+				}
+				return items
+			}
+			list(one, bigPods)
+			for i, items := 0, list(one, 0); i < bigPods; i++ {
+				if item, err := items.Append(nil, i); err != nil || len(item) != items.Size(i) {
+					t.Errorf("item %d has %d bytes, not %d: %v", i, len(item), items.Size(i), err)
+				}
+			}
+			list(other, bigPods)
+			list(other, 0)
+			list(one, bigPods)
+			update := storage.SimpleUpdate(func(object runtime.Object) (runtime.Object, error) {
+				object.(*example.Pod).Labels["changed"] = fmt.Sprint(core.Revision())
+				return object, nil
+			})
+			if err := pods.GuaranteedUpdate(t.Context(), key("pod-003"), &example.Pod{}, false, nil, update, nil); err != nil {
+				t.Fatal(err)
+			}
+			list(one, 1)
+
+			// Clients have been told another length: the list ends there, and the next one is right.
+			items := list(one, 0)
+			longer = 7
+			if _, err := items.Append(nil, 2); err == nil {
+				t.Error("an item of another size is written")
+			}
+			list(one, 1)
+		})
 	}
 }
 
@@ -183,7 +237,7 @@ func TestListEncoded_compaction(t *testing.T) {
 func TestListEncoded_memory(t *testing.T) {
 	_, pods := open(t, memory.New(), mvcc.Options{})
 	largePods(t, pods, 4*bigPods)
-	for name, maker := range map[string]*verbatim.Maker{"as they are": nil, "made": {Row: podRow}, "made early": {Row: wholePod(t), Early: true}, "sized": {Row: wholePod(t), Sized: true}} {
+	for name, maker := range map[string]*verbatim.Maker{"as they are": nil, "made": {Row: podRow}, "made early": {Row: wholePod(t), Early: true}, "sized": {Row: wholePod(t), Sizing: verbatim.NewSizing()}} {
 		form := podForm()
 		for _, selector := range []string{"", "even=true"} {
 			b := budget.New(1 << 30)
@@ -210,7 +264,7 @@ func TestListEncoded_cache(t *testing.T) {
 	for name, list := range map[string]func() (verbatim.Items, error){
 		"looked at": func() (verbatim.Items, error) { return listAs(t.Context(), t, pods, podForm(), nil) },
 		"sized": func() (verbatim.Items, error) {
-			return listAs(t.Context(), t, pods, podForm(), &verbatim.Maker{Row: wholePod(t), Sized: true})
+			return listAs(t.Context(), t, pods, podForm(), &verbatim.Maker{Row: wholePod(t), Sizing: verbatim.NewSizing()})
 		},
 	} {
 		before := core.Stats().DecodedBytes

@@ -32,6 +32,20 @@ type version struct {
 	decoded atomic.Pointer[decoded]
 	// fit says whether the value is what clients get, nil before one asked.
 	fit atomic.Pointer[verbatim.Fit]
+	// made is the size of the item that was last made of the object for a sizing, and that sizing in the upper half. With it, a
+	// version is as large as what Go allocates for one without.
+	made atomic.Uint64
+}
+
+// madeSize returns the size of what is made of the object for a sizing; false if that is not known.
+func (v *version) madeSize(as verbatim.Sizing) (int32, bool) {
+	made := v.made.Load()
+	return int32(uint32(made)), as != 0 && verbatim.Sizing(made>>32) == as
+}
+
+// setMadeSize remembers that size.
+func (v *version) setMadeSize(as verbatim.Sizing, size int) {
+	v.made.Store(uint64(as)<<32 | uint64(uint32(size)))
 }
 
 func newVersion(record journal.Record, previous *version) *version {

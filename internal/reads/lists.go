@@ -3,6 +3,7 @@
 package reads
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net/http"
@@ -95,8 +96,10 @@ type Listed struct {
 	// Item appends an object as the item of a list, as JSON in the version of the request. What it is encoded to is remembered on
 	// demand. It is nil if that is upstream's.
 	Item func(to []byte, object runtime.Object, remember bool) ([]byte, error)
-	// Message appends an object with its kind, as protobuf in the version of the request. It is nil if there is no protobuf.
-	Message func(to []byte, object runtime.Object) ([]byte, error)
+	// Message writes an object with its kind, as protobuf in the version of the request. It is nil if there is no protobuf.
+	Message func(to io.Writer, object runtime.Object, memory runtime.MemoryAllocator) error
+	// MessageSizing and PartialSizing are those of the object as protobuf, and of its metadata alone.
+	MessageSizing, PartialSizing verbatim.Sizing
 	// Converted says that what is stored is converted to the objects of which tables and metadata are made.
 	Converted bool
 	// Table makes the rows of tables; nil if they are upstream's.
@@ -114,7 +117,7 @@ func (l *Listed) itemsAs(r *http.Request, as *schema.GroupVersionKind, format fo
 		return nil
 	case as != nil && format == asProtobuf:
 		if row := messagesAs(as); row != nil {
-			return &registry.EncodedItems{Form: l.RowForm, Maker: &verbatim.Maker{Row: row, Sized: true}}
+			return &registry.EncodedItems{Form: l.RowForm, Maker: &verbatim.Maker{Row: row, Sizing: l.PartialSizing}}
 		}
 		return nil
 	case as != nil:
@@ -130,7 +133,7 @@ func (l *Listed) itemsAs(r *http.Request, as *schema.GroupVersionKind, format fo
 		if l.Message == nil || l.RowForm == nil {
 			return nil
 		}
-		return &registry.EncodedItems{Form: l.RowForm, Maker: &verbatim.Maker{Row: l.messages(), Sized: true}}
+		return &registry.EncodedItems{Form: l.RowForm, Maker: &verbatim.Maker{Row: l.messages(), Sizing: l.MessageSizing}}
 	case l.Form == l.RowForm || l.Item == nil:
 		return &registry.EncodedItems{Form: l.Form}
 	}
@@ -158,16 +161,18 @@ var errNoMessage = errors.New("an object is not encoded as protobuf of Kubernete
 
 // messages returns what makes items of objects as protobuf.
 func (l *Listed) messages() verbatim.Row {
-	var whole []byte
+	var whole bytes.Buffer
+	var memory runtime.Allocator
 	return func(to []byte, object func() (runtime.Object, error), _ verbatim.Piece) ([]byte, error) {
 		read, err := object()
 		if err != nil {
 			return nil, err
 		}
-		if whole, err = l.Message(whole[:0], convert.Shallow(read)); err != nil {
+		whole.Reset()
+		if err = l.Message(&whole, convert.Shallow(read), &memory); err != nil {
 			return nil, err
 		}
-		to, ok := appendMessage(to, whole)
+		to, ok := appendMessage(to, whole.Bytes())
 		if !ok {
 			return nil, errNoMessage
 		}

@@ -67,6 +67,8 @@ type resource struct {
 	labels    runtime.ObjectConvertor
 	// deprecated says that the Go type has a time after which upstream warns of the version.
 	deprecated bool
+	// messageSizing and partialSizing are for Listed.
+	messageSizing, partialSizing verbatim.Sizing
 }
 
 // form is how an object is written in a media type.
@@ -84,7 +86,7 @@ func (d *Direct) Add(k *define.Kind, v *define.Version, storage rest.Storage, se
 		return
 	}
 	r := &resource{GroupVersionResource: v.GroupVersion.WithResource(k.Resource), path: direct.PathOf(v.GroupVersion, !k.ClusterScoped), storage: getter, serializer: serializer,
-		kind: v.GroupVersion.WithKind(k.Name), labels: machinery.Documents()}
+		kind: v.GroupVersion.WithKind(k.Name), labels: machinery.Documents(), messageSizing: verbatim.NewSizing(), partialSizing: verbatim.NewSizing()}
 	r.stored = k.Stored().GroupVersion.WithResource(k.Resource)
 	r.converted = k.Stored().Type != k.Hub().Type
 	r.table, _ = storage.(rest.TableConvertor)
@@ -140,12 +142,13 @@ func (d *Direct) items(info *request.RequestInfo) *Listed {
 	}
 	listed := &Listed{
 		Serializer: read.serializer, Form: read.json.Form(), RowForm: d.Form(read.stored), Item: read.json.AppendItem, Converted: read.converted, Table: read.table,
+		MessageSizing: read.messageSizing, PartialSizing: read.partialSizing,
 	}
 	if listed.RowForm == nil { // it is not served
 		listed.RowForm = listed.Form
 	}
 	if read.protobuf != nil && read.listsMessages() {
-		listed.Message = read.protobuf.AppendObject
+		listed.Message = read.protobuf.WriteObject
 	}
 	return listed
 }

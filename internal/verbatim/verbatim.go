@@ -10,6 +10,7 @@ import (
 	"io"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -252,9 +253,19 @@ type Maker struct {
 	// Early has items made while the list is read, as many as there is room for: one of these that cannot be made is an error
 	// instead of a list.
 	Early bool
-	// Sized has all items made once while the list is read, so that their sizes are known. It implies Early.
-	Sized bool
+	// Sizing has the sizes of all items known when the list has been read, unless it is zero. An item of which the storage does not
+	// remember its size is made once for it. It implies Early for those.
+	Sizing Sizing
 }
+
+// Sizing is a way to make items whose sizes depend on what is stored and on nothing else, so that a storage may remember them by
+// it. Zero is none.
+type Sizing uint32
+
+var sizings atomic.Uint32
+
+// NewSizing returns a sizing that no other of the process is equal to.
+func NewSizing() Sizing { return Sizing(sizings.Add(1)) }
 
 // Row appends what is made of an object, a row of a table say. The object is read when it is asked for, shared and must
 // not be changed. metadata is the object's as JSON, of the type ObjectMeta; zero if that is not known.
