@@ -29,6 +29,8 @@ type Account struct {
 	as   Caller // of the share: see Budget.lane
 	held int64  // as it counts in the lane
 	need int64  // as it was asked for
+	// often is what CollectOften has begun; nil for nothing.
+	often *collections
 }
 
 // Account returns an account for a caller's request whose answer has a price, which is asked for
@@ -168,6 +170,21 @@ func (a *Account) Held() int64 {
 	return a.held
 }
 
+// CollectOften has garbage collected often until the account is closed, in a process that SpareCollections decides for: the request
+// makes much of it beside what it holds.
+func (a *Account) CollectOften() {
+	c := ofProcess.Load()
+	if a == nil || c == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.often == nil {
+		a.often = c
+		c.begin(liveBytes())
+	}
+}
+
 // Close gives back what the account holds. Closing twice is a no-op, and an account that
 // is closed can hold again.
 func (a *Account) Close() {
@@ -176,6 +193,10 @@ func (a *Account) Close() {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.often != nil {
+		a.often.end()
+		a.often = nil
+	}
 	if a.held == 0 {
 		a.need = 0
 		return

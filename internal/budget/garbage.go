@@ -27,6 +27,10 @@ const (
 	// A process that is busy may have twice as much as lives: not less than the least, nor, unless as much lives, more than
 	// the most.
 	leastBusyGarbage, mostBusyGarbage = 128 << 20, 256 << 20
+	// listGarbage and a part of what lives is how much garbage there may be at most while long lists are made: these make a great
+	// deal of it, which lives for the time of an object, and would take as much memory as it may.
+	listGarbage = 32 << 20
+	listPart    = 16
 	// busyGap is how soon one collection follows another in a process that is busy: each costs about as much as what
 	// lives, whether there was little garbage or much.
 	busyGap = 500 * time.Millisecond
@@ -91,7 +95,7 @@ func percentAtStart(live int64) int {
 // spends a sixth of its processor time on collections else, and one that holds 100 MB an eighth. One that holds more than 21 MiB has 16 MiB and a quarter of that, unless
 // it is so busy that it would be collected more than once in two seconds then. A process that does hardly anything gives the
 // operating system what it does not need, and what its start has left behind, pages of the program among it. What
-// the environment says (GOGC) stands. It is the process's own decision: only its main function may call it, and the function
+// the environment says (GOGC) stands. While requests with Account.CollectOften are handled, there may be 32 MiB and a sixteenth of what lives. It is the process's own decision: only its main function may call it, and the function
 // returned ends it.
 func SpareCollections() (end func()) {
 	if os.Getenv("GOGC") != "" {
@@ -115,8 +119,15 @@ func SpareCollections() (end func()) {
 func spareCollections(garbage int64, from time.Time, set func(percent int)) (end func()) {
 	c := &collections{garbage: garbage, set: set, last: from, percent: usualPercent}
 	c.watch()
-	return func() { c.ended.Store(true) }
+	ofProcess.Store(c)
+	return func() {
+		ofProcess.CompareAndSwap(c, nil)
+		c.ended.Store(true)
+	}
 }
+
+// ofProcess decides for the process, which has one collector, whatever budgets it has; nil if nothing does.
+var ofProcess atomic.Pointer[collections]
 
 // collections decides after each collection how much garbage there may be before the next.
 type collections struct {
@@ -124,13 +135,41 @@ type collections struct {
 	set     func(percent int)
 	ended   atomic.Bool
 
-	// Of the goroutine that runs finalizers.
+	mu      sync.Mutex
 	last    time.Time
 	percent int
+	lists   int // long ones that are being made
 }
 
+// begin has garbage collected often until end is called, as it suits a long list.
+func (c *collections) begin(live int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lists++
+	if percent := percentOfLists(live); c.lists == 1 && percent < c.percent && !c.ended.Load() {
+		c.set(percent)
+		c.percent = percent
+	}
+}
+
+// end ends what begin began. The next collection decides anew.
+func (c *collections) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lists--
+}
+
+// percentOfLists is how much garbage there may be at most, of what lives, while long lists are made.
+func percentOfLists(live int64) int {
+	live = max(live, 1<<20)
+	return max(1, int(100*(listGarbage+live/listPart)/live))
+}
+
+// watch decides after each collection.
 func (c *collections) watch() {
 	afterEach(func() (more bool) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		if c.ended.Load() {
 			c.set(usualPercent)
 			return false
@@ -158,6 +197,7 @@ func liveBytes() int64 {
 	return int64(sample[0].Value.Uint64())
 }
 
+// collected decides, with mu held.
 func (c *collections) collected(now time.Time, live int64) {
 	live = max(live, 1<<20)
 	percent := int(min(usualPercent, 100*(spareGarbage+live/sparePart)/live))
@@ -171,6 +211,9 @@ func (c *collections) collected(now time.Time, live int64) {
 		percent = max(usualPercent, int(100*min(c.garbage, max(2*live, leastBusyGarbage))/live))
 	case after(percent) < calmGap:
 		percent = usualPercent
+	}
+	if c.lists > 0 {
+		percent = min(percent, percentOfLists(live))
 	}
 	if now.After(c.last) {
 		c.last = now

@@ -47,6 +47,46 @@ func TestGarbageIsSparedWhileTheProcessIsBusy(t *testing.T) {
 	}
 }
 
+// While long lists are made, there is little garbage, however busy the process is; after them, it is as before.
+func TestGarbageIsCollectedOftenWhileLongListsAreMade(t *testing.T) {
+	const mib = 1 << 20
+	start := time.Unix(1000, 0)
+	for live, want := range map[int64]int{20 * mib: 100, 64 * mib: 56, 128 * mib: 31, 512 * mib: 12, 8192 * mib: 6} {
+		told := 0
+		of := &collections{garbage: 256 * mib, last: start, percent: usualPercent, set: func(percent int) { told = percent }}
+		ofProcess.Store(of)
+		defer ofProcess.Store(nil)
+		b := New(1 << 30)
+		one, other := b.Account(Caller{}, nil), b.Account(Caller{}, nil)
+		of.begin(live)
+		if of.percent != want || want != usualPercent && told != want {
+			t.Errorf("%d MiB live: %d percent and %d told when a list begins, want %d", live/mib, of.percent, told, want)
+		}
+		of.end()
+		one.CollectOften()
+		one.CollectOften()
+		other.CollectOften()
+		one.Close()
+		one.Close()
+		now := start.Add(time.Minute)
+		for range 3 {
+			now = now.Add(10 * time.Millisecond)
+			of.collected(now, live)
+		}
+		if most := percentOfLists(live); of.percent > most {
+			t.Errorf("%d MiB live: %d percent while a list is made, want %d at most", live/mib, of.percent, most)
+		}
+		other.Close()
+		for range 3 {
+			now = now.Add(time.Millisecond)
+			of.collected(now, live)
+		}
+		if of.percent < usualPercent || of.lists != 0 {
+			t.Errorf("%d MiB live: %d percent after %d lists", live/mib, of.percent, of.lists)
+		}
+	}
+}
+
 func TestAStartMayMakeGarbage(t *testing.T) {
 	const mib = 1 << 20
 	for live, want := range map[int64]int{0: 25, 11 * mib: 25, 12 * mib: 300, 25 * mib: 300, 64 * mib: 150, 128 * mib: 100, 1024 * mib: 56} {

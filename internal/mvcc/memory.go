@@ -23,6 +23,10 @@ const (
 	firstSelected = 4 << 20
 )
 
+// longList is the encoded size of objects that are decoded for a list, or read from the journal, from which on it has garbage collected
+// often: each becomes some times as much of it.
+const longList = 8 << 20
+
 // listedBytes is the memory of an object in a list that is encoded when it is written.
 const listedBytes = 32
 
@@ -93,6 +97,9 @@ func (s *resourceStore) holdListed(ctx context.Context, objects iter.Seq[*versio
 	}
 	if err := hold(ctx, account, all.memory(account)); err != nil {
 		return 0, err
+	}
+	if all.bytes > longList {
+		account.CollectOften()
 	}
 	if p.selects {
 		return 0, nil

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	goruntime "runtime"
+	"runtime/metrics"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -252,6 +254,38 @@ func TestListEncoded_memory(t *testing.T) {
 			verbatim.Close(items)
 			account.Close()
 		}
+	}
+}
+
+// A long list has garbage collected often until its request ends; a short one leaves that as it is.
+func TestListEncoded_garbage(t *testing.T) {
+	t.Setenv("GOGC", "")
+	_, pods := open(t, memory.New(), mvcc.Options{})
+	largePods(t, pods, 8*bigPods)
+	defer budget.SpareCollections()()
+	percent := func() uint64 {
+		sample := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+		metrics.Read(sample)
+		return sample[0].Value.Uint64()
+	}
+	goruntime.GC()
+	before := percent()
+	for _, c := range []struct {
+		limit int64
+		long  bool
+	}{{2, false}, {0, true}} {
+		account := budget.New(1<<30).Account(budget.Caller{}, price)
+		predicate := storage.Everything
+		predicate.Limit = c.limit
+		items, err := pods.(encodedLister).ListEncoded(budget.NewContext(t.Context(), account), "/pods/", storage.ListOptions{Recursive: true, Predicate: predicate}, &example.PodList{}, podForm(), &verbatim.Maker{Row: podRow})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if often := percent() < min(before, 75); often != c.long {
+			t.Errorf("%d items: there may be %d %% of garbage, and %d before", items.Len(), percent(), before)
+		}
+		verbatim.Close(items)
+		account.Close()
 	}
 }
 
