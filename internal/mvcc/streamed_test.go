@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	goruntime "runtime"
-	"runtime/metrics"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -257,52 +255,15 @@ func TestListEncoded_memory(t *testing.T) {
 	}
 }
 
-// A long list has garbage collected often until its request ends; a short one leaves that as it is.
-func TestListEncoded_garbage(t *testing.T) {
-	t.Setenv("GOGC", "")
-	_, pods := open(t, memory.New(), mvcc.Options{})
-	largePods(t, pods, 8*bigPods)
-	defer budget.SpareCollections()()
-	percent := func() uint64 {
-		sample := []metrics.Sample{{Name: "/gc/gogc:percent"}}
-		metrics.Read(sample)
-		return sample[0].Value.Uint64()
-	}
-	goruntime.GC()
-	before := percent()
-	for _, c := range []struct {
-		limit int64
-		long  bool
-	}{{2, false}, {0, true}} {
-		account := budget.New(1<<30).Account(budget.Caller{}, price)
-		predicate := storage.Everything
-		predicate.Limit = c.limit
-		items, err := pods.(encodedLister).ListEncoded(budget.NewContext(t.Context(), account), "/pods/", storage.ListOptions{Recursive: true, Predicate: predicate}, &example.PodList{}, podForm(), &verbatim.Maker{Row: podRow})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if often := percent() < min(before, 75); often != c.long {
-			t.Errorf("%d items: there may be %d %% of garbage, and %d before", items.Len(), percent(), before)
-		}
-		verbatim.Close(items)
-		account.Close()
-	}
-}
-
-// A long list leaves few of the objects that it decodes in the cache.
+// A long list leaves few of the objects that it decodes in the cache: six of a MiB fill its part of 16 MiB, as an object counts
+// thrice. Two more show the bound; each costs seconds under the race detector.
 func TestListEncoded_cache(t *testing.T) {
 	l := newLedger()
 	_, pods := open(t, l, mvcc.Options{Idle: true})
-	largePods(t, pods, 4*bigPods)
-	core, pods := open(t, l.reopen(), mvcc.Options{Idle: true}) // in which nothing is decoded
-	for name, list := range map[string]func() (verbatim.Items, error){
-		"looked at": func() (verbatim.Items, error) { return listAs(t.Context(), t, pods, podForm(), nil) },
-		"sized": func() (verbatim.Items, error) {
-			return listAs(t.Context(), t, pods, podForm(), &verbatim.Maker{Row: wholePod(t), Sizing: verbatim.NewSizing()})
-		},
-	} {
-		before := core.Stats().DecodedBytes
-		items, err := list()
+	largePods(t, pods, 8)
+	for name, maker := range map[string]*verbatim.Maker{"looked at": nil, "sized": {Row: wholePod(t), Sizing: verbatim.NewSizing()}} {
+		core, pods := open(t, l.reopen(), mvcc.Options{Idle: true}) // in which nothing is decoded
+		items, err := listAs(t.Context(), t, pods, podForm(), maker)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -311,7 +272,7 @@ func TestListEncoded_cache(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if kept := core.Stats().DecodedBytes - before; kept > 24<<20 {
+		if kept := core.Stats().DecodedBytes; kept < 12<<20 || kept > 20<<20 {
 			t.Errorf("%s: %d MiB of decoded objects are kept", name, kept>>20)
 		}
 	}
