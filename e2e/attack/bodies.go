@@ -108,7 +108,7 @@ func (gzipBodies) Run(ctx context.Context, t *target, r *report) error {
 }
 
 // deepJSON sends arrays and objects within each other, as deep as a body is long, and as deep as decoders allow. The defence: depth
-// is bounded, and what is refused costs no more than what is not.
+// is bounded, and a refused body costs no more than an accepted one.
 type deepJSON struct{}
 
 func (deepJSON) Name() string { return "deep-json" }

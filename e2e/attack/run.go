@@ -42,7 +42,7 @@ type results struct {
 	Results  []result      `json:"results"` // the first is of the quiet time
 	// Checked is the number of operations of the well-behaved callers in the history.
 	Checked int    `json:"checkedOperations"`
-	History string `json:"history"` // what is wrong with it; empty if it is linearizable
+	History string `json:"history"` // the mistake in it; empty if it is linearizable
 	Stopped string `json:"stopped"` // why attacks were left out; empty if none were
 	Ended   string `json:"ended"`   // what was wrong when the server ended; empty if nothing was, or if it is not the program's
 }

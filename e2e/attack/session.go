@@ -22,7 +22,7 @@ type session struct {
 	conn   net.Conn
 	framer *http2.Framer
 
-	// write guards what is written, and the headers' encoder.
+	// write guards the writing of frames, and the headers' encoder.
 	write   sync.Mutex
 	headers bytes.Buffer
 	encoder *hpack.Encoder

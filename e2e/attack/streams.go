@@ -82,7 +82,7 @@ func renewing(ctx context.Context, t *target, c credential, run func(*session) e
 			pause(ctx, 50*time.Millisecond) // it refuses connections for now
 			continue
 		}
-		_ = run(s) // what it says was counted
+		_ = run(s) // its error was counted
 		s.close()
 	}
 	return nil

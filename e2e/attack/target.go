@@ -288,7 +288,7 @@ func rule(group string, resources ...string) object {
 
 const rbac = "rbac.authorization.k8s.io/v1"
 
-// prepare creates the accounts of the attackers and of the well-behaved user, their namespaces and what is in them.
+// prepare creates the accounts of the attackers and of the well-behaved user, their namespaces and the objects in these.
 func (t *target) prepare(ctx context.Context, weakToken string) error {
 	client := t.client(t.admin, 1)
 	defer client.CloseIdleConnections()

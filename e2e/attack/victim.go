@@ -103,7 +103,7 @@ func (c *caller) read(ctx context.Context, name string) (value, version string, 
 	case codeOf(err) == http.StatusNotFound:
 		op.outcome = missing
 	default:
-		return "", "", true // a read that has failed tells nothing
+		return "", "", true // a read that has failed shows no value
 	}
 	c.history.end(op)
 	return op.value, got.Metadata.ResourceVersion, op.outcome == done

@@ -74,7 +74,7 @@ func TestLists_liveMemory(t *testing.T) {
 				if w.code != http.StatusOK || w.live == 0 {
 					t.Errorf("%s as %s: %d, %d bytes", path, accept, w.code, w.written)
 				}
-				// What is encoded in a version that is not stored is remembered, up to 16 MiB.
+				// Items in a version that is not stored are remembered, up to 16 MiB.
 				if rise := int64(w.live) - int64(before); rise > objects*size/2 {
 					t.Errorf("%s as %s, encoding %q: %d MiB more live while a list of %d MiB is written", path, accept, encoding, rise>>20, objects*size>>20)
 				}

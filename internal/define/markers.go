@@ -69,7 +69,7 @@ func (c *checker) markers(where string, k *Kind) {
 	}
 }
 
-// markedScope says whether the kind is cluster-scoped by its markers.
+// markedScope reports whether the kind is cluster-scoped by its markers.
 func (c *checker) markedScope(where string, k *Kind, hub *structural.Version) bool {
 	if k.ClusterScoped && hub.Namespaced() {
 		c.errorf(where, "ClusterScoped: by the markers it is in namespaces: say +kubebuilder:resource:scope=Cluster")

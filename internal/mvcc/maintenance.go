@@ -34,7 +34,7 @@ type pinned struct {
 	opened   time.Time
 	release  func()
 	lost     atomicError // why it was given up
-	// yields says that it is given up for a compaction that is asked for.
+	// yields is true if it is given up for a compaction that is asked for.
 	yields bool
 }
 

@@ -41,7 +41,7 @@ func wholePod(t *testing.T) verbatim.Row {
 	}
 }
 
-// Items are the same whether they are made early, or later, of what is in memory, in the journal, or encrypted.
+// Items are the same whether they are made early, or later, of values in memory, in the journal, or encrypted.
 func TestListEncoded_itemsOfALongList(t *testing.T) {
 	for name, options := range map[string]mvcc.Options{
 		"from memory":      {ObjectCacheBytes: -1},

@@ -62,7 +62,7 @@ func byLibrary(to, json []byte) ([]byte, error) {
 	return append(to, item...), nil
 }
 
-// node is a value with its key, if it is a member of an object. The nodes of what is in it follow it.
+// node is a value with its key, if it is a member of an object. The nodes of its members and elements follow it.
 type node struct {
 	key  []byte
 	text []byte // of a string, unescaped, and of a number and the like
@@ -124,7 +124,7 @@ func (w *Writer) parseValue(json, key []byte, depth int) (rest []byte, err error
 	return rest, nil
 }
 
-// parseElements parses what is in an object or array, and its end.
+// parseElements parses the members or elements of an object or array, and its end.
 func (w *Writer) parseElements(json []byte, sign byte, depth int) (rest []byte, err error) {
 	end := sign + 2 // in ASCII, both closing signs are that far from the opening ones
 	if json = skipSpace(json); len(json) > 0 && json[0] == end {
@@ -160,7 +160,7 @@ func (w *Writer) parseKey(json []byte) (key, rest []byte, err error) {
 		return nil, nil, err
 	}
 	json = skipSpace(json)
-	// The library merges what is below <<, and writes long keys in lines of their own.
+	// The library merges the values below <<, and writes long keys in lines of their own.
 	if len(json) == 0 || json[0] != ':' || len(key) > longestKey || string(key) == "<<" || bytes.IndexByte(key, '\n') >= 0 {
 		return nil, nil, errUnusual
 	}
@@ -190,7 +190,7 @@ func (w *Writer) parseString(json []byte) (text, rest []byte, err error) {
 	return nil, nil, errUnusual
 }
 
-// isPlain says whether a character beyond ASCII is written as it is. Others are control characters, breaks of lines, or
+// isPlain reports whether a character beyond ASCII is written as it is. Others are control characters, breaks of lines, or
 // escaped.
 func isPlain(r rune) bool {
 	switch {
@@ -272,7 +272,7 @@ func (w *Writer) line(indent int) {
 	w.fresh = false
 }
 
-// perLevel is how far what is in a value is indented.
+// perLevel is how far the members of a value are indented.
 const perLevel = 2
 
 // item writes an element of a sequence that is indented so far.
@@ -485,7 +485,7 @@ func look(s []byte) looks {
 	return is
 }
 
-// words writes a string that is plain, or what is between single quotes.
+// words writes a plain string, or the text between single quotes.
 func (w *Writer) words(s []byte, indent int, fold, quoted bool) {
 	if !quoted && (!fold || w.column+len(s) <= widest) {
 		w.out = append(w.out, s...)
@@ -594,7 +594,7 @@ func (w *Writer) literal(s []byte, indent int) {
 	}
 }
 
-// isString says whether a string without quotes is read as one, and not as a number, a time, or another value.
+// isString reports whether a string without quotes is read as one, and not as a number, a time, or another value.
 func isString(s []byte) bool {
 	if len(s) == 0 {
 		return false

@@ -237,7 +237,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) error {
 		}
 	}
 	if unstored {
-		// What is not stored in the end gives no other cause to count again.
+		// An object that is not stored in the end gives no other cause to count again.
 		c.queue.AddAfter(item{ObjectName: name, whenSettled: true}, settled)
 	}
 	if q.Status.Used != nil && apiequality.Semantic.DeepEqual(status.Hard, q.Status.Hard) && quota.Equals(status.Used, q.Status.Used) {

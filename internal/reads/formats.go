@@ -59,7 +59,7 @@ func (f format) separator() string {
 	return ""
 }
 
-// isWhole says whether an encoded list without items has come to its end.
+// isWhole reports whether an encoded list without items has come to its end.
 func (f format) isWhole(list []byte) bool {
 	switch f {
 	case prettyJSON:
@@ -242,7 +242,7 @@ func appendMessage(to, encoded []byte) ([]byte, bool) {
 	return append(to, encoded[at.begin:at.end]...), true
 }
 
-// endsWithItems says whether lists of a type are encoded as protobuf with their items at the end, as kinds of Kubernetes are.
+// endsWithItems reports whether lists of a type are encoded as protobuf with their items at the end, as kinds of Kubernetes are.
 func endsWithItems(list runtime.Object, serializer runtime.NegotiatedSerializer, gv schema.GroupVersion, item runtime.Object) bool {
 	info, ok := runtime.SerializerInfoForMediaType(serializer.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
 	of, err := meta.ListAccessor(list)

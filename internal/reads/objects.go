@@ -53,7 +53,7 @@ type resource struct {
 	encoded   registry.EncodedGetter // nil if objects have to be encoded
 	lister    registry.EncodedLister // nil if lists are upstream's
 	listBegin func() []byte          // what lists as JSON begin with, up to their metadata; nil if they do not
-	// listsMessages says whether lists are encoded as protobuf with their items at the end.
+	// listsMessages is true if lists are encoded as protobuf with their items at the end.
 	listsMessages func() bool
 	serializer    runtime.NegotiatedSerializer
 	json          *form

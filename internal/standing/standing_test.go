@@ -21,7 +21,7 @@ import (
 	"github.com/annexapi/annex/internal/credential"
 )
 
-// server knows callers by tokens, and allows what is not denied.
+// server knows callers by tokens, and allows every request that is not denied.
 type server struct {
 	mu       sync.Mutex
 	users    map[string]*user.DefaultInfo // by token

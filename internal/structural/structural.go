@@ -169,7 +169,7 @@ func (v *Version) compile() (rules, error) {
 	return rules{document: document, main: main, status: customresource.NewStatusStrategy(main)}, nil
 }
 
-// Scoped says whether the markers decide about the scope. Where they do not, SetScope does, before any object is validated.
+// Scoped reports whether the markers decide about the scope. Where they do not, SetScope does, before any object is validated.
 func (v *Version) Scoped() bool { return v.Definition.Spec.Scope != "" }
 
 // SetScope decides about the scope of a kind whose markers do not.

@@ -13,7 +13,7 @@ import (
 	"github.com/annexapi/annex/cmd/annex/internal/crd/schema"
 )
 
-// The functions that return what markers say, of kinds and of other objects.
+// The functions that return the schemas that markers make, of kinds and of other objects.
 const (
 	customResourcesFunction = "customResources"
 	messagesFunction        = "messageSchemas"

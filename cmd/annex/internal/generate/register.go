@@ -27,7 +27,7 @@ type facts struct {
 
 	// CustomResources says that there is a function that returns them.
 	CustomResources bool
-	// Messages says that there is a function that returns the schemas of other objects.
+	// Messages is true if there is a function that returns the schemas of other objects.
 	Messages bool
 
 	Options []string // the options that tags of validation name

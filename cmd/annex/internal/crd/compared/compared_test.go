@@ -110,7 +110,7 @@ func start(t *testing.T, program string) server {
 	return server{config.Host, client}
 }
 
-// answer is what a server has to say: the code, why it refuses, or the object.
+// answer is the answer of a server: the code, why it refuses, or the object.
 type answer struct {
 	code   int
 	causes []string
@@ -381,7 +381,7 @@ func reasonOf(what string, want, got answer, s *schema) string {
 	return ""
 }
 
-// withoutZeros leaves out what is empty, and then what is empty without it.
+// withoutZeros leaves out empty values, and then values that become empty thereby.
 func withoutZeros(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
