@@ -46,7 +46,7 @@ var rooms = map[string][]string{
 	"internal/apitest":                     {}, // the tests of the server as a whole
 	"internal/apitest/controlplane":        {}, // the same, of a control plane
 	"internal/apitest/queries":             {}, // the same, of queries
-	"internal/define":                      {"api", "internal/structural", "store/driver"},
+	"internal/define":                      {"api", "internal/structural", "internal/typo", "store/driver"},
 	"internal/structural":                  {"internal/yamlsize"},
 	"internal/yamlsize":                    {},
 	"internal/budget":                      {},
@@ -89,7 +89,7 @@ var rooms = map[string][]string{
 	"internal/facts/apiregistration":       {"api"}, // generated
 	"internal/servingcert":                 {"internal/certs"},
 	"internal/clidoc":                      {},                   // for tests
-	"internal/typo":                        {},                   // for the tools
+	"internal/typo":                        {},                   // which name was meant, for messages
 	"internal/crashfs":                     {},                   // for tests
 	"internal/testlog":                     {},                   // for tests
 	"internal/testwait":                    {},                   // for tests

@@ -113,7 +113,7 @@ func TestNewNamesEveryMistakeOfADefinition(t *testing.T) {
 		},
 		"a selectable field that is not there": {
 			kinds(hub().SelectableField("spec.colour", func(*v1.Widget) string { return "" })),
-			[]string{`selectable field "spec.colour" does not exist in version v1`},
+			[]string{`selectable field "spec.colour" does not exist in version v1: Go type v1.WidgetSpec has no field "colour"; it has `},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

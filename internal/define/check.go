@@ -719,8 +719,8 @@ func (c *checker) queryFields(where string, k *Kind) {
 			c.errorf(where, "query field %q has no function that returns its value", f.Name)
 		case k.Versions[0].Type.Kind() != reflect.Struct: // it is a mistake already
 		default:
-			if _, ok := FieldAt(k.Versions[0].Type, strings.Split(f.Name, ".")); !ok {
-				c.errorf(where, "query field %q does not exist in version %s, the hub", f.Name, k.Versions[0].GroupVersion.Version)
+			if why := missing(k.Versions[0].Type, strings.Split(f.Name, ".")); why != "" {
+				c.errorf(where, "query field %q does not exist in version %s, the hub: %s", f.Name, k.Versions[0].GroupVersion.Version, why)
 			}
 		}
 		seen[f.Name] = true
@@ -746,8 +746,8 @@ func (c *checker) paths(where string, k *Kind) {
 	}
 	for _, f := range k.Selectable {
 		for _, v := range k.Versions {
-			if _, ok := FieldAt(v.Type, strings.Split(f.Path, ".")); !ok && !v.Unserved {
-				c.errorf(where, "selectable field %q does not exist in version %s", f.Path, v.GroupVersion.Version)
+			if why := missing(v.Type, strings.Split(f.Path, ".")); why != "" && !v.Unserved {
+				c.errorf(where, "selectable field %q does not exist in version %s: %s", f.Path, v.GroupVersion.Version, why)
 			}
 		}
 	}

@@ -59,9 +59,10 @@ func TestFieldsOfQueriesAreChecked(t *testing.T) {
 	size := func(w *v1.Widget) string { return w.Spec.Size }
 	for want, field := range map[string]annex.QueryField[v1.Widget]{
 		`query field "limit": it is the name of a parameter`: annex.Sortable("limit", size),
-		`"spec.weight" does not exist in version v1`:         annex.Filterable("spec.weight", size),
-		`"spec.size" has no function`:                        annex.Text[v1.Widget]("spec.size", nil),
-		`"spec.replicas" is declared twice`:                  annex.Sortable("spec.replicas", size),
+		`"spec.weight" does not exist in version v1, the hub: Go type v1.WidgetSpec has no field "weight"; it has replicas, size, parts, options`: annex.Filterable("spec.weight", size),
+		`"spec.sise" does not exist in version v1, the hub: Go type v1.WidgetSpec has no field "sise": did you mean spec.size?`:                   annex.Sortable("spec.sise", size),
+		`"spec.size" has no function`:       annex.Text[v1.Widget]("spec.size", nil),
+		`"spec.replicas" is declared twice`: annex.Sortable("spec.replicas", size),
 	} {
 		server := annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
 			annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).Query(annex.Sortable("spec.replicas", func(w *v1.Widget) *int32 { return w.Spec.Replicas }), field),
