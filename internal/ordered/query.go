@@ -37,7 +37,7 @@ type Field struct {
 
 // reserved are names that say something else to a query, or are of fields that all objects have.
 var reserved = []string{
-	"page", "limit", "cursor", "sortBy", "ascending", "facets", "name", "q", "labelSelector", "fieldSelector", "fields",
+	"page", "limit", "cursor", "sortBy", "ascending", "facets", "name", "q", "labelSelector", "fieldSelector", "fields", "showManagedFields",
 	"watch", "resourceVersion", "namespace", "creationTimestamp",
 }
 

@@ -183,6 +183,7 @@ func (r *Resource) parameters() []*spec3.Parameter {
 	add("labelSelector", "as of lists", spec.StringProperty())
 	add("fieldSelector", "as of lists", spec.StringProperty())
 	add("fields", "paths that items hold beside their identity, with commas between", spec.StringProperty())
+	add("showManagedFields", "whether items hold their managedFields, which are left out otherwise", spec.BooleanProperty())
 	add("facets", "fields whose values are counted, with commas between: "+list(names(fields)), spec.StringProperty())
 	if r.Watched {
 		add("watch", "follow what becomes of the objects", spec.BooleanProperty())

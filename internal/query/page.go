@@ -46,11 +46,9 @@ func (a *API) page(w http.ResponseWriter, r *http.Request, asked *asked, next ht
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", asked.resource.Resource, err)
 	}
-	if asked.projection != nil {
-		for i := range items {
-			if items[i], err = project(items[i], asked.projection); err != nil {
-				return err
-			}
+	for i := range items {
+		if items[i], err = asked.item(items[i]); err != nil {
+			return err
 		}
 	}
 	return a.writePage(w, asked, items)

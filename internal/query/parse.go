@@ -49,14 +49,16 @@ type asked struct {
 	version, union string
 	// projection are the fields of items that stay; nil is all.
 	projection [][]string
-	facets     []string
+	// managedFields has items keep their metadata.managedFields, which make up most of many objects.
+	managedFields bool
+	facets        []string
 	// binding is what a cursor is good for.
 	binding string
 }
 
 // Parameters that are no fields: of both, of pages and of tails.
 var (
-	common    = []string{"name", "q", "labelSelector", "fieldSelector", "fields"}
+	common    = []string{"name", "q", "labelSelector", "fieldSelector", "fields", "showManagedFields"}
 	ofPages   = []string{"page", "limit", "cursor", "sortBy", "ascending", "facets"}
 	ofTails   = []string{"watch", "resourceVersion"}
 	operators = []string{"ne", "gt", "gte", "lt", "lte", "contains"}
@@ -85,6 +87,15 @@ func parse(r *http.Request, p place, resource *Resource) (*asked, error) {
 		if a.projection, err = projectionOf(query.Get("fields")); err != nil {
 			return nil, err
 		}
+		a.managedFields = slices.ContainsFunc(a.projection, func(path []string) bool {
+			return len(path) >= 2 && path[0] == "metadata" && path[1] == "managedFields"
+		})
+	}
+	switch show := query.Get("showManagedFields"); {
+	case show == "true":
+		a.managedFields = true
+	case show != "false" && query.Has("showManagedFields"):
+		return nil, fmt.Errorf("showManagedFields: %.100q is neither true nor false", show)
 	}
 	if a.tail {
 		return a, a.where(r, query)
@@ -318,7 +329,7 @@ func (a *asked) pages(query url.Values, fields []ordered.Field) error {
 func bindingOf(p place, query url.Values, q *ordered.Query) string {
 	what := url.Values{}
 	for name, values := range query {
-		if slices.Contains(ofPages, name) || name == "fields" || name == "watch" {
+		if slices.Contains(ofPages, name) || name == "fields" || name == "showManagedFields" || name == "watch" {
 			continue
 		}
 		what[name] = slices.Sorted(slices.Values(values))

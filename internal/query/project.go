@@ -34,13 +34,87 @@ func projectionOf(text string) ([][]string, error) {
 	return paths, nil
 }
 
+// item is what of an object the caller asked for.
+func (a *asked) item(object []byte) ([]byte, error) {
+	if !a.managedFields {
+		var err error
+		if object, err = withoutManagedFields(object); err != nil {
+			return nil, err
+		}
+	}
+	if a.projection == nil {
+		return object, nil
+	}
+	return project(object, a.projection)
+}
+
+var (
+	errNoObject      = errors.New("an item is no object")
+	managedFieldsKey = []byte(`"managedFields"`)
+)
+
+// withoutManagedFields leaves out an object's metadata.managedFields, and everything else as it is written. It does not
+// change the bytes that it is given, which others may read.
+func withoutManagedFields(object []byte) ([]byte, error) {
+	if !bytes.Contains(object, managedFieldsKey) {
+		return object, nil
+	}
+	decoder := json.NewDecoder(bytes.NewReader(object))
+	found, err := enter(decoder, "metadata")
+	if err != nil || !found {
+		return object, err
+	}
+	if token, err := decoder.Token(); err != nil || token != json.Delim('{') {
+		return object, err // null, which holds none
+	}
+	first := true
+	for before := decoder.InputOffset(); decoder.More(); before, first = decoder.InputOffset(), false {
+		name, err := decoder.Token()
+		if err != nil {
+			return nil, fmt.Errorf("read an item: %w", err)
+		}
+		if err := decoder.Decode(new(json.RawMessage)); err != nil {
+			return nil, fmt.Errorf("read an item: %w", err)
+		}
+		if name != "managedFields" {
+			continue
+		}
+		rest := object[decoder.InputOffset():]
+		if first {
+			rest = bytes.TrimPrefix(bytes.TrimLeft(rest, " \t\r\n"), []byte(","))
+		}
+		return slices.Concat(object[:before], rest), nil
+	}
+	return object, nil
+}
+
+// enter reads an object up to the value of a member; false if there is no such member.
+func enter(decoder *json.Decoder, member string) (bool, error) {
+	if token, err := decoder.Token(); err != nil || token != json.Delim('{') {
+		return false, errors.Join(errNoObject, err)
+	}
+	for decoder.More() {
+		name, err := decoder.Token()
+		if err != nil {
+			return false, fmt.Errorf("read an item: %w", err)
+		}
+		if name == member {
+			return true, nil
+		}
+		if err := decoder.Decode(new(json.RawMessage)); err != nil {
+			return false, fmt.Errorf("read an item: %w", err)
+		}
+	}
+	return false, nil
+}
+
 // project leaves in an object what is at some paths. Of a list, it is what is there in each item.
 func project(object []byte, paths [][]string) ([]byte, error) {
 	decoder := json.NewDecoder(bytes.NewReader(object))
 	decoder.UseNumber()
 	var all map[string]any
 	if err := decoder.Decode(&all); err != nil {
-		return nil, errors.New("an item is no object")
+		return nil, errNoObject
 	}
 	kept, _ := pick(all, paths).(map[string]any)
 	return json.Marshal(kept)

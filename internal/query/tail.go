@@ -203,9 +203,9 @@ func (t *tail) tell(line []byte) error {
 	case t.union != "" && version != "":
 		version += unionMark + t.union
 	}
-	if t.asked.projection != nil && e.Type != string(watch.Bookmark) {
+	if e.Type != string(watch.Bookmark) {
 		var err error
-		if e.Object, err = project(e.Object, t.asked.projection); err != nil {
+		if e.Object, err = t.asked.item(e.Object); err != nil {
 			return err
 		}
 	}

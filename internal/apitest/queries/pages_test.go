@@ -111,6 +111,10 @@ func TestItemsAreWhatAListHolds(t *testing.T) {
 				}
 				delete(item, "kind")
 				delete(item, "apiVersion")
+				if m := item["metadata"].(object); m["managedFields"] != nil {
+					t.Errorf("%s: managed fields are not left out: %v", version, m)
+				}
+				delete(list.Items[i]["metadata"].(object), "managedFields")
 				delete(list.Items[i], "kind")
 				delete(list.Items[i], "apiVersion")
 				if got, want := fmt.Sprint(item), fmt.Sprint(list.Items[i]); got != want {
@@ -123,6 +127,30 @@ func TestItemsAreWhatAListHolds(t *testing.T) {
 	m := p.Items[0]["metadata"].(object)
 	if fmt.Sprint(p.Items[0]["spec"]) != "map[size:small]" || m["uid"] == nil || m["labels"] == nil || m["creationTimestamp"] != nil || p.Items[0]["kind"] != "Widget" {
 		t.Errorf("a projection: %v", p.Items[0])
+	}
+}
+
+func TestManagedFieldsAreLeftOutUnlessAskedFor(t *testing.T) {
+	t.Parallel()
+	c := stocked(t)
+	for parameters, want := range map[string]bool{
+		"":                                        false,
+		"&showManagedFields=false":                false,
+		"&showManagedFields=true":                 true,
+		"&fields=spec":                            false,
+		"&fields=metadata":                        false,
+		"&fields=metadata.managedFields":          true,
+		"&fields=metadata.managedFields.manager":  true,
+		"&fields=metadata&showManagedFields=true": true,
+	} {
+		_, p := c.query(widgets + "?limit=1" + parameters)
+		if got := p.Items[0]["metadata"].(object)["managedFields"] != nil; got != want {
+			t.Errorf("%q: managed fields are there: %t, want %t", parameters, got, want)
+		}
+		e := c.tail(widgets + "?watch=true&name=w0" + parameters).next()
+		if got := e.object["metadata"].(object)["managedFields"] != nil; got != want {
+			t.Errorf("%q: managed fields are in the tail: %t, want %t", parameters, got, want)
+		}
 	}
 }
 
