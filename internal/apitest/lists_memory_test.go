@@ -63,6 +63,7 @@ func TestLists_liveMemory(t *testing.T) {
 	for _, path := range []string{leasesPath, leasesBetaPath} {
 		for _, accept := range []string{
 			jsonType, jsonType + ";pretty=1", yamlType, protobufType, jsonType + table, yamlType + table, jsonType + metadata, yamlType + metadata, protobufType + metadata,
+			protobufType + strings.Replace(metadata, "v=v1", "v=v1beta1", 1),
 		} {
 			for _, encoding := range []string{"", "gzip"} {
 				w := &collecting{header: http.Header{}, every: objects * size / 8}

@@ -118,7 +118,7 @@ func TestRememberedReadsAreThoseOfUpstream(t *testing.T) {
 		headers := []string{"User-Agent", one("annex-test", "annex-test", "curl/8", "Mozilla/5.0 (X11)"), "Accept-Encoding", one("gzip", "identity")}
 		form := one(jsonType, jsonType, jsonType, "*/*", jsonType+", */*", "", protobufType+","+jsonType, tableType, tableType, tableType+","+jsonType, jsonType+";as=Table;v=v1beta1;g=meta.k8s.io",
 			jsonType+";as=Table;v=v2;g=meta.k8s.io,"+jsonType, metadataType, metadataType, jsonType+";as=PartialObjectMetadataList;v=v1beta1;g=meta.k8s.io", yamlType, protobufType, yamlType+";as=Table;v=v1;g=meta.k8s.io", yamlType+";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", jsonType+";pretty=1", tableType+";pretty=1", metadataType+";pretty=1",
-			protobufType+";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,"+metadataType+","+jsonType, protobufType+";as=Table;v=v1;g=meta.k8s.io,"+tableType)
+			protobufType+";as=PartialObjectMetadataList;v=v1beta1;g=meta.k8s.io", protobufType+";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,"+metadataType+","+jsonType, protobufType+";as=Table;v=v1;g=meta.k8s.io,"+tableType)
 		// What is asked of upstream accepts the same, but for a parameter that means nothing.
 		twin := form
 		switch form {

@@ -22,7 +22,12 @@ const (
 	prettyJSON
 	asYAML
 	asProtobuf
+	// asBetaProtobuf is that of the lists of meta.k8s.io/v1beta1, in which the items come before the metadata.
+	asBetaProtobuf
 )
+
+// isProtobuf says whether items are messages.
+func (f format) isProtobuf() bool { return f == asProtobuf || f == asBetaProtobuf }
 
 // formatOf returns the format of what a serializer of a media type writes; false if lists are not put together in it.
 func formatOf(mediaType string, pretty bool) (format, bool) {
@@ -45,7 +50,7 @@ func (f format) mediaType() string {
 	switch f {
 	case asYAML:
 		return runtime.ContentTypeYAML
-	case asProtobuf:
+	case asProtobuf, asBetaProtobuf:
 		return runtime.ContentTypeProtobuf
 	}
 	return runtime.ContentTypeJSON
@@ -66,7 +71,7 @@ func (f format) isWhole(list []byte) bool {
 		return bytes.HasSuffix(list, []byte("\n}"))
 	case asYAML:
 		return bytes.HasSuffix(list, []byte("\n")) // it is written at once
-	case asProtobuf:
+	case asProtobuf, asBetaProtobuf:
 		_, ok := messageIn(list)
 		return ok
 	}
@@ -83,8 +88,8 @@ func (f format) fill(list []byte, items verbatim.Items) (filled verbatim.Items, 
 		items = &yamlItems{Items: items}
 		head, tail, ok = cutYAML(list)
 		return items, head, tail, ok
-	case asProtobuf:
-		head, tail, ok = cutMessage(list, items)
+	case asProtobuf, asBetaProtobuf:
+		head, tail, ok = cutMessage(list, items, f == asBetaProtobuf)
 		return items, head, tail, ok
 	}
 	head, tail, ok = cutEmpty(list, f == prettyJSON)
@@ -182,8 +187,11 @@ const (
 	lastTag       uint8 = 0x22
 )
 
-// itemsTag is the tag of the items in the lists that are put together.
-const itemsTag = 0x12
+// itemsTag is the tag of the items in the lists that are put together, and betaItemsTag in those of asBetaProtobuf.
+const (
+	itemsTag     = 0x12
+	betaItemsTag = 0x0a
+)
 
 // message is the place of an encoded object in its envelope.
 type message struct {
@@ -216,8 +224,9 @@ func messageIn(encoded []byte) (found message, ok bool) {
 	return message{}, false
 }
 
-// cutMessage is cutEmpty for protobuf, in which the length of the list with its items comes before it.
-func cutMessage(list []byte, items verbatim.Items) (head, tail []byte, ok bool) {
+// cutMessage is cutEmpty for protobuf, in which the length of the list with its items comes before it. The items come before the
+// metadata if they are first.
+func cutMessage(list []byte, items verbatim.Items, first bool) (head, tail []byte, ok bool) {
 	at, ok := messageIn(list)
 	if !ok {
 		return nil, nil, false
@@ -228,6 +237,9 @@ func cutMessage(list []byte, items verbatim.Items) (head, tail []byte, ok bool) 
 	}
 	head = append(make([]byte, 0, len(list)+binary.MaxVarintLen64), list[:at.tag+1]...)
 	head = binary.AppendUvarint(head, uint64(length))
+	if first {
+		return head, list[at.begin:], true
+	}
 	return append(head, list[at.begin:at.end]...), list[at.end:], true
 }
 

@@ -12,6 +12,7 @@ import (
 
 	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
@@ -115,8 +116,8 @@ func (l *Listed) itemsAs(r *http.Request, as *schema.GroupVersionKind, format fo
 	switch {
 	case as != nil && l.RowForm == nil:
 		return nil
-	case as != nil && format == asProtobuf:
-		if row := messagesAs(as); row != nil {
+	case as != nil && format.isProtobuf():
+		if row := messagesAs(as, format); row != nil {
 			return &registry.EncodedItems{Form: l.RowForm, Maker: &verbatim.Maker{Row: row, Sizing: l.PartialSizing}}
 		}
 		return nil
@@ -202,6 +203,9 @@ func wanted(req *http.Request, codecs runtime.NegotiatedSerializer) (as *schema.
 		return nil, 0, false
 	}
 	in, ok = formatOf(info.MediaType, pretty)
+	if in == asProtobuf && as != nil && as.GroupVersion() == metav1beta1.SchemeGroupVersion {
+		in = asBetaProtobuf
+	}
 	return as, in, ok
 }
 

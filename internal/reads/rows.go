@@ -45,16 +45,23 @@ func rowsAs(r *http.Request, wanted *schema.GroupVersionKind, table rest.TableCo
 	return tableRows{r.Context(), table, partial, options.IncludeObject == metav1.IncludeNone}.append
 }
 
-// messagesAs is rowsAs for protobuf, in which there are no tables. Lists of v1beta1 have their items first.
-func messagesAs(wanted *schema.GroupVersionKind) verbatim.Row {
-	if *wanted != metav1.SchemeGroupVersion.WithKind("PartialObjectMetadataList") {
+// messagesAs is rowsAs for protobuf, in which there are no tables.
+func messagesAs(wanted *schema.GroupVersionKind, in format) verbatim.Row {
+	version, tag := metav1.SchemeGroupVersion, partialMessages(itemsTag)
+	if in == asBetaProtobuf {
+		version, tag = metav1beta1.SchemeGroupVersion, betaItemsTag
+	}
+	if *wanted != version.WithKind("PartialObjectMetadataList") {
 		return nil
 	}
-	return appendPartialMessage
+	return tag.append
 }
 
-// appendPartialMessage is a verbatim.Row.
-func appendPartialMessage(to []byte, object func() (runtime.Object, error), _ verbatim.Piece) ([]byte, error) {
+// partialMessages are the tag of PartialObjectMetadata in a list.
+type partialMessages byte
+
+// append is a verbatim.Row.
+func (p partialMessages) append(to []byte, object func() (runtime.Object, error), _ verbatim.Piece) ([]byte, error) {
 	read, err := object()
 	if err != nil {
 		return nil, err
@@ -65,7 +72,7 @@ func appendPartialMessage(to []byte, object func() (runtime.Object, error), _ ve
 	}
 	partial := meta.AsPartialObjectMetadata(accessor)
 	size := partial.Size()
-	to = binary.AppendUvarint(append(to, itemsTag), uint64(size))
+	to = binary.AppendUvarint(append(to, byte(p)), uint64(size))
 	begin := len(to)
 	to = slices.Grow(to, size)[:begin+size]
 	_, err = partial.MarshalTo(to[begin:])

@@ -1,6 +1,7 @@
 package reads
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,8 +13,10 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 
 	v1 "github.com/annexapi/annex/internal/shop/v1"
 	"github.com/annexapi/annex/internal/verbatim"
@@ -96,6 +99,52 @@ func TestRowsAreEncodedAsInTables(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// A list of metadata as protobuf is put together to what upstream's encoder writes, in the order of each version.
+func TestMetadataIsEncodedAsInLists(t *testing.T) {
+	for version, c := range map[string]struct {
+		in   format
+		list func(items ...metav1.PartialObjectMetadata) runtime.Object
+	}{
+		"v1": {asProtobuf, func(items ...metav1.PartialObjectMetadata) runtime.Object {
+			return &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: "9"}, Items: items}
+		}},
+		"v1beta1": {asBetaProtobuf, func(items ...metav1.PartialObjectMetadata) runtime.Object {
+			return &metav1beta1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: "9"}, Items: items}
+		}},
+	} {
+		t.Run(version, func(t *testing.T) {
+			encode := func(list runtime.Object) []byte {
+				list.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{Group: "meta.k8s.io", Version: version, Kind: "PartialObjectMetadataList"})
+				var encoded bytes.Buffer
+				if err := protobuf.NewSerializer(nil, nil).Encode(list, &encoded); err != nil {
+					t.Fatal(err)
+				}
+				return encoded.Bytes()
+			}
+			wanted := schema.GroupVersionKind{Group: "meta.k8s.io", Version: version, Kind: "PartialObjectMetadataList"}
+			row := messagesAs(&wanted, c.in)
+			item, err := row(nil, func() (runtime.Object, error) { return printed(), nil }, verbatim.Piece{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			filled, head, tail, ok := c.in.fill(encode(c.list()), verbatim.Pieces{verbatim.Encoded(item), verbatim.Encoded(item)})
+			if !ok {
+				t.Fatal("there is no place for items")
+			}
+			got := bytes.Clone(head)
+			for i := range filled.Len() {
+				if got, err = filled.Append(got, i); err != nil {
+					t.Fatal(err)
+				}
+			}
+			partial := metav1.PartialObjectMetadata{ObjectMeta: printed().ObjectMeta}
+			if want := encode(c.list(partial, partial)); !bytes.Equal(append(got, tail...), want) {
+				t.Errorf("got %q, want %q", append(got, tail...), want)
+			}
+		})
 	}
 }
 
