@@ -41,9 +41,9 @@ func newExportCRD() *cobra.Command {
 		Short: "Write the CustomResourceDefinitions of Go API packages",
 		Long: `Writes the CustomResourceDefinition of each kind in the API packages, with all its
 versions among them: what controller-gen crd writes with its default options. The
-markers are kubebuilder's. In packages without any, the tags of declarative
-validation are read as well, such as +k8s:maxLength; those that a
-CustomResourceDefinition has no word for are named on standard error.
+markers are kubebuilder's. The tags of declarative validation are read as well, such
+as +k8s:maxLength; those that a CustomResourceDefinition has no word for are named on
+standard error.
 
 Without --dir they go to standard output. With it there is a file for each,
 GROUP_PLURAL.yaml; a file that export crd has not written is left alone, and that is

@@ -34,20 +34,16 @@ var neither = []string{
 	"protobuf-gen", "register-gen", "informers", "client-gen", "prerelease-lifecycle-gen", "supportsSubresource", "isSubresource",
 }
 
-// Export is Definitions, and reads declarative validation, too, in packages that have no
-// markers of kubebuilder's. The problems are the tags that no CustomResourceDefinition
+// Export is Definitions, and reads declarative validation, too, beside markers of
+// kubebuilder's as well: a server enforces both. The problems are the tags that no CustomResourceDefinition
 // can say, for what they refuse, a cluster would accept; and kinds without a version that
 // is marked as stored.
 func (p *Packages) Export() ([]apiextensionsv1.CustomResourceDefinition, []Problem, error) {
-	marked := false
 	for _, root := range p.roots {
 		root.NeedSyntax()
-		marked = marked || Marked(root.Syntax)
 	}
-	if !marked {
-		if err := p.registerDeclarative(); err != nil {
-			return nil, nil, err
-		}
+	if err := p.registerDeclarative(); err != nil {
+		return nil, nil, err
 	}
 	definitions, problems := p.definitions()
 	problems = slices.DeleteFunc(problems, lacksStorageVersion)

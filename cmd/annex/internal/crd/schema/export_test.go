@@ -3,8 +3,10 @@ package schema_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -159,6 +161,79 @@ const (
 	}
 	if got := strings.Join(messages, " "); got != "+k8s:neq +k8s:eachVal" {
 		t.Errorf("left out: %s", got)
+	}
+}
+
+// Every tag of declarative validation is in the definition or named, whether the package has markers of kubebuilder's or not.
+func TestExport_everyTag(t *testing.T) {
+	tags := []struct{ tag, of, want string }{ // the fragment of the field's schema; none if the tag is to be named
+		{"maxLength=7", "string", `"maxLength":7`},
+		{"minLength=3", "string", `"minLength":3`},
+		{"maxItems=7", "[]string", `"maxItems":7`},
+		{"minItems=3", "[]string", `"minItems":3`},
+		{"maxProperties=7", "map[string]string", `"maxProperties":7`},
+		{"minProperties=3", "map[string]string", `"minProperties":3`},
+		{"maximum=7", "int32", `"maximum":7`},
+		{"minimum=3", "int32", `"minimum":3`},
+		{"format=k8s-uuid", "string", `"format":"k8s-uuid"`},
+		{"immutable", "string", `"rule":"self == oldSelf"`},
+		{"listType=set", "[]string", `"x-kubernetes-list-type":"set"`},
+		{"maxBytes=7", "string", ""},
+		{"eachVal=+k8s:maxLength=3", "[]string", ""},
+		{"eachKey=+k8s:maxLength=3", "map[string]string", ""},
+		{"enumExclude", "string", ""},
+		{"neq=7", "int32", ""},
+		{"unique=set", "[]string", ""},
+		{"customUnique", "[]string", ""},
+		{"forbidden", "string", ""},
+		{"monotonic", "int32", ""},
+		{"update=NoModify", "string", ""},
+		{"unionMember", "*string", ""},
+		{"unionDiscriminator", "string", ""},
+		{"zeroOrOneOfMember", "*string", ""},
+		{"modeDiscriminator", "string", ""},
+		{`ifMode("a")=+k8s:required`, "*string", ""},
+		{"dependentRequired(f0)", "string", ""},
+		{"dependentForbidden(f0)", "string", ""},
+		{"ifEnabled(Strict)=+k8s:maxLength=3", "string", ""},
+		{"ifDisabled(Strict)=+k8s:maxLength=3", "string", ""},
+		{"item(name: a)=+k8s:immutable", "[]string", ""},
+		{"subfield(name)=+k8s:immutable", "string", ""},
+		{"opaqueType", "string", ""},
+		{"customValidation", "string", ""},
+		{"alpha(since: 1.35)=+k8s:maxLength=3", "string", ""},
+		{"beta(since: 1.35)=+k8s:maxLength=3", "string", ""},
+	}
+	for name, marker := range map[string]string{"without markers": "", "beside markers": "\n// +kubebuilder:validation:MaxProperties=100"} {
+		t.Run(name, func(t *testing.T) {
+			var source strings.Builder
+			fmt.Fprintf(&source, "%s%s%s\ntype CatSpec struct {\n", header, object, marker)
+			for i, test := range tags {
+				fmt.Fprintf(&source, "\t// +k8s:optional\n\t// +k8s:%s\n\tF%d %s `json:\"f%d,omitempty\"`\n", test.tag, i, test.of, i)
+			}
+			source.WriteString("}\n")
+			loaded, _ := load(t, source.String())
+			definitions, unsaid, err := loaded.Export()
+			if err != nil {
+				t.Fatal(err)
+			}
+			spec := definitions[0].Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
+			var named []string
+			for _, p := range unsaid {
+				tag, _, _ := strings.Cut(p.Message, " ")
+				named = append(named, tag)
+			}
+			for i, test := range tags {
+				got, err := json.Marshal(spec.Properties[fmt.Sprint("f", i)])
+				if err != nil {
+					t.Fatal(err)
+				}
+				tag := "+k8s:" + regexp.MustCompile(`^\w+`).FindString(test.tag)
+				if !strings.Contains(string(got), test.want) || slices.Contains(named, tag) != (test.want == "") {
+					t.Errorf("+k8s:%s of a %s is %s, named: %v; want %s", test.tag, test.of, got, named, test.want)
+				}
+			}
+		})
 	}
 }
 
