@@ -6,7 +6,8 @@ package config
 // The zero value writes none.
 type AccessLogOptions struct {
 	// Path is the file, which is made if missing with the mode 0600, and its directory with
-	// 0700; - is standard output. Fields beside it are for a Path only.
+	// 0700; - is standard output. A relative path begins in the working directory. Fields beside it
+	// are for a Path only.
 	Path string
 	// Format is text, the default, or json.
 	Format string

@@ -21,7 +21,7 @@ type AuditOptions struct {
 // for a Path only.
 type AuditLogOptions struct {
 	// Path is the file, which is made if missing with the mode 0600, and its directory with
-	// 0700; - is standard output.
+	// 0700; - is standard output. A relative path begins in the working directory.
 	Path string
 	// Format is json, the default, or legacy, which is a text without bodies.
 	Format string

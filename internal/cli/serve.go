@@ -279,6 +279,7 @@ func runServer(ctx context.Context, program Program, p *plan.Plan, out io.Writer
 	if err != nil {
 		return usage(err)
 	}
+	fmt.Fprint(out, relativeLogs(p.Options))
 	cluster := instance.Cluster()
 	if cluster != "" {
 		fmt.Fprintf(out, "%s is aggregated by %s\n", program.Name, cluster)
@@ -313,6 +314,21 @@ func runServer(ctx context.Context, program Program, p *plan.Plan, out io.Writer
 		}
 		fmt.Fprintf(out, "%s listens on %s\nkubeconfig: %s\n%stry: %s --kubeconfig %s api-resources\n", program.Name, urls, kubeconfig, page, kubectl(), shellWord(kubeconfig))
 	})
+}
+
+// relativeLogs has a line for each log whose path depends on the working directory, with the absolute path: a service
+// manager may start the program anywhere.
+func relativeLogs(o config.Options) string {
+	var lines strings.Builder
+	for _, log := range []struct{ name, path string }{{"audit log", o.Audit.Log.Path}, {"access log", o.AccessLog.Path}} {
+		if log.path == "" || log.path == "-" || filepath.IsAbs(log.path) {
+			continue
+		}
+		if absolute, err := filepath.Abs(log.path); err == nil {
+			fmt.Fprintf(&lines, "%s: %s\n", log.name, absolute)
+		}
+	}
+	return lines.String()
 }
 
 // kubectl is the command to type: the one in PATH, or else the one that a project
