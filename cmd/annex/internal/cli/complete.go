@@ -14,16 +14,16 @@ import (
 // the same in all verbs. What cannot be found out completes to nothing.
 func completeValues(cmd *cobra.Command) {
 	for name, values := range map[string]cobra.CompletionFunc{
-		"output":   cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp),
-		"group":    completeGroup,
-		"kind":     completeKind,
-		"against":  completeCommit,
-		"version":  noCompletion,
-		"name":     noCompletion,
-		"resource": noCompletion,
-		"clients":  completeFolder,
-		"dir":      completeFolder,
-		"replace":  completeFolder,
+		"output":     cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp),
+		"group":      completeGroup,
+		"kind":       completeKind,
+		"against":    completeCommit,
+		"version":    noCompletion,
+		"name":       noCompletion,
+		"resource":   noCompletion,
+		"clients":    completeFolder,
+		"replace":    completeFolder,
+		"output-dir": completeFolder,
 	} {
 		if cmd.LocalFlags().Lookup(name) == nil {
 			continue

@@ -45,22 +45,22 @@ markers are kubebuilder's. The tags of declarative validation are read as well, 
 as +k8s:maxLength; those that a CustomResourceDefinition has no word for are named on
 standard error.
 
-Without --dir they go to standard output. With it there is a file for each,
+Without --output-dir they go to standard output. With it there is a file for each,
 GROUP_PLURAL.yaml; a file that export crd has not written is left alone, and that is
 an error.
 
 With --conversion-path, a webhook converts the versions of kinds that have several: the
 handler at that path of the Annex server that serves the definitions.`,
 		Example: `  annex export crd
-  annex export crd ./apis/... --dir config/crd
-  annex export crd ./apis/... --dir config/crd --conversion-path /convert
+  annex export crd ./apis/... --output-dir config/crd
+  annex export crd ./apis/... --output-dir config/crd --conversion-path /convert
   annex export crd ./apis/shop/v1 --output json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output != "yaml" && output != "json" {
 				return usageError{fmt.Errorf("--output %q: use yaml or json", output)}
 			}
 			if dryRun && dir == "" {
-				return usageError{errors.New("--dry-run: nothing is written without --dir")}
+				return usageError{errors.New("--dry-run: nothing is written without --output-dir")}
 			}
 			if cmd.Flags().Changed("conversion-path") && (!strings.HasPrefix(conversion, "/") || path.Clean(conversion) != conversion) {
 				return usageError{fmt.Errorf("--conversion-path %q: use a path such as /convert", conversion)}
@@ -91,10 +91,23 @@ handler at that path of the Annex server that serves the definitions.`,
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "yaml", "format: yaml or json")
-	cmd.Flags().StringVar(&dir, "dir", "", "folder to write files into")
+	outputDir(cmd, &dir, "", "folder to write files into")
 	cmd.Flags().StringVar(&conversion, "conversion-path", "", "path of the server's own handler that converts between versions")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "name the files and write nothing")
 	return cmd
+}
+
+// outputDir adds the flag --output-dir, as manifests of a server has it. --dir is how it was called before.
+func outputDir(cmd *cobra.Command, dir *string, otherwise, usage string) {
+	cmd.Flags().StringVar(dir, "output-dir", otherwise, usage)
+	cmd.Flags().StringVar(dir, "dir", otherwise, usage)
+	cmd.Flags().Lookup("dir").Hidden = true
+	// The library's own note of deprecated flags may go to standard output, among the definitions.
+	cmd.PreRun = func(cmd *cobra.Command, _ []string) {
+		if cmd.Flags().Changed("dir") {
+			fmt.Fprintln(cmd.ErrOrStderr(), "note: --dir is deprecated: use --output-dir")
+		}
+	}
 }
 
 func exportCRDs(stderr io.Writer, patterns []string) ([]apiextensionsv1.CustomResourceDefinition, error) {
@@ -186,7 +199,7 @@ func writeCRDs(stdout io.Writer, definitions []apiextensionsv1.CustomResourceDef
 		case err != nil:
 			return fmt.Errorf("export crd: %w", err)
 		case output == "yaml" && !bytes.HasPrefix(before, []byte(exportHeader)), output == "json" && !bytes.Equal(before, text):
-			return fmt.Errorf("%s exists and was not written by annex export crd: move it away, or choose another folder with --dir", file)
+			return fmt.Errorf("%s exists and was not written by annex export crd: move it away, or choose another folder with --output-dir", file)
 		}
 		files, texts[file] = append(files, file), text
 	}

@@ -52,7 +52,7 @@ No file of types is ever overwritten: one that is there and says something else 
 error, and then nothing is written.`,
 		Example: `  annex import crd config/crd/*.yaml && annex run
   annex import crd certificates.yaml --types-only
-  kubectl get crd certificates.cert-manager.io -o yaml | annex import crd - --dir apis
+  kubectl get crd certificates.cert-manager.io -o yaml | annex import crd - --output-dir apis
   annex import crd config/crd/*.yaml --dry-run`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -106,7 +106,7 @@ error, and then nothing is written.`,
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "format of the result: text or json")
-	cmd.Flags().StringVar(&dir, "dir", "apis", "folder to write the packages into")
+	outputDir(cmd, &dir, "apis", "folder to write the packages into")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "name the files of types and write nothing")
 	cmd.Flags().BoolVar(&typesOnly, "types-only", false, "write the types, and neither what is generated of them nor a server")
 	return cmd

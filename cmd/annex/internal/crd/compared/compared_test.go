@@ -233,7 +233,7 @@ func serve(t *testing.T, annex string, files []string) server {
 		t.Fatal(err)
 	}
 	apis := "./" + filepath.Base(dir) + "/apis"
-	run(t, here, annex, append([]string{"import", "crd", "--types-only", "--dir", apis}, files...)...)
+	run(t, here, annex, append([]string{"import", "crd", "--types-only", "--output-dir", apis}, files...)...)
 	run(t, here, annex, "generate", apis+"/...")
 	if err := os.WriteFile(filepath.Join(dir, "main.go"), program(t, apis, files), 0o644); err != nil {
 		t.Fatal(err)

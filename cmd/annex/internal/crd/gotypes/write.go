@@ -87,7 +87,7 @@ func Write(dir string, definitions []*apiextensionsv1.CustomResourceDefinition) 
 		case bytes.Equal(text, f.Text):
 			w.files[i].Exists = true
 		default:
-			return nil, nil, fmt.Errorf("%s exists and says something else: move it away, or choose another folder with --dir", filepath.Join(dir, f.Path))
+			return nil, nil, fmt.Errorf("%s exists and says something else: move it away, or choose another folder with --output-dir", filepath.Join(dir, f.Path))
 		}
 	}
 	return w.files, w.notes, nil
@@ -157,7 +157,7 @@ func (w *writer) reserve(d *apiextensionsv1.CustomResourceDefinition, version st
 	kind := d.Spec.Names.Kind
 	for _, name := range []string{kind, kind + "List"} {
 		if in, ok := p.types[name]; ok && in != file {
-			return fmt.Errorf("%s version %s: %s has a type %s already: choose another folder with --dir", d.Name, version, filepath.Join(w.dir, folder, in), name)
+			return fmt.Errorf("%s version %s: %s has a type %s already: choose another folder with --output-dir", d.Name, version, filepath.Join(w.dir, folder, in), name)
 		}
 		p.types[name], p.taken[name] = file, true
 	}
@@ -202,7 +202,7 @@ func (w *writer) goPackage(folder, group, version string) (*goPackage, error) {
 		}
 		if m := groupName.FindSubmatch(text); m != nil {
 			if string(m[1]) != group {
-				return nil, fmt.Errorf("%s: the folder holds group %s, not %s: choose another folder with --dir", file, m[1], group)
+				return nil, fmt.Errorf("%s: the folder holds group %s, not %s: choose another folder with --output-dir", file, m[1], group)
 			}
 			named = named || filepath.Base(file) != docName || !bytes.Equal(text, docFile(group, version))
 		}
@@ -211,7 +211,7 @@ func (w *writer) goPackage(folder, group, version string) (*goPackage, error) {
 			return nil, fmt.Errorf("the folder holds Go code that cannot be read: %w", err)
 		}
 		if parsed.Name.Name != version && !strings.HasSuffix(file, "_test.go") {
-			return nil, fmt.Errorf("%s: the folder holds package %s, not %s: choose another folder with --dir", file, parsed.Name.Name, version)
+			return nil, fmt.Errorf("%s: the folder holds package %s, not %s: choose another folder with --output-dir", file, parsed.Name.Name, version)
 		}
 		if w.own[path.Join(folder, filepath.Base(file))] {
 			continue
