@@ -12,12 +12,15 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -223,11 +226,11 @@ type project struct {
 // need, and starts a server of their stored versions.
 func serve(t *testing.T, annex string, files []string) server {
 	t.Helper()
-	dir, err := os.MkdirTemp(".", "tmp")
+	dir, remove, err := sourceFolder()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	defer remove() // the program needs no sources
 	here, err := filepath.Abs(".")
 	if err != nil {
 		t.Fatal(err)
@@ -238,8 +241,78 @@ func serve(t *testing.T, annex string, files []string) server {
 	if err := os.WriteFile(filepath.Join(dir, "main.go"), program(t, apis, files), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	run(t, here, "go", "build", "-o", dir+"/imported", "./"+dir)
-	return start(t, filepath.Join(here, dir, "imported"))
+	imported := filepath.Join(t.TempDir(), "imported")
+	run(t, here, "go", "build", "-o", imported, "./"+dir)
+	remove()
+	return start(t, imported)
+}
+
+// sourceFolder makes a folder below this one for the sources of a program. It is there until
+// remove is called, or the test is interrupted; one that an earlier test left when it was
+// killed is removed.
+func sourceFolder() (dir string, remove func(), err error) {
+	left, err := filepath.Glob("tmp*")
+	if err != nil {
+		return "", nil, err
+	}
+	for _, dir := range left {
+		var pid int
+		if n, _ := fmt.Sscanf(dir, "tmp%d-", &pid); n == 1 && !alive(pid) {
+			if err := os.RemoveAll(dir); err != nil {
+				return "", nil, err
+			}
+		}
+	}
+	dir, err = os.MkdirTemp(".", fmt.Sprintf("tmp%d-", os.Getpid()))
+	if err != nil {
+		return "", nil, err
+	}
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
+	done := make(chan struct{})
+	go func() {
+		select {
+		case <-interrupted:
+			os.RemoveAll(dir)
+			os.Exit(1)
+		case <-done:
+		}
+	}()
+	return dir, sync.OnceFunc(func() {
+		signal.Stop(interrupted)
+		close(done)
+		os.RemoveAll(dir)
+	}), nil
+}
+
+func alive(pid int) bool {
+	return syscall.Kill(pid, 0) == nil
+}
+
+// TestSourceFolder_left removes what a test left that was killed, and nothing of one that runs.
+func TestSourceFolder_left(t *testing.T) {
+	t.Chdir(t.TempDir())
+	ended := exec.Command(os.Args[0], "-test.run=^$")
+	if err := ended.Run(); err != nil {
+		t.Fatal(err)
+	}
+	left, running := fmt.Sprintf("tmp%d-1", ended.Process.Pid), fmt.Sprintf("tmp%d-1", os.Getpid())
+	for _, dir := range []string{left, running} {
+		if err := os.MkdirAll(dir+"/apis", 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir, remove, err := sourceFolder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	exists := func(dir string) bool { _, err := os.Stat(dir); return err == nil }
+	if exists(left) || !exists(running) || !exists(dir) {
+		t.Errorf("of a test that ended, of one that runs, made: %v, %v, %v; not false, true, true", exists(left), exists(running), exists(dir))
+	}
+	if remove(); exists(dir) {
+		t.Error("the folder is there after remove")
+	}
 }
 
 var groupName = regexp.MustCompile(`(?m)^// \+groupName=(\S+)$`)

@@ -18,7 +18,7 @@ var projects = []project{
 	{"kuberay", "github.com/ray-project/kuberay/ray-operator@v1.5.0", []string{"config/crd/bases/*.yaml"}},
 	{"argo-workflows", "github.com/argoproj/argo-workflows/v3@v3.7.0", []string{"manifests/base/crds/full/argoproj.io_*.yaml"}},
 	{"argo-rollouts", "github.com/argoproj/argo-rollouts@v1.8.3", []string{"manifests/crds/*-crd.yaml"}},
-	{"kserve", "github.com/kserve/kserve@v0.15.2", []string{"config/crd/full/serving*.yaml", "config/crd/full/*/serving*.yaml"}},
+	{"kserve", "github.com/kserve/kserve@v0.15.2", []string{"config/crd/full/serving*.yaml"}},
 	{"karpenter", "sigs.k8s.io/karpenter@v1.6.0", []string{"pkg/apis/crds/*.yaml"}},
 	{"crossplane", "github.com/crossplane/crossplane@v1.20.0", []string{"cluster/crds/*.yaml"}},
 	{"jobset", "sigs.k8s.io/jobset@v0.8.0", []string{"config/components/crd/bases/*.yaml"}},
