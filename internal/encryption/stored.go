@@ -3,6 +3,7 @@ package encryption
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -137,9 +138,10 @@ func readable(ctx context.Context, transformer value.Transformer, v store.Value)
 	return err
 }
 
-// encoded tells whether data begins as JSON, protobuf or CBOR does.
+// encoded tells whether data is an object of JSON, or begins as protobuf or CBOR does. One byte is
+// not enough of JSON: noise begins with a brace once in 256 times.
 func encoded(data []byte) bool {
-	return bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) ||
+	return bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) && json.Valid(data) ||
 		bytes.HasPrefix(data, []byte("k8s\x00")) ||
 		bytes.HasPrefix(data, []byte("\xd9\xd9\xf7"))
 }
