@@ -145,6 +145,24 @@ func condition(t *testing.T, front *rest.Config, name string, status apiregistra
 		}
 		return fmt.Errorf("%+v", s.Status.Conditions)
 	})
+	if status == apiregistrationv1.ConditionTrue {
+		reached(t, front, name)
+	}
+}
+
+// reached waits until requests are sent on to the server of an APIService: that begins a moment after the
+// condition is written, as in kube-apiserver.
+func reached(t *testing.T, front *rest.Config, name string) {
+	t.Helper()
+	version, group, _ := strings.Cut(name, ".")
+	client := kubernetes.NewForConfigOrDie(front).Discovery().RESTClient()
+	testwait.NoError(t, "the server of "+name, func(ctx context.Context) error {
+		err := client.Get().AbsPath("/apis", group, version).MaxRetries(0).Do(ctx).Error()
+		if apierrors.IsServiceUnavailable(err) {
+			return err
+		}
+		return nil
+	})
 }
 
 // look has the server look at an APIService at once, instead of within half a minute: it has changed.
