@@ -40,7 +40,8 @@ func TestInformersAndWritersOutliveAFullDisk(t *testing.T) {
 }
 
 func testFullDisk(t *testing.T, storage annex.Storage) {
-	disk := smallDisk(t, 16<<20)
+	// To be opened again, a journal needs as much room again as its newest log takes, up to 8 MiB.
+	disk := smallDisk(t, 64<<20)
 	full := filepath.Join(disk, "full")
 	instance, _ := run(t, shop(), annex.Options{Storage: storage, DataDir: filepath.Join(disk, "data")})
 	config, err := instance.ClientConfig()
@@ -121,7 +122,12 @@ func testFullDisk(t *testing.T, storage annex.Storage) {
 		if err := os.Remove(full); err != nil {
 			t.Fatal(err)
 		}
-		testwait.Until(t, "ready again", func() bool { return c.get("/readyz").code == http.StatusOK })
+		testwait.NoError(t, "ready again", func(context.Context) error {
+			if a := c.get("/readyz?verbose"); a.code != http.StatusOK {
+				return errors.New(string(a.raw))
+			}
+			return nil
+		})
 		acks := acknowledged.len()
 		testwait.Until(t, "writers go on", func() bool {
 			select {
