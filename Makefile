@@ -6,6 +6,7 @@ SHELL := /bin/bash
 KUBECTL := $(or $(shell command -v kubectl),bin/kubectl)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
+GOTESTSUM := gotest.tools/gotestsum@v1.13.0
 TESTED := . cmd/annex cmd/kubectl-annex samples/animal samples/wardle samples/sqltable samples/ownjournal samples/cicd samples/restaurant samples/devops release e2e/attack
 MODULES := $(TESTED) e2e store/etcd/etcdtest bench
 # The packages of modules of the workspace, for one command: packages that several need are loaded once, and no processor waits
@@ -22,6 +23,12 @@ KUBECTL_VERSION := -s -w -X k8s.io/component-base/version.gitVersion=v1.37.2 -X 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
+# Tests as go test prints them. Up to three that fail are run once more, each alone: those that pass then are defects too, and
+# are named at the end. A data race is never tried again.
+tested = reruns=$$(mktemp) && trap 'rm -f "$$reruns"' EXIT && go run $(GOTESTSUM) --format standard-quiet --hide-summary=skipped \
+	--rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race --rerun-fails-report "$$reruns" \
+	--packages '$(1)' -- $(2) && { [ ! -s "$$reruns" ] || { echo "These tests failed, and passed when run once more, alone:"; cat "$$reruns"; }; }
+
 .PHONY: run
 run: $(filter bin/%,$(KUBECTL)) ## serve the wardle sample from ./data until interrupted
 	@echo "building, which takes some minutes the first time"
@@ -29,7 +36,7 @@ run: $(filter bin/%,$(KUBECTL)) ## serve the wardle sample from ./data until int
 
 .PHONY: test
 test: ## run all tests but the long ones
-	@go test -vet=off -timeout 30m $(call packages,$(TESTED)) # make lint vets
+	@$(call tested,$(call packages,$(TESTED)),-vet=off -timeout 30m) # make lint vets
 
 .PHONY: docs
 docs: ## run the commands of all pages, and check their links
@@ -44,7 +51,7 @@ RACED := ./internal/mvcc/... ./internal/budget/... ./internal/standing/... ./int
 
 .PHONY: race
 race: ## run the tests of concurrent packages under the race detector
-	go test -race -timeout 30m $(RACED)
+	@$(call tested,$(RACED),-race -timeout 30m)
 
 .PHONY: race-all
 race-all: ## run all tests under the race detector: half an hour and more
