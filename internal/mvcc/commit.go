@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -289,11 +290,24 @@ func tooLate(reason error) error {
 // readOnly refuses a write, of which nothing was written. Clients of the API
 // machinery try again by themselves if they are told when.
 func readOnly(reason error) error {
-	refused := apierrors.NewServiceUnavailable(fmt.Sprintf("the store takes no writes: %v", reason))
+	refused := apierrors.NewServiceUnavailable(fmt.Sprintf("the store takes no writes: %v%s", reason, outlook(reason)))
 	if errors.Is(reason, journal.ErrTransient) {
 		refused.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: int32(recoveryInterval / time.Second)}
 	}
 	return refused
+}
+
+// outlook is when the core takes writes again after a failure, if that is known.
+func outlook(failure error) string {
+	switch {
+	case !errors.Is(failure, journal.ErrTransient):
+		return ""
+	case errors.Is(failure, syscall.ENOSPC), errors.Is(failure, syscall.EDQUOT):
+		return " (recovers by itself when there is space)"
+	case errors.Is(failure, syscall.EMFILE), errors.Is(failure, syscall.ENFILE):
+		return " (recovers by itself when files can be opened)"
+	}
+	return ""
 }
 
 func outcomeUnknown(key string, reason error) error {

@@ -122,6 +122,23 @@ func (l *load) mustBeWhole(t testing.TB, j journal.Journal) uint64 {
 	return next - 1
 }
 
+// A journal that cannot be opened is not recovered: its process ends.
+func TestOpen_fullDisk_promisesNoRecovery(t *testing.T) {
+	files := injecting(vfs.NewMem(), func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpFileWrite && strings.HasSuffix(op.Path, ".log") {
+			return syscall.ENOSPC
+		}
+		return nil
+	})
+	j, err := embedded.Open("journal", embedded.Options{FS: files})
+	if err == nil {
+		t.Fatal("it opened", j.Close())
+	}
+	if !errors.Is(err, syscall.ENOSPC) || strings.Contains(err.Error(), "by itself") {
+		t.Error(err)
+	}
+}
+
 // injecting returns a file system that asks fail before each operation.
 func injecting(files vfs.FS, fail func(errorfs.Op) error) vfs.FS {
 	return injectingFS{errorfs.Wrap(files, errorfs.InjectorFunc(fail)), fail}

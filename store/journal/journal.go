@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -171,16 +172,12 @@ func (d *Damage) Unwrap() error { return d.Err }
 func Transient(err error) error { return transient{err} }
 
 // Refused returns the error of an operation on a file marked as transient if the
-// operating system refused it for want of room or of handles, and with words on when
-// the journal goes on; else as it is. It is not for errors of a sync.
+// operating system refused it for want of room or of handles; else as it is. It is
+// not for errors of a sync.
 func Refused(err error) error {
-	switch {
-	case errors.Is(err, ErrTransient):
-		return err
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return Transient(fmt.Errorf("%w (recovers by itself when there is space)", err))
-	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
-		return Transient(fmt.Errorf("%w (recovers by itself when files can be opened)", err))
+	refused := func(code syscall.Errno) bool { return errors.Is(err, code) }
+	if !errors.Is(err, ErrTransient) && slices.ContainsFunc([]syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE}, refused) {
+		return Transient(err)
 	}
 	return err
 }
