@@ -151,11 +151,11 @@ faults: ## thousands of injected faults, histories and recoveries over each jour
 
 .PHONY: e2e
 e2e: cluster bin/kine ## kubectl, controller-runtime and informers against the samples, alone and in a real cluster
-	go -C e2e test -count=1 ./...
+	go -C e2e test -vet=off -count=1 ./...
 
 .PHONY: kinds
 kinds: ## serve, write and read every kind of k8s.io/api; CI does so with those of three packages
-	go -C e2e test -count=1 -timeout 60m -v ./everykind -kinds all | grep -aE '^(ok|FAIL|panic)|^ *--- |_test\.go:'
+	go -C e2e test -vet=off -count=1 -timeout 60m -v ./everykind -kinds all | grep -aE '^(ok|FAIL|panic)|^ *--- |_test\.go:'
 
 # The module is not in go.work, for it would raise the libraries of the others to those
 # of three large projects. Building it anew takes minutes.
@@ -169,7 +169,7 @@ compat: ## serve types of cert-manager, gateway-api and cluster-api, compared wi
 
 .PHONY: import-crds
 import-crds: ## import the definitions of other projects as Go types, serve these, and compare with a CRD server (not in CI; PROJECTS=rook,keda, or NAME=PATTERN of files)
-	ANNEX_IMPORT_CRDS='$(or $(PROJECTS),all)' go -C cmd/annex test -count=1 -v -timeout 180m -run ImportedTypes_projects ./internal/crd/compared | grep -aE '^(ok|FAIL|panic)|^ *--- |_test\.go:'
+	ANNEX_IMPORT_CRDS='$(or $(PROJECTS),all)' go -C cmd/annex test -vet=off -count=1 -v -timeout 180m -run ImportedTypes_projects ./internal/crd/compared | grep -aE '^(ok|FAIL|panic)|^ *--- |_test\.go:'
 
 # Its module and those that pin the programs are not in go.work either. Building the
 # programs takes minutes, once for each version.
@@ -177,20 +177,20 @@ CLUSTER := bin/etcd bin/kube-apiserver bin/kube-controller-manager bin/sample-ap
 
 .PHONY: cluster
 cluster: $(CLUSTER) bin/kubectl ## join a real kube-apiserver, beside upstream's sample API server (not in CI)
-	cd e2e/cluster && export GOWORK=off && go test -count=1 -v -timeout 30m $$(go list ./... | grep -v /foreign) | grep -aE '^(ok|FAIL|panic|cluster:|logs,)|^ *--- |_test\.go:'
+	cd e2e/cluster && export GOWORK=off && go test -vet=off -count=1 -v -timeout 30m $$(go list ./... | grep -v /foreign) | grep -aE '^(ok|FAIL|panic|cluster:|logs,)|^ *--- |_test\.go:'
 
 .PHONY: foreign
 foreign: $(CLUSTER) ## 1,000 random sequences of requests, and what other projects ship, on annex serve and on a kube-apiserver (SEED=1 for the same again)
-	ANNEX_SEQUENCES=$(or $(ANNEX_SEQUENCES),1000) ANNEX_SEQUENCES_SEED=$(SEED) GOWORK=off go -C e2e/cluster test -count=1 -v -p 1 -timeout 90m ./sequences ./foreign | grep -aE '^(ok|FAIL|panic|logs,)|^ *--- |_test\.go:'
+	ANNEX_SEQUENCES=$(or $(ANNEX_SEQUENCES),1000) ANNEX_SEQUENCES_SEED=$(SEED) GOWORK=off go -C e2e/cluster test -vet=off -count=1 -v -p 1 -timeout 90m ./sequences ./foreign | grep -aE '^(ok|FAIL|panic|logs,)|^ *--- |_test\.go:'
 
 .PHONY: clients
 clients: ## run commands in pods of a server with kubectl, and with the client in JavaScript, which npm installs (not in CI)
-	go -C e2e test -count=1 -v -timeout 10m -run Pods . -foreign | grep -aE '^(ok|FAIL|panic)|^ *--- |_test\.go:'
+	go -C e2e test -vet=off -count=1 -v -timeout 10m -run Pods . -foreign | grep -aE '^(ok|FAIL|panic)|^ *--- |_test\.go:'
 
 # Upstream's tests are of Kubernetes itself, and take long to link.
 .PHONY: conformance
 conformance: $(CLUSTER) bin/kubectl ## run Kubernetes' own tests of API machinery against annex serve and a real kube-apiserver (not in CI; ONLY=regex)
-	GOWORK=off go -C e2e/conformance test -count=1 -v -timeout 90m . -only '$(ONLY)' | grep -aE '^(ok|FAIL|panic|conformance:)|^ *--- |_test\.go:'
+	GOWORK=off go -C e2e/conformance test -vet=off -count=1 -v -timeout 90m . -only '$(ONLY)' | grep -aE '^(ok|FAIL|panic|conformance:)|^ *--- |_test\.go:'
 
 .PHONY: bootstrap-roles
 bootstrap-roles: $(CLUSTER) ## write the roles of internal/rbac anew, and what its tests expect, as a real kube-apiserver says
