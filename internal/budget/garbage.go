@@ -29,8 +29,8 @@ const (
 	leastBusyGarbage, mostBusyGarbage = 128 << 20, 256 << 20
 	// listGarbage and a part of what lives is how much garbage there may be at most while long lists are made: these make a great
 	// deal of it, which lives for the time of an object, and would take as much memory as it may.
-	listGarbage = 32 << 20
-	listPart    = 16
+	listGarbage = 12 << 20
+	listPart    = 64
 	// busyGap is how soon one collection follows another in a process that is busy: each costs about as much as what
 	// lives, whether there was little garbage or much.
 	busyGap = 500 * time.Millisecond
@@ -95,7 +95,7 @@ func percentAtStart(live int64) int {
 // spends a sixth of its processor time on collections else, and one that holds 100 MB an eighth. One that holds more than 21 MiB has 16 MiB and a quarter of that, unless
 // it is so busy that it would be collected more than once in two seconds then. A process that does hardly anything gives the
 // operating system what it does not need, and what its start has left behind, pages of the program among it. What
-// the environment says (GOGC) stands. While requests with Account.CollectOften are handled, there may be 32 MiB and a sixteenth of what lives. It is the process's own decision: only its main function may call it, and the function
+// the environment says (GOGC) stands. While requests with Account.CollectOften are handled, there may be 12 MiB and a 64th of what lives. It is the process's own decision: only its main function may call it, and the function
 // returned ends it.
 func SpareCollections() (end func()) {
 	if os.Getenv("GOGC") != "" {

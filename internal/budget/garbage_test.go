@@ -51,7 +51,7 @@ func TestGarbageIsSparedWhileTheProcessIsBusy(t *testing.T) {
 func TestGarbageIsCollectedOftenWhileLongListsAreMade(t *testing.T) {
 	const mib = 1 << 20
 	start := time.Unix(1000, 0)
-	for live, want := range map[int64]int{20 * mib: 100, 64 * mib: 56, 128 * mib: 31, 512 * mib: 12, 8192 * mib: 6} {
+	for live, want := range map[int64]int{8 * mib: 100, 20 * mib: 61, 64 * mib: 20, 128 * mib: 10, 512 * mib: 3, 8192 * mib: 1} {
 		told := 0
 		of := &collections{garbage: 256 * mib, last: start, percent: usualPercent, set: func(percent int) { told = percent }}
 		ofProcess.Store(of)
