@@ -407,13 +407,31 @@ func (c *kindsClient) full(t *testing.T, api string, k apiKind, name string) run
 	if k.Package == "extensions/v1beta1" {
 		// A field of this package has a marker of kubebuilder's, so that its kinds obey the schema that controller-gen makes:
 		// that drops the metadata of templates.
-		if template := reflect.ValueOf(obj).Elem().FieldByName("Spec").FieldByName("Template"); template.IsValid() {
-			template.FieldByName("ObjectMeta").SetZero()
-		}
+		dropMetadata(reflect.ValueOf(obj).Elem())
 	}
 	m.SetName(name)
 	m.SetLabels(map[string]string{"full": "yes"})
 	return obj
+}
+
+// dropMetadata takes the metadata of an object and of all templates within it away.
+func dropMetadata(v reflect.Value) {
+	switch {
+	case v.Type() == reflect.TypeFor[metav1.ObjectMeta]():
+		v.SetZero()
+	case v.Kind() == reflect.Pointer && !v.IsNil():
+		dropMetadata(v.Elem())
+	case v.Kind() == reflect.Slice:
+		for i := range v.Len() {
+			dropMetadata(v.Index(i))
+		}
+	case v.Kind() == reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				dropMetadata(v.Field(i))
+			}
+		}
+	}
 }
 
 // same compares objects without their metadata, and without status if it is not written with the rest.
