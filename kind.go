@@ -275,7 +275,7 @@ func (k *KindBuilder[T]) WithoutGeneration() *KindBuilder[T] {
 	return k
 }
 
-// Scale serves /scale. The paths lead to int32 fields that exist in every served
+// Scale serves /scale. The paths lead to int32 or int64 fields that exist in every served
 // version, such as .spec.replicas and .status.replicas; selector is the path of a
 // string field that holds a serialized label selector, or of a metav1.LabelSelector, such as .spec.selector, or empty.
 func (k *KindBuilder[T]) Scale(specReplicas, statusReplicas, selector string) *KindBuilder[T] {

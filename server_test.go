@@ -95,7 +95,7 @@ func TestNewNamesEveryMistakeOfADefinition(t *testing.T) {
 		},
 		"a scale of nothing": {
 			kinds(hub().Scale(".spec.size", ".spec.replicas", ".status.nothing")),
-			[]string{"Scale SpecReplicas: .spec.size is no int32 field of version v1", "Scale StatusReplicas: path .spec.replicas does not begin in .status", "Scale Selector: .status.nothing"},
+			[]string{"Scale SpecReplicas: .spec.size is no int32 or int64 field of version v1", "Scale StatusReplicas: path .spec.replicas does not begin in .status", "Scale Selector: .status.nothing"},
 		},
 		"no grace period to end":         {kinds(hub().DeleteAfterGracePeriod()), []string{"GracePeriod must be a number of seconds, at least one, not 0s"}},
 		"a grace period of half seconds": {kinds(hub().GracePeriod(1500 * time.Millisecond)), []string{"not 1.5s"}},

@@ -733,13 +733,13 @@ func (c *checker) paths(where string, k *Kind) {
 		return
 	}
 	for _, v := range k.Versions {
-		if index, ok := indexOf(v.Type, "status"); k.Status && (!ok || v.Type.FieldByIndex(index).Name != "Status") {
+		if index, ok := indexOf(v.Type, "status"); k.Status && !withoutStatusField(v) && (!ok || v.Type.FieldByIndex(index).Name != "Status") {
 			c.errorf(where, "Go type %s has no field Status `json:\"status\"` to serve /status from", v.Type)
 		}
 	}
 	if k.Scale != nil {
-		c.scalePath(where, k, "SpecReplicas", k.Scale.SpecReplicas, "spec", reflect.Int32)
-		c.scalePath(where, k, "StatusReplicas", k.Scale.StatusReplicas, "status", reflect.Int32)
+		c.scalePath(where, k, "SpecReplicas", k.Scale.SpecReplicas, "spec", reflect.Int32, reflect.Int64)
+		c.scalePath(where, k, "StatusReplicas", k.Scale.StatusReplicas, "status", reflect.Int32, reflect.Int64)
 		if len(k.Scale.Selector) > 0 {
 			c.scalePath(where, k, "Selector", k.Scale.Selector, "", reflect.String)
 		}
@@ -752,6 +752,14 @@ func (c *checker) paths(where string, k *Kind) {
 		}
 	}
 	c.indexes(where, k)
+}
+
+// withoutStatusField reports whether a marker asks for /status of a Go type that has no status at all. As in a cluster, it is
+// served then, and nothing can be written by it.
+func withoutStatusField(v *Version) bool {
+	_, inJSON := indexOf(v.Type, "status")
+	_, inGo := v.Type.FieldByName("Status")
+	return !inJSON && !inGo && v.Structural != nil && v.Structural.HasStatus()
 }
 
 func (c *checker) indexes(where string, k *Kind) {
@@ -773,7 +781,7 @@ func (c *checker) indexes(where string, k *Kind) {
 	}
 }
 
-func (c *checker) scalePath(where string, k *Kind, name string, path []string, root string, want reflect.Kind) {
+func (c *checker) scalePath(where string, k *Kind, name string, path []string, root string, want ...reflect.Kind) {
 	if len(path) < 2 || root != "" && path[0] != root {
 		c.errorf(where, "Scale %s: path .%s does not begin in .%s", name, strings.Join(path, "."), root)
 		return
@@ -784,10 +792,19 @@ func (c *checker) scalePath(where string, k *Kind, name string, path []string, r
 			t = t.Elem()
 		}
 		selector := name == "Selector" && t == reflect.TypeFor[metav1.LabelSelector]()
-		if !v.Unserved && (!ok || t.Kind() != want && !selector) {
-			c.errorf(where, "Scale %s: .%s is no %s field of version %s", name, strings.Join(path, "."), want, v.GroupVersion.Version)
+		if !v.Unserved && (!ok || !slices.Contains(want, t.Kind()) && !selector) {
+			c.errorf(where, "Scale %s: .%s is no %s field of version %s", name, strings.Join(path, "."), oneOf(want), v.GroupVersion.Version)
 		}
 	}
+}
+
+// oneOf names kinds of Go types.
+func oneOf(kinds []reflect.Kind) string {
+	names := make([]string, len(kinds))
+	for i, k := range kinds {
+		names[i] = k.String()
+	}
+	return strings.Join(names, " or ")
 }
 
 // FieldAt returns the type of the field that a path of JSON names leads to.

@@ -102,3 +102,54 @@ func TestClusterScoped_markersOfFieldsAlone(t *testing.T) {
 		})
 	}
 }
+
+// A cluster serves /status of a definition whose schema has no status, too.
+func TestStatusField_absent(t *testing.T) {
+	type bare struct{}
+	type misnamed struct {
+		Status struct{} `json:"state"`
+	}
+	type other struct {
+		State string `json:"status"`
+	}
+	for name, test := range map[string]struct {
+		goType reflect.Type
+		said   string
+		errors int
+	}{
+		"a marker asks for /status":    {reflect.TypeFor[bare](), `, "subresources": {"status": {}}`, 0},
+		"no marker does":               {reflect.TypeFor[bare](), `, "subresources": {}`, 1},
+		"the field has another name":   {reflect.TypeFor[misnamed](), `, "subresources": {"status": {}}`, 1},
+		"another field has its name":   {reflect.TypeFor[other](), `, "subresources": {"status": {}}`, 1},
+		"a field of the name is there": {reflect.TypeFor[parcel](), `, "subresources": {"status": {}}`, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := parcels(true, test.said)
+			var c checker
+			c.markers("parcels", k)
+			k.Status, k.Versions[0].Type = true, test.goType
+			if c.paths("parcels", k); len(c.errs) != test.errors {
+				t.Errorf("errors %v, want %d", c.errs, test.errors)
+			}
+		})
+	}
+}
+
+func TestScalePath_integers(t *testing.T) {
+	type sizes struct {
+		Spec struct {
+			Small int32  `json:"small"`
+			Large *int64 `json:"large"`
+			Tiny  int16  `json:"tiny"`
+			Text  string `json:"text"`
+		} `json:"spec"`
+	}
+	k := &Kind{Versions: []*Version{{Type: reflect.TypeFor[sizes]()}}}
+	for field, errors := range map[string]int{"small": 0, "large": 0, "tiny": 1, "text": 1} {
+		var c checker
+		c.scalePath("sizes", k, "SpecReplicas", []string{"spec", field}, "spec", reflect.Int32, reflect.Int64)
+		if len(c.errs) != errors {
+			t.Errorf("%s: errors %v, want %d", field, c.errs, errors)
+		}
+	}
+}

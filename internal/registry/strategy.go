@@ -78,8 +78,7 @@ func (s strategy) AllowUnconditionalUpdate(context.Context) bool { return s.unco
 func (s strategy) Canonicalize(runtime.Object)                   {}
 
 func (s strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
-	if s.kind.Status {
-		status := part(obj, "Status")
+	if status := part(obj, "Status"); s.kind.Status && status.IsValid() {
 		status.SetZero()
 		if crdRules := s.kind.Hub().Structural; crdRules != nil {
 			crdRules.FillStatus(obj)
@@ -94,8 +93,8 @@ func (s strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 }
 
 func (s strategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
-	if s.kind.Status {
-		part(obj, "Status").Set(part(old, "Status"))
+	if status := part(obj, "Status"); s.kind.Status && status.IsValid() {
+		status.Set(part(old, "Status"))
 	}
 	if s.kind.PrepareForUpdate != nil {
 		s.kind.PrepareForUpdate(ctx, obj, old)
@@ -363,6 +362,7 @@ func (s partStrategy) ValidateDeclaratively(ctx context.Context, obj, old runtim
 // GetResetFields names nothing: which fields the function takes over is its own affair.
 func (s partStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set { return nil }
 
+// part is a field of an object, the zero Value if its Go type has none of the name.
 func part(obj runtime.Object, name string) reflect.Value {
 	return reflect.ValueOf(obj).Elem().FieldByName(name)
 }
