@@ -105,7 +105,7 @@ func tidyObject(doc map[string]any, value reflect.Value, s *structuralschema.Str
 	if s != nil && s.ValueValidation != nil {
 		required = s.ValueValidation.Required
 	}
-	eachField(value, s, func(name string, field reflect.Value, property *structuralschema.Structural) {
+	eachField(value, s, func(name string, f reflect.StructField, field reflect.Value, property *structuralschema.Structural) {
 		needed := slices.Contains(required, name)
 		is, written := doc[name]
 		switch {
@@ -118,8 +118,8 @@ func tidyObject(doc map[string]any, value reflect.Value, s *structuralschema.Str
 			}
 		case property.Default.Object != nil:
 			tidyValue(is, field, property, fill) // its value is definite
-		case field.Kind() == reflect.Struct && field.IsZero() && !needed && !property.Nullable:
-			delete(doc, name)
+		case field.Kind() == reflect.Struct && field.IsZero() && !needed && !property.Nullable && !hasOption(f, "omitzero"):
+			delete(doc, name) // Go writes it always; with omitzero, only a client does
 		case !needed && field.Kind() != reflect.Pointer && field.IsZero() && !property.Nullable && !mayBeEmpty(is, property):
 			delete(doc, name)
 		default:
@@ -138,7 +138,7 @@ func tidyValue(doc any, value reflect.Value, s *structuralschema.Structural, fil
 
 // eachField calls do with the fields of a struct that a schema has properties for, but
 // for those in an inlined pointer that is nil.
-func eachField(value reflect.Value, s *structuralschema.Structural, do func(name string, field reflect.Value, property *structuralschema.Structural)) {
+func eachField(value reflect.Value, s *structuralschema.Structural, do func(name string, f reflect.StructField, field reflect.Value, property *structuralschema.Structural)) {
 	if value.Kind() != reflect.Struct || s == nil {
 		return
 	}
@@ -148,7 +148,7 @@ func eachField(value reflect.Value, s *structuralschema.Structural, do func(name
 			continue
 		}
 		if field, err := value.FieldByIndexErr(f.Index); err == nil {
-			do(name, field, &property)
+			do(name, f, field, &property)
 		}
 	}
 }
@@ -227,7 +227,7 @@ func mayBeEmpty(value any, s *structuralschema.Structural) bool {
 // removeAbsent removes from the document of a value its empty required fields that neither
 // applied nor old has.
 func removeAbsent(doc map[string]any, value reflect.Value, s *structuralschema.Structural, applied, old map[string]any) {
-	eachField(value, s, func(name string, field reflect.Value, property *structuralschema.Structural) {
+	eachField(value, s, func(name string, _ reflect.StructField, field reflect.Value, property *structuralschema.Structural) {
 		_, given := applied[name]
 		_, had := old[name]
 		if !given && !had && scalar(field.Kind()) && field.IsZero() {

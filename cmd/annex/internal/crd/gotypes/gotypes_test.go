@@ -186,6 +186,7 @@ func short(content any) string {
 func TestTheExportOfAnImportIsTheSame(t *testing.T) {
 	for file, want := range map[string]string{
 		"testdata/everything.yaml": "workshops.craft.example.com: " + renamed,
+		"testdata/bare.yaml":       "",
 		"testdata/beyond.yaml":     "attics.craft.example.com: " + renamed,
 	} {
 		t.Run(filepath.Base(file), func(t *testing.T) {

@@ -414,11 +414,12 @@ func (k *kindFile) field(parent, where, name string, s *apiextensionsv1.JSONSche
 	case required && s.Nullable && !t.nillable:
 		expression = "*" + expression
 	case required:
+	case t.nillable, root && t.structure && s.Default == nil && !s.Nullable:
+		tag += ",omitzero" // an empty list or map is written, and a struct with nothing in it is not
 	default:
 		tag += ",omitempty"
 		// What a client says, zero or empty, must not become what it leaves out.
-		plain := t.nillable || root && t.structure || expression == "string" && !s.Nullable && s.Default == nil && takesEmpty(s)
-		if !plain {
+		if expression != "string" || s.Nullable || s.Default != nil || !takesEmpty(s) {
 			expression = "*" + expression
 		}
 	}
