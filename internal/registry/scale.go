@@ -185,7 +185,7 @@ func (s *scaledObject) UpdatedObject(ctx context.Context, old runtime.Object) (r
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("expected a Scale, got %T", updated))
 	}
-	if errs := validateScale(scale, !s.rest.kind.ClusterScoped); len(errs) > 0 {
+	if errs := s.rest.validateScale(scale); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(s.rest.GroupVersionKind(s.version).GroupKind(), m.GetName(), errs)
 	}
 	if scale.UID != "" && scale.UID != m.GetUID() {
@@ -196,9 +196,12 @@ func (s *scaledObject) UpdatedObject(ctx context.Context, old runtime.Object) (r
 	return s.rest.withReplicas(old, scale, s.version)
 }
 
-func validateScale(scale *autoscalingv1.Scale, namespaced bool) field.ErrorList {
-	errs := validation.ValidateObjectMeta(&scale.ObjectMeta, namespaced, validation.NameIsDNSSubdomain, field.NewPath("metadata"))
-	if scale.Spec.Replicas < 0 {
+// validateScale validates what the object behind a scale does not have. Of a kind whose markers declare the scale, the object's
+// own validation refuses a negative number, with all else that is wrong with the object then.
+func (r *scaleREST) validateScale(scale *autoscalingv1.Scale) field.ErrorList {
+	errs := validation.ValidateObjectMeta(&scale.ObjectMeta, !r.kind.ClusterScoped, validation.NameIsDNSSubdomain, field.NewPath("metadata"))
+	marked := r.kind.Hub().Structural
+	if scale.Spec.Replicas < 0 && (marked == nil || marked.Scale() == nil) {
 		errs = append(errs, field.Invalid(field.NewPath("spec", "replicas"), scale.Spec.Replicas, "must be greater than or equal to 0"))
 	}
 	return errs

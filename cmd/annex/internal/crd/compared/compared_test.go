@@ -656,6 +656,7 @@ func (p *pair) kind(t *testing.T, samples []map[string]any, limit int) {
 			break
 		}
 	}
+	p.scale(t)
 	all := mutants(base, p.root)
 	step := max(1, (len(all)+limit-1)/limit)
 	for i := 0; i < len(all); i += step {
@@ -664,6 +665,23 @@ func (p *pair) kind(t *testing.T, samples []map[string]any, limit int) {
 			return
 		}
 		p.object(t, all[i].path+" "+all[i].change, all[i].make())
+	}
+}
+
+// scale compares what becomes of the base by its scale.
+func (p *pair) scale(t *testing.T) {
+	if p.version.Subresources == nil || p.version.Subresources.Scale == nil {
+		return
+	}
+	path := resourcePath(p.definition, p.version, "base")
+	p.both(t, "scale, read", http.MethodGet, path+"/scale", jsonType, nil, nil)
+	for _, n := range []int64{3, 0, -1} {
+		body := map[string]any{"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": map[string]any{"name": "base"}, "spec": map[string]any{"replicas": n}}
+		if p.definition.Spec.Scope == apiextensionsv1.NamespaceScoped {
+			body["metadata"].(map[string]any)["namespace"] = "default"
+		}
+		p.both(t, fmt.Sprintf("scale %d, updated", n), http.MethodPut, path+"/scale", jsonType, body, body)
+		p.both(t, fmt.Sprintf("scale %d, read", n), http.MethodGet, path, jsonType, nil, nil)
 	}
 }
 
