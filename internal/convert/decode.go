@@ -105,5 +105,8 @@ func (d markedDecoder) decode(data []byte, defaults *schema.GroupVersionKind, in
 	if _, _, strict := d.Decoder.Decode(d.versions[*kind].Fitting(data), defaults, nil); runtime.IsStrictDecodingError(strict) {
 		err = strict
 	}
+	if d.strict {
+		err = d.versions[*kind].Unknown(data, err)
+	}
 	return obj, kind, err
 }

@@ -153,3 +153,18 @@ func TestVersion_nullInMapWithoutDefaults(t *testing.T) {
 		t.Errorf("got %v of %q, want %v", decoded.Sizes, decoded.Name, want)
 	}
 }
+
+func TestVersion_unknownFieldsWhereNoneFit(t *testing.T) {
+	t.Parallel()
+	const crates = `{"metadata":{"name":"crates.example.com"},"spec":{"group":"example.com","names":{"plural":"crates","kind":"Crate"},"scope":"Namespaced",
+		"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{
+			"sizes":{"type":"object","additionalProperties":{"type":"integer"}}}}}}]}}`
+	v, err := structural.New(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Crate"}, reflect.TypeFor[crate](), crates, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = v.Unknown([]byte(`{"sizes":{"a":{"b":1,"c":2},"d":3}}`), nil)
+	if want := `strict decoding error: unknown field "sizes.a.b", unknown field "sizes.a.c"`; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}

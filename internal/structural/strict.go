@@ -48,6 +48,12 @@ func (v *Version) Strict(data []byte, err error) error {
 	if !v.concealing {
 		return err
 	}
+	return v.Unknown(data, err)
+}
+
+// Unknown is Strict for what a client sent with values that the Go type cannot hold, into which a strict decoder does not
+// look either.
+func (v *Version) Unknown(data []byte, err error) error {
 	doc, failure := parse(data)
 	if failure != nil {
 		return err
