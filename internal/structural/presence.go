@@ -257,6 +257,9 @@ func (s *Shape) restore(plain any, v reflect.Value, doc any) {
 		}
 		for name, f := range s.inner {
 			if field, err := v.FieldByIndexErr(f.index); err == nil {
+				if _, there := memberOf(doc, name).(map[string]any); there && plain[name] == nil && field.Kind() == reflect.Struct {
+					plain[name] = map[string]any{} // omitzero leaves it out
+				}
 				f.shape.restore(plain[name], field, memberOf(doc, name))
 			}
 		}

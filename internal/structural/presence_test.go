@@ -118,3 +118,25 @@ func TestDocumentsAreCompleteOnlyWithAllFieldsThatHaveDefaults(t *testing.T) {
 		}
 	}
 }
+
+func TestMergedEmptyStructGetsItsDefaults(t *testing.T) {
+	t.Parallel()
+	v := stacks(t)
+	for spec, want := range map[string]any{
+		`{"base":{}}`:                  map[string]any{"depth": float64(3)},
+		`{"base":{"material":"wood"}}`: map[string]any{"depth": float64(3), "material": "wood"},
+		`{}`:                           nil,
+	} {
+		obj, err := v.FillMerged(decoded(t, []byte(`{"metadata":{},"spec":`+spec+`}`)).(map[string]any))
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain, err := v.Plain(obj)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := decoded(t, encoded(t, plain["spec"])).(map[string]any)["base"]; !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: base becomes %v, want %v", spec, got, want)
+		}
+	}
+}
