@@ -363,17 +363,18 @@ func TestNothingIsOverwritten(t *testing.T) {
 
 func TestOptionalString_empty(t *testing.T) {
 	for schema, want := range map[string]string{
-		`{"type":"string"}`:                          "string",
-		`{"type":"string","maxLength":3}`:            "string",
-		`{"type":"string","pattern":"^a*$"}`:         "string",
-		`{"type":"string","enum":["a",""]}`:          "string",
-		`{"type":"string","minLength":1}`:            "*string",
-		`{"type":"string","pattern":"^a+$"}`:         "*string",
-		`{"type":"string","enum":["a"]}`:             "*string",
-		`{"type":"string","format":"uri"}`:           "*string",
-		`{"type":"string","default":"a"}`:            "*string",
-		`{"type":"string","nullable":true}`:          "*string",
-		`{"type":"array","items":{"type":"string"}}`: "[]string",
+		`{"type":"string"}`:                                                         "string",
+		`{"type":"string","maxLength":3}`:                                           "string",
+		`{"type":"string","pattern":"^a*$"}`:                                        "string",
+		`{"type":"string","enum":["a",""]}`:                                         "string",
+		`{"type":"string","minLength":1}`:                                           "*string",
+		`{"type":"string","pattern":"^a+$"}`:                                        "*string",
+		`{"type":"string","enum":["a"]}`:                                            "*string",
+		`{"type":"string","format":"uri"}`:                                          "*string",
+		`{"type":"string","default":"a"}`:                                           "*string",
+		`{"type":"string","x-kubernetes-validations":[{"rule":"self == oldSelf"}]}`: "*string",
+		`{"type":"string","nullable":true}`:                                         "*string",
+		`{"type":"array","items":{"type":"string"}}`:                                "[]string",
 	} {
 		definitions := read(t, "testdata/everything.yaml")[1:]
 		version := &definitions[0].Spec.Versions[0]

@@ -428,10 +428,10 @@ func (k *kindFile) field(parent, where, name string, s *apiextensionsv1.JSONSche
 	fmt.Fprintf(&k.body, "\t%s %s `json:%q`\n", field, expression, tag)
 }
 
-// takesEmpty reports whether a string can be empty. If it cannot, one that is has to be told
-// from one that is left out, or it would not be refused.
+// takesEmpty reports whether a string can surely be empty. If it cannot, one that is has to be
+// told from one that is left out, or it would not be refused.
 func takesEmpty(s *apiextensionsv1.JSONSchemaProps) bool {
-	if s.MinLength != nil && *s.MinLength > 0 || s.Format != "" {
+	if s.MinLength != nil && *s.MinLength > 0 || s.Format != "" || len(s.XValidations) > 0 {
 		return false
 	}
 	if len(s.Enum) > 0 && !slices.ContainsFunc(s.Enum, func(v apiextensionsv1.JSON) bool { return string(v.Raw) == `""` }) {
