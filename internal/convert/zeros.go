@@ -114,9 +114,9 @@ func (d filled) Decode(data []byte, defaults *schema.GroupVersionKind, into runt
 
 // TypeConverter has merges of applied configurations see the objects of clients as those
 // do: with the zeros of fields with defaults. What is merged gets the defaults of fields
-// that it does not have.
+// that it does not have, and what does not fit is left to validation.
 func (m *Machinery) TypeConverter(inner managedfields.TypeConverter) managedfields.TypeConverter {
-	if len(m.shapes) == 0 {
+	if len(m.structural) == 0 {
 		return inner
 	}
 	return zerosConverter{inner, m.structural}
@@ -168,7 +168,7 @@ func (c zerosConverter) TypedToObject(value *typed.TypedValue) (runtime.Object, 
 		return obj, nil
 	}
 	v := c.versions[document.GroupVersionKind()]
-	if v == nil || v.Shape() == nil {
+	if v == nil {
 		return obj, nil
 	}
 	return v.FillMerged(document.Object)

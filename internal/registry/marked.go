@@ -69,16 +69,24 @@ func (s strategy) validateVersion(ctx context.Context, v *define.Version, obj, o
 			return nil, err
 		}
 		take(whole, doc, "status")
-		return v.Structural.ValidateStatusUpdate(ctx, whole, before), nil
+		return s.fitting(ctx, v, spoken, status, v.Structural.ValidateStatusUpdate(ctx, whole, before)), nil
 	case s.kind.Status && old != nil:
 		take(doc, before, "status")
 	case s.kind.Status:
 		delete(doc, "status")
 	}
 	if old != nil {
-		return v.Structural.ValidateUpdate(ctx, doc, before), nil
+		return s.fitting(ctx, v, spoken, status, v.Structural.ValidateUpdate(ctx, doc, before)), nil
 	}
-	return v.Structural.Validate(ctx, doc), nil
+	return s.fitting(ctx, v, spoken, status, v.Structural.Validate(ctx, doc)), nil
+}
+
+// fitting adds to what is wrong with an object by the rules, if nothing is, what the Go type of the spoken version cannot hold.
+func (s strategy) fitting(ctx context.Context, v *define.Version, spoken, status bool, errs field.ErrorList) field.ErrorList {
+	if len(errs) > 0 || !spoken {
+		return errs
+	}
+	return v.Structural.Unfit(ctx, func(part string) bool { return !s.kind.Status || status == (part == "status") })
 }
 
 func take(doc, from map[string]any, name string) {

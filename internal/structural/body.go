@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
@@ -19,6 +20,12 @@ type rawBody struct {
 	media string
 	body  bytes.Buffer
 	query url.Values // of options that are read from one; nil else
+	unfit bool       // whether it has values that the Go type cannot hold, once its document was asked for
+}
+
+// applies reports whether the request is an apply.
+func (b *rawBody) applies() bool {
+	return b.info.Verb == "patch" && types.PatchType(b.media) == types.ApplyYAMLPatchType
 }
 
 type rawBodyKey struct{}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
@@ -38,7 +40,7 @@ func (v *Version) Decode(data []byte, decoded, into runtime.Object, failure erro
 	}
 	metadata, named := doc["metadata"]
 	delete(doc, "metadata")
-	if err := v.complete(doc); err != nil {
+	if err := v.complete(doc, false); err != nil {
 		if failure == nil {
 			failure = err
 		}
@@ -101,9 +103,10 @@ func parse(data []byte) (map[string]any, error) {
 	return doc, nil
 }
 
-// complete prunes a document and fills in its defaults.
-func (v *Version) complete(doc map[string]any) error {
-	if err := v.prune(doc); err != nil {
+// complete prunes a document and fills in its defaults. Its nulls stay if nulls is set, as
+// those of what is applied do.
+func (v *Version) complete(doc map[string]any, nulls bool) error {
+	if err := v.prune(doc, nulls); err != nil {
 		return err
 	}
 	defaulting.Default(doc, v.schema)
@@ -141,7 +144,7 @@ func (v *Version) Document(ctx context.Context, obj runtime.Object, old map[stri
 		return v.read(obj, raw, old)
 	}
 	delete(doc, "metadata")
-	if err := v.complete(doc); err != nil {
+	if err := v.complete(doc, raw.applies()); err != nil {
 		return nil, err
 	}
 	now, err := v.plain(obj)
@@ -151,6 +154,7 @@ func (v *Version) Document(ctx context.Context, obj runtime.Object, old map[stri
 	metadata := now["metadata"]
 	decoded := reflect.New(v.goType).Interface().(runtime.Object)
 	if v.into(doc, decoded) != nil {
+		raw.unfit = true
 		// The object lacks the values that do not fit its type; validation refuses them.
 		return v.named(doc, metadata), nil
 	}
@@ -222,16 +226,45 @@ func (v *Version) Read(obj runtime.Object) (map[string]any, error) {
 }
 
 // read is Read for an object that was applied to an older one: required fields that are
-// empty, and that neither of the two has, are absent.
+// empty, and that neither of the two has, are absent, and what was applied is as it was
+// sent.
 func (v *Version) read(obj runtime.Object, raw *rawBody, old map[string]any) (map[string]any, error) {
 	doc, err := v.Read(obj)
-	if err != nil || types.PatchType(raw.media) != types.ApplyYAMLPatchType {
+	if err != nil || !raw.applies() {
 		return doc, err
 	}
 	if applied, err := parse(raw.body.Bytes()); err == nil {
-		removeAbsent(doc, reflect.ValueOf(obj).Elem(), v.schema, applied, old)
+		value := reflect.ValueOf(obj).Elem()
+		removeAbsent(doc, value, v.schema, applied, old)
+		delete(applied, "metadata")
+		leaves(applied, v.goType, nil, func(_ *field.Path, value any, t reflect.Type) { raw.unfit = raw.unfit || !holds(t, value) })
+		impose(doc, value, value.Type(), v.schema, applied)
 	}
 	return v.named(doc, nil), nil
+}
+
+// Unfit refuses the values that a client applies and that the Go type cannot hold, in the
+// parts of the object that the request is about. It is for those that the rules allow, and
+// that would be lost; other requests with such are refused when they are decoded. Document
+// must have been called.
+func (v *Version) Unfit(ctx context.Context, about func(part string) bool) field.ErrorList {
+	raw := rawBodyIn(ctx)
+	if raw == nil || !raw.unfit || !raw.applies() {
+		return nil
+	}
+	applied, err := parse(raw.body.Bytes())
+	if err != nil {
+		return nil // it has been read before
+	}
+	delete(applied, "metadata")
+	maps.DeleteFunc(applied, func(part string, _ any) bool { return !about(part) })
+	var errs field.ErrorList
+	leaves(applied, v.goType, nil, func(path *field.Path, value any, t reflect.Type) {
+		if !holds(t, value) {
+			errs = append(errs, field.Invalid(path, value, fmt.Sprintf("the server keeps a Go %s, which cannot hold it", t)))
+		}
+	})
+	return errs
 }
 
 // plain is Plain without the metadata that clients cannot set.

@@ -220,10 +220,12 @@ func (v *Version) fits(doc map[string]any) bool {
 	return err == nil && len(validation.ValidateCustomResource(nil, doc, r.document)) == 0
 }
 
-// prune removes what the schema does not have, and nulls that it does not allow.
-func (v *Version) prune(doc map[string]any) error {
+// prune removes what the schema does not have, and nulls that it does not allow unless nulls is set.
+func (v *Version) prune(doc map[string]any, nulls bool) error {
 	pruning.Prune(doc, v.schema, true)
-	defaulting.PruneNonNullableNullsWithoutDefaults(doc, v.schema)
+	if !nulls {
+		defaulting.PruneNonNullableNullsWithoutDefaults(doc, v.schema)
+	}
 	// Not to be confused with nil as an error.
 	if err := objectmeta.Coerce(nil, doc, v.schema, false, false); err != nil {
 		return err
@@ -268,11 +270,15 @@ func (v *Version) FillStatus(obj runtime.Object) {
 }
 
 // FillMerged returns what a merged document is to be as an object: with defaults where it
-// has no value.
+// has no value, and without the values that the Go type cannot hold. The object must be
+// validated together with what was applied.
 func (v *Version) FillMerged(doc map[string]any) (runtime.Object, error) {
 	obj := reflect.New(v.goType).Interface().(runtime.Object)
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(doc, obj); err != nil {
-		return nil, fmt.Errorf("unable to convert unstructured object to %v: %w", v.kind, err)
+	err := runtime.DefaultUnstructuredConverter.FromUnstructured(doc, obj)
+	if err != nil || cutsOff(doc, v.goType) {
+		if obj, err = v.object(doc); err != nil {
+			return nil, fmt.Errorf("unable to convert unstructured object to %v: %w", v.kind, err)
+		}
 	}
 	v.Fill(obj, doc)
 	return obj, nil

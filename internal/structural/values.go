@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 )
 
@@ -239,6 +241,9 @@ func removeAbsent(doc map[string]any, value reflect.Value, s *structuralschema.S
 }
 
 func removeAbsentFrom(doc any, value reflect.Value, s *structuralschema.Structural, applied, old any) {
+	if applied != nil && replaces(s) {
+		old = nil // nothing of it is left
+	}
 	appliedFields, _ := applied.(map[string]any)
 	oldFields, _ := old.(map[string]any)
 	within(doc, value, s,
@@ -271,4 +276,191 @@ func counterpart(list, element any, i int, s *structuralschema.Structural) any {
 		}
 	}
 	return nil
+}
+
+// replaces reports whether a value that is applied takes the place of all that was there.
+func replaces(s *structuralschema.Structural) bool {
+	if s.Type == "array" {
+		return s.XListType == nil || *s.XListType == "atomic"
+	}
+	return s.XMapType != nil && *s.XMapType == "atomic"
+}
+
+// leaves calls visit with each value in a document that a Go type has no fields or elements in, nulls excepted.
+func leaves(value any, t reflect.Type, path *field.Path, visit func(path *field.Path, value any, t reflect.Type)) {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if value == nil {
+		return
+	}
+	if !reflect.PointerTo(t).Implements(unmarshaler) {
+		switch value := value.(type) {
+		case map[string]any:
+			switch t.Kind() {
+			case reflect.Struct:
+				for name, inner := range value {
+					if f, ok := fieldOf(t, name); ok {
+						leaves(inner, f.Type, path.Child(name), visit)
+					}
+				}
+				return
+			case reflect.Map:
+				for key, inner := range value {
+					leaves(inner, t.Elem(), path.Key(key), visit)
+				}
+				return
+			}
+		case []any:
+			if t.Kind() == reflect.Slice {
+				for i, inner := range value {
+					leaves(inner, t.Elem(), path.Index(i), visit)
+				}
+				return
+			}
+		}
+	}
+	visit(path, value, t)
+}
+
+// cutsOff reports whether a number in a document loses something in the integer that a Go type has for it, which the conversion
+// of documents does without a word.
+func cutsOff(doc any, t reflect.Type) bool {
+	off := false
+	leaves(doc, t, nil, func(_ *field.Path, value any, t reflect.Type) {
+		off = off || isInteger(t) && !holds(t, value)
+	})
+	return off
+}
+
+func isInteger(t reflect.Type) bool {
+	return t.Kind() >= reflect.Int && t.Kind() <= reflect.Uintptr
+}
+
+// holds reports whether a Go type can hold a value in JSON.
+func holds(t reflect.Type, value any) bool {
+	if !reflect.PointerTo(t).Implements(unmarshaler) {
+		switch value := value.(type) {
+		case string:
+			if t.Kind() == reflect.String {
+				return true
+			}
+		case bool:
+			if t.Kind() == reflect.Bool {
+				return true
+			}
+		case int64:
+			if t.Kind() >= reflect.Int && t.Kind() <= reflect.Int64 {
+				return !reflect.Zero(t).OverflowInt(value)
+			}
+		}
+	}
+	data, err := json.Marshal(value)
+	return err == nil && kjson.UnmarshalCaseSensitivePreserveInts(data, reflect.New(t).Interface()) == nil
+}
+
+// impose writes what was applied into the document of the value of a Go type that came of it, as it was sent: that value may lack
+// nulls, empty texts and what the type cannot hold. What a hook has changed since stays. It returns the document.
+func impose(doc any, value reflect.Value, t reflect.Type, s *structuralschema.Structural, applied any) any {
+	for t.Kind() == reflect.Pointer {
+		if t = t.Elem(); value.IsValid() {
+			value = value.Elem()
+		}
+	}
+	if s != nil && value.IsValid() && (len(s.Properties) > 0 || !reflect.PointerTo(t).Implements(unmarshaler)) {
+		switch into := doc.(type) {
+		case map[string]any:
+			if sent, ok := applied.(map[string]any); ok && (t.Kind() == reflect.Struct || t.Kind() == reflect.Map) {
+				imposeMembers(into, value, s, sent)
+				return into
+			}
+		case []any:
+			if sent, ok := applied.([]any); ok && t.Kind() == reflect.Slice && s.Items != nil && value.Len() == len(into) {
+				imposeItems(into, value, s, sent)
+				return into
+			}
+		}
+	}
+	switch applied.(type) {
+	case string, bool, int64:
+		if applied == doc {
+			return doc // as most are
+		}
+	}
+	if cameOf(applied, value, t) {
+		return applied
+	}
+	return doc
+}
+
+func imposeMembers(into map[string]any, value reflect.Value, s *structuralschema.Structural, sent map[string]any) {
+	for name, is := range sent {
+		member, t, property := memberIn(value, s, name)
+		if property == nil || is == nil && property.Default.Object != nil && !property.Nullable {
+			continue // null stands for the default
+		}
+		_, had := into[name]
+		if now := impose(into[name], member, t, property, is); had || now != nil || is == nil && cameOf(is, member, t) {
+			into[name] = now
+		}
+	}
+}
+
+// memberIn is a field of a struct or a value of a map by its name in JSON, with its Go type and its schema; no schema if there
+// is none.
+func memberIn(value reflect.Value, s *structuralschema.Structural, name string) (reflect.Value, reflect.Type, *structuralschema.Structural) {
+	if value.Kind() == reflect.Map {
+		if s.AdditionalProperties == nil || value.Type().Key().Kind() != reflect.String {
+			return reflect.Value{}, nil, nil
+		}
+		return value.MapIndex(reflect.ValueOf(name).Convert(value.Type().Key())), value.Type().Elem(), s.AdditionalProperties.Structural
+	}
+	property, ok := s.Properties[name]
+	f, found := fieldOf(value.Type(), name)
+	if !ok || !found {
+		return reflect.Value{}, nil, nil
+	}
+	member, err := value.FieldByIndexErr(f.Index)
+	if err != nil {
+		return reflect.Value{}, nil, nil
+	}
+	return member, f.Type, &property
+}
+
+func imposeItems(into []any, value reflect.Value, s *structuralschema.Structural, sent []any) {
+	keyed := s.XListType != nil && *s.XListType == "map"
+	if !keyed && (len(sent) != len(into) || !replaces(s)) {
+		return // a set, whose items are merged
+	}
+	for i := range into {
+		is := counterpart(sent, into[i], i, s)
+		if is == nil && keyed {
+			continue
+		}
+		into[i] = impose(into[i], value.Index(i), value.Type().Elem(), s.Items, is)
+	}
+}
+
+// cameOf reports whether a value of a Go type is all that could come of what was applied; the value is not valid where there is
+// none.
+func cameOf(applied any, value reflect.Value, t reflect.Type) bool {
+	for value.IsValid() && value.Kind() == reflect.Pointer {
+		value = value.Elem()
+	}
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	none := !value.IsValid() || value.IsZero()
+	if applied == nil {
+		return none
+	}
+	data, err := json.Marshal(applied)
+	if err != nil {
+		return false
+	}
+	is := reflect.New(t)
+	if kjson.UnmarshalCaseSensitivePreserveInts(data, is.Interface()) != nil {
+		return none
+	}
+	return value.IsValid() && apiequality.Semantic.DeepEqual(is.Elem().Interface(), value.Interface())
 }
