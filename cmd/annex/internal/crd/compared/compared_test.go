@@ -454,6 +454,9 @@ const (
 	normal = "a time or a quantity is written in its normal form"
 	narrow = "a Go type takes less than the schema"
 	unset  = "the scale of an object without a number of replicas is 0"
+	merged = "both refuse what is applied, for another field or cause"
+	absent = "an applied null is taken for the zero of its Go field"
+	kept   = "the metadata of an object within is kept when it is applied"
 )
 
 func reasonOf(what string, want, got answer, s *schema) string {
@@ -461,6 +464,12 @@ func reasonOf(what string, want, got answer, s *schema) string {
 	doesNotFit := slices.ContainsFunc([]string{"quantities must match", "unable to parse quantity", "IntOrString", "cannot unmarshal", "cannot convert", "parsing time",
 		"value out of range", "which cannot hold it"}, func(part string) bool { return strings.Contains(causes, part) })
 	switch {
+	case strings.Contains(what, ", applied") && want.code >= http.StatusBadRequest && got.code >= http.StatusBadRequest:
+		return merged
+	case strings.Contains(what, " null, applied to another"):
+		return absent
+	case strings.Contains(what, ".metadata metadata, applied") && want.code < 300 && got.code < 300:
+		return kept
 	case strings.HasSuffix(what, "scale, read") && want.code == http.StatusInternalServerError && got.code == http.StatusOK:
 		return unset
 	case want.code < 300 && (got.code == http.StatusBadRequest || got.code == http.StatusUnprocessableEntity) && doesNotFit:
