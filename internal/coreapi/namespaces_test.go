@@ -187,7 +187,7 @@ func TestInvalidNamespace(t *testing.T) {
 			ns.Status.Phase = corev1.NamespaceTerminating
 			_, err := s.namespaces.UpdateStatus(ctx, ns, metav1.UpdateOptions{})
 			return err
-		}, "status.phase"},
+		}, "status.Phase"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			err := test.do(t.Context())

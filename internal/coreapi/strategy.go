@@ -131,7 +131,7 @@ func (statusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Objec
 
 func (statusStrategy) ValidateUpdate(_ context.Context, obj, _ runtime.Object) field.ErrorList {
 	ns := obj.(*corev1.Namespace)
-	path := field.NewPath("status", "phase")
+	path := field.NewPath("status", "Phase") // as kube-apiserver spells it
 	switch deleting := !ns.DeletionTimestamp.IsZero(); {
 	case deleting && ns.Status.Phase != corev1.NamespaceTerminating:
 		return field.ErrorList{field.Invalid(path, ns.Status.Phase, "may only be 'Terminating' if `deletionTimestamp` is not empty")}
