@@ -151,7 +151,7 @@ faults: ## thousands of injected faults, histories and recoveries over each jour
 
 .PHONY: e2e
 e2e: cluster bin/kine ## kubectl, controller-runtime and informers against the samples, alone and in a real cluster
-	go -C e2e test -vet=off -count=1 ./...
+	go -C e2e test -vet=off -count=1 -timeout 60m ./...
 
 .PHONY: kinds
 kinds: ## serve, write and read every kind of k8s.io/api; CI does so with those of three packages
