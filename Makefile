@@ -26,7 +26,7 @@ help: ## list the targets
 # Tests as go test prints them. Up to three that fail are run once more, each alone: those that pass then are defects too, and
 # are named at the end. A data race is never tried again.
 tested = reruns=$$(mktemp) && trap 'rm -f "$$reruns"' EXIT && go run $(GOTESTSUM) --format standard-quiet --hide-summary=skipped \
-	--rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race --rerun-fails-report "$$reruns" \
+	--rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-abort-on-data-race --rerun-fails-report "$$reruns" \
 	--packages '$(1)' -- $(2) && { [ ! -s "$$reruns" ] || { echo "These tests failed, and passed when run once more, alone:"; cat "$$reruns"; }; }
 
 .PHONY: run
