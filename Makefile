@@ -63,7 +63,7 @@ lint: ## gofmt on all files, vet and staticcheck on the modules of the workspace
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo "run gofmt -w on the files above"; exit 1; }
 	@echo "lint the modules of the workspace" && go vet $(call packages,$(MODULES)) && go run $(STATICCHECK) $(call packages,$(MODULES))
 
-# To look at them, k8s.io/kubernetes and what it needs are compiled, for minutes.
+# These modules compile k8s.io/kubernetes and its dependencies, which takes minutes.
 .PHONY: lint-apart
 lint-apart: ## vet and staticcheck on the modules outside the workspace, which no test in CI compiles
 	@for m in $(APART); do echo "lint $$m"; (cd $$m && export GOWORK=off && go vet ./... && go run $(STATICCHECK) ./...) || exit 1; done

@@ -114,7 +114,7 @@ func (d filled) Decode(data []byte, defaults *schema.GroupVersionKind, into runt
 
 // TypeConverter has merges of applied configurations see the objects of clients as those
 // do: with the zeros of fields with defaults. What is merged gets the defaults of fields
-// that it does not have, and what does not fit is left to validation.
+// that it does not have; validation refuses the values that do not fit.
 func (m *Machinery) TypeConverter(inner managedfields.TypeConverter) managedfields.TypeConverter {
 	if len(m.structural) == 0 {
 		return inner

@@ -113,9 +113,9 @@ func TestStatusField_absent(t *testing.T) {
 		State string `json:"status"`
 	}
 	for name, test := range map[string]struct {
-		goType reflect.Type
-		said   string
-		errors int
+		goType       reflect.Type
+		subresources string
+		errors       int
 	}{
 		"a marker asks for /status":    {reflect.TypeFor[bare](), `, "subresources": {"status": {}}`, 0},
 		"no marker does":               {reflect.TypeFor[bare](), `, "subresources": {}`, 1},
@@ -124,7 +124,7 @@ func TestStatusField_absent(t *testing.T) {
 		"a field of the name is there": {reflect.TypeFor[parcel](), `, "subresources": {"status": {}}`, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k := parcels(true, test.said)
+			k := parcels(true, test.subresources)
 			var c checker
 			c.markers("parcels", k)
 			k.Status, k.Versions[0].Type = true, test.goType

@@ -138,8 +138,8 @@ func readable(ctx context.Context, transformer value.Transformer, v store.Value)
 	return err
 }
 
-// encoded tells whether data is an object of JSON, or begins as protobuf or CBOR does. One byte is
-// not enough of JSON: noise begins with a brace once in 256 times.
+// encoded reports whether data is an object in JSON, or begins as protobuf or CBOR does. A brace alone
+// proves no JSON: noise begins with one once in 256 times.
 func encoded(data []byte) bool {
 	return bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) && json.Valid(data) ||
 		bytes.HasPrefix(data, []byte("k8s\x00")) ||

@@ -37,7 +37,7 @@ type version struct {
 	made atomic.Uint64
 }
 
-// madeSize returns the size of what is made of the object for a sizing, which is not 0; false if that is not known.
+// madeSize returns the size of the item made for a sizing, which is not 0; false if the size is not known.
 func (v *version) madeSize(as verbatim.Sizing) (int32, bool) {
 	made := v.made.Load()
 	return int32(uint32(made)), verbatim.Sizing(made>>32) == as

@@ -81,7 +81,7 @@ func (s strategy) validateVersion(ctx context.Context, v *define.Version, obj, o
 	return s.fitting(ctx, v, spoken, status, v.Structural.Validate(ctx, doc)), nil
 }
 
-// fitting adds to what is wrong with an object by the rules, if nothing is, what the Go type of the spoken version cannot hold.
+// fitting returns the errors of the rules; if there are none, an error for each value that the Go type of the spoken version cannot hold.
 func (s strategy) fitting(ctx context.Context, v *define.Version, spoken, status bool, errs field.ErrorList) field.ErrorList {
 	if len(errs) > 0 || !spoken {
 		return errs

@@ -196,7 +196,7 @@ func (s *scaledObject) UpdatedObject(ctx context.Context, old runtime.Object) (r
 	return s.rest.withReplicas(old, scale, s.version)
 }
 
-// validateScale validates what the object behind a scale does not have. Of a kind whose markers declare the scale, the object's
+// validateScale validates the fields that only a scale has. Of a kind whose markers declare the scale, the object's
 // own validation refuses a negative number, with all else that is wrong with the object then.
 func (r *scaleREST) validateScale(scale *autoscalingv1.Scale) field.ErrorList {
 	errs := validation.ValidateObjectMeta(&scale.ObjectMeta, !r.kind.ClusterScoped, validation.NameIsDNSSubdomain, field.NewPath("metadata"))

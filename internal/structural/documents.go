@@ -104,7 +104,7 @@ func parse(data []byte) (map[string]any, error) {
 }
 
 // complete prunes a document and fills in its defaults. Its nulls stay if nulls is set, as
-// those of what is applied do.
+// those of an applied configuration do.
 func (v *Version) complete(doc map[string]any, nulls bool) error {
 	if err := v.prune(doc, nulls); err != nil {
 		return err
@@ -226,8 +226,8 @@ func (v *Version) Read(obj runtime.Object) (map[string]any, error) {
 }
 
 // read is Read for an object that was applied to an older one: required fields that are
-// empty, and that neither of the two has, are absent, and what was applied is as it was
-// sent.
+// empty, and that neither of the two has, are absent, and applied values are as the
+// client sent them.
 func (v *Version) read(obj runtime.Object, raw *rawBody, old map[string]any) (map[string]any, error) {
 	doc, err := v.Read(obj)
 	if err != nil || !raw.applies() {

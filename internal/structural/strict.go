@@ -51,8 +51,8 @@ func (v *Version) Strict(data []byte, err error) error {
 	return v.Unknown(data, err)
 }
 
-// Unknown is Strict for what a client sent with values that the Go type cannot hold, into which a strict decoder does not
-// look either.
+// Unknown is Strict for a body with values that the Go type cannot hold: a strict decoder does not look into these
+// either.
 func (v *Version) Unknown(data []byte, err error) error {
 	doc, failure := parse(data)
 	if failure != nil {

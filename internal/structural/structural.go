@@ -220,7 +220,7 @@ func (v *Version) fits(doc map[string]any) bool {
 	return err == nil && len(validation.ValidateCustomResource(nil, doc, r.document)) == 0
 }
 
-// prune removes what the schema does not have, and nulls that it does not allow unless nulls is set.
+// prune removes fields that the schema does not have and, unless nulls is set, nulls that it does not allow.
 func (v *Version) prune(doc map[string]any, nulls bool) error {
 	pruning.Prune(doc, v.schema, true)
 	if !nulls {
@@ -271,7 +271,7 @@ func (v *Version) FillStatus(obj runtime.Object) {
 
 // FillMerged returns what a merged document is to be as an object: with defaults where it
 // has no value, and without the values that the Go type cannot hold. The object must be
-// validated together with what was applied.
+// validated together with the applied configuration.
 func (v *Version) FillMerged(doc map[string]any) (runtime.Object, error) {
 	obj := reflect.New(v.goType).Interface().(runtime.Object)
 	err := runtime.DefaultUnstructuredConverter.FromUnstructured(doc, obj)

@@ -359,8 +359,8 @@ func holds(t reflect.Type, value any) bool {
 	return err == nil && kjson.UnmarshalCaseSensitivePreserveInts(data, reflect.New(t).Interface()) == nil
 }
 
-// impose writes what was applied into the document of the value of a Go type that came of it, as it was sent: that value may lack
-// nulls, empty texts and what the type cannot hold. What a hook has changed since stays. It returns the document.
+// impose writes an applied value, as the client sent it, into the document of the Go value that was decoded from it: the Go value
+// may lack nulls, empty texts and values that its type cannot hold. Changes that a hook made since stay. It returns the document.
 func impose(doc any, value reflect.Value, t reflect.Type, s *structuralschema.Structural, applied any) any {
 	for t.Kind() == reflect.Pointer {
 		if t = t.Elem(); value.IsValid() {
@@ -441,8 +441,7 @@ func imposeItems(into []any, value reflect.Value, s *structuralschema.Structural
 	}
 }
 
-// cameOf reports whether a value of a Go type is all that could come of what was applied; the value is not valid where there is
-// none.
+// cameOf reports whether decoding the applied value gives this value of a Go type; the value is not valid where there is none.
 func cameOf(applied any, value reflect.Value, t reflect.Type) bool {
 	for value.IsValid() && value.Kind() == reflect.Pointer {
 		value = value.Elem()

@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"syscall"
 	"time"
 )
@@ -175,8 +174,10 @@ func Transient(err error) error { return transient{err} }
 // operating system refused it for want of room or of handles; else as it is. It is
 // not for errors of a sync.
 func Refused(err error) error {
-	refused := func(code syscall.Errno) bool { return errors.Is(err, code) }
-	if !errors.Is(err, ErrTransient) && slices.ContainsFunc([]syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE}, refused) {
+	switch {
+	case errors.Is(err, ErrTransient):
+		return err
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		return Transient(err)
 	}
 	return err

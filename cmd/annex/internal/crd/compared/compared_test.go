@@ -234,7 +234,7 @@ type project struct {
 	files  []string // patterns of the files of definitions in it
 }
 
-// mistaken finds, in what a server prints that does not start, the names of definitions with mistakes.
+// mistaken finds the names of refused definitions in the output of a server that does not start.
 var mistaken = regexp.MustCompile(`(?m)^\s*kind \S+ \(([^)]+)\): .*$`)
 
 // serve imports files as types, in a folder of this module, which has the libraries that they
@@ -454,7 +454,7 @@ const (
 	normal = "a time or a quantity is written in its normal form"
 	narrow = "a Go type takes less than the schema"
 	unset  = "the scale of an object without a number of replicas is 0"
-	merged = "both refuse what is applied, for another field or cause"
+	merged = "both refuse the apply, for another field or cause"
 	absent = "an applied null is taken for the zero of its Go field"
 	kept   = "the metadata of an object within is kept when it is applied"
 )
@@ -466,7 +466,7 @@ func reasonOf(what string, want, got answer, s *schema) string {
 	switch {
 	case strings.Contains(what, ", applied") && want.code >= http.StatusBadRequest && got.code >= http.StatusBadRequest:
 		return merged
-	case strings.Contains(what, " null, applied to another"):
+	case strings.Contains(what, " null, applied to another") && want.code < 300 && got.code == http.StatusUnprocessableEntity:
 		return absent
 	case strings.Contains(what, ".metadata metadata, applied") && want.code < 300 && got.code < 300:
 		return kept
@@ -729,7 +729,7 @@ func (p *pair) kind(t *testing.T, samples []map[string]any, limit int) {
 	}
 }
 
-// scale compares what becomes of the base by its scale.
+// scale compares the base after updates of its scale.
 func (p *pair) scale(t *testing.T) {
 	if p.version.Subresources == nil || p.version.Subresources.Scale == nil {
 		return

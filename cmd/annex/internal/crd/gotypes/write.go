@@ -428,8 +428,8 @@ func (k *kindFile) field(parent, where, name string, s *apiextensionsv1.JSONSche
 	fmt.Fprintf(&k.body, "\t%s %s `json:%q`\n", field, expression, tag)
 }
 
-// takesEmpty reports whether a string can surely be empty. If it cannot, one that is has to be
-// told from one that is left out, or it would not be refused.
+// takesEmpty reports whether a string can surely be empty. If it cannot, the Go type must
+// distinguish an empty string from an absent one, or the server would not refuse it.
 func takesEmpty(s *apiextensionsv1.JSONSchemaProps) bool {
 	if s.MinLength != nil && *s.MinLength > 0 || s.Format != "" || len(s.XValidations) > 0 {
 		return false
