@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"strings"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
@@ -75,7 +76,7 @@ func (v *Version) Fitting(data []byte) []byte {
 	if err != nil {
 		return nil
 	}
-	fits, err := json.Marshal(fitting(doc, v.goType, true))
+	fits, err := json.Marshal(v.fields.fitting(doc, v.goType, true))
 	if err != nil {
 		return nil
 	}
@@ -116,7 +117,7 @@ func (v *Version) complete(doc map[string]any, nulls bool) error {
 // object reads a document into an object, without the values that do not fit.
 func (v *Version) object(doc map[string]any) (runtime.Object, error) {
 	fresh := reflect.New(v.goType).Interface().(runtime.Object)
-	return fresh, v.into(fitting(doc, v.goType, false), fresh)
+	return fresh, v.into(v.fields.fitting(doc, v.goType, false), fresh)
 }
 
 func (v *Version) into(doc any, obj runtime.Object) error {
@@ -171,7 +172,7 @@ func (v *Version) Document(ctx context.Context, obj runtime.Object, old map[stri
 	overlaid, _ := overlay(doc, then, now).(map[string]any)
 	if old != nil {
 		// A client sends back what it got, and got fields that it had left out.
-		tidyObject(overlaid, reflect.ValueOf(obj).Elem(), v.schema, false)
+		v.fields.tidyObject(overlaid, reflect.ValueOf(obj).Elem(), v.schema, false)
 	}
 	return v.named(overlaid, metadata), nil
 }
@@ -221,7 +222,7 @@ func (v *Version) Read(obj runtime.Object) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	tidyObject(doc, reflect.ValueOf(obj).Elem(), v.schema, true)
+	v.fields.tidyObject(doc, reflect.ValueOf(obj).Elem(), v.schema, true)
 	return v.named(doc, doc["metadata"]), nil
 }
 
@@ -235,10 +236,10 @@ func (v *Version) read(obj runtime.Object, raw *rawBody, old map[string]any) (ma
 	}
 	if applied, err := parse(raw.body.Bytes()); err == nil {
 		value := reflect.ValueOf(obj).Elem()
-		removeAbsent(doc, value, v.schema, applied, old)
+		v.fields.removeAbsent(doc, value, v.schema, applied, old)
 		delete(applied, "metadata")
-		leaves(applied, v.goType, nil, func(_ *field.Path, value any, t reflect.Type) { raw.unfit = raw.unfit || !holds(t, value) })
-		impose(doc, value, value.Type(), v.schema, applied)
+		raw.unfit = len(v.fields.misfits(applied, v.goType, holdsNot)) > 0
+		v.fields.impose(doc, value, value.Type(), v.schema, applied)
 	}
 	return v.named(doc, nil), nil
 }
@@ -259,11 +260,10 @@ func (v *Version) Unfit(ctx context.Context, about func(part string) bool) field
 	delete(applied, "metadata")
 	maps.DeleteFunc(applied, func(part string, _ any) bool { return !about(part) })
 	var errs field.ErrorList
-	leaves(applied, v.goType, nil, func(path *field.Path, value any, t reflect.Type) {
-		if !holds(t, value) {
-			errs = append(errs, field.Invalid(path, value, fmt.Sprintf("the server keeps a Go %s, which cannot hold it", t)))
-		}
-	})
+	for _, m := range v.fields.misfits(applied, v.goType, holdsNot) {
+		errs = append(errs, &field.Error{Type: field.ErrorTypeInvalid, Field: strings.TrimPrefix(m.path, "."), BadValue: m.value,
+			Detail: fmt.Sprintf("the server keeps a Go %s, which cannot hold it", m.t)})
+	}
 	return errs
 }
 

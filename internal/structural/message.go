@@ -79,7 +79,7 @@ func (v *Version) options(obj runtime.Object, query url.Values) (map[string]any,
 	if err != nil {
 		return nil, err
 	}
-	eachField(reflect.ValueOf(obj).Elem(), v.schema, func(name string, _ reflect.StructField, field reflect.Value, _ *structuralschema.Structural) {
+	v.fields.eachField(reflect.ValueOf(obj).Elem(), v.schema, func(name string, _ reflect.StructField, field reflect.Value, _ *structuralschema.Structural) {
 		_, written := doc[name]
 		switch sent := query.Has(name); {
 		case sent && !written && scalar(field.Kind()):

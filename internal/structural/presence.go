@@ -47,7 +47,7 @@ type innerField struct {
 var marshaler = reflect.TypeFor[json.Marshaler]()
 
 // shapeOf returns the shape of a Go type with a schema; nil if nothing in it has a default.
-func shapeOf(t reflect.Type, s *structuralschema.Structural) *Shape {
+func (fs fields) shapeOf(t reflect.Type, s *structuralschema.Structural) *Shape {
 	if s == nil {
 		return nil
 	}
@@ -61,36 +61,36 @@ func shapeOf(t reflect.Type, s *structuralschema.Structural) *Shape {
 	}
 	switch t.Kind() {
 	case reflect.Slice, reflect.Array:
-		return elementsOf(t.Elem(), s.Items)
+		return fs.elementsOf(t.Elem(), s.Items)
 	case reflect.Map:
 		if s.AdditionalProperties == nil || t.Key().Kind() != reflect.String {
 			return nil
 		}
-		return elementsOf(t.Elem(), s.AdditionalProperties.Structural)
+		return fs.elementsOf(t.Elem(), s.AdditionalProperties.Structural)
 	case reflect.Struct:
-		return structShape(t, s)
+		return fs.structShape(t, s)
 	}
 	return nil
 }
 
-func elementsOf(t reflect.Type, s *structuralschema.Structural) *Shape {
-	if inner := shapeOf(t, s); inner != nil {
+func (fs fields) elementsOf(t reflect.Type, s *structuralschema.Structural) *Shape {
+	if inner := fs.shapeOf(t, s); inner != nil {
 		return &Shape{elements: inner}
 	}
 	return nil
 }
 
-func structShape(t reflect.Type, s *structuralschema.Structural) *Shape {
+func (fs fields) structShape(t reflect.Type, s *structuralschema.Structural) *Shape {
 	shape := &Shape{inner: map[string]innerField{}}
 	for name, property := range s.Properties {
-		f, ok := fieldOf(t, name)
+		f, ok := fs.of(t, name)
 		if !ok {
 			continue
 		}
 		if property.Default.Object != nil {
 			shape.defaulted = append(shape.defaulted, defaultedField{name, f.Index, leftOut(f)})
 		}
-		if inner := shapeOf(f.Type, &property); inner != nil {
+		if inner := fs.shapeOf(f.Type, &property); inner != nil {
 			always := f.Type.Kind() == reflect.Struct && !hasOption(f, "omitzero")
 			shape.inner[name] = innerField{f.Index, inner, always}
 		}

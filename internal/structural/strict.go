@@ -13,17 +13,17 @@ import (
 
 // concealing reports whether a Go type has a struct in it that decodes itself although its
 // schema has properties. A strict decoder finds no unknown and no duplicate fields in there.
-func concealing(t reflect.Type, s *structuralschema.Structural, seen map[reflect.Type]bool) bool {
+func (fs fields) concealing(t reflect.Type, s *structuralschema.Structural, seen map[reflect.Type]bool) bool {
 	if s == nil {
 		return false
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
-		return concealing(t.Elem(), s, seen)
+		return fs.concealing(t.Elem(), s, seen)
 	case reflect.Slice:
-		return concealing(t.Elem(), s.Items, seen)
+		return fs.concealing(t.Elem(), s.Items, seen)
 	case reflect.Map:
-		return s.AdditionalProperties != nil && concealing(t.Elem(), s.AdditionalProperties.Structural, seen)
+		return s.AdditionalProperties != nil && fs.concealing(t.Elem(), s.AdditionalProperties.Structural, seen)
 	case reflect.Struct:
 		if len(s.Properties) == 0 || seen[t] {
 			return false
@@ -33,7 +33,7 @@ func concealing(t reflect.Type, s *structuralschema.Structural, seen map[reflect
 		}
 		seen[t] = true
 		for name, property := range s.Properties {
-			if f, ok := fieldOf(t, name); ok && concealing(f.Type, &property, seen) {
+			if f, ok := fs.of(t, name); ok && fs.concealing(f.Type, &property, seen) {
 				return true
 			}
 		}

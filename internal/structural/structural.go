@@ -38,6 +38,7 @@ type Version struct {
 
 	kind     schema.GroupVersionKind
 	goType   reflect.Type
+	fields   fields
 	schema   *structuralschema.Structural
 	raw      *structuralschema.Structural // as it is marked
 	shape    *Shape                       // nil if there are no defaults
@@ -61,7 +62,7 @@ type rules struct {
 // is goType. If the definition says nothing of subresources, not even that there are
 // none, status decides whether /status is served.
 func New(kind schema.GroupVersionKind, goType reflect.Type, definition string, status bool) (*Version, error) {
-	v := &Version{kind: kind, goType: goType}
+	v := &Version{kind: kind, goType: goType, fields: fieldsOf(goType)}
 	if err := json.Unmarshal([]byte(definition), &v.Definition); err != nil {
 		return nil, fmt.Errorf("read the definition: %w", err)
 	}
@@ -81,7 +82,7 @@ func NewMessage(kind schema.GroupVersionKind, goType reflect.Type, schema string
 	if err := json.Unmarshal([]byte(schema), props); err != nil {
 		return nil, fmt.Errorf("read the schema: %w", err)
 	}
-	v := &Version{kind: kind, goType: goType}
+	v := &Version{kind: kind, goType: goType, fields: fieldsOf(goType)}
 	v.Definition.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{{
 		Name: kind.Version, Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: props},
 	}}
@@ -107,8 +108,8 @@ func (v *Version) compute() error {
 		return fmt.Errorf("defaults: %w", err)
 	}
 	v.defaults = hasDefaults(v.schema)
-	v.concealing = concealing(v.goType, v.schema, map[reflect.Type]bool{})
-	v.shape = shapeOf(v.goType, v.schema)
+	v.concealing = v.fields.concealing(v.goType, v.schema, map[reflect.Type]bool{})
+	v.shape = v.fields.shapeOf(v.goType, v.schema)
 	v.rules, v.messages = sync.OnceValues(v.compile), sync.OnceValues(v.compileMessage)
 	return nil
 }
@@ -119,7 +120,7 @@ func (v *Version) version() *apiextensionsv1.CustomResourceDefinitionVersion {
 
 // WithKind returns the same rules for a kind of another name.
 func (v *Version) WithKind(kind schema.GroupVersionKind) *Version {
-	other := &Version{Definition: *v.Definition.DeepCopy(), kind: kind, goType: v.goType, schema: v.schema, raw: v.raw,
+	other := &Version{Definition: *v.Definition.DeepCopy(), kind: kind, goType: v.goType, fields: v.fields, schema: v.schema, raw: v.raw,
 		shape: v.shape, defaults: v.defaults, concealing: v.concealing, internal: v.internal}
 	other.rules, other.messages = sync.OnceValues(other.compile), sync.OnceValues(other.compileMessage)
 	return other
@@ -275,7 +276,7 @@ func (v *Version) FillStatus(obj runtime.Object) {
 func (v *Version) FillMerged(doc map[string]any) (runtime.Object, error) {
 	obj := reflect.New(v.goType).Interface().(runtime.Object)
 	err := runtime.DefaultUnstructuredConverter.FromUnstructured(doc, obj)
-	if err != nil || cutsOff(doc, v.goType) {
+	if err != nil || v.fields.cutsOff(doc, v.goType) {
 		if obj, err = v.object(doc); err != nil {
 			return nil, fmt.Errorf("unable to convert unstructured object to %v: %w", v.kind, err)
 		}
@@ -295,7 +296,7 @@ func (v *Version) Converted(from *Version) func(obj runtime.Object) {
 	if from != nil {
 		withoutDefaultsOf(rest, from.schema)
 	}
-	shape := shapeOf(v.goType, rest)
+	shape := v.fields.shapeOf(v.goType, rest)
 	return func(obj runtime.Object) {
 		if shape.some(reflect.ValueOf(obj), reflect.Value.IsZero) {
 			v.fill(obj, nil, rest)

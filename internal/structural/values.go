@@ -2,13 +2,12 @@ package structural
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 )
 
@@ -16,12 +15,12 @@ var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 
 // fitting returns the part of a value in JSON that a Go type can hold; nil if there is
 // none. With unknown, fields that the type does not have stay.
-func fitting(value any, t reflect.Type, unknown bool) any {
+func (fs fields) fitting(value any, t reflect.Type, unknown bool) any {
 	if value == nil {
 		return nil
 	}
 	if t.Kind() == reflect.Pointer {
-		return fitting(value, t.Elem(), unknown)
+		return fs.fitting(value, t.Elem(), unknown)
 	}
 	if !reflect.PointerTo(t).Implements(unmarshaler) {
 		switch t.Kind() {
@@ -32,14 +31,14 @@ func fitting(value any, t reflect.Type, unknown bool) any {
 			}
 			out := map[string]any{}
 			for key, v := range object {
-				f, ok := fieldOf(t, key)
+				f, ok := fs.of(t, key)
 				if !ok {
 					if unknown {
 						out[key] = v
 					}
 					continue
 				}
-				if v := fitting(v, f.Type, unknown); v != nil {
+				if v := fs.fitting(v, f.Type, unknown); v != nil {
 					out[key] = v
 				}
 			}
@@ -51,7 +50,7 @@ func fitting(value any, t reflect.Type, unknown bool) any {
 			}
 			out := map[string]any{}
 			for key, v := range object {
-				if v := fitting(v, t.Elem(), unknown); v != nil {
+				if v := fs.fitting(v, t.Elem(), unknown); v != nil {
 					out[key] = v
 				}
 			}
@@ -63,7 +62,7 @@ func fitting(value any, t reflect.Type, unknown bool) any {
 			}
 			out := make([]any, len(list))
 			for i, v := range list {
-				out[i] = fitting(v, t.Elem(), unknown)
+				out[i] = fs.fitting(v, t.Elem(), unknown)
 			}
 			return out
 		}
@@ -75,39 +74,14 @@ func fitting(value any, t reflect.Type, unknown bool) any {
 	return value
 }
 
-// fieldOf finds the field with a JSON name in a struct and in those inlined in it.
-func fieldOf(t reflect.Type, name string) (reflect.StructField, bool) {
-	for f := range t.Fields() {
-		tag, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		switch {
-		case tag == "-":
-		case tag == name || tag == "" && !f.Anonymous && f.Name == name:
-			return f, true
-		case f.Anonymous && (tag == "" || strings.Contains(options, "inline")):
-			inner := f.Type
-			if inner.Kind() == reflect.Pointer {
-				inner = inner.Elem()
-			}
-			if inner.Kind() != reflect.Struct {
-				continue
-			}
-			if found, ok := fieldOf(inner, name); ok {
-				found.Index = slices.Concat(f.Index, found.Index)
-				return found, true
-			}
-		}
-	}
-	return reflect.StructField{}, false
-}
-
 // tidyObject makes a document of a value what a client would have sent, as far as the
 // schema tells: see Read. Fill adds what is required and left out because it is empty.
-func tidyObject(doc map[string]any, value reflect.Value, s *structuralschema.Structural, fill bool) {
+func (fs fields) tidyObject(doc map[string]any, value reflect.Value, s *structuralschema.Structural, fill bool) {
 	var required []string
 	if s != nil && s.ValueValidation != nil {
 		required = s.ValueValidation.Required
 	}
-	eachField(value, s, func(name string, f reflect.StructField, field reflect.Value, property *structuralschema.Structural) {
+	fs.eachField(value, s, func(name string, f reflect.StructField, field reflect.Value, property *structuralschema.Structural) {
 		needed := slices.Contains(required, name)
 		is, written := doc[name]
 		switch {
@@ -119,33 +93,33 @@ func tidyObject(doc map[string]any, value reflect.Value, s *structuralschema.Str
 				delete(doc, name)
 			}
 		case property.Default.Object != nil:
-			tidyValue(is, field, property, fill) // its value is definite
+			fs.tidyValue(is, field, property, fill) // its value is definite
 		case field.Kind() == reflect.Struct && field.IsZero() && !needed && !property.Nullable && !hasOption(f, "omitzero"):
 			delete(doc, name) // Go writes it always; with omitzero, only a client does
 		case !needed && field.Kind() != reflect.Pointer && field.IsZero() && !property.Nullable && !mayBeEmpty(is, property):
 			delete(doc, name)
 		default:
-			tidyValue(is, field, property, fill)
+			fs.tidyValue(is, field, property, fill)
 		}
 	})
 }
 
-func tidyValue(doc any, value reflect.Value, s *structuralschema.Structural, fill bool) {
+func (fs fields) tidyValue(doc any, value reflect.Value, s *structuralschema.Structural, fill bool) {
 	within(doc, value, s,
-		func(doc map[string]any, value reflect.Value) { tidyObject(doc, value, s, fill) },
+		func(doc map[string]any, value reflect.Value) { fs.tidyObject(doc, value, s, fill) },
 		func(doc any, value reflect.Value, s *structuralschema.Structural, _ any) {
-			tidyValue(doc, value, s, fill)
+			fs.tidyValue(doc, value, s, fill)
 		})
 }
 
 // eachField calls do with the fields of a struct that a schema has properties for, but
 // for those in an inlined pointer that is nil.
-func eachField(value reflect.Value, s *structuralschema.Structural, do func(name string, f reflect.StructField, field reflect.Value, property *structuralschema.Structural)) {
+func (fs fields) eachField(value reflect.Value, s *structuralschema.Structural, do func(name string, f reflect.StructField, field reflect.Value, property *structuralschema.Structural)) {
 	if value.Kind() != reflect.Struct || s == nil {
 		return
 	}
 	for name, property := range s.Properties {
-		f, ok := fieldOf(value.Type(), name)
+		f, ok := fs.of(value.Type(), name)
 		if !ok {
 			continue
 		}
@@ -228,33 +202,35 @@ func mayBeEmpty(value any, s *structuralschema.Structural) bool {
 
 // removeAbsent removes from the document of a value its empty required fields that neither
 // applied nor old has.
-func removeAbsent(doc map[string]any, value reflect.Value, s *structuralschema.Structural, applied, old map[string]any) {
-	eachField(value, s, func(name string, _ reflect.StructField, field reflect.Value, property *structuralschema.Structural) {
+func (fs fields) removeAbsent(doc map[string]any, value reflect.Value, s *structuralschema.Structural, applied, old map[string]any) {
+	fs.eachField(value, s, func(name string, _ reflect.StructField, field reflect.Value, property *structuralschema.Structural) {
 		_, given := applied[name]
 		_, had := old[name]
 		if !given && !had && scalar(field.Kind()) && field.IsZero() {
 			delete(doc, name)
 			return
 		}
-		removeAbsentFrom(doc[name], field, property, applied[name], old[name])
+		fs.removeAbsentFrom(doc[name], field, property, applied[name], old[name])
 	})
 }
 
-func removeAbsentFrom(doc any, value reflect.Value, s *structuralschema.Structural, applied, old any) {
+func (fs fields) removeAbsentFrom(doc any, value reflect.Value, s *structuralschema.Structural, applied, old any) {
 	if applied != nil && replaces(s) {
 		old = nil // nothing of it is left
 	}
 	appliedFields, _ := applied.(map[string]any)
 	oldFields, _ := old.(map[string]any)
 	within(doc, value, s,
-		func(doc map[string]any, value reflect.Value) { removeAbsent(doc, value, s, appliedFields, oldFields) },
+		func(doc map[string]any, value reflect.Value) {
+			fs.removeAbsent(doc, value, s, appliedFields, oldFields)
+		},
 		func(doc any, value reflect.Value, inner *structuralschema.Structural, at any) {
 			if key, ok := at.(string); ok {
-				removeAbsentFrom(doc, value, inner, appliedFields[key], oldFields[key])
+				fs.removeAbsentFrom(doc, value, inner, appliedFields[key], oldFields[key])
 				return
 			}
 			i := at.(int)
-			removeAbsentFrom(doc, value, inner, counterpart(applied, doc, i, s), counterpart(old, doc, i, s))
+			fs.removeAbsentFrom(doc, value, inner, counterpart(applied, doc, i, s), counterpart(old, doc, i, s))
 		})
 }
 
@@ -286,13 +262,28 @@ func replaces(s *structuralschema.Structural) bool {
 	return s.XMapType != nil && *s.XMapType == "atomic"
 }
 
-// leaves calls visit with each value in a document that a Go type has no fields or elements in, nulls excepted.
-func leaves(value any, t reflect.Type, path *field.Path, visit func(path *field.Path, value any, t reflect.Type)) {
+// misfit is a value in a document that a Go type cannot have.
+type misfit struct {
+	path  string // of field.Path, with the dot before its first field
+	value any
+	t     reflect.Type
+}
+
+// misfits returns the values in a document that a Go type has neither fields nor elements in, and that lose something there; nulls
+// lose nothing. Paths are made of those alone, for most documents have none.
+func (fs fields) misfits(value any, t reflect.Type, loses func(t reflect.Type, value any) bool) []misfit {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	if value == nil {
-		return
+		return nil
+	}
+	var found []misfit
+	in := func(inner any, t reflect.Type, step func() string) {
+		for _, m := range fs.misfits(inner, t, loses) {
+			m.path = step() + m.path
+			found = append(found, m)
+		}
 	}
 	if !reflect.PointerTo(t).Implements(unmarshaler) {
 		switch value := value.(type) {
@@ -300,38 +291,40 @@ func leaves(value any, t reflect.Type, path *field.Path, visit func(path *field.
 			switch t.Kind() {
 			case reflect.Struct:
 				for name, inner := range value {
-					if f, ok := fieldOf(t, name); ok {
-						leaves(inner, f.Type, path.Child(name), visit)
+					if f, ok := fs.of(t, name); ok {
+						in(inner, f.Type, func() string { return "." + name })
 					}
 				}
-				return
+				return found
 			case reflect.Map:
 				for key, inner := range value {
-					leaves(inner, t.Elem(), path.Key(key), visit)
+					in(inner, t.Elem(), func() string { return "[" + key + "]" })
 				}
-				return
+				return found
 			}
 		case []any:
 			if t.Kind() == reflect.Slice {
 				for i, inner := range value {
-					leaves(inner, t.Elem(), path.Index(i), visit)
+					in(inner, t.Elem(), func() string { return fmt.Sprintf("[%d]", i) })
 				}
-				return
+				return found
 			}
 		}
 	}
-	visit(path, value, t)
+	if loses(t, value) {
+		return []misfit{{value: value, t: t}}
+	}
+	return nil
 }
 
 // cutsOff reports whether a number in a document loses something in the integer that a Go type has for it, which the conversion
 // of documents does without a word.
-func cutsOff(doc any, t reflect.Type) bool {
-	off := false
-	leaves(doc, t, nil, func(_ *field.Path, value any, t reflect.Type) {
-		off = off || isInteger(t) && !holds(t, value)
-	})
-	return off
+func (fs fields) cutsOff(doc any, t reflect.Type) bool {
+	return len(fs.misfits(doc, t, func(t reflect.Type, value any) bool { return isInteger(t) && !holds(t, value) })) > 0
 }
+
+// holdsNot reports whether a Go type cannot hold a value in JSON.
+func holdsNot(t reflect.Type, value any) bool { return !holds(t, value) }
 
 func isInteger(t reflect.Type) bool {
 	return t.Kind() >= reflect.Int && t.Kind() <= reflect.Uintptr
@@ -361,7 +354,7 @@ func holds(t reflect.Type, value any) bool {
 
 // impose writes an applied value, as the client sent it, into the document of the Go value that was decoded from it: the Go value
 // may lack nulls, empty texts and values that its type cannot hold. Changes that a hook made since stay. It returns the document.
-func impose(doc any, value reflect.Value, t reflect.Type, s *structuralschema.Structural, applied any) any {
+func (fs fields) impose(doc any, value reflect.Value, t reflect.Type, s *structuralschema.Structural, applied any) any {
 	for t.Kind() == reflect.Pointer {
 		if t = t.Elem(); value.IsValid() {
 			value = value.Elem()
@@ -371,12 +364,12 @@ func impose(doc any, value reflect.Value, t reflect.Type, s *structuralschema.St
 		switch into := doc.(type) {
 		case map[string]any:
 			if sent, ok := applied.(map[string]any); ok && (t.Kind() == reflect.Struct || t.Kind() == reflect.Map) {
-				imposeMembers(into, value, s, sent)
+				fs.imposeMembers(into, value, s, sent)
 				return into
 			}
 		case []any:
 			if sent, ok := applied.([]any); ok && t.Kind() == reflect.Slice && s.Items != nil && value.Len() == len(into) {
-				imposeItems(into, value, s, sent)
+				fs.imposeItems(into, value, s, sent)
 				return into
 			}
 		}
@@ -393,14 +386,14 @@ func impose(doc any, value reflect.Value, t reflect.Type, s *structuralschema.St
 	return doc
 }
 
-func imposeMembers(into map[string]any, value reflect.Value, s *structuralschema.Structural, sent map[string]any) {
+func (fs fields) imposeMembers(into map[string]any, value reflect.Value, s *structuralschema.Structural, sent map[string]any) {
 	for name, is := range sent {
-		member, t, property := memberIn(value, s, name)
+		member, t, property := fs.memberIn(value, s, name)
 		if property == nil || is == nil && property.Default.Object != nil && !property.Nullable {
 			continue // null stands for the default
 		}
 		_, had := into[name]
-		if now := impose(into[name], member, t, property, is); had || now != nil || is == nil && cameOf(is, member, t) {
+		if now := fs.impose(into[name], member, t, property, is); had || now != nil || is == nil && cameOf(is, member, t) {
 			into[name] = now
 		}
 	}
@@ -408,7 +401,7 @@ func imposeMembers(into map[string]any, value reflect.Value, s *structuralschema
 
 // memberIn is a field of a struct or a value of a map by its name in JSON, with its Go type and its schema; no schema if there
 // is none.
-func memberIn(value reflect.Value, s *structuralschema.Structural, name string) (reflect.Value, reflect.Type, *structuralschema.Structural) {
+func (fs fields) memberIn(value reflect.Value, s *structuralschema.Structural, name string) (reflect.Value, reflect.Type, *structuralschema.Structural) {
 	if value.Kind() == reflect.Map {
 		if s.AdditionalProperties == nil || value.Type().Key().Kind() != reflect.String {
 			return reflect.Value{}, nil, nil
@@ -416,7 +409,7 @@ func memberIn(value reflect.Value, s *structuralschema.Structural, name string) 
 		return value.MapIndex(reflect.ValueOf(name).Convert(value.Type().Key())), value.Type().Elem(), s.AdditionalProperties.Structural
 	}
 	property, ok := s.Properties[name]
-	f, found := fieldOf(value.Type(), name)
+	f, found := fs.of(value.Type(), name)
 	if !ok || !found {
 		return reflect.Value{}, nil, nil
 	}
@@ -427,7 +420,7 @@ func memberIn(value reflect.Value, s *structuralschema.Structural, name string) 
 	return member, f.Type, &property
 }
 
-func imposeItems(into []any, value reflect.Value, s *structuralschema.Structural, sent []any) {
+func (fs fields) imposeItems(into []any, value reflect.Value, s *structuralschema.Structural, sent []any) {
 	keyed := s.XListType != nil && *s.XListType == "map"
 	if !keyed && (len(sent) != len(into) || !replaces(s)) {
 		return // a set, whose items are merged
@@ -437,7 +430,7 @@ func imposeItems(into []any, value reflect.Value, s *structuralschema.Structural
 		if is == nil && keyed {
 			continue
 		}
-		into[i] = impose(into[i], value.Index(i), value.Type().Elem(), s.Items, is)
+		into[i] = fs.impose(into[i], value.Index(i), value.Type().Elem(), s.Items, is)
 	}
 }
 
