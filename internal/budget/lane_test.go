@@ -161,7 +161,7 @@ func TestAccount_Hold_bytesOnTheWireStayCountedWhileItWaits(t *testing.T) {
 }
 
 func TestPlaces_oneUser_leavesHalf(t *testing.T) {
-	p := NewPlaces(80) // 70 for ordinary requests
+	p := NewPlaces(80, 80) // 70 for ordinary requests
 	enter := func(c Caller) (entered int) {
 		for p.TryEnter(c) {
 			entered++
@@ -182,14 +182,14 @@ func TestPlaces_oneUser_leavesHalf(t *testing.T) {
 	if got := enter(Caller{User: "d"}); got != 17 {
 		t.Errorf("after the first has left, another entered %d times", got)
 	}
-	if one := NewPlaces(1); !one.TryEnter(Caller{}) || one.TryEnter(Caller{User: "b"}) {
+	if one := NewPlaces(1, 1); !one.TryEnter(Caller{}) || one.TryEnter(Caller{User: "b"}) {
 		t.Error("a single place is not that of one request")
 	}
 }
 
 func TestPlaces_full_waitAsManyAsThereArePlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := NewPlaces(8)
+		p := NewPlaces(8, 8)
 		greedy := Caller{User: "greedy"}
 		for range 3 {
 			if !p.TryEnter(greedy) {

@@ -47,7 +47,7 @@ func withFairPlaces(handler http.Handler, c *server.Config) http.Handler {
 		if limit <= 0 {
 			return nil
 		}
-		return budget.NewPlaces(limit)
+		return budget.NewPlaces(limit, limit)
 	}
 	reading, mutating := places(c.MaxRequestsInFlight), places(c.MaxMutatingRequestsInFlight)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

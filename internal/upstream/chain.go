@@ -40,7 +40,7 @@ func chain(config Config, direct directly, text noProtobuf, connections *connect
 		handler = withSteps(handler, c, steps(config)...)
 		handler = withReasons(handler, config.Ready)
 		routes := connectRoutesOf(config.Definition)
-		handler = withMemory(handler, c)
+		handler = withMemory(handler, newTurns(), c)
 		if len(routes) > 0 {
 			handler = withConnectionsCounted(handler, routes, connections)
 			handler = withConnectionsEnding(handler, routes, config.Stopping)

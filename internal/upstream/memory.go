@@ -57,21 +57,28 @@ func withBody(handler http.Handler, memory *budget.Budget, routes connectRoutes,
 	})
 }
 
-// withMemory holds the memory that decoding a body may take, and refuses
+// withMemory waits for the turn of a request with a large body, holds the memory that decoding a body may take, and refuses
 // YAML that would be larger than a body may be. The storage, which knows the size of an answer, holds the memory for
 // it. The account is empty when the handlers return; the answer leaves after that: see withDeparture.
-func withMemory(handler http.Handler, c *server.Config) http.Handler {
+func withMemory(handler http.Handler, turns turns, c *server.Config) http.Handler {
 	limit := int(c.MaxRequestBodyBytes)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if body, ok := r.Body.(*readAlready); ok {
-			need, err := bodyNeed(body.whole, strings.ToLower(r.Header.Get("Content-Type")), limit)
-			if err == nil {
-				err = apierr.NoMemory(budget.From(r.Context()).Hold(r.Context(), need))
+		body, ok := r.Body.(*readAlready)
+		if !ok {
+			handler.ServeHTTP(w, r)
+			return
+		}
+		need, err := needOf(body.whole, strings.ToLower(r.Header.Get("Content-Type")), limit)
+		if err == nil {
+			var end func()
+			if end, err = turns.begin(r, len(body.whole), need.elements); err == nil {
+				defer end()
+				err = apierr.NoMemory(budget.From(r.Context()).Hold(r.Context(), need.bytes))
 			}
-			if err != nil {
-				answerError(w, r, err, c)
-				return
-			}
+		}
+		if err != nil {
+			answerError(w, r, err, c)
+			return
 		}
 		handler.ServeHTTP(w, r)
 	})
@@ -163,29 +170,37 @@ const (
 	plainNeed = 128 << 10
 )
 
-// bodyNeed returns the memory that a body of a media type takes. An error is the answer.
-func bodyNeed(body []byte, media string, limit int) (int64, error) {
+// bodyNeed is what a body is worked on with: so many bytes of memory, for so many fields and elements.
+type bodyNeed struct{ bytes, elements int64 }
+
+// needFor is the need of so many bytes that a client sent, of which size are other than white space.
+func needFor(sent, size, elements int) bodyNeed {
+	return bodyNeed{int64(sent) + byteNeed*int64(size) + fieldNeed*int64(elements), int64(elements)}
+}
+
+// needOf returns the need of a body of a media type. An error is the answer.
+func needOf(body []byte, media string, limit int) (bodyNeed, error) {
 	isYAML := strings.Contains(media, "yaml")
 	switch {
 	case strings.Contains(media, "protobuf"):
-		return fieldNeed / 2 * int64(len(body)), nil
+		return bodyNeed{fieldNeed / 2 * int64(len(body)), int64(len(body)) / 2}, nil
 	case isYAML:
 		// Handlers do not agree on how strictly they read the header.
 		size, err := yamlsize.Of(body)
 		switch {
 		case err != nil:
-			return 0, apierrors.NewBadRequest(err.Error())
+			return bodyNeed{}, apierrors.NewBadRequest(err.Error())
 		case size > limit:
-			return 0, apierrors.NewRequestEntityTooLargeError((&yamlsize.TooLargeError{Limit: limit}).Error())
+			return bodyNeed{}, apierrors.NewRequestEntityTooLargeError((&yamlsize.TooLargeError{Limit: limit}).Error())
 		case size > len(body):
-			return fieldNeed * int64(size), nil
+			return bodyNeed{fieldNeed * int64(size), int64(size)}, nil
 		}
 	}
-	fields := 0
+	elements := 0
 	for _, separator := range []byte(",[{\n") {
-		fields += bytes.Count(body, []byte{separator})
+		elements += bytes.Count(body, []byte{separator})
 	}
-	if need := byteNeed*int64(len(body)) + fieldNeed*int64(fields); need <= plainNeed {
+	if need := needFor(0, len(body), elements); need.bytes <= plainNeed {
 		return need, nil
 	}
 	if isYAML {
@@ -196,8 +211,8 @@ func bodyNeed(body []byte, media string, limit int) (int64, error) {
 
 // jsonNeed counts bytes but white space, and elements: a key that is repeated is decoded each time, and is an element
 // each time; an escape counts as the bytes that it is written in.
-func jsonNeed(body []byte) int64 {
-	size, fields, inString := 0, 0, false
+func jsonNeed(body []byte) bodyNeed {
+	size, elements, inString := 0, 0, false
 	for i := 0; i < len(body); i++ {
 		switch c := body[i]; {
 		case inString:
@@ -216,29 +231,29 @@ func jsonNeed(body []byte) int64 {
 			case '"':
 				inString = true
 			case ',', '[', '{':
-				fields++
+				elements++
 			}
 		}
 	}
-	return int64(len(body)) + byteNeed*int64(size) + fieldNeed*int64(fields)
+	return needFor(len(body), size, elements)
 }
 
 // yamlNeed counts bytes and elements of lines that hold more than white space and comments. A line has an element, and one
 // more for each character that may begin one in flow style or in a sequence.
-func yamlNeed(body []byte) int64 {
-	var size, fields int
+func yamlNeed(body []byte) bodyNeed {
+	var size, elements int
 	for line := range bytes.Lines(body) {
 		line = bytes.TrimSpace(line)
 		if len(line) == 0 || line[0] == '#' {
 			continue
 		}
 		size += len(line)
-		fields++
+		elements++
 		for _, separator := range []byte(",[{-") {
-			fields += bytes.Count(line, []byte{separator})
+			elements += bytes.Count(line, []byte{separator})
 		}
 	}
-	return int64(len(body)) + byteNeed*int64(size) + fieldNeed*int64(fields)
+	return needFor(len(body), size, elements)
 }
 
 // What answers need for each object and each byte stored, as measured with objects of

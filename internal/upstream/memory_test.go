@@ -27,7 +27,7 @@ func memoryConfig() *server.Config {
 
 // accounted is a handler behind both filters of memory.
 func accounted(handler http.Handler, b *budget.Budget, c *server.Config) http.Handler {
-	return withBody(withMemory(handler, c), b, nil, nil, nil, c)
+	return withBody(withMemory(handler, newTurns(), c), b, nil, nil, nil, c)
 }
 
 func resourceRequest(verb string, r *http.Request) *http.Request {
