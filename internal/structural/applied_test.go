@@ -27,6 +27,15 @@ type shelf struct {
 	Wood              *string             `json:"wood,omitempty"`
 	Note              string              `json:"note,omitempty"`
 	Books             []book              `json:"books,omitzero"`
+	Lamps             []lamp              `json:"lamps,omitzero"`
+}
+
+type lamp struct {
+	Bulb bulb `json:"bulb"`
+}
+
+type bulb struct {
+	Watts int32 `json:"watts"`
 }
 
 type book struct {
@@ -42,7 +51,8 @@ const shelves = `{"metadata":{"name":"shelves.example.com"},"spec":{"group":"exa
 		"height":{"x-kubernetes-int-or-string":true},
 		"wood":{"type":"string","default":"oak"},
 		"note":{"type":"string"},
-		"books":{"type":"array","items":{"type":"object","required":["title"],"properties":{"title":{"type":"string"},"pages":{"type":"integer"}}}}}}}}]}}`
+		"books":{"type":"array","items":{"type":"object","required":["title"],"properties":{"title":{"type":"string"},"pages":{"type":"integer"}}}},
+		"lamps":{"type":"array","items":{"type":"object","required":["bulb"],"properties":{"bulb":{"type":"object","required":["watts"],"properties":{"watts":{"type":"integer"}}}}}}}}}}]}}`
 
 func TestDocument_applied(t *testing.T) {
 	t.Parallel()
@@ -73,6 +83,10 @@ func TestDocument_applied(t *testing.T) {
 			`{"note":"","wood":"oak"}`, ""},
 		"an item without a required field": {`{"books":[{"title":"a"}],"wood":"oak"}`, `{"books":[{"pages":2}]}`, `{"books":[{"pages":2}],"wood":"oak"}`, nil,
 			`{"books":[{"pages":2}],"wood":"oak"}`, ""},
+		"an item without a required object": {`{"lamps":[{"bulb":{"watts":5}}],"wood":"oak"}`, `{"lamps":[{}]}`, `{"lamps":[{}],"wood":"oak"}`, nil,
+			`{"lamps":[{}],"wood":"oak"}`, ""},
+		"an item with an empty required object": {`{"wood":"oak"}`, `{"lamps":[{"bulb":{}}]}`, `{"lamps":[{"bulb":{}}],"wood":"oak"}`, nil,
+			`{"lamps":[{"bulb":{}}],"wood":"oak"}`, ""},
 		"a value that a hook changes": {`{"boards":1,"wood":"oak"}`, `{"boards":2,"note":"b"}`, `{"boards":2,"note":"b","wood":"oak"}`,
 			func(s *shelf) { *s.Boards, s.Note = 3, "" }, `{"boards":3,"wood":"oak"}`, ""},
 	} {

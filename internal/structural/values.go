@@ -200,13 +200,13 @@ func mayBeEmpty(value any, s *structuralschema.Structural) bool {
 	return true
 }
 
-// removeAbsent removes from the document of a value its empty required fields that neither
+// removeAbsent removes from the document of a value its empty required fields, structs among them, that neither
 // applied nor old has.
 func (fs fields) removeAbsent(doc map[string]any, value reflect.Value, s *structuralschema.Structural, applied, old map[string]any) {
 	fs.eachField(value, s, func(name string, _ reflect.StructField, field reflect.Value, property *structuralschema.Structural) {
 		_, given := applied[name]
 		_, had := old[name]
-		if !given && !had && scalar(field.Kind()) && field.IsZero() {
+		if !given && !had && (scalar(field.Kind()) || field.Kind() == reflect.Struct) && field.IsZero() {
 			delete(doc, name)
 			return
 		}
