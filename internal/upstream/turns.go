@@ -23,8 +23,8 @@ const (
 	// longestTurn is how long a request keeps its turn. It goes on without one after that: a webhook, a hook or a storage may hold
 	// it up, for which others do not wait.
 	longestTurn = time.Second
-	// mostWaitingForTurns is how many requests wait for their turns.
-	mostWaitingForTurns = 100
+	// mostWaitingForTurns is how many requests wait for their turns: more than may be in flight, unless an operator allows that.
+	mostWaitingForTurns = 1000
 )
 
 func newTurns() turns {
