@@ -132,8 +132,8 @@ type crate struct {
 
 func (c *crate) DeepCopyObject() runtime.Object { copied := *c; return &copied }
 
-func TestVersion_nullInMapWithoutDefaults(t *testing.T) {
-	t.Parallel()
+func newCrate(t *testing.T) *structural.Version {
+	t.Helper()
 	const crates = `{"metadata":{"name":"crates.example.com"},"spec":{"group":"example.com","names":{"plural":"crates","kind":"Crate"},"scope":"Namespaced",
 		"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{
 			"sizes":{"type":"object","additionalProperties":{"type":"integer"}}}}}}]}}`
@@ -141,6 +141,12 @@ func TestVersion_nullInMapWithoutDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return v
+}
+
+func TestVersion_nullInMapWithoutDefaults(t *testing.T) {
+	t.Parallel()
+	v := newCrate(t)
 	data := []byte(`{"metadata":{"name":"a"},"sizes":{"a":null,"b":0,"c":1}}`)
 	decoded := &crate{}
 	if err := json.Unmarshal(data, decoded); err != nil {
@@ -156,14 +162,8 @@ func TestVersion_nullInMapWithoutDefaults(t *testing.T) {
 
 func TestVersion_unknownFieldsWhereNoneFit(t *testing.T) {
 	t.Parallel()
-	const crates = `{"metadata":{"name":"crates.example.com"},"spec":{"group":"example.com","names":{"plural":"crates","kind":"Crate"},"scope":"Namespaced",
-		"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{
-			"sizes":{"type":"object","additionalProperties":{"type":"integer"}}}}}}]}}`
-	v, err := structural.New(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Crate"}, reflect.TypeFor[crate](), crates, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = v.Unknown([]byte(`{"sizes":{"a":{"b":1,"c":2},"d":3}}`), nil)
+	v := newCrate(t)
+	err := v.Unknown([]byte(`{"sizes":{"a":{"b":1,"c":2},"d":3}}`), nil)
 	if want := `strict decoding error: unknown field "sizes.a.b", unknown field "sizes.a.c"`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
