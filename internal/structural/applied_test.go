@@ -28,6 +28,12 @@ type shelf struct {
 	Note              string              `json:"note,omitempty"`
 	Books             []book              `json:"books,omitzero"`
 	Lamps             []lamp              `json:"lamps,omitzero"`
+	Hooks             []hook              `json:"hooks,omitzero"`
+}
+
+type hook struct {
+	Name string `json:"name"`
+	Note string `json:"note,omitempty"`
 }
 
 type lamp struct {
@@ -52,6 +58,8 @@ const shelves = `{"metadata":{"name":"shelves.example.com"},"spec":{"group":"exa
 		"wood":{"type":"string","default":"oak"},
 		"note":{"type":"string"},
 		"books":{"type":"array","items":{"type":"object","required":["title"],"properties":{"title":{"type":"string"},"pages":{"type":"integer"}}}},
+		"hooks":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["name"],"items":{"type":"object","required":["name"],
+			"properties":{"name":{"type":"string","default":"brass"},"note":{"type":"string"}}}},
 		"lamps":{"type":"array","items":{"type":"object","required":["bulb"],"properties":{"bulb":{"type":"object","required":["watts"],"properties":{"watts":{"type":"integer"}}}}}}}}}}]}}`
 
 func TestDocument_applied(t *testing.T) {
@@ -87,6 +95,9 @@ func TestDocument_applied(t *testing.T) {
 			`{"lamps":[{}],"wood":"oak"}`, ""},
 		"an item with an empty required object": {`{"wood":"oak"}`, `{"lamps":[{"bulb":{}}]}`, `{"lamps":[{"bulb":{}}],"wood":"oak"}`, nil,
 			`{"lamps":[{"bulb":{}}],"wood":"oak"}`, ""},
+		"a null in an item whose key is a default": {`{"hooks":[{"name":"iron"},{"name":"brass","note":"a"}],"wood":"oak"}`, `{"hooks":[{"note":null}]}`,
+			`{"hooks":[{"name":"iron"},{"name":"brass","note":null}],"wood":"oak"}`, nil,
+			`{"hooks":[{"name":"iron"},{"name":"brass","note":null}],"wood":"oak"}`, ""},
 		"a value that a hook changes": {`{"boards":1,"wood":"oak"}`, `{"boards":2,"note":"b"}`, `{"boards":2,"note":"b","wood":"oak"}`,
 			func(s *shelf) { *s.Boards, s.Note = 3, "" }, `{"boards":3,"wood":"oak"}`, ""},
 	} {

@@ -234,7 +234,7 @@ func (fs fields) removeAbsentFrom(doc any, value reflect.Value, s *structuralsch
 		})
 }
 
-// counterpart finds the same element in another list: by its keys if it is a list of type
+// counterpart finds the same element in another list: by its keys, or their defaults, if it is a list of type
 // map, else by its index.
 func counterpart(list, element any, i int, s *structuralschema.Structural) any {
 	others, _ := list.([]any)
@@ -244,10 +244,16 @@ func counterpart(list, element any, i int, s *structuralschema.Structural) any {
 		}
 		return nil
 	}
+	value := func(of map[string]any, key string) any {
+		if is, ok := of[key]; ok || s.Items == nil {
+			return is
+		}
+		return s.Items.Properties[key].Default.Object
+	}
 	own, _ := element.(map[string]any)
 	for _, other := range others {
 		candidate, _ := other.(map[string]any)
-		if candidate != nil && !slices.ContainsFunc(s.XListMapKeys, func(key string) bool { return !reflect.DeepEqual(candidate[key], own[key]) }) {
+		if candidate != nil && !slices.ContainsFunc(s.XListMapKeys, func(key string) bool { return !reflect.DeepEqual(value(candidate, key), value(own, key)) }) {
 			return other
 		}
 	}
