@@ -102,7 +102,7 @@ var rooms = map[string][]string{
 	"internal/migration":                   {"internal/resources"},
 	"internal/direct":                      {},
 	"internal/reads":                       {"internal/convert", "internal/define", "internal/direct", "internal/plainjson", "internal/plainyaml", "internal/push", "internal/registry", "internal/stacks", "internal/standing", "internal/verbatim"},
-	"internal/push":                        {},
+	"internal/push":                        {"internal/verbatim"},
 	"internal/managed":                     {},
 	"internal/writes":                      {"internal/direct", "internal/managed", "internal/plainjson", "internal/stacks", "internal/verbatim"},
 	"internal/stacks":                      {},

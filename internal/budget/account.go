@@ -197,6 +197,21 @@ func (a *Account) Close() {
 		a.often.end()
 		a.often = nil
 	}
+	a.giveBack()
+}
+
+// GiveBack gives back what the account holds, and has garbage collected often for as long as before.
+func (a *Account) GiveBack() {
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.giveBack()
+}
+
+// giveBack needs the account's mu.
+func (a *Account) giveBack() {
 	if a.held == 0 {
 		a.need = 0
 		return

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/annexapi/annex/internal/mvcc"
 	"github.com/annexapi/annex/internal/push"
 	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/internal/verbatim"
 	"github.com/annexapi/annex/store/memory"
 )
 
@@ -26,6 +28,9 @@ type output struct {
 	stuck   chan struct{} // a flush waits until it is closed; nil if none does
 	// stuckRelease is the same for a release, which says that it waits.
 	stuckRelease, releasing chan struct{}
+
+	// form is that of objects which are taken as they are stored; nil if none are.
+	form *verbatim.Form
 
 	mu    sync.Mutex
 	sent  []string
@@ -49,6 +54,15 @@ func (o *output) Send(event watch.Event, shared bool) (bool, error) {
 		text += " shared"
 	}
 	o.sent = append(o.sent, text)
+	return len(o.sent) == 3, nil
+}
+
+func (o *output) Form() *verbatim.Form { return o.form }
+
+func (o *output) SendStored(object verbatim.Piece) (bool, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.sent = append(o.sent, "stored "+string(object.Whole()))
 	return len(o.sent) == 3, nil
 }
 
@@ -264,6 +278,44 @@ func TestAnEncodingThatPanicsIsAnErrorForAllWatches(t *testing.T) {
 		var to bytes.Buffer
 		if err := encode(&to); err == nil {
 			t.Errorf("encoded %q without an error", to.String())
+		}
+	}
+}
+
+// What a watch begins with leaves little in the cache, and is sent as it is stored from the first time on.
+func TestWatchInto_initialEventsAsStored(t *testing.T) {
+	l := newLedger()
+	_, pods := open(t, l, mvcc.Options{Idle: true})
+	largePods(t, pods, 8)
+	core, pods := open(t, l.reopen(), mvcc.Options{Idle: true}) // in which nothing is decoded
+	form := podForm()
+	first := ""
+	for _, time := range []string{"decoded", "known"} {
+		out := newOutput()
+		out.form = form
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := runInto(ctx, t, pods, storage.ListOptions{SendInitialEvents: ptr.To(true), Predicate: withBookmarks(storage.Everything)}, out)
+		sent := ""
+		for !strings.Contains(sent, "BOOKMARK") {
+			select {
+			case some := <-out.flushed:
+				sent += strings.Join(some, "")
+			case <-ended:
+				t.Fatalf("%s: the watch ended after %d bytes", time, len(sent))
+			}
+		}
+		cancel()
+		await(t, ended)
+		if n := strings.Count(sent, "stored {"); n != 8 {
+			t.Errorf("%s: %d objects of 8 are sent as they are stored", time, n)
+		}
+		if first == "" {
+			first = sent
+		} else if sent != first {
+			t.Errorf("%s: other events than at first", time)
+		}
+		if kept := core.Stats().DecodedBytes; kept < 12<<20 || kept > 20<<20 {
+			t.Errorf("%s: %d MiB of decoded objects are kept", time, kept>>20)
 		}
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/annexapi/annex/internal/await"
 	"github.com/annexapi/annex/internal/budget"
 	"github.com/annexapi/annex/internal/push"
+	"github.com/annexapi/annex/internal/verbatim"
 )
 
 const (
@@ -399,20 +400,34 @@ func (w *watcher) sendInitial() error {
 			return apierr.NoMemory(err)
 		}
 	}
+	keep := kept{&w.store.core.decoded, keptBytes, w.selectAll}
+	var read int64 // bytes of objects that were decoded
 	for v := range w.initialObjects() {
 		if w.out != nil {
 			if err := holdObject(w.ctx, v, false); err != nil {
 				return err
 			}
 		}
-		object, err := w.store.object(w.ctx, v)
+		if stored, err := w.sendStored(v); stored || err != nil {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		takes := w.store.estimated(v)
+		if takes > 0 {
+			if read += int64(v.size); read > longList {
+				account.CollectOften()
+			}
+		}
+		object, err := w.store.objectFor(w.ctx, v, keep.keep(takes))
 		if err != nil {
 			return err
 		}
 		if !w.selects(object) {
 			continue
 		}
-		if err := w.send(watch.Event{Type: watch.Added, Object: w.wrap(object)}, false); err != nil {
+		if err := w.sendObject(v, object); err != nil {
 			return err
 		}
 	}
@@ -423,6 +438,37 @@ func (w *watcher) sendInitial() error {
 		}
 	}
 	return w.flush()
+}
+
+// storedForm is that of objects which are sent as they are stored; nil if none are.
+func (w *watcher) storedForm() *verbatim.Form {
+	if w.out == nil || !w.selectAll {
+		return nil
+	}
+	return w.out.Form()
+}
+
+// sendStored sends an object of which is known that it is stored as clients get it; false for others.
+func (w *watcher) sendStored(v *version) (bool, error) {
+	form := w.storedForm()
+	if form == nil {
+		return false, nil
+	}
+	piece, ok := w.store.verbatim(form, v)
+	if !ok {
+		return false, nil
+	}
+	return true, w.sendPiece(piece)
+}
+
+// sendObject sends an object that has been decoded, as it is stored if that is what clients get: its encoding is not remembered then.
+func (w *watcher) sendObject(v *version, object runtime.Object) error {
+	if form := w.storedForm(); form != nil {
+		if piece, ok := w.store.look(form, v, object); ok {
+			return w.sendPiece(piece)
+		}
+	}
+	return w.send(watch.Event{Type: watch.Added, Object: w.wrap(object)}, false)
 }
 
 // initialObjects yields the objects that exist at the start, or those that may be
@@ -682,15 +728,7 @@ func (w *watcher) untilBookmark() time.Duration {
 // send delivers an event; one that is shared is delivered by other watches, too.
 func (w *watcher) send(event watch.Event, shared bool) error {
 	if w.out != nil {
-		full, err := w.out.Send(event, shared)
-		if err != nil {
-			return errStopped // the client has gone, or gets no more
-		}
-		w.sent = true
-		if full {
-			return w.flush()
-		}
-		return nil
+		return w.sentTo(w.out.Send(event, shared))
 	}
 	select {
 	case w.result <- event:
@@ -708,6 +746,21 @@ func (w *watcher) send(event watch.Event, shared bool) error {
 	}
 }
 
+// sendPiece delivers an object that was there before the watch to its output.
+func (w *watcher) sendPiece(piece verbatim.Piece) error { return w.sentTo(w.out.SendStored(piece)) }
+
+// sentTo goes on after an event has been given to the output.
+func (w *watcher) sentTo(full bool, err error) error {
+	if err != nil {
+		return errStopped // the client has gone, or gets no more
+	}
+	w.sent = true
+	if full {
+		return w.flush()
+	}
+	return nil
+}
+
 // flush writes what has been sent. Meanwhile, the core may close: a client that does not read holds
 // nothing up.
 func (w *watcher) flush() error {
@@ -716,7 +769,7 @@ func (w *watcher) flush() error {
 	}
 	w.sent = false
 	if w.initial != nil { // the objects have been encoded: the rest of the initial events depends on the client
-		budget.From(w.ctx).Close()
+		budget.From(w.ctx).GiveBack()
 		utilflowcontrol.WatchInitialized(w.ctx)
 	}
 	w.pause()

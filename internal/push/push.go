@@ -7,6 +7,8 @@ import (
 	"net/http"
 
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/annexapi/annex/internal/verbatim"
 )
 
 // Output is where a watch writes its events until its context ends. Send and Flush are for one goroutine; the others may be called by any.
@@ -14,6 +16,10 @@ type Output interface {
 	// Send takes an event, and says whether Flush is to be called before the next one. An event that is shared is
 	// sent by other watches, too. It does not wait for the client.
 	Send(event watch.Event, shared bool) (full bool, err error)
+	// Form is that of the objects which SendStored takes; nil if it takes none.
+	Form() *verbatim.Form
+	// SendStored is Send for an object that was there before the watch, of the output's form. What it is made of is not kept.
+	SendStored(object verbatim.Piece) (full bool, err error)
 	// Flush gives what was sent to the connection. It waits for a client that reads slowly.
 	Flush() error
 	// Deeply calls a function that needs a larger stack than a watch that waits for events, and returns when it has.

@@ -31,6 +31,7 @@ import (
 	"github.com/annexapi/annex/internal/direct"
 	"github.com/annexapi/annex/internal/push"
 	"github.com/annexapi/annex/internal/stacks"
+	"github.com/annexapi/annex/internal/verbatim"
 )
 
 const (
@@ -221,6 +222,37 @@ func (o *output) Send(event watch.Event, shared bool) (bool, error) {
 		o.due, o.frame = o.pools.append(nil, o.frame), nil
 	}
 	o.due = o.pools.append(o.due, frame)
+	return len(*o.due) >= flushSize, nil
+}
+
+// Form implements push.Output.
+func (o *output) Form() *verbatim.Form {
+	if o.form != o.read.json.events {
+		return nil
+	}
+	return o.read.json.Form()
+}
+
+// SendStored implements push.Output.
+func (o *output) SendStored(object verbatim.Piece) (bool, error) {
+	if !o.begun {
+		o.begin()
+	}
+	frame := o.pools.buffer()
+	defer o.pools.giveBack(frame)
+	*frame = append(*frame, `{"type":"ADDED","object":`...)
+	*frame = bytes.TrimSuffix(object.AppendWhole(*frame), []byte("\n"))
+	*frame = append(*frame, "}\n"...)
+	o.count.Inc()
+	o.size.Observe(float64(len(*frame)))
+	if o.compressed {
+		o.plain = o.pools.append(o.plain, *frame)
+		return len(*o.plain) >= initialSize, nil
+	}
+	if o.due == nil {
+		o.due, o.frame = o.pools.append(nil, o.frame), nil
+	}
+	o.due = o.pools.append(o.due, *frame)
 	return len(*o.due) >= flushSize, nil
 }
 
