@@ -511,6 +511,21 @@ func TestARefusedEditIsReportedAndStays(t *testing.T) {
 	testwait.Until(t, "it is not reported any more", func() bool { return len(s.Problems()) == 0 })
 }
 
+// A directory of no kind is watched, too: else a file that comes later than it would be found when all files are looked at next.
+func TestAFileInADirectoryOfNoKindIsReported(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	s := serve(t, root, files.Options{Rescan: time.Hour})
+	misplaced := filepath.Join(root, "core", "gadgets", "a", "x.yaml")
+	if err := os.MkdirAll(filepath.Dir(misplaced), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, podFile(root, "a", "x"), "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n")
+	testwait.Until(t, "what came after the directory is served", func() bool { return len(s.objects()) == 1 })
+	writeFile(t, misplaced, "apiVersion: v1\nkind: Gadget\nmetadata: {name: x}\n")
+	testwait.Until(t, "it is reported", func() bool { return len(s.Problems()) == 1 })
+}
+
 func TestRunWantsTheRecordsFirst(t *testing.T) {
 	t.Parallel()
 	j, err := files.Open(t.TempDir(), files.Options{})

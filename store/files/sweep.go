@@ -81,11 +81,7 @@ func (j *Journal) sweepDir(dir string, s *sweep, notifier *fsnotify.Watcher) {
 	if s.found == nil {
 		s.found, s.seen = map[string]bool{}, map[string]bool{}
 	}
-	if notifier != nil {
-		if err := notifier.Add(j.path(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			s.unwatched = true
-		}
-	}
+	j.watch(dir, s, notifier)
 	list, err := j.files.List(dir)
 	if err != nil {
 		return
@@ -101,7 +97,7 @@ func (j *Journal) sweepDir(dir string, s *sweep, notifier *fsnotify.Watcher) {
 			if j.leadsToObjects(name) {
 				j.sweepDir(name, s, notifier)
 			} else {
-				j.sweepForeign(name, s)
+				j.sweepForeign(name, s, notifier)
 			}
 			continue
 		}
@@ -117,9 +113,20 @@ func (j *Journal) sweepDir(dir string, s *sweep, notifier *fsnotify.Watcher) {
 	}
 }
 
-// sweepForeign looks through a directory in which no objects can be, for those that
+// watch has the changes of a directory reported from now on.
+func (j *Journal) watch(dir string, s *sweep, notifier *fsnotify.Watcher) {
+	if notifier == nil {
+		return
+	}
+	if err := notifier.Add(j.path(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.unwatched = true
+	}
+}
+
+// sweepForeign watches a directory in which no objects can be, and looks through it for those that
 // people think are.
-func (j *Journal) sweepForeign(dir string, s *sweep) {
+func (j *Journal) sweepForeign(dir string, s *sweep, notifier *fsnotify.Watcher) {
+	j.watch(dir, s, notifier)
 	list, err := j.files.List(dir)
 	if err != nil {
 		return
