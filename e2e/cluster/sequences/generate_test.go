@@ -193,10 +193,16 @@ func (r random) full(k kind, name string, focus []kind) object {
 		metadata["finalizers"] = []any{one(r, "example.com/hold", "example.com/hold", "example.com/other", "short", "a/b/c")}
 	}
 	if r.chance(18) {
-		metadata["ownerReferences"] = []any{r.owner(focus)}
+		owners := []any{r.owner(focus)}
 		if r.chance(20) {
-			metadata["ownerReferences"] = []any{r.owner(focus), r.owner(focus)}
+			owners = []any{r.owner(focus), r.owner(focus)}
 		}
+		for _, owner := range owners {
+			if owner := owner.(object); owner["kind"] == k.kind && owner["name"] == name {
+				delete(owner, "blockOwnerDeletion") // a kube-apiserver never ends the deletion of an object that waits for itself
+			}
+		}
+		metadata["ownerReferences"] = owners
 	}
 	if r.chance(4) {
 		metadata[one(r, "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "uid", "selfLink")] = one[any](r, 5, "2020-01-01T00:00:00Z", "u")
