@@ -256,7 +256,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) error {
 // stored; unstored reports whether some of them were only admitted. known is false if the server has no such kind.
 //
 // The quota was read before. So each object that its status includes either is stored by now, or is among the creates
-// that are read first; and if another is admitted later, the quota is not what it was, and nothing is written.
+// that are read first, and have been decided on; and if another is admitted later, the quota is not what it was, and nothing is written.
 func (c *Controller) count(
 	ctx context.Context, kind schema.GroupResource, q *corev1.ResourceQuota,
 ) (n int64, unstored, known bool, err error) {
@@ -271,7 +271,7 @@ func (c *Controller) count(
 	if len(q.Spec.Scopes) > 0 || q.Spec.ScopeSelector != nil && len(q.Spec.ScopeSelector.MatchExpressions) > 0 {
 		return 0, false, true, nil // scopes are of pods and volumes
 	}
-	pending := c.creates.pending(kind, q.Namespace)
+	pending := c.creates.pending(ctx, kind, q.Namespace)
 	objects := c.all.Resource(r.GroupVersionResource).Namespace(q.Namespace)
 	n, revision, err := countStored(ctx, objects)
 	if apierrors.IsNotFound(err) {
@@ -308,7 +308,7 @@ func countStored(ctx context.Context, objects metadata.ResourceInterface) (n int
 
 // isStored reports whether an object that was to be created is known to exist at a resource version. A storage of the
 // user's own may not support such a list.
-func isStored(ctx context.Context, objects metadata.ResourceInterface, one create, revision string) bool {
+func isStored(ctx context.Context, objects metadata.ResourceInterface, one *create, revision string) bool {
 	if one.name == "" || revision == "" {
 		return false
 	}

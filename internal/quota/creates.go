@@ -2,6 +2,8 @@ package quota
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,13 +31,16 @@ type place struct {
 type create struct {
 	name string    // empty if the storage makes it
 	uid  types.UID // empty if the storage makes it
+	// decided is closed when admission has counted or refused it; refused is known from then on.
+	decided chan struct{}
+	refused bool
 }
 
 // begin remembers an object before admission counts it, until it is observed in the storage, or a while after its
-// request has ended. The returned function forgets an object that is not admitted.
-func (c *Creates) begin(ctx context.Context, a admission.Attributes) (forget func()) {
+// request has ended. The returned function takes the decision; an object that is refused is forgotten.
+func (c *Creates) begin(ctx context.Context, a admission.Attributes) (decide func(admitted bool)) {
 	where := place{a.GetResource().GroupResource(), a.GetNamespace()}
-	one := &create{name: a.GetName()}
+	one := &create{name: a.GetName(), decided: make(chan struct{})}
 	if m, err := meta.Accessor(a.GetObject()); err == nil {
 		one.name, one.uid = m.GetName(), m.GetUID()
 	}
@@ -51,9 +56,13 @@ func (c *Creates) begin(ctx context.Context, a admission.Attributes) (forget fun
 	drop := func() { c.forget(where, func(other *create) bool { return other == one }) }
 	// The write may outlive its request, which a client or a deadline may end, for a moment.
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(settled, drop) })
-	return func() {
-		stop()
-		drop()
+	return func(admitted bool) {
+		one.refused = !admitted
+		close(one.decided)
+		if !admitted {
+			stop()
+			drop()
+		}
 	}
 }
 
@@ -75,15 +84,22 @@ func (c *Creates) forget(where place, which func(*create) bool) {
 	}
 }
 
-// pending returns copies of the objects that may not be stored yet.
-func (c *Creates) pending(kind schema.GroupResource, namespace string) []create {
+// pending returns the objects that may not be stored yet. It waits for the decisions on those that admission is about to count, for
+// a while: a count with them would be added to once more, and refuse them.
+func (c *Creates) pending(ctx context.Context, kind schema.GroupResource, namespace string) []*create {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	var all []create
-	for one := range c.all[place{kind, namespace}] {
-		all = append(all, *one)
-	}
-	return all
+	all := slices.Collect(maps.Keys(c.all[place{kind, namespace}]))
+	c.mu.Unlock()
+	late, cancel := context.WithTimeout(ctx, settled)
+	defer cancel()
+	return slices.DeleteFunc(all, func(one *create) bool {
+		select {
+		case <-one.decided:
+			return one.refused
+		case <-late.Done():
+			return false
+		}
+	})
 }
 
 // noting has Creates know of the objects that a quota plugin admits.
@@ -97,10 +113,10 @@ func (n noting) Validate(ctx context.Context, a admission.Attributes, o admissio
 	if a.GetOperation() != admission.Create || a.GetSubresource() != "" || a.IsDryRun() || !n.admission.limits(a.GetNamespace()) {
 		return n.ValidationInterface.Validate(ctx, a, o)
 	}
-	forget := n.admission.creates.begin(ctx, a)
+	admitted := false
+	decide := n.admission.creates.begin(ctx, a)
+	defer func() { decide(admitted) }() // after a panic, too
 	err := n.ValidationInterface.Validate(ctx, a, o)
-	if err != nil {
-		forget()
-	}
+	admitted = err == nil
 	return err
 }
