@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,13 +30,18 @@ func largeRequest(name, connection string) *http.Request {
 func TestTurns_ofUsersAlternate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := turns{budget.NewPlaces(1, mostWaitingForTurns)}
+		var mu sync.Mutex
 		working, most, order := 0, 0, ""
 		handler := withBody(withMemory(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			u, _ := request.UserFrom(r.Context())
+			mu.Lock()
 			working++
 			most = max(most, working)
-			u, _ := request.UserFrom(r.Context())
 			order += u.GetName()
+			mu.Unlock()
 			time.Sleep(longestTurn / 2)
+			mu.Lock()
+			defer mu.Unlock()
 			working--
 		}), turns, memoryConfig()), budget.New(1<<30), nil, nil, nil, memoryConfig())
 		for i := range 6 {
@@ -49,11 +56,15 @@ func TestTurns_ofUsersAlternate(t *testing.T) {
 		small = small.WithContext(request.WithUser(small.Context(), &user.DefaultInfo{Name: "c"}))
 		go handler.ServeHTTP(httptest.NewRecorder(), small)
 		synctest.Wait()
+		mu.Lock()
 		if order != "ac" {
 			t.Errorf("%s work at first, want a, and c, whose body is small", order)
 		}
+		mu.Unlock()
 		time.Sleep(8 * longestTurn / 2)
 		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
 		if most != 2 || len(order) != 9 || strings.Count(order[:6], "b") != 2 {
 			t.Errorf("%d work at once, in the order %s: want the two of b among the first four that waited", most, order)
 		}
@@ -63,17 +74,17 @@ func TestTurns_ofUsersAlternate(t *testing.T) {
 // A webhook, for which a request waits, keeps nobody else waiting for longer than a turn.
 func TestTurns_ofRequestsThatGoOnEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		began := 0
+		var began atomic.Int32
 		handler := withBody(withMemory(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-			began++
+			began.Add(1)
 			time.Sleep(time.Hour)
 		}), turns{budget.NewPlaces(1, mostWaitingForTurns)}, memoryConfig()), budget.New(1<<30), nil, nil, nil, memoryConfig())
 		for i := range 3 {
 			go handler.ServeHTTP(httptest.NewRecorder(), largeRequest(fmt.Sprint(i), ""))
 			synctest.Wait()
 		}
-		for want := 1; want <= 3; want++ {
-			if began != want {
+		for want := int32(1); want <= 3; want++ {
+			if began := began.Load(); began != want {
 				t.Errorf("%d requests work after %d turns, want %d", began, want-1, want)
 			}
 			time.Sleep(longestTurn)
