@@ -408,10 +408,9 @@ func (w *watcher) sendInitial() error {
 				return err
 			}
 		}
-		if stored, err := w.sendStored(v); stored || err != nil {
-			if err != nil {
-				return err
-			}
+		if stored, err := w.sendStored(v); err != nil {
+			return err
+		} else if stored {
 			continue
 		}
 		takes := w.store.estimated(v)

@@ -238,22 +238,22 @@ func (o *output) SendStored(object verbatim.Piece) (bool, error) {
 	if !o.begun {
 		o.begin()
 	}
-	frame := o.pools.buffer()
-	defer o.pools.giveBack(frame)
-	*frame = append(*frame, `{"type":"ADDED","object":`...)
-	*frame = bytes.TrimSuffix(object.AppendWhole(*frame), []byte("\n"))
-	*frame = append(*frame, "}\n"...)
-	o.count.Inc()
-	o.size.Observe(float64(len(*frame)))
-	if o.compressed {
-		o.plain = o.pools.append(o.plain, *frame)
-		return len(*o.plain) >= initialSize, nil
-	}
-	if o.due == nil {
+	to, full := &o.due, flushSize
+	switch {
+	case o.compressed:
+		to, full = &o.plain, initialSize
+	case o.due == nil:
 		o.due, o.frame = o.pools.append(nil, o.frame), nil
 	}
-	o.due = o.pools.append(o.due, *frame)
-	return len(*o.due) >= flushSize, nil
+	*to = o.pools.append(*to, nil)
+	into := *to
+	begin := len(*into)
+	*into = append(*into, `{"type":"ADDED","object":`...)
+	*into = bytes.TrimSuffix(object.AppendWhole(*into), []byte("\n"))
+	*into = append(*into, "}\n"...)
+	o.count.Inc()
+	o.size.Observe(float64(len(*into) - begin))
+	return len(*into) >= full, nil
 }
 
 // encode returns the frame of an event, and the size of that before it was compressed.
