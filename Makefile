@@ -44,10 +44,10 @@ docs: ## run the commands of all pages, and check their links
 	go -C e2e test -count=1 -timeout 30m -run 'TestPages|TestEveryCommandIsRun|TestVerbsInPages|TestTheTutorial' .
 
 # Those that are concurrent and quick. Others are raced every night.
-RACED := ./internal/mvcc/... ./internal/budget/... ./internal/standing/... ./internal/virtual/... ./store/... ./internal/certs/... ./internal/clientcert/... ./internal/convert/... ./internal/rbac/... \
-	./internal/accounts/... ./internal/auth/... ./internal/configfile/... ./internal/fairness/... ./internal/logfile/... ./internal/systemd/... \
-	./internal/coreapi/... ./internal/garbage/... ./internal/resources/... ./internal/encryption/... ./internal/cluster/... ./internal/servingcert/... ./internal/informer/... ./internal/loopback/... \
-	./internal/operations/... ./internal/aggregate/... ./stream/... ./operation/...
+RACED := ./internal/storage/mvcc/... ./internal/base/budget/... ./internal/identity/standing/... ./internal/storage/virtual/... ./store/... ./internal/identity/certs/... ./internal/identity/clientcert/... ./internal/model/convert/... ./internal/identity/rbac/... \
+	./internal/identity/accounts/... ./internal/identity/auth/... ./internal/base/configfile/... ./internal/standalone/fairness/... ./internal/server/logfile/... ./internal/program/systemd/... \
+	./internal/standalone/coreapi/... ./internal/controlplane/garbage/... ./internal/standalone/resources/... ./internal/storage/encryption/... ./internal/aggregated/cluster/... ./internal/aggregated/servingcert/... ./internal/model/informer/... ./internal/server/loopback/... \
+	./internal/server/operations/... ./internal/controlplane/aggregate/... ./stream/... ./operation/...
 
 .PHONY: race
 race: ## run the tests of concurrent packages under the race detector
@@ -82,17 +82,17 @@ release-try: ## install a release of HEAD from a file proxy, with an empty modul
 
 .PHONY: generate
 generate: ## write all generated files anew, and the tables of flags in docs/reference
-	go -C cmd/annex run . generate ../../internal/shop/... ../../operation/... ../../samples/wardle/apis/... ../../samples/sqltable/apis/... ../../samples/ownjournal/apis/... ../../samples/cicd/apis/... ../../samples/restaurant/apis/... ../../e2e/apis/...
+	go -C cmd/annex run . generate ../../internal/testing/shop/... ../../operation/... ../../samples/wardle/apis/... ../../samples/sqltable/apis/... ../../samples/ownjournal/apis/... ../../samples/cicd/apis/... ../../samples/restaurant/apis/... ../../e2e/apis/...
 	$(MAKE) -C samples/devops generate ANNEX='go run github.com/annexapi/annex/cmd/annex'
 	cd cmd/annex && for group in admissionregistration authentication authorization coordination core events flowcontrol rbac storagemigration; do \
-		go run . generate --for k8s.io/api/$$group/v1 ../../internal/facts/$$group || exit; done
-	go -C cmd/annex run . generate --for k8s.io/api/coordination/v1beta1 ../../internal/facts/coordinationv1beta1
-	go -C cmd/annex run . generate --for k8s.io/kube-aggregator/pkg/apis/apiregistration/v1 ../../internal/facts/apiregistration
+		go run . generate --for k8s.io/api/$$group/v1 ../../internal/model/facts/$$group || exit; done
+	go -C cmd/annex run . generate --for k8s.io/api/coordination/v1beta1 ../../internal/model/facts/coordinationv1beta1
+	go -C cmd/annex run . generate --for k8s.io/kube-aggregator/pkg/apis/apiregistration/v1 ../../internal/model/facts/apiregistration
 	UPDATE=1 go -C cmd/annex test -count=1 -run 'SampleAnimal|Reference' ./internal/cli
-	UPDATE=1 go test -count=1 -run Reference ./internal/cli
+	UPDATE=1 go test -count=1 -run Reference ./internal/program/cli
 
 # What it builds is committed, so that a server needs Go alone. npm runs no scripts of packages.
-CONSOLE := internal/console/web
+CONSOLE := internal/program/console/web
 
 .PHONY: console
 console: $(CONSOLE)/node_modules ## build the console and Swagger UI anew (needs node and npm)
@@ -124,10 +124,10 @@ SUMMARY := grep -aE '^(ok|FAIL|--- FAIL|panic)|(storage|restart) suite|api suite
 
 .PHONY: storage
 storage: ## the storage suites on every backend, with their summary lines
-	go test -count=1 -timeout 30m -v ./store/... ./internal/mvcc ./internal/virtual | $(SUMMARY)
+	go test -count=1 -timeout 30m -v ./store/... ./internal/storage/mvcc ./internal/storage/virtual | $(SUMMARY)
 	go -C store/etcd/etcdtest test -count=1 -timeout 60m -v . | $(SUMMARY)
-	ANNEX_TEST_STORAGE=embedded go test -count=1 -timeout 30m ./internal/apitest | $(SUMMARY)
-	ANNEX_TEST_STORAGE=files go test -count=1 -timeout 30m ./internal/apitest | $(SUMMARY)
+	ANNEX_TEST_STORAGE=embedded go test -count=1 -timeout 30m ./internal/testing/apitest | $(SUMMARY)
+	ANNEX_TEST_STORAGE=files go test -count=1 -timeout 30m ./internal/testing/apitest | $(SUMMARY)
 
 .PHONY: crash
 crash: ## kill -9 under 64 writers, 500 times over each durable journal
@@ -189,7 +189,7 @@ foreign: $(CLUSTER) ## 1,000 random sequences of requests, and what other projec
 
 .PHONY: differential
 differential: ## ask the fast paths and upstream's handlers of one server the same at random: reads, lists, watches, writes, filters, audit (ANNEX_REQUESTS=3000; ANNEX_SEED=1 for the same again)
-	ANNEX_REQUESTS=$(or $(ANNEX_REQUESTS),3000) go test -vet=off -count=1 -v -timeout 60m -run 'Upstream' ./internal/apitest ./internal/apitest/controlplane | grep -aE '^(ok|FAIL|panic)|^ *--- |_test\.go:'
+	ANNEX_REQUESTS=$(or $(ANNEX_REQUESTS),3000) go test -vet=off -count=1 -v -timeout 60m -run 'Upstream' ./internal/testing/apitest ./internal/testing/apitest/controlplane | grep -aE '^(ok|FAIL|panic)|^ *--- |_test\.go:'
 
 .PHONY: clients
 clients: ## run commands in pods of a server with kubectl, and with the client in JavaScript, which npm installs (not in CI)
@@ -201,7 +201,7 @@ conformance: $(CLUSTER) bin/kubectl ## run Kubernetes' own tests of API machiner
 	GOWORK=off go -C e2e/conformance test -vet=off -count=1 -v -timeout 90m . -only '$(ONLY)' | grep -aE '^(ok|FAIL|panic|conformance:)|^ *--- |_test\.go:'
 
 .PHONY: bootstrap-roles
-bootstrap-roles: $(CLUSTER) ## write the roles of internal/rbac anew, and what its tests expect, as a real kube-apiserver says
+bootstrap-roles: $(CLUSTER) ## write the roles of internal/identity/rbac anew, and what its tests expect, as a real kube-apiserver says
 	UPDATE=1 GOWORK=off go -C e2e/cluster test -count=1 ./rbac
 
 bin/etcd: e2e/cluster/etcd/go.mod
@@ -218,7 +218,7 @@ bin/kube-apiserver bin/kube-controller-manager: bin/%: e2e/cluster/kubernetes/go
 
 .PHONY: collect
 collect: ## the garbage collector against its model, 2,000,000 steps (SEED=1 for the same again)
-	go test -count=1 -v -timeout 60m ./internal/garbage -run Model -steps 2000000 -seed $(or $(SEED),0)
+	go test -count=1 -v -timeout 60m ./internal/controlplane/garbage -run Model -steps 2000000 -seed $(or $(SEED),0)
 
 .PHONY: soak
 soak: ## informers and a manager against a minute of writes and restarts
@@ -226,7 +226,7 @@ soak: ## informers and a manager against a minute of writes and restarts
 
 .PHONY: bench
 bench: ## start-up and storage benchmarks
-	go test -run '^$$' -bench . ./internal/mvcc ./store/...
+	go test -run '^$$' -bench . ./internal/storage/mvcc ./store/...
 	go -C samples/wardle test -run '^$$' -bench . .
 
 .PHONY: bench-storage

@@ -6,8 +6,8 @@ import (
 
 	"k8s.io/apiserver/pkg/admission"
 
-	"github.com/annexapi/annex/internal/admit"
-	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/model/admit"
+	"github.com/annexapi/annex/internal/model/define"
 )
 
 // AdmissionPlugin takes part in the admission of all kinds of a server, namespaces and roles

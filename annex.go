@@ -18,8 +18,8 @@ import (
 	"syscall"
 
 	"github.com/annexapi/annex/config"
-	"github.com/annexapi/annex/internal/budget"
-	"github.com/annexapi/annex/internal/cli"
+	"github.com/annexapi/annex/internal/base/budget"
+	"github.com/annexapi/annex/internal/program/cli"
 )
 
 // Main runs the server as a program with the verbs serve, controllers, manifests, storage,

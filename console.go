@@ -1,6 +1,6 @@
 package annex
 
-import "github.com/annexapi/annex/internal/define"
+import "github.com/annexapi/annex/internal/model/define"
 
 // Console is how the page at /console/ looks, with which people see and edit the objects of a
 // server. Whether it is served says Options.Console; Swagger UI is a page beside it.

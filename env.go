@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
-	"github.com/annexapi/annex/internal/define"
-	"github.com/annexapi/annex/internal/informer"
+	"github.com/annexapi/annex/internal/model/define"
+	"github.com/annexapi/annex/internal/model/informer"
 )
 
 // Env is the server as a hook or a controller sees it. It may be used

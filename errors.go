@@ -6,7 +6,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/annexapi/annex/internal/apierr"
+	"github.com/annexapi/annex/internal/base/apierr"
 )
 
 // The errors below are API statuses: clients get their code, their reason and their text, wherever a function of a

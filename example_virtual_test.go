@@ -18,7 +18,7 @@ import (
 	clientrest "k8s.io/client-go/rest"
 
 	"github.com/annexapi/annex"
-	v1 "github.com/annexapi/annex/internal/shop/v1"
+	v1 "github.com/annexapi/annex/internal/testing/shop/v1"
 	"github.com/annexapi/annex/store/memory"
 )
 

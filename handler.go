@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/transport"
 	"k8s.io/kube-openapi/pkg/spec3"
 
-	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/model/define"
 )
 
 // Handler answers requests beside the API: a menu, a report, a form, whatever is no object.

@@ -20,126 +20,57 @@ import (
 
 const module = "github.com/annexapi/annex"
 
-// rooms says which rooms of the house each room may import directly. Imports
-// follow a request from the façade to the disk; the reason stands where it is not
-// plain.
-var rooms = map[string][]string{
-	"":                                     {"api", "config", "internal/admit", "internal/apierr", "internal/budget", "internal/cli", "internal/define", "internal/informer", "internal/ordered", "internal/plan", "internal/serve", "store/driver"},
-	"controlplane":                         {"", "internal/admit", "internal/aggregate", "internal/builtin", "internal/crds", "internal/define", "internal/garbage", "internal/loopback", "internal/migration", "internal/policies", "internal/publish", "internal/quota", "internal/serve"}, // what only some servers link
-	"operation":                            {"", "api", "internal/define", "internal/operations", "operation/v1"},                                                                                                                                                                            // what only some servers link
-	"operation/v1":                         {"api"},                                                                                                                                                                                                                                          // clients link it
-	"stream":                               {"", "internal/apierr", "internal/outcome", "internal/streams"},                                                                                                                                                                                  // what only some servers link
-	"annextest":                            {"", "internal/convert", "internal/define", "internal/testlog", "store/memory"},
-	"config":                               {"store/driver"},
-	"internal/streams":                     {},
-	"internal/streams/streamtest":          {}, // for tests
-	"internal/logfile":                     {"config"},
-	"internal/audit":                       {"config", "internal/logfile"},
-	"internal/accounts":                    {"api", "internal/define", "internal/jws"},
-	"internal/jws":                         {},
-	"internal/login":                       {"internal/jws", "store"},
-	"internal/plan":                        {"config", "internal/accounts", "internal/audit", "internal/cluster", "internal/console", "internal/controllers", "internal/coreapi", "internal/define", "internal/fairness", "internal/leading", "internal/login", "internal/registry", "internal/requirements", "internal/rights", "store/driver", "store/embedded"},
-	"internal/cli":                         {"config", "internal/accounts", "internal/budget", "internal/certs", "internal/cluster", "internal/controllers", "internal/define", "internal/login", "internal/maintenance", "internal/manifests", "internal/plan", "internal/requirements", "internal/serve", "internal/systemd", "internal/typo", "internal/upstream", "store/driver", "store/embedded", "store/etcd", "store/files", "store/journal", "store/memory"},
-	"store/driver":                         {"store/journal"},
-	"api":                                  {}, // clients link it
-	"docs":                                 {}, // tests of the pages
-	"internal/apitest":                     {}, // the tests of the server as a whole
-	"internal/apitest/controlplane":        {}, // the same, of a control plane
-	"internal/apitest/queries":             {}, // the same, of queries
-	"internal/define":                      {"api", "internal/structural", "internal/typo", "store/driver"},
-	"internal/structural":                  {"internal/yamlsize"},
-	"internal/yamlsize":                    {},
-	"internal/budget":                      {},
-	"internal/controllers":                 {"internal/define"},
-	"internal/operations":                  {"internal/define", "operation/v1"},
-	"internal/requirements":                {"config"},
-	"internal/manifests":                   {"config", "internal/define", "internal/plan", "internal/requirements", "store/driver"},
-	"internal/convert":                     {"internal/define", "internal/plainjson", "internal/structural", "internal/verbatim"},
-	"internal/admit":                       {"internal/define"},
-	"internal/encryption":                  {"store"},
-	"internal/encryption/kmstest":          {}, // for tests
-	"internal/informer":                    {"internal/define"},
-	"internal/query":                       {},
-	"internal/registry":                    {"internal/admit", "internal/convert", "internal/define", "internal/managed", "internal/push", "internal/verbatim", "store"},
-	"internal/upstream":                    {"config", "internal/budget", "internal/clientcert", "internal/configfile", "internal/convert", "internal/define", "internal/direct", "internal/managed", "internal/push", "internal/query", "internal/reads", "internal/registry", "internal/stacks", "internal/standing", "internal/structural", "internal/writes", "internal/yamlsize"},
-	"internal/cluster":                     {"config", "internal/admit", "internal/clientcert", "internal/requirements"},
-	"internal/auth":                        {"config", "internal/clientcert", "internal/configfile"},
-	"internal/auth/authtest":               {}, // for tests
-	"internal/builtin":                     {"api", "internal/define", "internal/facts/admissionregistration", "internal/facts/apiregistration", "internal/facts/coordinationv1beta1", "internal/facts/core", "internal/facts/storagemigration", "internal/leading", "internal/podspec"},
-	"internal/leading":                     {"internal/define", "internal/facts/coordination", "internal/facts/core", "internal/facts/events"},
-	"internal/podspec":                     {},
-	"internal/configfile":                  {},
-	"internal/clientcert":                  {"config"},
-	"internal/cluster/clustertest":         {}, // for tests
-	"internal/certs":                       {"internal/jws"},
-	"internal/rbac":                        {},
-	"internal/fairness":                    {"internal/define", "internal/facts/flowcontrol"},
-	"internal/rights":                      {"internal/define", "internal/facts/rbac", "internal/informer", "internal/rbac", "internal/registry"},
-	"internal/reviews":                     {"api", "internal/facts/authentication", "internal/facts/authorization"},
-	"internal/facts/authentication":        {"api"}, // generated
-	"internal/facts/authorization":         {"api"}, // generated
-	"internal/facts/flowcontrol":           {"api"}, // generated
-	"internal/facts/rbac":                  {"api"}, // generated
-	"internal/facts/storagemigration":      {"api"}, // generated
-	"internal/facts/events":                {"api"}, // generated
-	"internal/facts/core":                  {"api"}, // generated
-	"internal/facts/coordination":          {"api"}, // generated
-	"internal/facts/coordinationv1beta1":   {"api"}, // generated
-	"internal/facts/admissionregistration": {"api"}, // generated
-	"internal/facts/apiregistration":       {"api"}, // generated
-	"internal/servingcert":                 {"internal/certs"},
-	"internal/clidoc":                      {},                   // for tests
-	"internal/typo":                        {},                   // which name was meant, for messages
-	"internal/crashfs":                     {},                   // for tests
-	"internal/testlog":                     {},                   // for tests
-	"internal/testwait":                    {},                   // for tests
-	"internal/stalled":                     {},                   // for tests
-	"internal/transcript":                  {"internal/testlog"}, // for tests
-	"internal/policies":                    {"internal/admit"},
-	"internal/publish":                     {},
-	"internal/quota":                       {"internal/admit", "internal/resources"},
-	"internal/aggregate":                   {},
-	"internal/migration":                   {"internal/resources"},
-	"internal/direct":                      {},
-	"internal/reads":                       {"internal/convert", "internal/define", "internal/direct", "internal/plainjson", "internal/plainyaml", "internal/push", "internal/registry", "internal/stacks", "internal/standing", "internal/verbatim"},
-	"internal/push":                        {"internal/verbatim"},
-	"internal/managed":                     {},
-	"internal/writes":                      {"internal/direct", "internal/managed", "internal/plainjson", "internal/stacks", "internal/verbatim"},
-	"internal/stacks":                      {},
-	"internal/standing":                    {},
-	"internal/verbatim":                    {},
-	"internal/plainjson":                   {},
-	"internal/plainyaml":                   {},
-	"internal/crds":                        {"internal/query", "internal/reads", "internal/upstream"}, // a server behind the server
-	"internal/loopback":                    {},
-	"internal/coreapi":                     {},
-	"internal/resources":                   {},
-	"internal/garbage":                     {"internal/resources"},
-	"internal/systemd":                     {},
-	"internal/console":                     {},
-	"internal/mvcc":                        {"internal/budget", "internal/push", "internal/verbatim", "store", "store/journal"},
-	"internal/maintenance":                 {"internal/convert", "internal/encryption", "internal/mvcc", "store", "store/journal"},
-	"internal/virtual":                     {"internal/define", "internal/mvcc", "store", "store/memory"},
-	"internal/shop/v1":                     {"api"}, // the tests' own API
-	"internal/shop/v1beta1":                {"api", "internal/shop/v1"},
-	"internal/shop/marked/v1":              {"api"},
-	"internal/shop/marked/v1beta1":         {"api", "internal/shop/marked/v1"},
-	"internal/shop/legacy/v1":              {"api", "internal/shop/v1"},
-	"internal/shop/rules/v1":               {"api"}, // rules that are tags
-	"internal/shop/rules/v1beta1":          {"api", "internal/shop/rules/v1"},
-	"store":                                {"store/driver"},
-	"store/journal":                        {},
-	"store/memory":                         {"store/driver", "store/journal"}, // journals do not know each other
-	"store/embedded":                       {"store/driver", "store/journal"},
-	"store/files":                          {"internal/yamlsize", "store/driver", "store/embedded", "store/journal"}, // its truth is an embedded journal, which the files follow
-	"store/etcd":                           {"internal/apierr", "internal/budget", "store", "store/driver"},
-	"store/storetest":                      {"internal/mvcc", "internal/testwait", "store", "store/journal"},
-	"internal/serve":                       {"config", "internal/accounts", "internal/admit", "internal/audit", "internal/auth", "internal/budget", "internal/certs", "internal/clientcert", "internal/cluster", "internal/console", "internal/controllers", "internal/convert", "internal/coreapi", "internal/datadir", "internal/define", "internal/encryption", "internal/fairness", "internal/informer", "internal/login", "internal/loopback", "internal/maintenance", "internal/mvcc", "internal/plan", "internal/query", "internal/registry", "internal/requirements", "internal/resources", "internal/reviews", "internal/rights", "internal/servingcert", "internal/standing", "internal/upstream", "internal/virtual", "store", "store/driver", "store/embedded", "store/files", "store/journal"},
-	"internal/datadir":                     {},
+// districts are the folders of internal, from the top of the house to its ground. A package imports
+// packages of its own district and of districts below, never of one above: a request comes from the top
+// and goes down to the disk. Public lists the public packages that a district may import.
+var districts = []struct {
+	name   string
+	public []string
+}{
+	{"program", []string{"config", "store", "store/driver", "store/journal", "store/memory", "store/embedded", "store/files", "store/etcd"}},
+	{"controlplane", []string{"api"}},
+	{"aggregated", []string{"config"}},
+	{"standalone", nil},
+	{"server", []string{"config", "operation/v1"}},
+	{"fastpath", nil},
+	{"identity", []string{"api", "config", "store"}},
+	{"storage", []string{"store", "store/journal", "store/memory"}},
+	{"model", []string{"api", "store/driver"}},
+	{"wire", nil},
+	{"base", nil},
 }
 
-// leaves import no other room, and every room of internal may import them.
-var leaves = []string{"internal/apierr", "internal/atomicfile", "internal/await", "internal/credential", "internal/filelock", "internal/filewatch", "internal/objects", "internal/ordered", "internal/outcome", "internal/pagecookie", "internal/secretfile"}
+// public lists what each public package imports of ours.
+var public = map[string][]string{
+	"":                {"api", "config", "internal/base/apierr", "internal/base/budget", "internal/base/ordered", "internal/model/admit", "internal/model/define", "internal/model/informer", "internal/program/cli", "internal/program/plan", "internal/program/serve", "store/driver"},
+	"annextest":       {"", "internal/model/convert", "internal/model/define", "internal/testing/testlog", "store/memory"},
+	"api":             {}, // clients link it
+	"config":          {"store/driver"},
+	"controlplane":    {"", "internal/controlplane/aggregate", "internal/controlplane/builtin", "internal/controlplane/crds", "internal/controlplane/garbage", "internal/controlplane/migration", "internal/controlplane/policies", "internal/controlplane/publish", "internal/controlplane/quota", "internal/model/admit", "internal/model/define", "internal/program/serve", "internal/server/loopback"},
+	"docs":            {}, // tests of the pages
+	"operation":       {"", "api", "internal/model/define", "internal/server/operations", "operation/v1"},
+	"operation/v1":    {"api"}, // clients link it
+	"store":           {"store/driver"},
+	"store/driver":    {"store/journal"},
+	"store/embedded":  {"store/driver", "store/journal"}, // journals do not import each other
+	"store/etcd":      {"internal/base/apierr", "internal/base/budget", "store", "store/driver"},
+	"store/files":     {"internal/base/yamlsize", "store/driver", "store/embedded", "store/journal"}, // the embedded journal holds its objects, and the files follow
+	"store/journal":   {},
+	"store/memory":    {"store/driver", "store/journal"},
+	"store/storetest": {"internal/storage/mvcc", "internal/testing/testwait", "store", "store/journal"},
+	"stream":          {"", "internal/base/apierr", "internal/base/outcome", "internal/server/streams"},
+}
+
+// linked are packages that only some servers link: those whose programs import the public package.
+var linked = map[string]string{
+	"internal/controlplane":      "controlplane",
+	"internal/server/operations": "operation",
+	"internal/server/streams":    "stream",
+}
+
+// forTests are packages of districts that only tests import; so is the district testing, but for the
+// packages here of public packages that are for tests themselves.
+var forTests = []string{"internal/aggregated/cluster/clustertest", "internal/identity/auth/authtest", "internal/server/streams/streamtest", "internal/storage/encryption/kmstest"}
 
 // forbidden are packages that must not be linked, with the reason.
 var forbidden = map[string]string{
@@ -156,8 +87,8 @@ var forbidden = map[string]string{
 // nothing of it and links nothing else there.
 const yamlPackage = "sigs.k8s.io/yaml"
 
-// engine are the rooms that must not link Kubernetes at all.
-var engine = []string{"internal/budget", "internal/yamlsize", "store/journal", "store/memory", "store/embedded", "store/files"}
+// engine are the packages that must not link Kubernetes at all.
+var engine = []string{"internal/base/budget", "internal/base/yamlsize", "store/journal", "store/memory", "store/embedded", "store/files"}
 
 type goPackage struct {
 	ImportPath string
@@ -185,55 +116,140 @@ func goList(t *testing.T, args ...string) []goPackage {
 	}
 }
 
-func room(path string) (string, bool) {
+// ours returns the path of a package within the module.
+func ours(path string) (string, bool) {
 	if path == module {
 		return "", true
 	}
 	return strings.CutPrefix(path, module+"/")
 }
 
-func TestImportsPointOneWay(t *testing.T) {
-	packages := map[string]goPackage{}
+// within reports whether a package is the one of a path, or below it.
+func within(name, path string) bool { return name == path || strings.HasPrefix(name, path+"/") }
+
+// district returns the floor of a package of internal, 0 at the top, and its district's name.
+func district(name string) (floor int, in string) {
+	in, _, _ = strings.Cut(strings.TrimPrefix(name, "internal/"), "/")
+	for floor := range districts {
+		if districts[floor].name == in {
+			return floor, in
+		}
+	}
+	return -1, in
+}
+
+// mayImport returns why a package may not import another, or nothing.
+func mayImport(name, imported string) string {
+	if allowed, is := public[name]; is {
+		if !slices.Contains(allowed, imported) {
+			return "public lists all that it imports"
+		}
+		return ""
+	}
+	floor, in := district(name)
+	if in == "testing" {
+		return ""
+	}
+	if !strings.HasPrefix(imported, "internal/") {
+		if !slices.Contains(districts[floor].public, imported) {
+			return "districts lists the public packages that this district imports"
+		}
+		return ""
+	}
+	if imported == "internal/testing/testlog" && slices.Contains(forTests, name) {
+		return ""
+	}
+	if other, is := district(imported); is == "testing" || slices.Contains(forTests, imported) {
+		return "only tests import it"
+	} else if other < floor {
+		return "imports point down"
+	}
+	for path, by := range linked {
+		if within(imported, path) && !within(name, path) {
+			return "only servers whose programs import " + by + " link it"
+		}
+	}
+	return ""
+}
+
+func TestImports_pointDown(t *testing.T) {
+	used := map[string]bool{}
 	for _, p := range goList(t, "./...") {
-		name, _ := room(p.ImportPath)
-		packages[name] = p
-		allowed, known := rooms[name]
-		switch {
-		case slices.Contains(leaves, name):
-			known = true
-		case strings.HasPrefix(name, "internal/"):
-			allowed = slices.Concat(allowed, leaves)
+		name, _ := ours(p.ImportPath)
+		_, isPublic := public[name]
+		if floor, in := district(name); !isPublic && (!strings.HasPrefix(name, "internal/") || floor < 0 && in != "testing") {
+			t.Errorf("%s is in no district and no public package: give it a place in districts or public, and in ARCHITECTURE.md", name)
+			continue
 		}
-		if !known {
-			t.Errorf("%s is a room that the house does not know: give it a place in rooms and in ARCHITECTURE.md", name)
-		}
+		used[name] = true
 		for _, path := range p.Imports {
-			if imported, ours := room(path); ours && !slices.Contains(allowed, imported) {
-				t.Errorf("%q imports %q: not a way that imports may point", name, imported)
+			if imported, is := ours(path); is {
+				if why := mayImport(name, imported); why != "" {
+					t.Errorf("%q imports %q: %s", name, imported, why)
+				}
+				_, in := district(name)
+				if used[name+" > "+imported] = true; !isPublic && !strings.HasPrefix(imported, "internal/") {
+					used[in+" > "+imported] = true
+				}
 			}
-			if path == "k8s.io/apiserver/pkg/server" && name != "internal/upstream" && name != "internal/crds" {
-				t.Errorf("%q imports %s: only internal/upstream climbs that ladder, and internal/crds, whose server is behind it", name, path)
+			if path == "k8s.io/apiserver/pkg/server" && name != "internal/server/upstream" && name != "internal/controlplane/crds" {
+				t.Errorf("%q imports %s: only internal/server/upstream climbs that ladder, and internal/controlplane/crds, whose server is behind it", name, path)
 			}
 		}
 		for _, dep := range p.Deps {
 			for prefix, reason := range forbidden {
-				if dep == prefix || strings.HasPrefix(dep, prefix+"/") {
+				if within(dep, prefix) {
 					t.Errorf("%q links %s: %s", name, dep, reason)
 				}
 			}
 			if slices.Contains(engine, name) && strings.Contains(strings.SplitN(dep, "/", 2)[0], "k8s.io") && dep != yamlPackage {
 				t.Errorf("%q links %s: the engine imports no Kubernetes", name, dep)
 			}
+			for path, by := range linked {
+				if linked, is := ours(dep); name == "" && is && within(linked, path) {
+					t.Errorf("the root package links %s: only servers whose programs import %s do", linked, by)
+				}
+			}
 		}
 	}
-	for name, allowed := range rooms {
-		p, there := packages[name]
-		if !there {
-			t.Errorf("%q is no room of the house any more: take it out of rooms", name)
+	for name, allowed := range public {
+		if !used[name] {
+			t.Errorf("%q is no package any more: take it out of public", name)
 		}
-		for _, other := range allowed {
-			if path := strings.TrimSuffix(module+"/"+other, "/"); !slices.Contains(p.Imports, path) {
-				t.Errorf("%q does not import %q: take the way out of rooms", name, other)
+		for _, imported := range allowed {
+			if !used[name+" > "+imported] {
+				t.Errorf("%q does not import %q: take it out of public", name, imported)
+			}
+		}
+	}
+	for _, d := range districts {
+		for _, imported := range d.public {
+			if !used[d.name+" > "+imported] {
+				t.Errorf("district %s does not import %q: take it out of districts", d.name, imported)
+			}
+		}
+	}
+}
+
+// A district's doc.go is its sign: what it holds, what it must not hold, and where a request enters it and leaves it.
+func TestDistricts_haveASign(t *testing.T) {
+	t.Parallel()
+	entries, err := os.ReadDir("internal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(entries) > 12 {
+		t.Errorf("internal has %d districts: a reader keeps a dozen in mind", len(entries))
+	}
+	for _, entry := range entries {
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join("internal", entry.Name(), "doc.go"), nil, parser.ParseComments)
+		if err != nil {
+			t.Errorf("the district has no sign: %v", err)
+			continue
+		}
+		for _, part := range []string{"It holds", "It must not", "A request"} {
+			if !strings.Contains(file.Doc.Text(), part) {
+				t.Errorf("internal/%s/doc.go has no sentence that begins with %q", entry.Name(), part)
 			}
 		}
 	}
@@ -312,21 +328,21 @@ var flag = regexp.MustCompile(`(^|[^-\w])--[a-z]`)
 
 // commandLines are the files below the command line that may hold flags, with the reason.
 var commandLines = map[string]string{
-	"internal/manifests/arguments.go": "what programs in pods are started with",
+	"internal/program/manifests/arguments.go": "what programs in pods are started with",
 }
 
-// A program that embeds a server has no flags: messages name fields, and internal/cli puts
+// A program that embeds a server has no flags: messages name fields, and internal/program/cli puts
 // flags in their place.
 func TestOnlyTheCommandLineNamesFlags(t *testing.T) {
 	t.Parallel()
 	found := map[string]bool{}
-	literals(t, []string{"internal/cli"}, func(file, at, text string) {
+	literals(t, []string{"internal/program/cli"}, func(file, at, text string) {
 		if !flag.MatchString(text) {
 			return
 		}
 		found[file] = true
 		if commandLines[file] == "" {
-			t.Errorf("%s: %q names a flag: name the field, and give it a flag in flagOf of internal/cli", at, text)
+			t.Errorf("%s: %q names a flag: name the field, and give it a flag in flagOf of internal/program/cli", at, text)
 		}
 	})
 	for file := range commandLines {
@@ -338,15 +354,15 @@ func TestOnlyTheCommandLineNamesFlags(t *testing.T) {
 
 // otherNames are literals that are called as a storage is, with what they name.
 var otherNames = map[string]string{
-	"internal/manifests/etcd.go: etcd": "the program",
-	"internal/budget/limit.go: memory": "a controller of cgroups",
+	"internal/program/manifests/etcd.go: etcd": "the program",
+	"internal/base/budget/limit.go: memory":    "a controller of cgroups",
 }
 
 // What is to be known of a storage, its driver's traits and methods say.
 func TestOnlyDriversAndTheCommandLineNameStorages(t *testing.T) {
 	t.Parallel()
 	found := map[string]bool{}
-	literals(t, []string{"internal/cli", "store/embedded", "store/files", "store/memory", "store/etcd"}, func(file, at, text string) {
+	literals(t, []string{"internal/program/cli", "store/embedded", "store/files", "store/memory", "store/etcd"}, func(file, at, text string) {
 		if !slices.Contains([]string{"embedded", "files", "memory", "etcd"}, text) {
 			return
 		}

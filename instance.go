@@ -8,10 +8,10 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/annexapi/annex/config"
-	"github.com/annexapi/annex/internal/define"
-	"github.com/annexapi/annex/internal/informer"
-	"github.com/annexapi/annex/internal/plan"
-	"github.com/annexapi/annex/internal/serve"
+	"github.com/annexapi/annex/internal/model/define"
+	"github.com/annexapi/annex/internal/model/informer"
+	"github.com/annexapi/annex/internal/program/plan"
+	"github.com/annexapi/annex/internal/program/serve"
 )
 
 // Instance is a server made by New.

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/annexapi/annex/internal/ordered"
+	"github.com/annexapi/annex/internal/base/ordered"
 )
 
 // Query says where a server answers queries: pages of any kind's objects in the order of a field,

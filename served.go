@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/model/define"
 )
 
 // RESTBase is what a storage of one's own needs beside its verbs: the kind's types,

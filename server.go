@@ -9,8 +9,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/annexapi/annex/config"
-	"github.com/annexapi/annex/internal/define"
-	"github.com/annexapi/annex/internal/serve"
+	"github.com/annexapi/annex/internal/model/define"
+	"github.com/annexapi/annex/internal/program/serve"
 )
 
 // Server defines an API server. It is a description: any number of servers may be

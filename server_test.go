@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/annexapi/annex"
-	"github.com/annexapi/annex/internal/facts/core"
-	v1 "github.com/annexapi/annex/internal/shop/v1"
-	"github.com/annexapi/annex/internal/shop/v1beta1"
+	"github.com/annexapi/annex/internal/model/facts/core"
+	v1 "github.com/annexapi/annex/internal/testing/shop/v1"
+	"github.com/annexapi/annex/internal/testing/shop/v1beta1"
 	"github.com/annexapi/annex/store/memory"
 )
 
@@ -51,7 +51,7 @@ func TestNewNamesEveryMistakeOfADefinition(t *testing.T) {
 		},
 		"a group without a name": {
 			annex.Server{Name: "shop", Groups: []annex.Group{{Kinds: []annex.Kind{hub()}}}},
-			[]string{`kind Widget (widgets), version v1: package github.com/annexapi/annex/internal/shop/v1 is generated for group "shop.example.com"`},
+			[]string{`kind Widget (widgets), version v1: package github.com/annexapi/annex/internal/testing/shop/v1 is generated for group "shop.example.com"`},
 		},
 		"namespaces": {
 			annex.Server{Name: "shop", Groups: []annex.Group{{Kinds: []annex.Kind{annex.KindOf[corev1.Namespace, corev1.NamespaceList]("namespaces", core.API)}}}},

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/annexapi/annex/api"
-	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/model/define"
 )
 
 // SubresourceOf is a custom subresource of a kind whose hub is T. It is made by

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/annexapi/annex/api"
-	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/model/define"
 )
 
 // VersionOf is a version of a kind whose hub is the Go type H, as Version builds

@@ -13,7 +13,7 @@ import (
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/annextest"
-	v1 "github.com/annexapi/annex/internal/shop/v1"
+	v1 "github.com/annexapi/annex/internal/testing/shop/v1"
 )
 
 // failing is a test that keeps what it is failed for.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/annextest"
-	"github.com/annexapi/annex/internal/facts/core"
+	"github.com/annexapi/annex/internal/model/facts/core"
 )
 
 // The core group has no name. The facts of its types are generated:

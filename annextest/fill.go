@@ -16,8 +16,8 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	"sigs.k8s.io/randfill"
 
-	"github.com/annexapi/annex/internal/convert"
-	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/model/convert"
+	"github.com/annexapi/annex/internal/model/define"
 )
 
 // maxDepth ends objects whose types hold themselves.

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/randfill"
 
 	"github.com/annexapi/annex"
-	"github.com/annexapi/annex/internal/convert"
-	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/model/convert"
+	"github.com/annexapi/annex/internal/model/define"
 )
 
 // RoundTrip fails the test if a version of a kind cannot hold what another says. It

@@ -14,10 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/annexapi/annex"
-	markedv1 "github.com/annexapi/annex/internal/shop/marked/v1"
-	markedv1beta1 "github.com/annexapi/annex/internal/shop/marked/v1beta1"
-	v1 "github.com/annexapi/annex/internal/shop/v1"
-	"github.com/annexapi/annex/internal/shop/v1beta1"
+	markedv1 "github.com/annexapi/annex/internal/testing/shop/marked/v1"
+	markedv1beta1 "github.com/annexapi/annex/internal/testing/shop/marked/v1beta1"
+	v1 "github.com/annexapi/annex/internal/testing/shop/v1"
+	"github.com/annexapi/annex/internal/testing/shop/v1beta1"
 )
 
 type (

@@ -21,7 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/annexapi/annex/internal/convert"
+	"github.com/annexapi/annex/internal/model/convert"
 	"github.com/annexapi/annex/store"
 )
 

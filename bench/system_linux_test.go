@@ -13,7 +13,7 @@ import (
 
 	"k8s.io/apiserver/pkg/storage"
 
-	"github.com/annexapi/annex/internal/mvcc"
+	"github.com/annexapi/annex/internal/storage/mvcc"
 	"github.com/annexapi/annex/store"
 	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/etcd"

@@ -19,10 +19,10 @@ import (
 	"k8s.io/klog/v2"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"github.com/annexapi/annex/internal/aggregate"
-	"github.com/annexapi/annex/internal/crds"
-	"github.com/annexapi/annex/internal/publish"
-	"github.com/annexapi/annex/internal/serve"
+	"github.com/annexapi/annex/internal/controlplane/aggregate"
+	"github.com/annexapi/annex/internal/controlplane/crds"
+	"github.com/annexapi/annex/internal/controlplane/publish"
+	"github.com/annexapi/annex/internal/program/serve"
 )
 
 // follower is what is told of custom resources.

@@ -12,14 +12,14 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/annexapi/annex"
-	"github.com/annexapi/annex/internal/define"
-	"github.com/annexapi/annex/internal/garbage"
-	"github.com/annexapi/annex/internal/loopback"
-	"github.com/annexapi/annex/internal/migration"
-	"github.com/annexapi/annex/internal/policies"
-	"github.com/annexapi/annex/internal/publish"
-	"github.com/annexapi/annex/internal/quota"
-	"github.com/annexapi/annex/internal/serve"
+	"github.com/annexapi/annex/internal/controlplane/garbage"
+	"github.com/annexapi/annex/internal/controlplane/migration"
+	"github.com/annexapi/annex/internal/controlplane/policies"
+	"github.com/annexapi/annex/internal/controlplane/publish"
+	"github.com/annexapi/annex/internal/controlplane/quota"
+	"github.com/annexapi/annex/internal/model/define"
+	"github.com/annexapi/annex/internal/program/serve"
+	"github.com/annexapi/annex/internal/server/loopback"
 )
 
 // controller is one of the control plane's.

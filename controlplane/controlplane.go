@@ -12,14 +12,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/annexapi/annex"
-	"github.com/annexapi/annex/internal/admit"
-	"github.com/annexapi/annex/internal/builtin"
-	"github.com/annexapi/annex/internal/crds"
-	"github.com/annexapi/annex/internal/define"
-	"github.com/annexapi/annex/internal/loopback"
-	"github.com/annexapi/annex/internal/policies"
-	"github.com/annexapi/annex/internal/quota"
-	"github.com/annexapi/annex/internal/serve"
+	"github.com/annexapi/annex/internal/controlplane/builtin"
+	"github.com/annexapi/annex/internal/controlplane/crds"
+	"github.com/annexapi/annex/internal/controlplane/policies"
+	"github.com/annexapi/annex/internal/controlplane/quota"
+	"github.com/annexapi/annex/internal/model/admit"
+	"github.com/annexapi/annex/internal/model/define"
+	"github.com/annexapi/annex/internal/program/serve"
+	"github.com/annexapi/annex/internal/server/loopback"
 )
 
 // Options say what a control plane has.

@@ -3,7 +3,7 @@ package controlplane
 import (
 	"slices"
 
-	"github.com/annexapi/annex/internal/define"
+	"github.com/annexapi/annex/internal/model/define"
 )
 
 // With implements define.ControlPlane.

@@ -23,8 +23,8 @@ import (
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/annextest"
-	v1 "github.com/annexapi/annex/internal/shop/v1"
-	"github.com/annexapi/annex/internal/shop/v1beta1"
+	v1 "github.com/annexapi/annex/internal/testing/shop/v1"
+	"github.com/annexapi/annex/internal/testing/shop/v1beta1"
 	"github.com/annexapi/annex/store/files"
 	"github.com/annexapi/annex/store/memory"
 )

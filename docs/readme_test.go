@@ -7,7 +7,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/annexapi/annex"
-	v1 "github.com/annexapi/annex/internal/shop/v1"
+	v1 "github.com/annexapi/annex/internal/testing/shop/v1"
 )
 
 // The examples of the README, which TestPagesShowTheirExamples compares with this file.

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/annexapi/annex/internal/testlog"
+	"github.com/annexapi/annex/internal/testing/testlog"
 )
 
 // server is a server's process and what outlives it: its data directory and, once

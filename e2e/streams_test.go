@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/annexapi/annex/internal/streams/streamtest"
+	"github.com/annexapi/annex/internal/server/streams/streamtest"
 )
 
 var halls = schema.GroupVersionResource{Group: "theatre.example.com", Version: "v1", Resource: "halls"}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/annexapi/annex/internal/transcript"
+	"github.com/annexapi/annex/internal/testing/transcript"
 )
 
 // servedWith is a line of a transcript with the flags of its server.

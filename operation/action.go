@@ -14,8 +14,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/annexapi/annex"
-	"github.com/annexapi/annex/internal/define"
-	"github.com/annexapi/annex/internal/operations"
+	"github.com/annexapi/annex/internal/model/define"
+	"github.com/annexapi/annex/internal/server/operations"
 	operationv1 "github.com/annexapi/annex/operation/v1"
 )
 

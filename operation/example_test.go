@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/discovery"
 
 	"github.com/annexapi/annex"
-	v1 "github.com/annexapi/annex/internal/shop/v1"
+	v1 "github.com/annexapi/annex/internal/testing/shop/v1"
 	"github.com/annexapi/annex/operation"
 	operationv1 "github.com/annexapi/annex/operation/v1"
 	"github.com/annexapi/annex/store/memory"

@@ -21,8 +21,8 @@ import (
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/api"
-	"github.com/annexapi/annex/internal/define"
-	"github.com/annexapi/annex/internal/operations"
+	"github.com/annexapi/annex/internal/model/define"
+	"github.com/annexapi/annex/internal/server/operations"
 	operationv1 "github.com/annexapi/annex/operation/v1"
 )
 

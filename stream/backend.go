@@ -10,7 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/annexapi/annex/internal/streams"
+	"github.com/annexapi/annex/internal/server/streams"
 )
 
 // Backend is where a request is handed on to: an agent, or an HTTP server. It gets none of the

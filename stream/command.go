@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 
 	"github.com/annexapi/annex"
-	"github.com/annexapi/annex/internal/streams"
+	"github.com/annexapi/annex/internal/server/streams"
 )
 
 // Streams are the client's side of a command. None of them is nil: what the client does not want is

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/annexapi/annex"
-	"github.com/annexapi/annex/internal/streams"
+	"github.com/annexapi/annex/internal/server/streams"
 )
 
 // ExecOptions say which command is run, by the names that those of pods have.

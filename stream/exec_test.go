@@ -28,8 +28,8 @@ import (
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/annextest"
-	v1 "github.com/annexapi/annex/internal/shop/v1"
-	"github.com/annexapi/annex/internal/testwait"
+	v1 "github.com/annexapi/annex/internal/testing/shop/v1"
+	"github.com/annexapi/annex/internal/testing/testwait"
 	"github.com/annexapi/annex/store/memory"
 	"github.com/annexapi/annex/stream"
 )
@@ -469,7 +469,7 @@ func nothingIsLeft(t testing.TB) {
 	testwait.Until(t, "no goroutine of a session is left", func() bool {
 		stacks := make([]byte, 16<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]
-		return !bytes.Contains(stacks, []byte("internal/streams.")) && !bytes.Contains(stacks, []byte("streams.(*session)")) && !bytes.Contains(stacks, []byte("registry.(*requestREST)"))
+		return !bytes.Contains(stacks, []byte("internal/server/streams.")) && !bytes.Contains(stacks, []byte("streams.(*session)")) && !bytes.Contains(stacks, []byte("registry.(*requestREST)"))
 	})
 }
 

@@ -25,8 +25,8 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 
 	"github.com/annexapi/annex"
-	"github.com/annexapi/annex/internal/apierr"
-	"github.com/annexapi/annex/internal/streams"
+	"github.com/annexapi/annex/internal/base/apierr"
+	"github.com/annexapi/annex/internal/server/streams"
 )
 
 // LogOptions are what a client wants of a log. In the query they are called as those of a

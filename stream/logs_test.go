@@ -26,8 +26,8 @@ import (
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/annextest"
-	v1 "github.com/annexapi/annex/internal/shop/legacy/v1"
-	"github.com/annexapi/annex/internal/testwait"
+	v1 "github.com/annexapi/annex/internal/testing/shop/legacy/v1"
+	"github.com/annexapi/annex/internal/testing/testwait"
 	"github.com/annexapi/annex/store/memory"
 	"github.com/annexapi/annex/stream"
 )

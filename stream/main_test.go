@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/annexapi/annex/internal/testlog"
+	"github.com/annexapi/annex/internal/testing/testlog"
 )
 
 func TestMain(m *testing.M) { os.Exit(testlog.Quiet(m).Run()) }

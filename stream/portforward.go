@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/annexapi/annex"
-	"github.com/annexapi/annex/internal/streams"
+	"github.com/annexapi/annex/internal/server/streams"
 )
 
 // PortForwardOptions say which ports are forwarded, by the name that those of pods have.

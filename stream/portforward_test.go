@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/transport/spdy"
 	"k8s.io/streaming/pkg/httpstream"
 
-	v1 "github.com/annexapi/annex/internal/shop/v1"
+	v1 "github.com/annexapi/annex/internal/testing/shop/v1"
 	"github.com/annexapi/annex/stream"
 )
 

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/annexapi/annex"
-	"github.com/annexapi/annex/internal/streams"
+	"github.com/annexapi/annex/internal/server/streams"
 )
 
 // ProxyOptions say what of a backend is asked for.

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/annexapi/annex"
-	"github.com/annexapi/annex/internal/outcome"
-	"github.com/annexapi/annex/internal/streams"
+	"github.com/annexapi/annex/internal/base/outcome"
+	"github.com/annexapi/annex/internal/server/streams"
 )
 
 // Request is what every function of this package gets: who asks to be connected with which object.

@@ -25,8 +25,8 @@ import (
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/annextest"
 	"github.com/annexapi/annex/controlplane"
-	v1 "github.com/annexapi/annex/internal/shop/v1"
-	"github.com/annexapi/annex/internal/testwait"
+	v1 "github.com/annexapi/annex/internal/testing/shop/v1"
+	"github.com/annexapi/annex/internal/testing/testwait"
 	"github.com/annexapi/annex/store/memory"
 	"github.com/annexapi/annex/stream"
 )

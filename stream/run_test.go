@@ -10,7 +10,7 @@ import (
 
 	codes "k8s.io/client-go/util/exec"
 
-	v1 "github.com/annexapi/annex/internal/shop/v1"
+	v1 "github.com/annexapi/annex/internal/testing/shop/v1"
 	"github.com/annexapi/annex/stream"
 )
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/annexapi/annex/e2e/cluster/kube"
-	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
 func TestAnnexOnEtcd(t *testing.T) { behave(t, startAnnex, "annex-etcd", startEtcd(t)) }

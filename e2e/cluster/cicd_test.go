@@ -22,8 +22,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/annexapi/annex/e2e/cluster/kube"
-	"github.com/annexapi/annex/internal/streams/streamtest"
-	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/internal/server/streams/streamtest"
+	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
 const cicdGroup = "autobusi.group.cicd"

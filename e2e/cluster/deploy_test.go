@@ -26,7 +26,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/annexapi/annex/e2e/cluster/kube"
-	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
 // deployed is a server that the cluster knows by what its verb manifests prints, and

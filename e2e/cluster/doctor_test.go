@@ -25,7 +25,7 @@ import (
 	aggregator "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
 	"github.com/annexapi/annex/e2e/cluster/kube"
-	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
 // ward is the namespace of the servers with faults.

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/annexapi/annex/e2e/cluster/kube"
-	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
 // The APIService of upstream's manifests is led from upstream's server to ours and

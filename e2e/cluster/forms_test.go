@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 
-	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
 func serverSideApply(t *testing.T, w *wardle) {

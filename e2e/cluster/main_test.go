@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/annexapi/annex/e2e/cluster/kube"
-	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
 // patience bounds every wait. It is only reached by a failure: the controllers of

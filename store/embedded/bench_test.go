@@ -14,7 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
 
-	"github.com/annexapi/annex/internal/mvcc"
+	"github.com/annexapi/annex/internal/storage/mvcc"
 	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/journal"
 	"github.com/annexapi/annex/store/storetest"

@@ -16,8 +16,8 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/annexapi/annex/internal/mvcc"
-	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/internal/storage/mvcc"
+	"github.com/annexapi/annex/internal/testing/testwait"
 	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/journal"
 	"github.com/annexapi/annex/store/storetest"

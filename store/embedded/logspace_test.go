@@ -12,7 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
-	"github.com/annexapi/annex/internal/crashfs"
+	"github.com/annexapi/annex/internal/testing/crashfs"
 	"github.com/annexapi/annex/store/embedded"
 )
 

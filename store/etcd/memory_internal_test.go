@@ -12,7 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
 
-	"github.com/annexapi/annex/internal/budget"
+	"github.com/annexapi/annex/internal/base/budget"
 )
 
 // lister lists so many pods, from memory.

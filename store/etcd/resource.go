@@ -12,8 +12,8 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/etcd3"
 
-	"github.com/annexapi/annex/internal/apierr"
-	"github.com/annexapi/annex/internal/budget"
+	"github.com/annexapi/annex/internal/base/apierr"
+	"github.com/annexapi/annex/internal/base/budget"
 	"github.com/annexapi/annex/store"
 )
 

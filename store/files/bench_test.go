@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/internal/testing/testwait"
 	"github.com/annexapi/annex/store/files"
 	"github.com/annexapi/annex/store/journal"
 )

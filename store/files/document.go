@@ -13,7 +13,7 @@ import (
 	yamlv3 "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
 
-	"github.com/annexapi/annex/internal/yamlsize"
+	"github.com/annexapi/annex/internal/base/yamlsize"
 )
 
 // metadataFields are what people write of an object's metadata, in their order.

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/internal/testing/testwait"
 	"github.com/annexapi/annex/store/driver"
 	"github.com/annexapi/annex/store/files"
 	"github.com/annexapi/annex/store/journal"

@@ -22,7 +22,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/internal/testing/testwait"
 	"github.com/annexapi/annex/store/files"
 	"github.com/annexapi/annex/store/journal"
 	"github.com/annexapi/annex/store/storetest"

@@ -25,7 +25,7 @@ import (
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
 
-	"github.com/annexapi/annex/internal/mvcc"
+	"github.com/annexapi/annex/internal/storage/mvcc"
 )
 
 // Subject is a store whose histories are checked.

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/annexapi/annex/internal/mvcc"
+	"github.com/annexapi/annex/internal/storage/mvcc"
 	"github.com/annexapi/annex/store/journal"
 )
 

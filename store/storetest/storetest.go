@@ -33,7 +33,7 @@ import (
 	"k8s.io/apiserver/pkg/apis/example/install"
 	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
 
-	"github.com/annexapi/annex/internal/mvcc"
+	"github.com/annexapi/annex/internal/storage/mvcc"
 	"github.com/annexapi/annex/store"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/validate/content"
 
-	"github.com/annexapi/annex/internal/typo"
+	"github.com/annexapi/annex/internal/base/typo"
 )
 
 // errUnknown is a word that names no kind.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/annexapi/annex/internal/clidoc"
-	"github.com/annexapi/annex/internal/testlog"
+	"github.com/annexapi/annex/internal/testing/clidoc"
+	"github.com/annexapi/annex/internal/testing/testlog"
 )
 
 func TestMain(m *testing.M) {

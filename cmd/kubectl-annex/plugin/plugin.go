@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	clientexec "k8s.io/client-go/util/exec"
 
-	"github.com/annexapi/annex/internal/typo"
+	"github.com/annexapi/annex/internal/base/typo"
 )
 
 // Exit codes. A command that exec runs may end with these, too.

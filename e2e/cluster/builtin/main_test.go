@@ -11,11 +11,11 @@ import (
 
 	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/e2e/cluster/kube"
-	"github.com/annexapi/annex/internal/builtin"
-	"github.com/annexapi/annex/internal/define"
-	"github.com/annexapi/annex/internal/informer"
-	"github.com/annexapi/annex/internal/plan"
-	"github.com/annexapi/annex/internal/serve"
+	"github.com/annexapi/annex/internal/controlplane/builtin"
+	"github.com/annexapi/annex/internal/model/define"
+	"github.com/annexapi/annex/internal/model/informer"
+	"github.com/annexapi/annex/internal/program/plan"
+	"github.com/annexapi/annex/internal/program/serve"
 	"github.com/annexapi/annex/store/memory"
 )
 

@@ -8,9 +8,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// What internal/podspec says of the templates of its tests, and what is filled in, is what a kube-apiserver does.
+// What internal/controlplane/podspec says of the templates of its tests, and what is filled in, is what a kube-apiserver does.
 func TestTemplatesOfPodsAreTakenAlike(t *testing.T) {
-	text, err := os.ReadFile("../../../internal/podspec/testdata/templates.yaml")
+	text, err := os.ReadFile("../../../internal/controlplane/podspec/testdata/templates.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

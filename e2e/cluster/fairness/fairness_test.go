@@ -21,11 +21,11 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/annexapi/annex/e2e/cluster/alone"
-	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
 const (
-	invalidFile = "../../../internal/fairness/testdata/invalid.yaml"
+	invalidFile = "../../../internal/standalone/fairness/testdata/invalid.yaml"
 	apis        = "/apis/flowcontrol.apiserver.k8s.io/v1"
 )
 

@@ -24,7 +24,7 @@ import (
 
 	"github.com/annexapi/annex/e2e/cluster/alone"
 	"github.com/annexapi/annex/e2e/cluster/gomod"
-	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
 // projects are those whose definitions are served. Samples are all objects of their kinds in the module.

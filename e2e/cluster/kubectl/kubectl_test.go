@@ -10,7 +10,7 @@ import (
 
 	"github.com/annexapi/annex/e2e/cluster/alone"
 	"github.com/annexapi/annex/e2e/cluster/kube"
-	"github.com/annexapi/annex/internal/transcript"
+	"github.com/annexapi/annex/internal/testing/transcript"
 )
 
 var update = flag.Bool("update", false, "rewrite the transcripts in testdata from what kubectl prints of kube-apiserver now")

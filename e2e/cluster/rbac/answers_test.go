@@ -24,8 +24,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/annexapi/annex/e2e/cluster/alone"
-	"github.com/annexapi/annex/internal/rbac"
-	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/internal/identity/rbac"
+	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
 // writers may write roles and bindings, as far as they hold what these give.

@@ -11,7 +11,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/annexapi/annex/internal/rbac"
+	"github.com/annexapi/annex/internal/identity/rbac"
 )
 
 // literal returns the objects as a Go file: nothing has to be parsed when a server starts.

@@ -17,13 +17,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/annexapi/annex/internal/rbac"
-	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/internal/identity/rbac"
+	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
 const (
-	bootstrapFile = "../../../internal/rbac/zz_generated.bootstrap.go"
-	invalidFile   = "../../../internal/rbac/testdata/invalid.yaml"
+	bootstrapFile = "../../../internal/identity/rbac/zz_generated.bootstrap.go"
+	invalidFile   = "../../../internal/identity/rbac/testdata/invalid.yaml"
 )
 
 var bootstrapped = metav1.ListOptions{LabelSelector: "kubernetes.io/bootstrapping=rbac-defaults"}

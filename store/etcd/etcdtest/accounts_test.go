@@ -22,8 +22,8 @@ import (
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/annextest"
-	"github.com/annexapi/annex/internal/accounts"
-	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/internal/identity/accounts"
+	"github.com/annexapi/annex/internal/testing/testwait"
 	"github.com/annexapi/annex/store/etcd"
 )
 

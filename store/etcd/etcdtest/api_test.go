@@ -13,7 +13,7 @@ import (
 )
 
 // apiTests is the package of the project's own tests of the API.
-const apiTests = "./internal/apitest"
+const apiTests = "./internal/testing/apitest"
 
 // TestTheAPIOnEtcd runs the tests of the API, whose servers choose another storage
 // otherwise, on a real etcd.

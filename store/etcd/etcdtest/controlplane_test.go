@@ -20,7 +20,7 @@ import (
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/controlplane"
-	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/internal/testing/testwait"
 	"github.com/annexapi/annex/store/etcd"
 )
 

@@ -15,8 +15,8 @@ import (
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/annextest"
-	v1 "github.com/annexapi/annex/internal/shop/v1"
-	"github.com/annexapi/annex/internal/shop/v1beta1"
+	v1 "github.com/annexapi/annex/internal/testing/shop/v1"
+	"github.com/annexapi/annex/internal/testing/shop/v1beta1"
 )
 
 // rawValue is what etcd has at a key.

@@ -13,9 +13,9 @@ import (
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/annextest"
-	legacyv1 "github.com/annexapi/annex/internal/shop/legacy/v1"
-	v1 "github.com/annexapi/annex/internal/shop/v1"
-	"github.com/annexapi/annex/internal/testwait"
+	legacyv1 "github.com/annexapi/annex/internal/testing/shop/legacy/v1"
+	v1 "github.com/annexapi/annex/internal/testing/shop/v1"
+	"github.com/annexapi/annex/internal/testing/testwait"
 	"github.com/annexapi/annex/store/etcd"
 )
 

@@ -21,7 +21,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apiserver/pkg/storage"
 
-	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/internal/testing/testwait"
 	"github.com/annexapi/annex/store/etcd"
 	"github.com/annexapi/annex/store/storetest"
 )

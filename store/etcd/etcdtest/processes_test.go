@@ -14,7 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
 // cluster is an etcd whose members are processes, each behind proxies for its

@@ -19,9 +19,9 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/annexapi/annex"
-	v1 "github.com/annexapi/annex/internal/shop/v1"
-	"github.com/annexapi/annex/internal/testlog"
-	"github.com/annexapi/annex/internal/testwait"
+	v1 "github.com/annexapi/annex/internal/testing/shop/v1"
+	"github.com/annexapi/annex/internal/testing/testlog"
+	"github.com/annexapi/annex/internal/testing/testwait"
 	"github.com/annexapi/annex/store"
 	"github.com/annexapi/annex/store/etcd"
 )

@@ -30,7 +30,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/annexapi/annex"
-	"github.com/annexapi/annex/internal/testwait"
+	"github.com/annexapi/annex/internal/testing/testwait"
 	"github.com/annexapi/annex/store/etcd"
 )
 

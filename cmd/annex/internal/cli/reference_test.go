@@ -4,7 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/annexapi/annex/internal/clidoc"
+	"github.com/annexapi/annex/internal/testing/clidoc"
 )
 
 // The flags of the pages are those of the tool.

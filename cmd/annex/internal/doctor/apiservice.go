@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/version"
 
-	"github.com/annexapi/annex/internal/typo"
+	"github.com/annexapi/annex/internal/base/typo"
 )
 
 // apiService is what is looked at of an APIService. Its types are in a module that

@@ -13,7 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/annexapi/annex/internal/requirements"
+	"github.com/annexapi/annex/internal/aggregated/requirements"
 )
 
 // configMap says by what aggregated API servers know the front proxy, which is the API

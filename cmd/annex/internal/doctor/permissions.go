@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/annexapi/annex/config"
-	"github.com/annexapi/annex/internal/requirements"
+	"github.com/annexapi/annex/internal/aggregated/requirements"
 )
 
 // account is the service account that the server asks the cluster as.

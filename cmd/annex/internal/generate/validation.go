@@ -24,7 +24,7 @@ import (
 	"k8s.io/gengo/v2/types"
 
 	"github.com/annexapi/annex/cmd/annex/internal/crd/schema"
-	"github.com/annexapi/annex/internal/typo"
+	"github.com/annexapi/annex/internal/base/typo"
 )
 
 // validationRequest and validationResponse are spoken with validation-gen, see

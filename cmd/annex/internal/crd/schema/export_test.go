@@ -83,7 +83,7 @@ func content(t *testing.T, d apiextensionsv1.CustomResourceDefinition) any {
 
 func TestDefinitionsAreThoseOfControllerGen(t *testing.T) {
 	for name, patterns := range map[string][]string{
-		"without markers":         {"github.com/annexapi/annex/internal/shop/v1"},
+		"without markers":         {"github.com/annexapi/annex/internal/testing/shop/v1"},
 		"with all of the markers": {"./testdata/everything/..."},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -238,7 +238,7 @@ func TestExport_everyTag(t *testing.T) {
 }
 
 func TestTheNewestVersionIsStoredIfNoneIsMarked(t *testing.T) {
-	loaded, err := schema.Load("", "github.com/annexapi/annex/internal/shop/v1", "github.com/annexapi/annex/internal/shop/v1beta1")
+	loaded, err := schema.Load("", "github.com/annexapi/annex/internal/testing/shop/v1", "github.com/annexapi/annex/internal/testing/shop/v1beta1")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-tools/pkg/loader"
 	"sigs.k8s.io/controller-tools/pkg/markers"
 
-	"github.com/annexapi/annex/internal/typo"
+	"github.com/annexapi/annex/internal/base/typo"
 )
 
 const (

@@ -1,0 +1,264 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/annexapi/annex/internal/aggregated/requirements"
+	"github.com/annexapi/annex/internal/base/await"
+
+	clocks "k8s.io/utils/clock"
+)
+
+const (
+	// patience is how long a cluster that has answered before may fail to, before the
+	// server says so: kube-apiservers are restarted one after another, and what was read
+	// from them stays true meanwhile.
+	patience = time.Minute
+	// settling is the grace period in which a 403 of a cluster that comes back is ignored: a
+	// kube-apiserver that has just started answers 403 until it has read its roles.
+	settling = 10 * time.Second
+	// The exponential backoff of requests that fail goes from firstRetry to lastRetry.
+	firstRetry, lastRetry = 250 * time.Millisecond, 5 * time.Second
+)
+
+// contact is how asking the cluster for one need goes.
+type contact struct {
+	need requirements.Requirement
+	// synced is whether all of it has been read, set before use; nil is yes.
+	synced func() bool
+	// changed is called with every failure and every change.
+	changed func()
+	// failed wakes the goroutine that repeats reviews.
+	failed chan struct{}
+
+	mu       sync.Mutex
+	answered bool // it has been well at some time
+	problem  error
+	since    time.Time
+	refused  time.Time // when it first refused after it had not answered; zero otherwise
+}
+
+// forbiddenError is the problem that a permission is missing.
+type forbiddenError struct{ need requirements.Requirement }
+
+func (e *forbiddenError) Error() string { return e.need.String() }
+
+func isForbidden(problem error) bool {
+	_, ok := problem.(*forbiddenError)
+	return ok
+}
+
+// unreachable is the problem that the cluster does not answer.
+type unreachable struct {
+	cluster string
+	err     error
+}
+
+func (e *unreachable) Error() string {
+	return fmt.Sprintf("the cluster %s cannot be reached: %v", e.cluster, e.err)
+}
+func (e *unreachable) Unwrap() error { return e.err }
+
+// unwell is the problem that the cluster answers, but not as it should.
+type unwell struct{ text string }
+
+func (e *unwell) Error() string { return e.text }
+
+var errNotAsked = &unwell{"the cluster has not answered yet"}
+
+func (c *contact) set(problem error) {
+	c.mu.Lock()
+	first := !c.answered
+	was := c.problem
+	c.problem = problem
+	if !isForbidden(problem) {
+		c.refused = time.Time{}
+	} else if was != nil && !isForbidden(was) {
+		c.refused = time.Now()
+	}
+	if problem == nil {
+		c.answered, c.since = true, time.Time{}
+	} else if c.since.IsZero() {
+		c.since = time.Now()
+	}
+	c.mu.Unlock()
+	if problem == nil && was == nil && !first {
+		return
+	}
+	c.changed()
+	if problem != nil {
+		await.Notify(c.failed)
+	}
+}
+
+// err is what keeps the server from relying on the cluster: nothing if all is well, and
+// nothing for a while if a cluster that was well does not answer.
+func (c *contact) err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.problem == nil && !c.answered:
+		return errNotAsked
+	case c.problem == nil:
+		if c.synced != nil && !c.synced() {
+			return &unwell{"reading " + c.need.GroupResource().String() + " of the cluster"}
+		}
+		return nil
+	}
+	refused := isForbidden(c.problem) && (c.refused.IsZero() || time.Since(c.refused) > settling)
+	if !refused && c.answered && time.Since(c.since) < patience {
+		return nil
+	}
+	return c.problem
+}
+
+// last is the problem of the last answer, nil if there was none.
+func (c *contact) last() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.problem
+}
+
+// well says whether the last answer was.
+func (c *contact) well() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.answered && c.problem == nil
+}
+
+// observer is a transport to the cluster that observes the outcome of requests, and retries
+// reads until they succeed, so that the callers need neither retry nor log.
+type observer struct {
+	http.RoundTripper
+	of *Cluster
+}
+
+func (o observer) RoundTrip(r *http.Request) (*http.Response, error) {
+	c := o.of.contactOf(r)
+	hold := c != nil && c.need.Watched() || isSchema(r)
+	for retry := retries(); ; {
+		sent := time.Now()
+		response, err := o.RoundTripper.RoundTrip(r)
+		if err == nil {
+			o.of.clock.observe(response.Header.Get("Date"), sent, time.Now())
+		}
+		problem, known := o.problem(r, c, response, err)
+		if known && c != nil {
+			c.set(problem)
+		}
+		if problem == nil || !hold || r.Context().Err() != nil {
+			return response, err
+		}
+		if response != nil {
+			_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 1<<16))
+			_ = response.Body.Close()
+		}
+		// Jitter: many servers, and many reads of each, do not retry at the same moment.
+		delay := retry()
+		if !await.Sleep(r.Context(), clocks.RealClock{}, delay/2+rand.N(delay/2)) {
+			return nil, context.Cause(r.Context())
+		}
+	}
+}
+
+// problem is what an answer says of the cluster; known is false if it says nothing.
+func (o observer) problem(r *http.Request, c *contact, response *http.Response, err error) (problem error, known bool) {
+	cluster := r.URL.Scheme + "://" + r.URL.Host
+	switch {
+	case err != nil && errors.Is(r.Context().Err(), context.Canceled):
+		return nil, false // the client went
+	case err != nil:
+		var inner *url.Error
+		if errors.As(err, &inner) {
+			err = inner.Err
+		}
+		return &unreachable{cluster, err}, true
+	case c == nil: // schemas
+		return nil, false
+	case response.StatusCode == http.StatusForbidden:
+		return &forbiddenError{c.need}, true
+	case response.StatusCode == http.StatusUnauthorized:
+		return &unwell{"the cluster " + cluster + " does not accept the server's credentials: 401"}, true
+	case response.StatusCode == http.StatusNotFound:
+		text := "the cluster serves no " + c.need.GroupResource().String() + " in " + c.need.Version
+		if plugin := c.need.For; c.need.Group == requirements.AdmissionGroup {
+			text += "; disable the admission plugin " + plugin + " to do without"
+		}
+		return &unwell{text}, true
+	case response.StatusCode == http.StatusTooManyRequests,
+		response.StatusCode == http.StatusInternalServerError, response.StatusCode == http.StatusBadGateway, response.StatusCode == http.StatusServiceUnavailable:
+		// Not 504, by which a read learns that its revision is from the future.
+		return &unwell{fmt.Sprintf("the cluster %s answers %d to %s", cluster, response.StatusCode, r.URL.Path)}, true
+	}
+	return nil, true
+}
+
+// contactOf returns the contact of a request, nil if it is not tracked: the read of a single
+// namespace, made when a cache may be behind, says nothing about lists.
+func (h *Cluster) contactOf(r *http.Request) *contact {
+	for _, c := range h.contacts {
+		if c.need.Watched() == (r.Method == http.MethodGet) && isCollection(r, c.need) && (c.need.Name == "" || strings.Contains(r.URL.RawQuery, c.need.Name)) {
+			return c
+		}
+	}
+	return nil
+}
+
+func isCollection(r *http.Request, n requirements.Requirement) bool {
+	return strings.HasSuffix(r.URL.Path, n.Path())
+}
+
+// isSchema is for the reads of MutatingAdmissionPolicy, which come every few seconds.
+func isSchema(r *http.Request) bool {
+	return r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/openapi/v3")
+}
+
+// clock compares the cluster's clock with this machine's: certificates are valid by both.
+type clock struct {
+	mu   sync.Mutex
+	skew time.Duration
+	told bool
+	tell func(skew time.Duration)
+}
+
+// tolerance is how far clocks may be apart before it is worth a line.
+const tolerance = time.Minute
+
+func (c *clock) observe(date string, sent, received time.Time) {
+	cluster, err := http.ParseTime(date)
+	if err != nil {
+		return
+	}
+	// The header has whole seconds, and was written between the two.
+	skew := time.Duration(0)
+	switch {
+	case cluster.Before(sent.Add(-time.Second)):
+		skew = cluster.Sub(sent)
+	case cluster.After(received):
+		skew = cluster.Sub(received)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.skew = skew
+	if far := skew.Abs() > tolerance; far != c.told {
+		c.told = far
+		if far {
+			c.tell(skew)
+		}
+	}
+}
+
+func (c *clock) current() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.skew
+}

@@ -1,0 +1,89 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/token/cache"
+	webhooktoken "k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
+
+	"github.com/annexapi/annex/internal/aggregated/requirements"
+	"github.com/annexapi/annex/internal/identity/credential"
+)
+
+// errNotReviewed is that no answer about a token could be had, in contrast to the answer
+// that the token is not valid.
+var errNotReviewed = errors.New("the token could not be reviewed")
+
+// openTokens returns what asks the cluster whose a token is. An error that matches
+// errNotReviewed says nothing about the token.
+func (h *Cluster) openTokens() (authenticator.Token, error) {
+	authenticatorfactory.RegisterMetrics()
+	ttl := lifetime(h.config.Options.TokenCacheTTL)
+	reviews, err := webhooktoken.NewFromInterface(h.authentication.AuthenticationV1(), nil, *reviewBackoff(), reviewTimeout, webhooktoken.AuthenticatorMetrics{
+		RecordRequestTotal: func(ctx context.Context, code string) {
+			if last, ok := ctx.Value(lastCode{}).(*string); ok {
+				*last = code
+			}
+			authenticatorfactory.RecordRequestTotal(ctx, code)
+		},
+		RecordRequestLatency: authenticatorfactory.RecordRequestLatency,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("authentication by the cluster: %w", err)
+	}
+	direct := reviewed{reviews}
+	return waited{credential.Uncached(cache.New(direct, false, ttl, ttl), direct)}, nil
+}
+
+// lastCode is the key in a context of where the status of the last answer is noted: of an
+// error, upstream does not say whether it is the cluster's answer.
+type lastCode struct{}
+
+// reviewed tells answers about tokens from their want.
+type reviewed struct{ authenticator.Token }
+
+func (t reviewed) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	last := ""
+	response, ok, err := t.Token.AuthenticateToken(context.WithValue(ctx, lastCode{}, &last), token)
+	if err != nil && !strings.HasPrefix(last, "2") {
+		err = fmt.Errorf("%w: %w", errNotReviewed, err)
+	}
+	return response, ok, err
+}
+
+// waited are tokens whose review may outlast the request.
+type waited struct{ authenticator.Token }
+
+func (t waited) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	response, ok, err := t.Token.AuthenticateToken(ctx, token)
+	if err != nil && ctx.Err() != nil && !errors.Is(err, errNotReviewed) {
+		err = fmt.Errorf("%w: %w", errNotReviewed, err)
+	}
+	return response, ok, err
+}
+
+// AuthenticationUnavailable is nil if an error of AuthenticateRequest is about the caller.
+// If not, it says why the cluster could not be asked.
+func (h *Cluster) AuthenticationUnavailable(err error) error {
+	if !errors.Is(err, errNotReviewed) {
+		return nil
+	}
+	for _, c := range h.contacts {
+		if c.need.GroupVersionResource != requirements.TokenReviews {
+			continue
+		}
+		switch problem := c.last().(type) {
+		case nil: // the cluster answers others
+		case *forbiddenError:
+			return h.forbiddenError([]requirements.Requirement{problem.need})
+		default:
+			return problem
+		}
+	}
+	return errNotReviewed
+}

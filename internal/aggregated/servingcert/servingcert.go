@@ -1,0 +1,617 @@
+// Package servingcert keeps the serving certificate of an aggregated server. Its host
+// verifies that by the authorities in the APIServices, and both are made here, renewed in
+// time, and never by hand.
+//
+// # What is kept where
+//
+// A Secret of the server's namespace holds what all replicas use: tls.crt and tls.key,
+// the serving certificate; ca.crt, the authorities that the cluster is to trust, newest
+// first; and ca.key, the key of the newest. All replicas follow the Secret. The one that
+// holds a Lease also renews what is in it, and keeps the APIServices' caBundle equal to
+// ca.crt, undoing other writers' changes.
+//
+// # How an authority is replaced
+//
+// The next one is made when a third of the life of the last is left, with a key of its
+// own. First it only stands in ca.crt, and so in the APIServices, beside the one before.
+// When it stands in all of them, the Secret says since when (ca.published), and when the
+// clusters have had time to notice, it signs the next serving certificate. The one before
+// stays until it ends. So whatever certificate a
+// replica still serves, and whatever bundle a host still uses, the one verifies the other.
+//
+// # How a server leaves
+//
+// As long as an APIService points to a server that does not answer, its host finishes no
+// deletion of a namespace, for it cannot tell what is still in it. That is right while
+// the server restarts. It is wrong when the server is not meant to run any more: when its
+// workload was scaled to zero or deleted, or its namespace is. A server that stops then takes
+// itself out of the APIServices, which stay, without a service, and say whose they were.
+// The next one that starts puts itself in again.
+package servingcert
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/annexapi/annex/internal/base/await"
+	"github.com/annexapi/annex/internal/identity/certs"
+)
+
+// Keys of the Secret.
+const (
+	servingCert   = corev1.TLSCertKey
+	servingKey    = corev1.TLSPrivateKeyKey
+	authorityCert = "ca.crt"
+	authorityKey  = "ca.key"
+	// publishedAt is when all APIServices had the newest authority, in RFC 3339.
+	publishedAt = "ca.published"
+)
+
+const (
+	// authorityLives is how much longer an authority lives than what it signs.
+	authorityLives = 4
+	// maxNotice bounds the time that hosts get to notice an authority.
+	maxNotice = time.Minute
+	// checkInterval is how late another writer's change of the APIServices is noticed:
+	// the permission to watch them is not asked for.
+	checkInterval = 10 * time.Second
+	// missingInterval is how late one is noticed that did not exist before.
+	missingInterval = time.Second
+)
+
+// Options say which certificate is kept.
+type Options struct {
+	// DNSNames are what it is for, SERVICE.NAMESPACE.svc first.
+	DNSNames []string
+	// APIServices are the names of those whose caBundle is kept, and ServiceName and
+	// ServiceNamespace what they point to. One that points elsewhere is left alone.
+	APIServices                   []string
+	ServiceName, ServiceNamespace string
+	// Ready says why the server does not answer yet; nil is a server that does. One that
+	// left its APIServices goes back there only then.
+	Ready func() error
+	// Lifetime is that of a serving certificate. It is renewed when a third is left.
+	Lifetime time.Duration
+	// Clock is the real one if nil.
+	Clock clock.Clock
+}
+
+// host is where all of it is kept. Errors are the API's.
+type host interface {
+	// secret and updateSecret work on the one Secret. An update that is based on an
+	// older one than is stored is a conflict.
+	secret(ctx context.Context) (*corev1.Secret, error)
+	updateSecret(ctx context.Context, secret *corev1.Secret) (*corev1.Secret, error)
+	// apiService and updateAPIService work on an APIService. Updating one that has
+	// changed since is a conflict.
+	apiService(ctx context.Context, name string) (*apiService, error)
+	updateAPIService(ctx context.Context, service *apiService) error
+	// unwanted says that the server is not meant to run any more: its workload is scaled
+	// to zero or deleted, or its namespace is.
+	unwanted(ctx context.Context) (bool, error)
+	// run calls follow with the Secret whenever it has changed, and lead while this
+	// replica holds the Lease.
+	run(ctx context.Context, k *Keeper) error
+}
+
+// apiService is what matters of one.
+type apiService struct {
+	name, resourceVersion string
+	// service is empty if the APIService points nowhere; left is what it pointed to then.
+	service, left service
+	insecure      bool
+	bundle        []byte
+}
+
+// service is what an APIService points to.
+type service struct {
+	Namespace, Name string
+	Port            int32
+}
+
+func (s service) String() string { return fmt.Sprintf("%s/%s:%d", s.Namespace, s.Name, s.Port) }
+
+// is says whether that is the service of the server; ports may differ.
+func (s service) is(o Options) bool {
+	return s.Namespace == o.ServiceNamespace && s.Name == o.ServiceName
+}
+
+// Keeper is the serving certificate of one replica. Its methods may be called
+// concurrently.
+type Keeper struct {
+	options Options
+	host    host
+	serving atomic.Pointer[content]
+	changed chan struct{}
+
+	mu        sync.Mutex
+	listeners []dynamiccertificates.Listener
+	// status is why the certificate is not the Secret's; nil if it is. refused is what the
+	// host does not let the leader do.
+	status, refused error
+	// said holds what was said last about each APIService, so as not to repeat it.
+	said map[string]string
+
+	// known is what the leader has seen last of the Secret. Only lead uses it.
+	known state
+}
+
+// content is a serving certificate with its key.
+type content struct{ cert, key []byte }
+
+var _ dynamiccertificates.CertKeyContentProvider = (*Keeper)(nil)
+
+// errNotRead is the status before the Secret has been read for the first time.
+var errNotRead = errors.New("the serving certificate has not been read from the cluster yet")
+
+// newKeeper returns a keeper that serves a temporary certificate until it has read the
+// Secret: no client trusts it, but a kubelet's probes do not verify.
+func newKeeper(options Options, host host) (*Keeper, error) {
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
+	}
+	cert, key, err := certs.NewServing(options.Clock.Now(), options.DNSNames, 24*time.Hour, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	k := &Keeper{options: options, host: host, status: errNotRead, said: map[string]string{}, changed: make(chan struct{}, 1)}
+	k.serving.Store(&content{cert, key})
+	return k, nil
+}
+
+// Name implements dynamiccertificates.CertKeyContentProvider.
+func (k *Keeper) Name() string { return "serving certificate of " + k.options.DNSNames[0] }
+
+// CurrentCertKeyContent implements dynamiccertificates.CertKeyContentProvider.
+func (k *Keeper) CurrentCertKeyContent() (cert, key []byte) {
+	current := k.serving.Load()
+	return current.cert, current.key
+}
+
+// AddListener implements dynamiccertificates.Notifier.
+func (k *Keeper) AddListener(listener dynamiccertificates.Listener) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.listeners = append(k.listeners, listener)
+}
+
+// Check returns why the cluster does not trust this replica's certificate; nil if it does.
+func (k *Keeper) Check() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.status != nil {
+		return k.status
+	}
+	return k.refused
+}
+
+// follow takes over what is in the Secret.
+func (k *Keeper) follow(secret *corev1.Secret) {
+	await.Notify(k.changed)
+	cert, key := secret.Data[servingCert], secret.Data[servingKey]
+	if len(cert) == 0 && len(key) == 0 {
+		return // just made
+	}
+	if _, err := tls.X509KeyPair(cert, key); err != nil {
+		k.become(fmt.Errorf("the Secret %s holds no serving certificate: %w", secret.Name, err))
+		return
+	}
+	current := k.serving.Load()
+	k.become(nil)
+	if bytes.Equal(current.cert, cert) && bytes.Equal(current.key, key) {
+		return
+	}
+	k.serving.Store(&content{cert, key})
+	k.mu.Lock()
+	listeners := slices.Clone(k.listeners)
+	k.mu.Unlock()
+	for _, listener := range listeners {
+		listener.Enqueue()
+	}
+}
+
+// become sets the status.
+func (k *Keeper) become(status error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.status = status
+}
+
+// refuse sets why the cluster refuses this replica's writes; nil if it does not.
+func (k *Keeper) refuse(reason error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.refused = reason
+}
+
+// lead renews and publishes until the context ends.
+func (k *Keeper) lead(ctx context.Context) {
+	defer k.refuse(nil)
+	for {
+		wait, err := k.renew(ctx)
+		if apierrors.IsForbidden(err) {
+			k.refuse(err)
+		} else {
+			k.refuse(nil)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return
+		case apierrors.IsConflict(err):
+			// Another writer was faster; read again.
+		case err != nil:
+			k.say(ctx, "", err.Error())
+		default:
+			k.say(ctx, "", "")
+		}
+		timer := k.options.Clock.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C():
+		case <-k.changed:
+			timer.Stop()
+		}
+	}
+}
+
+// say logs what is wrong about something, once, and that it is right again.
+func (k *Keeper) say(ctx context.Context, about, wrong string) {
+	k.mu.Lock()
+	before := k.said[about]
+	k.said[about] = wrong
+	k.mu.Unlock()
+	switch logger := klog.FromContext(ctx); {
+	case wrong == before:
+	case wrong != "":
+		logger.Error(nil, "The serving certificate is not kept up to date", "about", about, "reason", wrong)
+	default:
+		logger.Info("The serving certificate is kept up to date again", "about", about)
+	}
+}
+
+// renew does one step, and says when to look again at the latest.
+func (k *Keeper) renew(ctx context.Context) (time.Duration, error) {
+	wait := min(checkInterval, k.notice())
+	secret, err := k.host.secret(ctx)
+	if err != nil {
+		return wait, fmt.Errorf("read the Secret of the serving certificate: %w", err)
+	}
+	now := k.options.Clock.Now()
+	state, err := read(secret)
+	if err != nil {
+		// What cannot be parsed is made anew. The authorities that can be parsed stay in the
+		// caBundle.
+		k.say(ctx, secret.Name, err.Error())
+	}
+	spoilt := state.remember(now, &k.known) || err != nil
+	if state.renewAuthority(now, k.authorityLife()) {
+		if err := state.newAuthority(now, k.options.DNSNames[0], k.authorityLife()); err != nil {
+			return wait, err
+		}
+		klog.FromContext(ctx).Info("A new authority of the serving certificate", "until", state.newest().NotAfter)
+		spoilt = true
+	}
+	if spoilt {
+		if secret, err = k.store(ctx, secret, state); err != nil {
+			return wait, err
+		}
+	}
+	k.known = *state
+	all, missing, err := k.publish(ctx, state)
+	if missing {
+		wait = min(wait, missingInterval)
+	}
+	now = k.options.Clock.Now()
+	// Not the making counts but the publishing: that may have been refused for long, or
+	// have been left to the next leader.
+	fresh := all && !state.isPublished(now)
+	if fresh {
+		state.published = now
+	}
+	ripe := all && now.Sub(state.published) >= k.notice()
+	renew := state.renewServing(now, k.options, ripe)
+	if renew {
+		if err := state.newServing(now, k.options); err != nil {
+			return wait, err
+		}
+	}
+	if fresh || renew {
+		if _, err := k.store(ctx, secret, state); err != nil {
+			return wait, err
+		}
+		k.known = *state
+	}
+	if renew {
+		klog.FromContext(ctx).Info("A new serving certificate", "names", k.options.DNSNames, "until", state.serving.NotAfter)
+	}
+	return wait, err
+}
+
+func (k *Keeper) authorityLife() time.Duration { return authorityLives * k.options.Lifetime }
+
+// notice is the time that hosts get to notice an authority.
+func (k *Keeper) notice() time.Duration { return min(maxNotice, k.options.Lifetime/10) }
+
+func (k *Keeper) store(ctx context.Context, secret *corev1.Secret, state *state) (*corev1.Secret, error) {
+	changed := secret.DeepCopy()
+	if changed.Data == nil {
+		changed.Data = map[string][]byte{}
+	}
+	state.write(changed.Data)
+	stored, err := k.host.updateSecret(ctx, changed)
+	if err != nil {
+		return nil, fmt.Errorf("write the Secret of the serving certificate: %w", err)
+	}
+	k.follow(stored)
+	return stored, nil
+}
+
+// publish writes the authorities into the caBundle of all APIServices of this server, and
+// says whether all of them have it. One that does not exist yet does not count.
+func (k *Keeper) publish(ctx context.Context, state *state) (all, missing bool, err error) {
+	bundle := state.bundle()
+	all = true
+	fail := func(doing, name string, failure error) {
+		all, err = false, errors.Join(err, fmt.Errorf("%s the APIService %s: %w", doing, name, failure))
+	}
+	for _, name := range k.options.APIServices {
+		found, failure := k.host.apiService(ctx, name)
+		if apierrors.IsNotFound(failure) {
+			missing = true
+			continue
+		}
+		if failure != nil {
+			fail("read", name, failure)
+			continue
+		}
+		back, failure := k.goesBack(ctx, found)
+		if failure != nil {
+			fail("go back to", name, failure)
+			continue
+		}
+		switch {
+		case back:
+			found.service, found.left = found.left, service{}
+			klog.FromContext(ctx).Info("The server is back in its APIService", "apiservice", name)
+		case !found.service.is(k.options):
+			k.say(ctx, name, fmt.Sprintf("the APIService points to the service %s and not to %s/%s: it is another server's, and its caBundle is left alone",
+				found.service, k.options.ServiceNamespace, k.options.ServiceName))
+			missing = missing || found.left.is(k.options)
+			continue
+		case bytes.Equal(found.bundle, bundle) && !found.insecure:
+			k.say(ctx, name, "")
+			continue
+		case found.insecure || len(found.bundle) > 0 && !state.knows(found.bundle):
+			klog.FromContext(ctx).Error(nil, "The APIService's caBundle was changed by another writer, and is restored", "apiservice", name, "insecureSkipTLSVerify", found.insecure)
+		}
+		k.say(ctx, name, "")
+		found.bundle = bundle
+		if failure := k.host.updateAPIService(ctx, found); failure != nil {
+			fail("write the caBundle of", name, failure)
+		}
+	}
+	return all, missing, err
+}
+
+// goesBack says whether an APIService that the server left is to point to it again.
+func (k *Keeper) goesBack(ctx context.Context, found *apiService) (bool, error) {
+	if found.service != (service{}) || !found.left.is(k.options) || k.options.Ready != nil && k.options.Ready() != nil {
+		return false, nil
+	}
+	unwanted, err := k.host.unwanted(ctx)
+	return !unwanted, err
+}
+
+// leaveAttempts is how often an APIService that others write meanwhile is tried.
+const leaveAttempts = 5
+
+// Leave takes the server out of its APIServices if it is not meant to run any more. It is
+// for a server that is about to stop. Run may not have returned yet: of two writes, the one
+// that is based on an older state is a conflict.
+func (k *Keeper) Leave(ctx context.Context) error {
+	unwanted, err := k.host.unwanted(ctx)
+	if err != nil {
+		return fmt.Errorf("ask whether the server is to run again: %w", err)
+	}
+	if !unwanted {
+		return nil
+	}
+	for _, name := range k.options.APIServices {
+		err = errors.Join(err, k.leave(ctx, name))
+	}
+	return err
+}
+
+func (k *Keeper) leave(ctx context.Context, name string) error {
+	var err error
+	for range leaveAttempts {
+		var found *apiService
+		if found, err = k.host.apiService(ctx, name); err != nil || !found.service.is(k.options) {
+			break
+		}
+		found.service, found.left, found.bundle, found.insecure = service{}, found.service, nil, false
+		if err = k.host.updateAPIService(ctx, found); !apierrors.IsConflict(err) {
+			break
+		}
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("leave the APIService %s: %w", name, err)
+	}
+	return nil
+}
+
+// state is what the Secret holds.
+type state struct {
+	// authorities are the newest first, and key is that of the first.
+	authorities []*x509.Certificate
+	key         []byte
+	// published is when all APIServices had an authority; see isPublished.
+	published time.Time
+	serving   *x509.Certificate
+	content   content
+}
+
+// read returns what can be read, and an error about what cannot.
+func read(secret *corev1.Secret) (*state, error) {
+	s := &state{}
+	var problems []error
+	for rest := secret.Data[authorityCert]; len(rest) > 0; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		if authority, err := x509.ParseCertificate(block.Bytes); err != nil {
+			problems = append(problems, fmt.Errorf("%s: %w", authorityCert, err))
+		} else {
+			s.authorities = append(s.authorities, authority)
+		}
+	}
+	if len(s.authorities) > 0 {
+		if _, err := tls.X509KeyPair(encode(s.authorities[0]), secret.Data[authorityKey]); err != nil {
+			problems = append(problems, fmt.Errorf("%s is not the key of %s: %w", authorityKey, authorityCert, err))
+		} else {
+			s.key = secret.Data[authorityKey]
+		}
+	}
+	// What is no time is as good as none: the authority is published once more.
+	s.published, _ = time.Parse(time.RFC3339Nano, string(secret.Data[publishedAt]))
+	if cert, key := secret.Data[servingCert], secret.Data[servingKey]; len(cert) > 0 || len(key) > 0 {
+		if pair, err := tls.X509KeyPair(cert, key); err != nil {
+			problems = append(problems, fmt.Errorf("%s and %s: %w", servingCert, servingKey, err))
+		} else {
+			s.serving, s.content = pair.Leaf, content{cert, key}
+		}
+	}
+	return s, errors.Join(problems...)
+}
+
+// remember adds what the Secret does not hold any more, because another writer has
+// emptied or spoilt it: the certificates in use stay in use until their replacements are
+// trusted. The authority's key is not restored.
+func (s *state) remember(now time.Time, known *state) (added bool) {
+	if len(s.authorities) == 0 && len(known.authorities) > 0 {
+		s.authorities, added = slices.Clone(known.authorities), true
+	}
+	if s.serving == nil && known.serving != nil && now.Before(known.serving.NotAfter) {
+		s.serving, s.content, added = known.serving, known.content, true
+	}
+	return added
+}
+
+func (s *state) write(data map[string][]byte) {
+	data[authorityCert], data[authorityKey] = s.bundle(), s.key
+	if !s.published.IsZero() {
+		data[publishedAt] = []byte(s.published.UTC().Format(time.RFC3339Nano))
+	}
+	if s.serving != nil {
+		data[servingCert], data[servingKey] = s.content.cert, s.content.key
+	}
+}
+
+func (s *state) newest() *x509.Certificate { return s.authorities[0] }
+
+// isPublished says whether the time is the newest authority's: not that of the one before,
+// nor of a clock that was wrong.
+func (s *state) isPublished(now time.Time) bool {
+	return !s.published.Before(madeAt(s.newest())) && !s.published.After(now)
+}
+
+// bundle holds the authorities that the cluster is to trust, in PEM.
+func (s *state) bundle() []byte {
+	var all []byte
+	for _, authority := range s.authorities {
+		all = append(all, encode(authority)...)
+	}
+	return all
+}
+
+// knows says whether a bundle holds nothing but what was ours.
+func (s *state) knows(bundle []byte) bool {
+	for rest := bundle; ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			return true
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil || !slices.ContainsFunc(s.authorities, func(a *x509.Certificate) bool { return a.Subject.String() == cert.Subject.String() }) {
+			return false
+		}
+	}
+}
+
+func (s *state) renewAuthority(now time.Time, life time.Duration) bool {
+	return len(s.authorities) == 0 || s.key == nil || certs.Due(s.newest(), now, life)
+}
+
+// newAuthority puts one before the others, and lets go of those that have ended.
+func (s *state) newAuthority(now time.Time, name string, life time.Duration) error {
+	cert, key, err := certs.NewAuthority(now, name, life)
+	if err != nil {
+		return fmt.Errorf("make an authority: %w", err)
+	}
+	block, _ := pem.Decode(cert)
+	authority, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return fmt.Errorf("make an authority: %w", err)
+	}
+	s.authorities = slices.DeleteFunc(s.authorities, func(a *x509.Certificate) bool { return now.After(a.NotAfter) })
+	s.authorities, s.key = slices.Insert(s.authorities, 0, authority), key
+	return nil
+}
+
+// renewServing says whether the serving certificate is to be made anew. An authority that
+// is not ripe, which the hosts may not know yet, signs only if there is no usable
+// certificate at all.
+func (s *state) renewServing(now time.Time, options Options, ripe bool) bool {
+	switch {
+	case s.serving == nil || now.After(s.serving.NotAfter):
+		return true
+	case !ripe:
+		return false
+	case s.serving.CheckSignatureFrom(s.newest()) != nil:
+		return true
+	}
+	for _, name := range options.DNSNames {
+		if s.serving.VerifyHostname(name) != nil {
+			return true
+		}
+	}
+	return certs.Due(s.serving, now, options.Lifetime)
+}
+
+func (s *state) newServing(now time.Time, options Options) error {
+	cert, key, err := certs.NewServing(now, options.DNSNames, options.Lifetime, encode(s.newest()), s.key)
+	if err != nil {
+		return fmt.Errorf("make a serving certificate: %w", err)
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return fmt.Errorf("make a serving certificate: %w", err)
+	}
+	s.serving, s.content = pair.Leaf, content{cert, key}
+	return nil
+}
+
+// madeAt is the second in which a certificate was made.
+func madeAt(cert *x509.Certificate) time.Time { return cert.NotBefore.Add(certs.Backdate) }
+
+func encode(cert *x509.Certificate) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
+}

@@ -1,0 +1,11 @@
+// Package base is the district of leaves: small packages that know neither Kubernetes-style servers nor each other.
+//
+// It holds files (atomicfile, configfile, filelock, filewatch, secretfile), waiting (await), memory and its accountant
+// (budget, yamlsize), values and metadata (objects, ordered), errors and messages (apierr, outcome, typo) and cookies of
+// the server's own pages (pagecookie).
+//
+// It must not hold anything that imports another of our packages.
+//
+// A request enters budget before its body is read and leaves it when its answer is written; the other packages are
+// called from everywhere.
+package base

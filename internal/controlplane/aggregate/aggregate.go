@@ -1,0 +1,319 @@
+package aggregate
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	apidiscovery "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/discovery"
+	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
+	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
+	"k8s.io/kube-aggregator/pkg/apiserver"
+	informers "k8s.io/kube-aggregator/pkg/client/informers/externalversions/apiregistration/v1"
+	remotestatus "k8s.io/kube-aggregator/pkg/controllers/status/remote"
+	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/annexapi/annex/internal/base/await"
+)
+
+const (
+	// checkers is how many servers are asked at the same time whether they are available.
+	checkers = 5
+	// prefix is that of all groups but the core group.
+	prefix = "/apis"
+)
+
+// Config is what the aggregation of other servers needs of the one in front.
+type Config struct {
+	// Services is an informer that the caller starts.
+	Services coreinformers.ServiceInformer
+	// Resolver finds the servers that these name.
+	Resolver apiserver.ServiceResolver
+	// Own are the groups that the server has itself.
+	Own []string
+	// Client returns the certificate, with its key, that the server shows to others.
+	Client func() (cert, key []byte)
+	// Stopped is closed when no more requests come.
+	Stopped <-chan struct{}
+}
+
+// Aggregation sends requests for the groups of other servers to these, as APIServices that name a
+// service say. Upstream's controllers do what is exported of them.
+type Aggregation struct {
+	config    Config
+	services  informers.APIServiceInformer
+	register  *apiserver.APIServiceRegistrationController
+	available *remotestatus.AvailableConditionController
+	// registered is closed when all APIServices of the start are in known.
+	registered chan struct{}
+	known      atomic.Pointer[servers]
+	documents  atomic.Pointer[documents]
+	askings    *askings
+	// changed is notified when known has changed.
+	changed chan struct{}
+
+	// These are there after Join.
+	groups     discovery.GroupManager
+	serializer runtime.NegotiatedSerializer
+	merged     aggregated.ResourceManager
+	discovery  apiserver.DiscoveryAggregationController
+}
+
+// servers are the other servers of one time. It never changes.
+type servers struct {
+	versions map[schema.GroupVersion]*remote
+	// groups are those that any of the versions is of, with all of their versions.
+	groups map[string]metav1.APIGroup
+}
+
+// Aggregate returns the aggregation of other servers, over the same informer of APIServices. It is called before
+// Run.
+func (l *Local) Aggregate(c Config) (*Aggregation, error) {
+	services := l.informers.Apiregistration().V1().APIServices()
+	a := &Aggregation{config: c, services: services, registered: make(chan struct{}), changed: make(chan struct{}, 1), askings: newAskings()}
+	a.known.Store(&servers{})
+	a.documents.Store(&documents{})
+	a.register = apiserver.NewAPIServiceRegistrationController(services, a)
+	var err error
+	a.available, err = remotestatus.New(services, c.Services, newNoSlices(), l.client.ApiregistrationV1(), nil, c.Client, a.config.Resolver, l.metrics)
+	if err != nil {
+		return nil, fmt.Errorf("availability of other servers: %w", err)
+	}
+	return a, nil
+}
+
+// Join implements upstream.Aggregation.
+func (a *Aggregation) Join(groups discovery.GroupManager, merged aggregated.ResourceManager, serializer runtime.NegotiatedSerializer) {
+	a.groups, a.serializer = groups, serializer
+	a.merged = merged.WithSource(aggregated.AggregatorSource)
+	a.discovery = apiserver.NewDiscoveryManager(a.merged)
+}
+
+// Run follows the APIServices until the context ends. It is called once, after Join.
+func (a *Aggregation) Run(ctx context.Context) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer a.askings.end()
+	all.Go(func() { a.register.Run(ctx.Done(), a.registered) })
+	all.Go(func() { a.available.Run(checkers, ctx.Done()) })
+	select {
+	case <-a.registered:
+		all.Go(func() { a.followDocuments(ctx) })
+		a.discovery.Run(ctx.Done(), nil)
+	case <-ctx.Done():
+	}
+}
+
+var _ dynamiccertificates.Listener = (*Aggregation)(nil)
+
+// Enqueue implements dynamiccertificates.Listener: the certificate of Config.Client is another one, with
+// which connections to other servers are made anew.
+func (a *Aggregation) Enqueue() { a.register.Enqueue() }
+
+var _ apiserver.APIHandlerManager = (*Aggregation)(nil)
+
+// AddAPIService implements apiserver.APIHandlerManager. Its methods are not called at the same time.
+func (a *Aggregation) AddAPIService(s *apiregistrationv1.APIService) error {
+	v := schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}
+	if s.Spec.Service == nil || a.always(v.Group) {
+		a.RemoveAPIService(s.Name)
+		return nil
+	}
+	r := newRemote(s, &a.config)
+	if a.known.Load().versions[v] == nil {
+		// Until it has told what it has, its group is not to look like one that is gone.
+		a.merged.AddGroupVersion(v.Group, apidiscovery.APIVersionDiscovery{Version: v.Version, Freshness: apidiscovery.DiscoveryFreshnessStale})
+		a.merged.SetGroupVersionPriority(metav1.GroupVersion(v), int(s.Spec.GroupPriorityMinimum), int(s.Spec.VersionPriority))
+	}
+	if err := a.change(v, r); err != nil {
+		return err
+	}
+	a.discovery.AddAPIService(s, r.anyway())
+	return nil
+}
+
+// RemoveAPIService implements apiserver.APIHandlerManager.
+func (a *Aggregation) RemoveAPIService(name string) {
+	v := helper.APIServiceNameToGroupVersion(name)
+	if a.known.Load().versions[v] != nil {
+		a.discovery.RemoveAPIService(name)
+	}
+	if err := a.change(v, nil); err != nil {
+		return // a cache has no errors
+	}
+}
+
+// always says of which groups requests never leave the server: APIServices could not be repaired.
+func (a *Aggregation) always(group string) bool {
+	return group == "" || group == apiregistrationv1.GroupName
+}
+
+// change puts a server in the place of the one of a version, nil for none, and brings the group up to date.
+func (a *Aggregation) change(v schema.GroupVersion, r *remote) error {
+	all, err := a.services.Lister().List(labels.Everything())
+	if err != nil {
+		return err
+	}
+	now := a.known.Load()
+	if _, any := now.groups[v.Group]; r == nil && !any {
+		return nil // it is all the server's own
+	}
+	next := &servers{versions: maps.Clone(now.versions), groups: maps.Clone(now.groups)}
+	if next.versions == nil {
+		next.versions, next.groups = map[schema.GroupVersion]*remote{}, map[string]metav1.APIGroup{}
+	}
+	if r != nil {
+		next.versions[v] = r
+	} else {
+		delete(next.versions, v)
+	}
+	_, was := now.groups[v.Group]
+	group := groupOf(v.Group, all)
+	is := slices.ContainsFunc(slices.Collect(maps.Keys(next.versions)), func(other schema.GroupVersion) bool { return other.Group == v.Group })
+	switch {
+	case len(group.Versions) > 0 && (is || was):
+		a.groups.AddGroup(group)
+	case was:
+		a.groups.RemoveGroup(v.Group)
+	}
+	if is && len(group.Versions) > 0 {
+		next.groups[v.Group] = group
+	} else {
+		delete(next.groups, v.Group)
+	}
+	a.known.Store(next)
+	await.Notify(a.changed)
+	return nil
+}
+
+// groupOf returns the versions of a group, in the order of their priorities.
+func groupOf(name string, all []*apiregistrationv1.APIService) metav1.APIGroup {
+	group := metav1.APIGroup{Name: name}
+	own := slices.DeleteFunc(slices.Clone(all), func(s *apiregistrationv1.APIService) bool { return s.Spec.Group != name })
+	for _, services := range helper.SortedByGroupAndVersion(own) {
+		for _, s := range services {
+			v := schema.GroupVersion{Group: name, Version: s.Spec.Version}
+			group.Versions = append(group.Versions, metav1.GroupVersionForDiscovery{GroupVersion: v.String(), Version: v.Version})
+		}
+	}
+	if len(group.Versions) > 0 {
+		group.PreferredVersion = group.Versions[0]
+	}
+	return group
+}
+
+// Wrap implements upstream.Aggregation.
+func (a *Aggregation) Wrap(next http.Handler) http.Handler {
+	v2 := newSwagger(next, a.askings)
+	// A client that wants the merged document is answered by next; the list has no place in it.
+	list := aggregated.WrapAggregatedDiscoveryToHandler(http.HandlerFunc(a.listGroups), next, next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case documentsPath:
+			a.listDocuments(w, r, next)
+			return
+		case swaggerPath:
+			v2.serve(w, r, a.known.Load())
+			return
+		}
+		v, ok := versionOf(r.URL.Path)
+		if !ok {
+			v, ok = versionOfDocument(r.URL.Path)
+		}
+		if !ok || a.always(v.Group) && v.Group != "" {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if !slices.Contains(a.config.Own, v.Group) || v.Group == "" {
+			// Without the others, the group or the list of all would look as if they were gone.
+			select {
+			case <-a.registered:
+			case <-a.config.Stopped:
+			case <-r.Context().Done():
+			}
+		}
+		known := a.known.Load()
+		if v.Group == "" {
+			list.ServeHTTP(w, r)
+		} else if other := known.versions[v]; other != nil {
+			other.ServeHTTP(w, r)
+		} else if group, ok := known.groups[v.Group]; ok && v.Version == "" {
+			discovery.NewAPIGroupHandler(a.serializer, group).ServeHTTP(w, r)
+		} else {
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// listGroups answers with the groups in the order of their priorities, as clients look for kinds in them.
+// Those without an APIService come last.
+func (a *Aggregation) listGroups(w http.ResponseWriter, r *http.Request) {
+	groups, err := a.groups.Groups(r.Context(), r)
+	if err != nil {
+		fail(w, r, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	all, err := a.services.Lister().List(labels.Everything())
+	if err != nil {
+		fail(w, r, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	places := map[string]int{apiregistrationv1.GroupName: -1} // it has no APIService, and is the first, as in a cluster
+	for i, services := range helper.SortedByGroupAndVersion(all) {
+		places[services[0].Spec.Group] = i
+	}
+	place := func(g metav1.APIGroup) int {
+		if i, ok := places[g.Name]; ok {
+			return i
+		}
+		return len(places)
+	}
+	slices.SortStableFunc(groups, func(a, b metav1.APIGroup) int { return place(a) - place(b) })
+	for i := range groups {
+		groups[i].ServerAddressByClientCIDRs = nil // kube-apiserver's list has none
+	}
+	responsewriters.WriteObjectNegotiated(a.serializer, negotiation.DefaultEndpointRestrictions, schema.GroupVersion{}, w, r, http.StatusOK, &metav1.APIGroupList{Groups: groups}, false)
+}
+
+// versionOf returns the group and the version of a path at or below /apis, as far as it has them.
+func versionOf(path string) (schema.GroupVersion, bool) {
+	rest, ok := strings.CutPrefix(path, prefix)
+	if !ok || rest != "" && rest[0] != '/' {
+		return schema.GroupVersion{}, false
+	}
+	parts := strings.SplitN(strings.TrimPrefix(rest, "/"), "/", 3)
+	v := schema.GroupVersion{Group: parts[0]}
+	if len(parts) > 1 {
+		v.Version = parts[1]
+	}
+	return v, true
+}
+
+// connections are the subresources that kube-apiserver takes for connections.
+var connections = []string{"attach", "exec", "log", "portforward", "proxy"}
+
+// Elsewhere implements upstream.Aggregation.
+func (a *Aggregation) Elsewhere(info *request.RequestInfo) bool {
+	return info.IsResourceRequest && a.known.Load().versions[schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}] != nil
+}
+
+// LongRunning implements upstream.Aggregation.
+func (a *Aggregation) LongRunning(r *http.Request, info *request.RequestInfo) bool {
+	return a.Elsewhere(info) && (slices.Contains(connections, info.Subresource) || httpstream.IsUpgradeRequest(r))
+}

@@ -1,0 +1,203 @@
+package aggregate
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/proxy"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/metrics"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
+	apiserverproxy "k8s.io/apiserver/pkg/util/proxy"
+	"k8s.io/client-go/transport"
+	"k8s.io/klog/v2"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
+	"k8s.io/kube-aggregator/pkg/apiserver"
+	remotestatus "k8s.io/kube-aggregator/pkg/controllers/status/remote"
+	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/annexapi/annex/internal/base/pagecookie"
+)
+
+// remote is the server of an APIService. It never changes. It answers as that of kube-apiserver
+// does, to the text of its errors.
+type remote struct {
+	service   *apiregistrationv1.APIService
+	available bool
+	resolver  apiserver.ServiceResolver
+	stopped   <-chan struct{}
+	transport http.RoundTripper
+	err       error // of transport
+}
+
+func newRemote(s *apiregistrationv1.APIService, c *Config) *remote {
+	r := &remote{service: s, available: helper.IsAPIServiceConditionTrue(s, apiregistrationv1.Available), resolver: c.Resolver, stopped: c.Stopped}
+	cert, key := c.Client()
+	r.transport, r.err = transport.New(remotestatus.BuildTransportConfig(nil, cert, key, s))
+	return r
+}
+
+// anyway is the same server, asked even if it is not known to be available.
+func (r *remote) anyway() *remote {
+	copied := *r
+	copied.available = true
+	return &copied
+}
+
+var _ http.Handler = (*remote)(nil)
+
+// ServeHTTP sends the request on, in the name of its caller.
+func (r *remote) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	caller, known := request.UserFrom(req.Context())
+	switch {
+	case !r.available:
+		fail(w, req, "service unavailable", http.StatusServiceUnavailable)
+		return
+	case r.err != nil:
+		fail(w, req, r.err.Error(), http.StatusInternalServerError)
+		return
+	case !known:
+		fail(w, req, "missing user", http.StatusInternalServerError)
+		return
+	}
+	service := r.service.Spec.Service
+	host, err := r.resolver.ResolveEndpoint(service.Namespace, service.Name, *service.Port)
+	if err != nil {
+		klog.FromContext(req.Context()).Error(err, "The service of an APIService was not resolved", "name", r.service.Name)
+		fail(w, req, "service unavailable", http.StatusServiceUnavailable)
+		return
+	}
+	asked := req.Context()
+	if _, bounded := asked.Deadline(); !bounded {
+		ctx, end := endingWith(asked, r.stopped)
+		defer end()
+		req = req.WithContext(ctx)
+		w = untilStopped{w, ctx}
+	}
+	location := &url.URL{Scheme: "https", Host: host.Host, Path: req.URL.Path, RawQuery: req.URL.Query().Encode()}
+	sent, cancel := apiserverproxy.NewRequestForProxy(location, req)
+	defer cancel()
+	upgrade := httpstream.IsUpgradeRequest(req)
+	if upgrade { // its connection is made beside the transport
+		transport.SetAuthProxyHeaders(sent, caller.GetName(), caller.GetUID(), caller.GetGroups(), caller.GetExtra())
+	}
+	through := transport.NewAuthProxyRoundTripper(caller.GetName(), caller.GetUID(), caller.GetGroups(), caller.GetExtra(), r.transport)
+	if !upgrade {
+		through = watches{others{through}, r.stopped}
+	}
+	handler := proxy.NewUpgradeAwareHandler(location, through, true, upgrade, answers{w, asked})
+	handler.RejectForwardingRedirects = true
+	utilflowcontrol.RequestDelegated(req.Context())
+	handler.ServeHTTP(w, sent)
+}
+
+func fail(w http.ResponseWriter, req *http.Request, text string, code int) {
+	http.Error(w, text, code)
+	if info, ok := request.RequestInfoFrom(req.Context()); ok {
+		metrics.RecordRequestTermination(req, info, "aggregator", code)
+	}
+}
+
+// answers says what has gone wrong on the way to another server.
+type answers struct {
+	w     http.ResponseWriter
+	asked context.Context // of the request, before it was sent on
+}
+
+var _ proxy.ErrorResponder = answers{}
+
+func (a answers) Object(code int, obj runtime.Object) { responsewriters.WriteRawJSON(code, obj, a.w) }
+
+// Error says of a request that took too long what kube-apiserver says of any.
+func (a answers) Error(_ http.ResponseWriter, _ *http.Request, err error) {
+	if errors.Is(a.asked.Err(), context.DeadlineExceeded) {
+		late := apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
+		responsewriters.WriteRawJSON(http.StatusGatewayTimeout, responsewriters.ErrorToAPIStatus(late), a.w)
+		return
+	}
+	http.Error(a.w, err.Error(), http.StatusServiceUnavailable)
+}
+
+// endingWith returns a context that ends when the server stops, too.
+func endingWith(ctx context.Context, stopped <-chan struct{}) (context.Context, context.CancelFunc) {
+	ctx, end := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-stopped:
+			end()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, end
+}
+
+// untilStopped closes a connection that is taken over when the context ends: the proxy looks at no
+// context then.
+type untilStopped struct {
+	http.ResponseWriter
+	ctx context.Context
+}
+
+var _ http.Hijacker = untilStopped{}
+
+func (u untilStopped) Unwrap() http.ResponseWriter { return u.ResponseWriter }
+
+func (u untilStopped) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := http.NewResponseController(u.ResponseWriter).Hijack()
+	if err == nil {
+		context.AfterFunc(u.ctx, func() { conn.Close() })
+	}
+	return conn, buffered, err
+}
+
+// others keeps the answers of another server from setting the cookies of this server's own pages.
+type others struct{ http.RoundTripper }
+
+func (o others) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := o.RoundTripper.RoundTrip(req)
+	if err == nil {
+		pagecookie.Refuse(resp.Header)
+	}
+	return resp, err
+}
+
+// watches lets a watch that the server ends, since it stops, end in order: clients take a connection
+// that breaks for a fault.
+type watches struct {
+	http.RoundTripper
+	stopped <-chan struct{}
+}
+
+func (t watches) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := t.RoundTripper.RoundTrip(req)
+	if info, ok := request.RequestInfoFrom(req.Context()); err == nil && ok && info.Verb == "watch" {
+		resp.Body = endedBody{resp.Body, t.stopped}
+	}
+	return resp, err
+}
+
+type endedBody struct {
+	io.ReadCloser
+	stopped <-chan struct{}
+}
+
+func (b endedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		select {
+		case <-b.stopped:
+			err = io.EOF
+		default:
+		}
+	}
+	return n, err
+}

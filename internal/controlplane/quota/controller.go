@@ -1,0 +1,329 @@
+package quota
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	quota "k8s.io/apiserver/pkg/quota/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+
+	"github.com/annexapi/annex/internal/base/await"
+	"github.com/annexapi/annex/internal/standalone/resources"
+)
+
+const (
+	workers = 5
+	// resync is between two counts that nothing gave cause for.
+	resync = 5 * time.Minute
+	// settled is how long a quota must not have changed before what is stored is all that was
+	// admitted.
+	settled = time.Second
+	// kindsInterval is how late a kind may be counted that comes after its quota.
+	kindsInterval = 10 * time.Second
+	// page is how many objects a count reads at a time, of a storage that does not tell how many remain.
+	page = 500
+
+	firstRetry = 5 * time.Millisecond
+	lastRetry  = time.Minute
+)
+
+// Controller keeps the status of the quotas of one server.
+type Controller struct {
+	core   *corev1client.CoreV1Client
+	all    metadata.Interface
+	kinds  *resources.Client
+	quotas cache.SharedIndexInformer
+	queue  workqueue.TypedRateLimitingInterface[item]
+	// creates are those of the admission of the same server. Other replicas' are not known: of them, counts that
+	// wait until a quota is settled take account.
+	creates *Creates
+	// named says that quotas name other kinds than before.
+	named chan struct{}
+
+	mu      sync.Mutex
+	touched map[cache.ObjectName]time.Time // when quotas last changed
+	sources map[schema.GroupResource]*source
+	running sync.WaitGroup
+}
+
+// item is a quota to count for: at once, or when it is settled.
+type item struct {
+	cache.ObjectName
+	whenSettled bool
+}
+
+// NewController makes a controller. The client may list all that is there, and write quotas. creates are those that the
+// admission of the same server keeps.
+func NewController(config *rest.Config, creates *Creates) (*Controller, error) {
+	core, err := corev1client.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("client for quotas: %w", err)
+	}
+	all, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("client for metadata: %w", err)
+	}
+	kinds, err := resources.NewClient(config)
+	if err != nil {
+		return nil, err
+	}
+	c := &Controller{
+		core: core, all: all, kinds: kinds, quotas: informerOf(core, resync), creates: creates,
+		queue:   workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[item](firstRetry, lastRetry)),
+		named:   make(chan struct{}, 1),
+		touched: map[cache.ObjectName]time.Time{},
+		sources: map[schema.GroupResource]*source{},
+	}
+	if _, err := c.quotas.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: c.added, UpdateFunc: c.updated, DeleteFunc: c.deleted}); err != nil {
+		return nil, fmt.Errorf("informer of quotas: %w", err)
+	}
+	return c, nil
+}
+
+// Run keeps the status of quotas until the context ends, and then returns nil. Errors are logged
+// and tried again. It is called once.
+func (c *Controller) Run(ctx context.Context) error {
+	defer c.running.Wait()
+	defer c.queue.ShutDown()
+	c.running.Go(func() { c.quotas.RunWithContext(ctx) })
+	if !cache.WaitFor(ctx, "", c.quotas.HasSyncedChecker()) {
+		return nil
+	}
+	for range workers {
+		c.running.Go(func() {
+			for c.next(ctx) {
+			}
+		})
+	}
+	c.followKinds(ctx)
+	return nil
+}
+
+func nameOf(q *corev1.ResourceQuota) cache.ObjectName {
+	return cache.NewObjectName(q.Namespace, q.Name)
+}
+
+func (c *Controller) added(obj any) {
+	c.queue.Add(item{ObjectName: nameOf(obj.(*corev1.ResourceQuota))})
+	await.Notify(c.named)
+}
+
+func (c *Controller) updated(was, is any) {
+	old, q := was.(*corev1.ResourceQuota), is.(*corev1.ResourceQuota)
+	name := nameOf(q)
+	switch {
+	case !apiequality.Semantic.DeepEqual(old.Spec, q.Spec):
+		await.Notify(c.named)
+		c.queue.Add(item{ObjectName: name})
+	case old.ResourceVersion == q.ResourceVersion: // a resync
+		c.queue.Add(item{ObjectName: name, whenSettled: true})
+	default:
+		c.mu.Lock()
+		c.touched[name] = time.Now()
+		c.mu.Unlock()
+		c.queue.AddAfter(item{ObjectName: name, whenSettled: true}, settled)
+	}
+}
+
+func (c *Controller) deleted(obj any) {
+	await.Notify(c.named)
+	if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
+		c.mu.Lock()
+		delete(c.touched, name)
+		c.mu.Unlock()
+	}
+}
+
+// changed has the quotas counted again that name a kind; in all namespaces if namespace is empty.
+func (c *Controller) changed(kind schema.GroupResource, namespace string) {
+	quotas := c.quotas.GetStore().List()
+	if namespace != "" {
+		// ByIndex fails only for an index that does not exist.
+		quotas, _ = c.quotas.GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
+	}
+	for _, obj := range quotas {
+		q := obj.(*corev1.ResourceQuota)
+		for name := range q.Spec.Hard {
+			if named, _, ok := kindOf(name); ok && named == kind {
+				c.queue.Add(item{ObjectName: nameOf(q)})
+			}
+		}
+	}
+}
+
+func (c *Controller) next(ctx context.Context) bool {
+	i, shutDown := c.queue.Get()
+	if shutDown || ctx.Err() != nil {
+		return false
+	}
+	defer c.queue.Done(i)
+	if left := c.unsettled(i); left > 0 {
+		c.queue.AddAfter(i, left)
+		return true
+	}
+	if err := c.sync(ctx, i.ObjectName); err != nil && ctx.Err() == nil {
+		if !apierrors.IsConflict(err) { // the informer is behind
+			klog.FromContext(ctx).Error(err, "The status of a quota is not up to date, trying again", "quota", i.ObjectName)
+		}
+		c.queue.AddRateLimited(i)
+		return true
+	}
+	c.queue.Forget(i)
+	return true
+}
+
+func (c *Controller) unsettled(i item) time.Duration {
+	if !i.whenSettled {
+		return 0
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return settled - time.Since(c.touched[i.ObjectName])
+}
+
+// sync brings the status of one quota up to date. What cannot be counted keeps its last figure.
+func (c *Controller) sync(ctx context.Context, name cache.ObjectName) error {
+	obj, exists, err := c.quotas.GetStore().GetByKey(name.String())
+	if err != nil || !exists {
+		return err
+	}
+	q := obj.(*corev1.ResourceQuota)
+	status := corev1.ResourceQuotaStatus{Hard: q.Spec.Hard.DeepCopy(), Used: corev1.ResourceList{}}
+	var errs []error
+	unstored := false
+	counts := map[schema.GroupResource]int64{}
+	for name := range q.Spec.Hard {
+		kind, generic, ok := kindOf(name)
+		if !ok && !generic {
+			status.Used[name] = resource.Quantity{Format: resource.DecimalSI} // there are no workloads to use it
+		}
+		if !ok {
+			continue
+		}
+		n, known := counts[kind]
+		if !known {
+			var more bool
+			n, more, known, err = c.count(ctx, kind, q)
+			unstored = unstored || more
+			if err != nil {
+				errs = append(errs, err)
+				if last, there := q.Status.Used[name]; there {
+					status.Used[name] = last
+				}
+				continue
+			}
+			if known {
+				counts[kind] = n
+			}
+		}
+		if known || !generic {
+			status.Used[name] = *resource.NewQuantity(n, resource.DecimalSI)
+		}
+	}
+	if unstored {
+		// An object that is not stored in the end gives no other cause to count again.
+		c.queue.AddAfter(item{ObjectName: name, whenSettled: true}, settled)
+	}
+	if q.Status.Used != nil && apiequality.Semantic.DeepEqual(status.Hard, q.Status.Hard) && quota.Equals(status.Used, q.Status.Used) {
+		return errors.Join(errs...)
+	}
+	q = q.DeepCopy()
+	q.Status = status
+	_, err = c.core.ResourceQuotas(q.Namespace).UpdateStatus(ctx, q, metav1.UpdateOptions{})
+	if apierrors.IsConflict(err) {
+		return err // as it is
+	}
+	return errors.Join(append(errs, ignoreNotFound(err))...)
+}
+
+// count returns how many objects of a kind are in the quota's namespace or were admitted there and may still be
+// stored; unstored reports whether some of them were only admitted. known is false if the server has no such kind.
+//
+// The quota was read before. So each object that its status includes either is stored by now, or is among the creates
+// that are read first, and have been decided on; and if another is admitted later, the quota is not what it was, and nothing is written.
+func (c *Controller) count(
+	ctx context.Context, kind schema.GroupResource, q *corev1.ResourceQuota,
+) (n int64, unstored, known bool, err error) {
+	set, err := c.kinds.Ask(ctx)
+	if err != nil {
+		return 0, false, false, err
+	}
+	r, served := set.Get(kind)
+	if !served || !r.Namespaced || !r.Can("list", "watch") {
+		return 0, false, false, nil
+	}
+	if len(q.Spec.Scopes) > 0 || q.Spec.ScopeSelector != nil && len(q.Spec.ScopeSelector.MatchExpressions) > 0 {
+		return 0, false, true, nil // scopes are of pods and volumes
+	}
+	pending := c.creates.pending(ctx, kind, q.Namespace)
+	objects := c.all.Resource(r.GroupVersionResource).Namespace(q.Namespace)
+	n, revision, err := countStored(ctx, objects)
+	if apierrors.IsNotFound(err) {
+		return 0, false, false, nil // it goes
+	}
+	if err != nil {
+		return 0, false, false, fmt.Errorf("count %s: %w", kind, err)
+	}
+	for _, one := range pending {
+		if !isStored(ctx, objects, one, revision) {
+			n, unstored = n+1, true
+		}
+	}
+	return n, unstored, true, nil
+}
+
+// countStored returns how many objects are stored, and the resource version at which they are.
+func countStored(ctx context.Context, objects metadata.ResourceInterface) (n int64, revision string, err error) {
+	for options := (metav1.ListOptions{Limit: 1}); ; options.Limit = page {
+		list, err := objects.List(ctx, options)
+		if err != nil {
+			return 0, "", err
+		}
+		n += int64(len(list.Items))
+		if list.RemainingItemCount != nil {
+			return n + *list.RemainingItemCount, list.ResourceVersion, nil
+		}
+		if list.Continue == "" {
+			return n, list.ResourceVersion, nil
+		}
+		options.Continue = list.Continue
+	}
+}
+
+// isStored reports whether an object that was to be created is known to exist at a resource version. A storage of the
+// user's own may not support such a list.
+func isStored(ctx context.Context, objects metadata.ResourceInterface, one *create, revision string) bool {
+	if one.name == "" || revision == "" {
+		return false
+	}
+	list, err := objects.List(ctx, metav1.ListOptions{
+		FieldSelector:   fields.OneTermEqualSelector(metav1.ObjectNameField, one.name).String(),
+		ResourceVersion: revision, ResourceVersionMatch: metav1.ResourceVersionMatchExact,
+	})
+	return err == nil && slices.ContainsFunc(list.Items, func(m metav1.PartialObjectMetadata) bool {
+		return m.Name == one.name && (one.uid == "" || m.UID == one.uid)
+	})
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,56 @@
+package reads
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/annexapi/annex/internal/fastpath/direct"
+)
+
+// busyStorage has no memory for anything.
+type busyStorage struct{ asked *int }
+
+func (busyStorage) Get(context.Context, string, *metav1.GetOptions) (runtime.Object, error) {
+	return nil, apierrors.NewTooManyRequests("busy", 7)
+}
+
+func (s busyStorage) Watch(context.Context, *internalversion.ListOptions) (watch.Interface, error) {
+	*s.asked++
+	return nil, apierrors.NewTooManyRequests("busy", 7)
+}
+
+// A watch that has waited for memory in vain is refused: it does not wait for it once more.
+func TestAWatchIsRefusedOnce(t *testing.T) {
+	t.Parallel()
+	gv := corev1.SchemeGroupVersion
+	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeJSON)
+	asked, passedOn := 0, 0
+	read := &resource{GroupVersionResource: gv.WithResource("pods"), path: direct.PathOf(gv, true), storage: busyStorage{&asked}, serializer: scheme.Codecs,
+		json: &form{mediaType: info.MediaType, events: newEventForm(scheme.Codecs, info, gv)}, labels: scheme.Scheme, kind: gv.WithKind("Pod")}
+	d := &Direct{of: map[schema.GroupVersionResource]*resource{read.GroupVersionResource: read}, pools: newPools(), ends: &endings{}}
+	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passedOn++ })
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !d.watch(w, r) {
+			next.ServeHTTP(w, r)
+		}
+	})
+	r := httptest.NewRequest(http.MethodGet, "/api/v1/namespaces/default/pods?watch=1", nil)
+	r = r.WithContext(request.WithRequestInfo(r.Context(), &request.RequestInfo{IsResourceRequest: true, Path: r.URL.Path, Verb: "watch", APIPrefix: "api", APIVersion: "v1", Namespace: "default", Resource: "pods"}))
+	w := httptest.NewRecorder()
+	handler.ServeHTTP(w, r)
+	if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "7" || asked != 1 || passedOn != 0 {
+		t.Errorf("answered %d, %v, after %d attempts and %d of upstream's", w.Code, w.Header(), asked, passedOn)
+	}
+}

@@ -1,0 +1,254 @@
+package reads
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	internalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/metrics"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/features"
+	"k8s.io/apiserver/pkg/registry/rest"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/klog/v2"
+
+	"github.com/annexapi/annex/internal/fastpath/direct"
+	"github.com/annexapi/annex/internal/identity/standing"
+	"github.com/annexapi/annex/internal/storage/registry"
+	"github.com/annexapi/annex/internal/wire/push"
+)
+
+// watch says whether it has answered a watch, or has left that to when all handlers have returned. If not, nothing has
+// been written, and the watch is upstream's: with an option that is wrong, or in a spelling that is routed differently.
+func (d *Direct) watch(w http.ResponseWriter, r *http.Request) bool {
+	info, read := d.plain(r, "watch")
+	if read == nil || !isUsual(r.Header.Get("Accept")) {
+		return false
+	}
+	scope := read.path.Scope(info)
+	watcher, watched := read.storage.(rest.Watcher)
+	flusher, flushes := w.(http.Flusher)
+	form := d.events(r, read)
+	if scope == "" || !watched || !flushes || form == nil {
+		return false
+	}
+	options := read.listOptions(r, info)
+	if options == nil || !options.Watch {
+		return false
+	}
+	timeout := time.Duration(float64(d.MinWatchTime) * (rand.Float64() + 1))
+	if options.TimeoutSeconds != nil && *options.TimeoutSeconds != 0 {
+		timeout = time.Duration(*options.TimeoutSeconds) * time.Second
+	}
+	klog.V(3).InfoS("Starting watch", "path", r.URL.Path, "resourceVersion", options.ResourceVersion, "labels", options.LabelSelector, "fields", options.FieldSelector, "sendInitialEvents", options.SendInitialEvents, "timeout", timeout)
+
+	out := d.newOutput(w, flusher, r, read, form)
+	ctx, cancel := context.WithTimeout(request.WithNamespace(r.Context(), info.Namespace), timeout)
+	events, err := watcher.Watch(push.WithOutput(registry.WithRememberedEvents(ctx), out), options)
+	if err != nil {
+		cancel()
+		if !apierrors.IsTooManyRequests(err) {
+			return false // upstream finds out what to say
+		}
+		// It has waited for memory for as long as a request may, and would once more.
+		read.refuse(w, r, scope, err)
+		return true
+	}
+	initial := options.SendInitialEvents != nil && *options.SendInitialEvents && options.AllowWatchBookmarks
+	compressed := initial && responsewriters.ContentEncodingSupported(r, features.WatchListCompression) == "gzip"
+	if stream := standing.From(r.Context()); stream != nil {
+		stream.OnEnd(cancel) // else the context of the request ends
+	}
+	serve := func() {
+		defer cancel()
+		d.ends.add(out, cancel)
+		defer d.ends.remove(out)
+		metrics.RecordLongRunning(r, info, metrics.APIServerComponent, func() {
+			defer events.Stop()
+			out.Deeply(func() { out.writeHeader(compressed) })
+			out.follow(ctx, events.ResultChan())
+		})
+		out.monitor(scope)
+	}
+	if rest := push.RestFrom(r.Context()); rest != nil {
+		out.stacks = d.stacks
+		rest.Leave(serve)
+	} else {
+		serve()
+	}
+	return true
+}
+
+// Watches reports whether a request is a watch that Wrap answers, unless it turns out to be one for upstream's handlers.
+func (d *Direct) Watches(r *http.Request) bool {
+	_, read := d.plain(r, "watch")
+	return read != nil
+}
+
+// endings are the watches that end when the server stops. One goroutine waits for that, while there are any, instead of each
+// of them. They may be used concurrently.
+type endings struct {
+	mu  sync.Mutex
+	all map[*output]context.CancelFunc
+	// none is closed when there are none any more.
+	none chan struct{}
+}
+
+func (e *endings) add(o *output, end context.CancelFunc) {
+	if o.stopping == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.all) == 0 {
+		e.all, e.none = map[*output]context.CancelFunc{}, make(chan struct{})
+		go e.wait(o.stopping, e.none)
+	}
+	e.all[o] = end
+	select {
+	case <-o.stopping: // it may be too late for wait
+		end()
+	default:
+	}
+}
+
+func (e *endings) remove(o *output) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, added := e.all[o]; !added {
+		return
+	}
+	delete(e.all, o)
+	if len(e.all) == 0 {
+		close(e.none)
+	}
+}
+
+func (e *endings) wait(stopping, none <-chan struct{}) {
+	select {
+	case <-none:
+		return
+	case <-stopping:
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, end := range e.all {
+		end()
+	}
+}
+
+// isUsual says whether clients that accept some media types get what upstream's negotiation says, without regard to what
+// routing makes of them.
+func isUsual(accept string) bool {
+	switch accept {
+	case "", "*/*", runtime.ContentTypeJSON, runtime.ContentTypeJSON + ", */*", runtime.ContentTypeJSON + ";stream=watch",
+		runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON,
+		runtime.ContentTypeProtobuf + ", */*", runtime.ContentTypeProtobuf + ";stream=watch":
+		return true
+	}
+	return false
+}
+
+// plain returns the resource of a list or a watch, as the verb says, whose path is not escaped; nil if it is another request, or
+// of a version that clients are to be warned of.
+func (d *Direct) plain(r *http.Request, verb string) (*request.RequestInfo, *resource) {
+	info, ok := request.RequestInfoFrom(r.Context())
+	if !ok || info.Verb != verb || !info.IsResourceRequest || info.Subresource != "" || r.Method != http.MethodGet || r.URL.RawPath != "" {
+		return nil, nil
+	}
+	read := d.resource(info)
+	if read == nil || read.deprecated {
+		return nil, nil
+	}
+	return info, read
+}
+
+// refuse answers a list or a watch with an error, as upstream's handlers do.
+func (r *resource) refuse(w http.ResponseWriter, req *http.Request, scope string, err error) {
+	counted := &countingWriter{ResponseWriter: w}
+	code := responsewriters.ErrorNegotiated(err, r.serializer, r.kind.GroupVersion(), counted, req)
+	direct.MonitorList(req, r.GroupVersionResource, scope, code, counted.written)
+}
+
+// listOptions returns what upstream makes of the options of a list or a watch; nil if there is an error to say.
+func (r *resource) listOptions(req *http.Request, info *request.RequestInfo) *internalversion.ListOptions {
+	options := &internalversion.ListOptions{}
+	if internalversionscheme.ParameterCodec.DecodeParameters(req.URL.Query(), metav1.SchemeGroupVersion, options) != nil {
+		return nil
+	}
+	watchList := utilfeature.DefaultFeatureGate.Enabled(features.WatchList)
+	internalversion.SetListOptionsDefaults(options, watchList)
+	if len(validation.ValidateListOptions(options, watchList)) > 0 {
+		return nil
+	}
+	if options.FieldSelector != nil {
+		selector, err := options.FieldSelector.Transform(func(label, value string) (string, string, error) {
+			return r.labels.ConvertFieldLabel(r.kind, label, value)
+		})
+		if err != nil {
+			return nil
+		}
+		options.FieldSelector = selector
+	}
+	if info.Name == "" {
+		return options
+	}
+	if options.FieldSelector == nil || options.FieldSelector.Empty() {
+		options.FieldSelector = fields.OneTermEqualSelector("metadata.name", info.Name)
+	} else if name, ok := options.FieldSelector.RequiresExactMatch("metadata.name"); !ok || name != info.Name {
+		return nil
+	}
+	return options
+}
+
+// writeHeader begins the answer, as upstream does.
+func (o *output) writeHeader(compressed bool) {
+	header := o.w.Header()
+	header.Set("Content-Type", o.form.contentType)
+	header.Set("Transfer-Encoding", "chunked")
+	if compressed {
+		header.Set("Content-Encoding", "gzip")
+		header.Add("Vary", "Accept-Encoding")
+	}
+	o.w.WriteHeader(http.StatusOK)
+	o.flusher.Flush()
+}
+
+// monitor counts the request. It is no part of the function that waits for events, whose stack it would enlarge.
+//
+//go:noinline
+func (o *output) monitor(scope string) {
+	direct.MonitorList(o.req, o.read.GroupVersionResource, scope, http.StatusOK, o.written)
+}
+
+// follow writes events until there are no more. A storage that writes to the output itself has none.
+func (o *output) follow(ctx context.Context, all <-chan watch.Event) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case event, ok := <-all:
+			if !ok {
+				return
+			}
+			full, err := o.Send(event, false)
+			if err == nil && (full || len(all) == 0) {
+				err = o.Flush()
+			}
+			if err != nil {
+				return // the client has gone, or gets no more
+			}
+		}
+	}
+}

@@ -1,0 +1,429 @@
+package reads
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/metrics"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/server/httplog"
+	"k8s.io/apiserver/pkg/storage"
+	compbasemetrics "k8s.io/component-base/metrics"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
+
+	"github.com/annexapi/annex/internal/fastpath/direct"
+	"github.com/annexapi/annex/internal/wire/push"
+	"github.com/annexapi/annex/internal/wire/stacks"
+	"github.com/annexapi/annex/internal/wire/verbatim"
+)
+
+const (
+	// flushSize is about how many bytes of events are written at once: what fits in a frame of HTTP/2.
+	flushSize = 16 << 10
+	// initialSize is the same for events that are compressed together.
+	initialSize = 64 << 10
+)
+
+// eventForm is how watches of a resource in one version and media type write their events. All of them share the
+// frames of events that they share.
+type eventForm struct {
+	contentType      string
+	framer           runtime.Framer
+	embedded, events runtime.Encoder
+	prefix           int // bytes of a frame that are not of the event
+	identifiers      map[watch.EventType]eventIdentifiers
+}
+
+// eventIdentifiers are what the frames of a type of event are remembered by.
+type eventIdentifiers struct{ plain, compressed runtime.Identifier }
+
+// newEventForm returns nil if the media type has no stream.
+func newEventForm(serializer runtime.NegotiatedSerializer, info runtime.SerializerInfo, version schema.GroupVersion) *eventForm {
+	if info.StreamSerializer == nil {
+		return nil
+	}
+	f := &eventForm{
+		contentType: info.MediaType,
+		framer:      info.StreamSerializer.Framer,
+		embedded:    serializer.EncoderForVersion(info.Serializer, version),
+		events:      serializer.EncoderForVersion(info.StreamSerializer.Serializer, version),
+		identifiers: map[watch.EventType]eventIdentifiers{},
+	}
+	if info.MediaType != runtime.ContentTypeJSON {
+		f.contentType += ";stream=watch"
+	}
+	var counted bytes.Buffer
+	n, err := f.framer.NewFrameWriter(&counted).Write([]byte("event"))
+	if err != nil {
+		return nil
+	}
+	f.prefix = counted.Len() - n
+	for _, t := range []watch.EventType{watch.Added, watch.Modified, watch.Deleted, watch.Bookmark, watch.Error} {
+		name := func(form string) runtime.Identifier {
+			id, _ := json.Marshal([]string{form, string(f.embedded.Identifier()), string(f.events.Identifier()), string(t)})
+			return runtime.Identifier(id)
+		}
+		f.identifiers[t] = eventIdentifiers{name("frame"), name("compressed frame")}
+	}
+	return f
+}
+
+// write writes a frame.
+func (f *eventForm) write(kind watch.EventType, object runtime.Object, w io.Writer) error {
+	var embedded, event bytes.Buffer
+	if err := f.embedded.Encode(object, &embedded); err != nil {
+		return fmt.Errorf("encode the object of an event: %w", err)
+	}
+	err := f.events.Encode(&metav1.WatchEvent{Type: string(kind), Object: runtime.RawExtension{Raw: embedded.Bytes()}}, &event)
+	if err != nil {
+		return fmt.Errorf("encode an event: %w", err)
+	}
+	_, err = f.framer.NewFrameWriter(w).Write(event.Bytes())
+	return err
+}
+
+// events returns how a watch writes its events, if that is not upstream's affair alone: as tables, metadata, YAML, to
+// WebSockets, and where spans tell what happens.
+func (d *Direct) events(r *http.Request, read *resource) *eventForm {
+	accept := r.Header.Get("Accept")
+	if d.Traced || wsstream.IsWebSocketRequest(r) || strings.Contains(accept, "cbor") { // which needs a feature gate
+		return nil
+	}
+	wanted, ok := negotiation.NegotiateMediaTypeOptions(accept, read.serializer.SupportedMediaTypes(), anything{})
+	if !ok || wanted.Convert != nil || wanted.Stream != "" && wanted.Stream != "watch" || wanted.UseServerVersion != "" || wanted.Profile != "" || wanted.Export || len(wanted.Unrecognized) > 0 {
+		return nil
+	}
+	switch wanted.Accepted.MediaType {
+	case runtime.ContentTypeJSON:
+		return read.json.events
+	case runtime.ContentTypeProtobuf:
+		if read.protobuf != nil {
+			return read.protobuf.events
+		}
+	}
+	return nil
+}
+
+func (d *Direct) newOutput(w http.ResponseWriter, flusher http.Flusher, r *http.Request, read *resource, form *eventForm) *output {
+	out := &output{form: form, answers: d.Answers, w: w, flusher: flusher, req: r, read: read, pools: d.pools, connection: push.ConnectionOf(r)}
+	if signal := request.ServerShutdownSignalFrom(r.Context()); signal != nil {
+		out.stopping = signal.ShuttingDown()
+	}
+	return out
+}
+
+// output is where a watch writes its events.
+type output struct {
+	form       *eventForm
+	w          http.ResponseWriter
+	flusher    http.Flusher
+	connection push.Connection
+	stopping   <-chan struct{}
+	req        *http.Request
+	read       *resource
+	pools      *pools
+	// stacks are for what needs a large one; nil if the watch's goroutine has that.
+	stacks  *stacks.Pool
+	written int // bytes
+	answers *direct.Answers
+
+	begun, compressed bool
+	count             compbasemetrics.CounterMetric
+	size              compbasemetrics.ObserverMetric
+
+	// What is to be written: frame alone, which is shared and must not be changed, or due.
+	frame []byte
+	due   *[]byte
+	// plain is what has still to be compressed.
+	plain *[]byte
+	// complete says that the end of the initial events is to be written.
+	complete bool
+}
+
+var _ push.Output = (*output)(nil)
+
+// Deeply implements push.Output.
+func (o *output) Deeply(f func()) {
+	if o.stacks == nil {
+		f()
+		return
+	}
+	o.stacks.Do(f)
+}
+
+// Hold implements push.Output.
+func (o *output) Hold() {
+	if o.connection != nil {
+		o.connection.Hold()
+	}
+}
+
+// Release implements push.Output.
+func (o *output) Release() {
+	if o.connection != nil {
+		o.connection.Release()
+	}
+}
+
+// begin finds out what upstream's handler has decided.
+func (o *output) begin() {
+	o.begun = true
+	o.answers.Count("watch")
+	o.compressed = o.w.Header().Get("Content-Encoding") == "gzip"
+	// Without the context, in which exemplars look for a span that is not there.
+	o.count = metrics.WatchEvents.WithLabelValues(o.read.Group, o.read.Version, o.read.Resource)
+	o.size = metrics.WatchEventsSizes.WithLabelValues(o.read.Group, o.read.Version, o.read.Resource)
+}
+
+// Send implements push.Output.
+func (o *output) Send(event watch.Event, shared bool) (bool, error) {
+	if !o.begun {
+		o.begin()
+	}
+	frame, size, err := o.encode(event, shared)
+	if err != nil {
+		utilruntime.HandleErrorWithContext(o.req.Context(), err, "Failed to encode watch event")
+		return false, err
+	}
+	o.count.Inc()
+	o.size.Observe(float64(size))
+	if event.Type == watch.Bookmark {
+		o.complete = o.complete || isInitialEnd(event.Object)
+	}
+	if o.compressed && !shared {
+		o.plain = o.pools.append(o.plain, frame)
+		return len(*o.plain) >= initialSize, nil
+	}
+	if err := o.compress(); err != nil {
+		return false, err
+	}
+	if o.due == nil && o.frame == nil {
+		o.frame = frame
+		return len(frame) >= flushSize, nil
+	}
+	if o.due == nil {
+		o.due, o.frame = o.pools.append(nil, o.frame), nil
+	}
+	o.due = o.pools.append(o.due, frame)
+	return len(*o.due) >= flushSize, nil
+}
+
+// Form implements push.Output.
+func (o *output) Form() *verbatim.Form {
+	if o.form != o.read.json.events {
+		return nil
+	}
+	return o.read.json.Form()
+}
+
+// SendStored implements push.Output.
+func (o *output) SendStored(object verbatim.Piece) (bool, error) {
+	if !o.begun {
+		o.begin()
+	}
+	to, full := &o.due, flushSize
+	switch {
+	case o.compressed:
+		to, full = &o.plain, initialSize
+	case o.due == nil:
+		o.due, o.frame = o.pools.append(nil, o.frame), nil
+	}
+	*to = o.pools.append(*to, nil)
+	into := *to
+	begin := len(*into)
+	*into = append(*into, `{"type":"ADDED","object":`...)
+	*into = bytes.TrimSuffix(object.AppendWhole(*into), []byte("\n"))
+	*into = append(*into, "}\n"...)
+	o.count.Inc()
+	o.size.Observe(float64(len(*into) - begin))
+	return len(*into) >= full, nil
+}
+
+// encode returns the frame of an event, and the size of that before it was compressed.
+func (o *output) encode(event watch.Event, shared bool) (frame []byte, size int, err error) {
+	var into spliced
+	write := func(object runtime.Object, w io.Writer) error { return o.form.write(event.Type, object, w) }
+	object, cacheable := event.Object.(runtime.CacheableObject)
+	ids := o.form.identifiers[event.Type]
+	switch {
+	case cacheable:
+		err = object.CacheEncode(ids.plain, write, &into)
+	default:
+		err = write(event.Object, &into)
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	frame, size = into.Bytes(), len(into.Bytes())-o.form.prefix
+	if !o.compressed || !shared {
+		return frame, size, nil
+	}
+	into = spliced{}
+	err = object.CacheEncode(ids.compressed, func(_ runtime.Object, w io.Writer) error { return o.pools.compress(w, frame) }, &into)
+	return into.Bytes(), size, err
+}
+
+// Flush implements push.Output.
+func (o *output) Flush() error {
+	select {
+	case <-o.stopping:
+		return errStopping
+	default:
+	}
+	if err := o.compress(); err != nil {
+		return err
+	}
+	due, frame := o.due, o.frame
+	o.due, o.frame = nil, nil
+	if due != nil {
+		frame = *due
+	}
+	n, err := o.w.Write(frame)
+	o.written += n
+	if err != nil {
+		return err // HTTP/2 may still be reading what it was given, which is why it is not given back
+	}
+	if due != nil {
+		o.pools.giveBack(due)
+	}
+	o.flusher.Flush()
+	if o.complete {
+		o.complete = false
+		o.observeInitial()
+	}
+	return nil
+}
+
+var errStopping = errors.New("the server is shutting down")
+
+// compress moves what is plain to what is due.
+func (o *output) compress() error {
+	if o.plain == nil {
+		return nil
+	}
+	if o.due == nil {
+		o.due, o.frame = o.pools.append(nil, o.frame), nil
+	}
+	err := o.pools.compress(appending{o.due}, *o.plain)
+	o.pools.giveBack(o.plain)
+	o.plain = nil
+	return err
+}
+
+// observeInitial notes how long the initial events took, as upstream does.
+func (o *output) observeInitial() {
+	received, ok := request.ReceivedTimestampFrom(o.req.Context())
+	if !ok {
+		return
+	}
+	took := time.Since(received)
+	info, _ := request.RequestInfoFrom(o.req.Context())
+	options := &internalversion.ListOptions{}
+	if selector, err := fields.ParseSelector(o.req.URL.Query().Get("fieldSelector")); err == nil {
+		options.FieldSelector = selector
+	}
+	ctx := request.WithNamespace(o.req.Context(), info.Namespace)
+	metrics.RecordWatchListLatency(ctx, o.read.GroupVersionResource, metrics.CleanListScope(ctx, options), took)
+	httplog.AddKeyValue(ctx, "watchlist_init_latency", took)
+}
+
+func isInitialEnd(object runtime.Object) bool {
+	is, err := storage.HasInitialEventsEndBookmarkAnnotation(object)
+	return is && err == nil
+}
+
+// spliced takes what is remembered without a copy.
+type spliced struct {
+	bytes.Buffer
+	shared []byte
+}
+
+var _ runtime.Splice = (*spliced)(nil)
+
+// Splice implements runtime.Splice.
+func (s *spliced) Splice(shared []byte) { s.shared = shared }
+
+// Bytes implements runtime.Splice.
+func (s *spliced) Bytes() []byte {
+	if s.shared != nil {
+		return s.shared
+	}
+	return s.Buffer.Bytes()
+}
+
+// pools are what gets and watches that write right now share.
+type pools struct {
+	buffers     sync.Pool
+	compressors func() *sync.Pool
+}
+
+func newPools() *pools {
+	return &pools{compressors: sync.OnceValue(responsewriters.NewGzipWriterPoolOrDie)}
+}
+
+// append appends to a buffer, which is a new one if it is nil.
+func (p *pools) append(buffer *[]byte, data []byte) *[]byte {
+	if buffer == nil {
+		buffer = p.buffer()
+	}
+	*buffer = append(*buffer, data...)
+	return buffer
+}
+
+// buffer returns an empty one.
+func (p *pools) buffer() *[]byte {
+	buffer, _ := p.buffers.Get().(*[]byte)
+	if buffer == nil {
+		buffer = new([]byte)
+	}
+	*buffer = (*buffer)[:0]
+	return buffer
+}
+
+// giveBack keeps a buffer for others, unless it is large.
+func (p *pools) giveBack(buffer *[]byte) {
+	if cap(*buffer) <= 2*initialSize {
+		p.buffers.Put(buffer)
+	}
+}
+
+type appending struct{ to *[]byte }
+
+// Write implements io.Writer.
+func (a appending) Write(p []byte) (int, error) {
+	*a.to = append(*a.to, p...)
+	return len(p), nil
+}
+
+// compress writes data as a gzip member of its own: a stream of these is what upstream writes, too. Its end is a block
+// of its own, as there: clients wait for what may come behind the last block before they return what is in it.
+func (p *pools) compress(w io.Writer, data []byte) error {
+	to := p.compressors().Get().(*gzip.Writer)
+	defer p.compressors().Put(to)
+	to.Reset(w)
+	defer to.Reset(nil)
+	if _, err := to.Write(data); err != nil {
+		return err
+	}
+	if err := to.Flush(); err != nil {
+		return err
+	}
+	return to.Close()
+}

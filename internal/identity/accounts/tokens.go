@@ -1,0 +1,309 @@
+package accounts
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/token/jwt"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/lru"
+
+	"github.com/annexapi/annex/internal/identity/credential"
+	"github.com/annexapi/annex/internal/identity/jws"
+)
+
+const (
+	// skew is how far apart the clocks of those that sign and verify may be.
+	skew = time.Minute
+	// terminating is how long an object still counts after the time of its deletion, as in
+	// kube-apiserver: what ends gracefully may need its token for that.
+	terminating = time.Minute
+	// remembered is of how many tokens the signature is not verified again.
+	remembered = 4096
+)
+
+// Options say what tokens are like.
+type Options struct {
+	// Issuers are who has signed the tokens that are accepted, at least one. The first signs.
+	Issuers []string
+	// Audiences are what the server calls itself, at least one: a token is for one of them.
+	// They are also those of tokens that are requested without.
+	Audiences []string
+	// MaxExpiration bounds how long tokens live; 0 does not.
+	MaxExpiration time.Duration
+	// Clock is used for validity; nil is the real one.
+	Clock clock.PassiveClock
+}
+
+// Kinds find where the objects are that tokens can be bound to: those of namespaced kinds
+// that the server serves. It is false of all others.
+type Kinds func(gvk schema.GroupVersionKind) (Kind, bool)
+
+// Kind is where its objects are.
+type Kind struct {
+	Resource schema.GroupResource
+	Storage  rest.Getter
+}
+
+// Tokens are the tokens of service accounts. Its methods may be called concurrently.
+type Tokens struct {
+	options  Options
+	keys     *Keys
+	accounts rest.Getter
+	kinds    Kinds
+	// verified has the claims of tokens whose signature was right, by digest.
+	verified *lru.Cache
+}
+
+var _ authenticator.Token = (*Tokens)(nil)
+
+// NewTokens returns the tokens that are signed with keys. Accounts are read from storage each
+// time that one of their tokens is used.
+func NewTokens(options Options, keys *Keys, accounts rest.Getter, kinds Kinds) *Tokens {
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
+	}
+	return &Tokens{options, keys, accounts, kinds, lru.New(remembered)}
+}
+
+// claims are those of kube-apiserver's tokens, in its words.
+type claims struct {
+	Audience   audience    `json:"aud"`
+	Expires    seconds     `json:"exp"`
+	IssuedAt   seconds     `json:"iat"`
+	Issuer     string      `json:"iss"`
+	ID         string      `json:"jti"`
+	Kubernetes *kubernetes `json:"kubernetes.io"`
+	NotBefore  seconds     `json:"nbf"`
+	Subject    string      `json:"sub"`
+}
+
+type kubernetes struct {
+	Namespace string    `json:"namespace"`
+	Account   reference `json:"serviceaccount"`
+	// Object is what the token is bound to. kube-apiserver knows only some kinds, which have
+	// claims of their own, and are not served here.
+	Object *object `json:"object,omitempty"`
+	Pod    any     `json:"pod,omitempty"`
+	Secret any     `json:"secret,omitempty"`
+	Node   any     `json:"node,omitempty"`
+}
+
+type reference struct {
+	Name string    `json:"name"`
+	UID  types.UID `json:"uid"`
+}
+
+type object struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	reference
+}
+
+// audience is a list; RFC 7519 lets one audience be a string.
+type audience []string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (a *audience) UnmarshalJSON(data []byte) error {
+	var one string
+	if json.Unmarshal(data, &one) == nil {
+		*a = audience{one}
+		return nil
+	}
+	return json.Unmarshal(data, (*[]string)(a))
+}
+
+// seconds are since 1970. RFC 7519 lets them have fractions.
+type seconds int64
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (s *seconds) UnmarshalJSON(data []byte) error {
+	var number float64
+	if err := json.Unmarshal(data, &number); err != nil {
+		return err
+	}
+	*s = seconds(number)
+	return nil
+}
+
+func (s seconds) time() time.Time { return time.Unix(int64(s), 0) }
+
+// issue signs a token for an account, valid from now on for so long.
+func (t *Tokens) issue(account *corev1.ServiceAccount, now time.Time, lifetime time.Duration, audiences []string, bound *object) (token, id string, err error) {
+	id = uuid.NewString()
+	payload, err := json.Marshal(claims{
+		Audience:  audiences,
+		Expires:   seconds(now.Add(lifetime).Unix()),
+		IssuedAt:  seconds(now.Unix()),
+		NotBefore: seconds(now.Unix()),
+		Issuer:    t.options.Issuers[0],
+		ID:        id,
+		Subject:   serviceaccount.MakeUsername(account.Namespace, account.Name),
+		Kubernetes: &kubernetes{
+			Namespace: account.Namespace,
+			Account:   reference{account.Name, account.UID},
+			Object:    bound,
+		},
+	})
+	if err != nil {
+		return "", "", fmt.Errorf("encode claims: %w", err)
+	}
+	token, err = t.keys.Signer().Sign(payload)
+	return token, id, err
+}
+
+// AuthenticateToken implements authenticator.Token. It has no opinion of tokens that do not
+// name one of the issuers. Errors do not contain the token.
+func (t *Tokens) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	c, err := t.verify(token)
+	if c == nil || err != nil {
+		return nil, false, err
+	}
+	if err := c.check(t.options.Clock.Now()); err != nil {
+		return nil, false, err
+	}
+	asked, ok := authenticator.AudiencesFrom(ctx)
+	if !ok || len(asked) == 0 {
+		asked = t.options.Audiences
+	}
+	audiences := asked.Intersect(authenticator.Audiences(c.Audience))
+	if len(audiences) == 0 {
+		return nil, false, fmt.Errorf("the token of %s is for the audiences %q, not for %q", c.Subject, c.Audience, asked)
+	}
+	if err := t.exists(ctx, c); err != nil {
+		return nil, false, fmt.Errorf("token of %s: %w", c.Subject, err)
+	}
+	info := serviceaccount.ServiceAccountInfo{
+		Namespace:    c.Kubernetes.Namespace,
+		Name:         c.Kubernetes.Account.Name,
+		UID:          string(c.Kubernetes.Account.UID),
+		CredentialID: jwt.CredentialIDForJTI(c.ID),
+	}
+	return &authenticator.Response{User: info.UserInfo(), Audiences: audiences}, true, nil
+}
+
+// verified is a token whose signature was right.
+type verified struct {
+	key    string
+	claims *claims
+}
+
+// verify returns the claims of a token whose signature is right; nil if the token is not of
+// the issuers.
+func (t *Tokens) verify(token string) (*claims, error) {
+	if len(token) > jws.MaxSize {
+		return nil, nil
+	}
+	digest := sha256.Sum256([]byte(token))
+	if known, ok := t.verified.Get(digest); ok && t.keys.Key(known.(verified).key) != nil {
+		return known.(verified).claims, nil
+	}
+	parsed, err := jws.Parse(token)
+	if err != nil {
+		return nil, nil
+	}
+	c := &claims{}
+	if err := json.Unmarshal(parsed.Payload, c); err != nil || !slices.Contains(t.options.Issuers, c.Issuer) {
+		return nil, nil
+	}
+	key := t.keys.Key(parsed.KeyID)
+	if key == nil {
+		return nil, fmt.Errorf("the token's key %.64q is not known, or retired", parsed.KeyID)
+	}
+	if err := key.Verify(parsed); err != nil {
+		return nil, err
+	}
+	t.verified.Add(digest, verified{key.ID, c})
+	return c, nil
+}
+
+// check is about what the claims say by themselves.
+func (c *claims) check(now time.Time) error {
+	k := c.Kubernetes
+	switch {
+	case k == nil || k.Namespace == "" || k.Account.Name == "" || k.Account.UID == "":
+		return errors.New("the token is of no service account")
+	case c.Subject != serviceaccount.MakeUsername(k.Namespace, k.Account.Name):
+		return fmt.Errorf("the token's subject %q is not its account", c.Subject)
+	case c.Expires == 0:
+		return fmt.Errorf("the token of %s never expires", c.Subject)
+	case !now.Before(c.Expires.time()):
+		return fmt.Errorf("the token of %s has expired at %s", c.Subject, c.Expires.time().UTC().Format(time.RFC3339))
+	case now.Before(c.NotBefore.time().Add(-skew)):
+		return fmt.Errorf("the token of %s is not valid before %s", c.Subject, c.NotBefore.time().UTC().Format(time.RFC3339))
+	case now.Before(c.IssuedAt.time().Add(-skew)):
+		return fmt.Errorf("the token of %s is issued in the future, at %s", c.Subject, c.IssuedAt.time().UTC().Format(time.RFC3339))
+	case k.Pod != nil || k.Secret != nil || k.Node != nil:
+		return fmt.Errorf("the token of %s is bound to an object of a cluster", c.Subject)
+	}
+	return nil
+}
+
+// exists returns nil if the account is there, and the object that the token is bound to.
+func (t *Tokens) exists(ctx context.Context, c *claims) error {
+	k := c.Kubernetes
+	if err := t.same(ctx, Kind{Resource, t.accounts}, k.Namespace, k.Account); err != nil {
+		return fmt.Errorf("the account: %w", err)
+	}
+	if k.Object == nil {
+		return nil
+	}
+	gvk := schema.FromAPIVersionAndKind(k.Object.APIVersion, k.Object.Kind)
+	kind, ok := t.kinds(gvk)
+	if !ok {
+		return fmt.Errorf("it is bound to a %s, which is not served", gvk)
+	}
+	if err := t.same(ctx, kind, k.Namespace, k.Object.reference); err != nil {
+		return fmt.Errorf("the %s that it is bound to: %w", gvk.Kind, err)
+	}
+	return nil
+}
+
+// same returns nil if an object is there with that UID.
+func (t *Tokens) same(ctx context.Context, kind Kind, namespace string, ref reference) error {
+	m, err := get(ctx, kind, namespace, ref.Name)
+	if apierrors.IsNotFound(err) {
+		return err
+	}
+	if err != nil {
+		return credential.Unavailable(err)
+	}
+	gone := m.GetDeletionTimestamp()
+	switch {
+	case m.GetUID() != ref.UID:
+		return fmt.Errorf("%s has the UID %s, not %s: it was deleted and made again", ref.Name, m.GetUID(), ref.UID)
+	case gone != nil && t.options.Clock.Now().After(gone.Add(terminating)):
+		return fmt.Errorf("%s is deleted since %s", ref.Name, gone.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// get reads an object as it is now, as the server itself.
+func get(ctx context.Context, kind Kind, namespace, name string) (metav1.Object, error) {
+	ctx = request.WithNamespace(ctx, namespace)
+	ctx = request.WithUser(ctx, &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup}})
+	// Errors name the resource of the request, which may be another one, or none yet.
+	ctx = request.WithRequestInfo(ctx, &request.RequestInfo{IsResourceRequest: true, Verb: "get", APIGroup: kind.Resource.Group, Resource: kind.Resource.Resource, Namespace: namespace, Name: name})
+	obj, err := kind.Storage.Get(ctx, name, &metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return meta.Accessor(obj)
+}

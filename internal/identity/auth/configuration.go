@@ -1,0 +1,251 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/apis/apiserver/validation"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
+	"k8s.io/apiserver/pkg/authentication/request/anonymous"
+	"k8s.io/apiserver/pkg/authentication/token/cache"
+	tokenunion "k8s.io/apiserver/pkg/authentication/token/union"
+	"k8s.io/apiserver/pkg/server/options/authenticationconfig/metrics"
+	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
+
+	"github.com/annexapi/annex/internal/base/configfile"
+	"github.com/annexapi/annex/internal/identity/credential"
+)
+
+const (
+	// tokenMemory is how long it is remembered whose a token is, as in kube-apiserver.
+	tokenMemory = 10 * time.Second
+	// issuerPatience is how long a changed file waits for issuers that are new in it, so that
+	// tokens of an issuer that only has another mapping are known all the time.
+	issuerPatience = 10 * time.Second
+)
+
+// Configuration knows callers by an AuthenticationConfiguration of apiserver.config.k8s.io: by
+// tokens of the issuers that it names, and by what it says of anonymous requests. Run reads
+// the file again when it changes.
+type Configuration struct {
+	options ConfigurationOptions
+	file    *configfile.File
+	current atomic.Pointer[configured]
+	running chan struct{} // closed when Run begins
+	begin   sync.Once
+	// life is that of the issuers.
+	life context.Context
+	end  context.CancelFunc
+}
+
+// ConfigurationOptions say how a Configuration is read.
+type ConfigurationOptions struct {
+	File string
+	// Server is the name of the server in metrics.
+	Server string
+	// Disallowed are issuers that the file must not name.
+	Disallowed []string
+	// Audiences are those that the issuers' tokens are good for, if a request asks for any.
+	Audiences authenticator.Audiences
+}
+
+// configured is what one content of the file says.
+type configured struct {
+	issuers []*issuer
+	// tokens knows those of the issuers, and remembers them. Another content begins with
+	// another memory.
+	tokens    authenticator.Token
+	anonymous authenticator.Request // nil if the file says nothing of it
+}
+
+// issuer is an entry of the file, and what knows its tokens.
+type issuer struct {
+	apiserver.JWTAuthenticator
+	oidc.AuthenticatorTokenWithHealthCheck
+	end context.CancelFunc
+}
+
+var _ authenticator.Token = (*Configuration)(nil)
+
+// OpenConfiguration reads the file. It asks issuers for nothing before Run is called; their
+// tokens are refused until they have answered. An error is one line with the file and, of a
+// mistake in it, line and field. Close ends what goes on in the background.
+func OpenConfiguration(ctx context.Context, options ConfigurationOptions) (*Configuration, error) {
+	c := &Configuration{options: options, running: make(chan struct{})}
+	c.life, c.end = context.WithCancel(context.WithoutCancel(ctx))
+	c.current.Store(&configured{})
+	metrics.RegisterMetrics()
+	c.file = &configfile.File{
+		What: "Authentication configuration", Path: options.File, Use: c.use,
+		Reloaded: func(data string) { metrics.RecordAuthenticationConfigAutomaticReloadSuccess(options.Server, data) },
+		Refused:  func() { metrics.RecordAuthenticationConfigAutomaticReloadFailure(options.Server) },
+	}
+	data, err := c.file.Open(ctx)
+	if err != nil {
+		c.end()
+		return nil, fmt.Errorf("Options.AuthenticationConfigFile %s: %w", options.File, err)
+	}
+	metrics.RecordAuthenticationConfigLastConfigInfo(options.Server, data)
+	return c, nil
+}
+
+// Close forgets the issuers. No token is known any more.
+func (c *Configuration) Close() { c.end() }
+
+// Run reads the file again when it changes, until ctx is done.
+func (c *Configuration) Run(ctx context.Context) {
+	c.begin.Do(func() { close(c.running) })
+	c.file.Run(ctx)
+}
+
+// AuthenticateToken implements authenticator.Token.
+func (c *Configuration) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	if tokens := c.current.Load().tokens; tokens != nil {
+		return tokens.AuthenticateToken(ctx, token)
+	}
+	return nil, false, nil
+}
+
+// AuthenticateRequest decides about requests without credentials.
+func (c *Configuration) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
+	if anonymous := c.current.Load().anonymous; anonymous != nil {
+		return anonymous.AuthenticateRequest(r)
+	}
+	return authenticateAnonymous(r)
+}
+
+// use brings a content of the file into force.
+func (c *Configuration) use(ctx context.Context, data []byte) error {
+	parsed, err := parseAuthentication(data, c.options.Disallowed)
+	if err != nil {
+		return err
+	}
+	old := c.current.Load()
+	next := &configured{anonymous: anonymousOf(parsed.Anonymous)}
+	var added []*issuer
+	for _, entry := range parsed.JWT {
+		known := old.issuer(entry)
+		if known == nil {
+			if known, err = c.newIssuer(entry); err != nil {
+				end(added)
+				return err
+			}
+			added = append(added, known)
+		}
+		next.issuers = append(next.issuers, known)
+	}
+	var tokens []authenticator.Token
+	for _, i := range next.issuers {
+		tokens = append(tokens, i)
+	}
+	if len(tokens) > 0 {
+		agnostic := authenticator.WrapAudienceAgnosticToken(c.options.Audiences, tokenunion.New(tokens...))
+		next.tokens = credential.Uncached(cache.New(agnostic, false, tokenMemory, 0), agnostic)
+	}
+	if len(old.issuers) > 0 { // there is nothing to wait for at the start
+		healthy := func(context.Context) (bool, error) {
+			for _, i := range added {
+				if i.HealthCheck() != nil {
+					return false, nil
+				}
+			}
+			return true, nil
+		}
+		// An issuer that stays away does not keep another from being taken out.
+		_ = wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, issuerPatience, true, healthy)
+	}
+	c.current.Store(next)
+	for _, i := range old.issuers {
+		if next.issuer(i.JWTAuthenticator) == nil {
+			i.end()
+			if !next.has(i.Issuer.URL) {
+				oidc.DeleteJWKSFetchMetrics(i.Issuer.URL, c.options.Server)
+			}
+		}
+	}
+	return nil
+}
+
+// issuer is the one of an entry, nil if there is none.
+func (c *configured) issuer(entry apiserver.JWTAuthenticator) *issuer {
+	for _, i := range c.issuers {
+		if reflect.DeepEqual(i.JWTAuthenticator, entry) {
+			return i
+		}
+	}
+	return nil
+}
+
+func (c *configured) has(url string) bool {
+	for _, i := range c.issuers {
+		if i.Issuer.URL == url {
+			return true
+		}
+	}
+	return false
+}
+
+func end(issuers []*issuer) {
+	for _, i := range issuers {
+		i.end()
+	}
+}
+
+func (c *Configuration) newIssuer(entry apiserver.JWTAuthenticator) (*issuer, error) {
+	client, err := newIssuerClient(entry.Issuer, c.running)
+	if err != nil {
+		return nil, err
+	}
+	life, end := context.WithCancel(c.life)
+	known, err := oidc.New(life, oidc.Options{
+		JWTAuthenticator:     entry,
+		Client:               client,
+		SupportedSigningAlgs: oidc.AllValidSigningAlgorithms(),
+		DisallowedIssuers:    c.options.Disallowed,
+		APIServerID:          c.options.Server,
+	})
+	if err != nil {
+		end()
+		return nil, fmt.Errorf("issuer %s: %w", entry.Issuer.URL, err)
+	}
+	return &issuer{entry, known, func() { end(); client.CloseIdleConnections() }}, nil
+}
+
+func parseAuthentication(data []byte, disallowed []string) (*apiserver.AuthenticationConfiguration, error) {
+	parsed, err := configfile.Decode[apiserver.AuthenticationConfiguration](data, "AuthenticationConfiguration")
+	if err != nil {
+		return nil, err
+	}
+	mistakes := validation.ValidateAuthenticationConfiguration(authenticationcel.NewDefaultCompiler(), parsed, disallowed)
+	if err := configfile.Mistakes(data, mistakes); err != nil {
+		return nil, err
+	}
+	for i, entry := range parsed.JWT {
+		if entry.Issuer.EgressSelectorType != "" {
+			return nil, configfile.Mistake(data, fmt.Sprintf("jwt[%d].issuer.egressSelectorType", i), errors.New("this server has no egress selectors"))
+		}
+	}
+	return parsed, nil
+}
+
+// anonymousOf decides about requests without credentials; nil if the file leaves that to the
+// server.
+func anonymousOf(config *apiserver.AnonymousAuthConfig) authenticator.Request {
+	switch {
+	case config == nil:
+		return nil
+	case !config.Enabled:
+		return authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) { return nil, false, nil })
+	default:
+		return anonymous.NewAuthenticator(config.Conditions)
+	}
+}

@@ -1,0 +1,410 @@
+package login
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/klog/v2"
+
+	"github.com/annexapi/annex/internal/base/pagecookie"
+	"github.com/annexapi/annex/internal/identity/jws"
+)
+
+const (
+	// stateName is the name of the cookie that says what was asked of a provider.
+	stateName = pagecookie.Provider
+	// stateLifetime is how long people may take to sign in there.
+	stateLifetime = 10 * time.Minute
+	// providerLifetime bounds sessions of people whom a provider knows: it is not asked again
+	// whether it still does.
+	providerLifetime = 12 * time.Hour
+	// discovered is how long a provider's document is good, and unreachable how long a provider
+	// that has failed is not asked again.
+	discovered, unreachable = 10 * time.Minute, 5 * time.Second
+	providerTimeout         = 10 * time.Second
+	maxProviderAnswer       = 1 << 20
+)
+
+// Provider is an issuer of OpenID Connect at which people sign in. What its ID tokens say of them
+// is read as the AuthenticationConfiguration says that has an entry for the issuer.
+type Provider struct {
+	Name string `json:"name"`
+	// Title is for people; empty is the name.
+	Title        string `json:"title,omitempty"`
+	Issuer       string `json:"issuer"`
+	ClientID     string `json:"clientID"`
+	ClientSecret string `json:"clientSecret,omitempty"`
+	// Scopes are openid, profile and email if there are none.
+	Scopes []string `json:"scopes,omitempty"`
+	// CertificateAuthorityFile has the authorities of the issuer's certificate (PEM); empty are those
+	// of the system.
+	CertificateAuthorityFile string `json:"certificateAuthorityFile,omitempty"`
+}
+
+func (p *Provider) check() error {
+	switch {
+	case !isEndpoint(p.Issuer):
+		return fmt.Errorf("issuer %q is no https URL", p.Issuer)
+	case p.ClientID == "":
+		return errors.New("clientID is empty")
+	case len(p.Scopes) > 0 && !slices.Contains(p.Scopes, "openid"):
+		return errors.New("the scopes lack openid")
+	}
+	return nil
+}
+
+// isEndpoint says whether a URL may be one of an issuer. Secrets are sent there.
+func isEndpoint(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && u.Host != "" && u.Fragment == "" && (u.Scheme == "https" || u.Scheme == "http" && isLoopback(u.Hostname()))
+}
+
+// Choice is a way to sign in elsewhere, for people.
+type Choice struct{ Name, Title string }
+
+// Choices are the providers as they are now.
+func (l *Login) Choices() []Choice {
+	var all []Choice
+	for _, p := range l.users.current.Load().Providers {
+		all = append(all, Choice{p.Name, cmp.Or(p.Title, p.Name)})
+	}
+	return all
+}
+
+// documents are what providers say of themselves.
+type documents struct {
+	mu    sync.Mutex
+	known map[string]*document // by provider
+}
+
+type document struct {
+	provider Provider
+	client   *http.Client
+
+	mu    sync.Mutex
+	until time.Time
+	err   error
+	endpoints
+}
+
+type endpoints struct {
+	Issuer        string `json:"issuer"`
+	Authorization string `json:"authorization_endpoint"`
+	Token         string `json:"token_endpoint"`
+}
+
+// of returns the document of a provider, and forgets those of providers that are no more.
+func (d *documents) of(p *Provider, known map[string]*Provider) (*document, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for name, old := range d.known {
+		if now := known[name]; now == nil || !old.provider.equal(now) {
+			old.client.CloseIdleConnections()
+			delete(d.known, name)
+		}
+	}
+	if known := d.known[p.Name]; known != nil {
+		return known, nil
+	}
+	trust := &tls.Config{MinVersion: tls.VersionTLS12}
+	if p.CertificateAuthorityFile != "" {
+		data, err := os.ReadFile(p.CertificateAuthorityFile)
+		if err != nil {
+			return nil, fmt.Errorf("authorities: %w", err)
+		}
+		trust.RootCAs = x509.NewCertPool()
+		if !trust.RootCAs.AppendCertsFromPEM(data) {
+			return nil, fmt.Errorf("authorities: %s has no certificate", p.CertificateAuthorityFile)
+		}
+	}
+	made := &document{provider: *p, client: &http.Client{
+		Timeout:       providerTimeout,
+		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: trust, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 2, IdleConnTimeout: time.Minute},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+	d.known[p.Name] = made
+	return made, nil
+}
+
+func (p Provider) equal(other *Provider) bool {
+	return p.Issuer == other.Issuer && p.CertificateAuthorityFile == other.CertificateAuthorityFile
+}
+
+// discover returns the endpoints. One request at a time asks for them.
+func (d *document) discover(ctx context.Context, now time.Time) (endpoints, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if now.Before(d.until) {
+		return d.endpoints, d.err
+	}
+	d.endpoints, d.err = endpoints{}, nil
+	// Another request may need the answer when this one has gone away.
+	request, err := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodGet, strings.TrimSuffix(d.provider.Issuer, "/")+"/.well-known/openid-configuration", nil)
+	if err == nil {
+		err = d.ask(request, &d.endpoints)
+	}
+	switch {
+	case err != nil:
+	case d.Issuer != d.provider.Issuer:
+		err = fmt.Errorf("its document is of the issuer %q", d.Issuer)
+	case !isEndpoint(d.Authorization) || !isEndpoint(d.Token):
+		err = errors.New("its document has no endpoints to sign in at")
+	}
+	d.err, d.until = err, now.Add(discovered)
+	if err != nil {
+		d.until = now.Add(unreachable)
+	}
+	return d.endpoints, err
+}
+
+// ask sends a request and reads the answer.
+func (d *document) ask(request *http.Request, into any) error {
+	response, err := d.client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(response.Body, maxProviderAnswer+1))
+	switch {
+	case err != nil:
+		return err
+	case response.StatusCode != http.StatusOK:
+		return fmt.Errorf("it answers %s", response.Status)
+	case len(data) > maxProviderAnswer:
+		return errors.New("its answer is too long")
+	}
+	if json.Unmarshal(data, into) != nil {
+		return errors.New("its answer is not the JSON that it has to be")
+	}
+	return nil
+}
+
+// asked is what was asked of a provider. The browser keeps it, so that only where it began it can
+// end, and the server keeps nothing.
+type asked struct {
+	Provider string `json:"p"`
+	State    string `json:"s"`
+	Nonce    string `json:"n"`
+	Verifier string `json:"v"`
+	Return   string `json:"r"`
+}
+
+func random() string {
+	var data [32]byte
+	rand.Read(data[:])
+	return encoding.EncodeToString(data[:])
+}
+
+// isLocal says whether a target is a path of this server.
+func isLocal(target string) bool {
+	u, err := url.Parse(target)
+	return err == nil && u.Scheme == "" && u.Host == "" && u.User == nil && strings.HasPrefix(target, "/") &&
+		!strings.HasPrefix(target, "//") && !strings.ContainsAny(target, "\\\r\n\t")
+}
+
+// serveProvider sends a browser to a provider.
+func (l *Login) serveProvider(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	known := l.users.current.Load()
+	p := known.providers[query.Get("provider")]
+	back := cmp.Or(query.Get("return"), "/")
+	switch {
+	case p == nil:
+		l.fail(w, http.StatusNotFound, "There is no such way to sign in.")
+		return
+	case single(query) != nil || !isLocal(back) || len(back) > maxState:
+		l.fail(w, http.StatusBadRequest, "The page to return to has to be one of this server.")
+		return
+	}
+	at, err := l.endpointsOf(r, p, known)
+	if err != nil {
+		l.report(r, p, err)
+		l.fail(w, http.StatusBadGateway, cmp.Or(p.Title, p.Name)+" does not answer as it should. Try again later.")
+		return
+	}
+	a := asked{p.Name, random(), random(), random(), back}
+	data, err := json.Marshal(a)
+	if err != nil {
+		l.fail(w, http.StatusInternalServerError, "Signing in does not work.")
+		return
+	}
+	// Not strict: it has to come back from another site.
+	c := cookie(r, stateName, encoding.EncodeToString(data), http.SameSiteLaxMode)
+	c.MaxAge = int(stateLifetime.Seconds())
+	http.SetCookie(w, c)
+	sum := sha256.Sum256([]byte(a.Verifier))
+	to, err := url.Parse(at.Authorization)
+	if err != nil {
+		l.fail(w, http.StatusBadGateway, cmp.Or(p.Title, p.Name)+" does not answer as it should. Try again later.")
+		return
+	}
+	values := to.Query()
+	for name, value := range map[string]string{
+		"response_type": "code", "client_id": p.ClientID, "redirect_uri": l.base(r) + callbackPath, "scope": p.scopes(),
+		"state": a.State, "nonce": a.Nonce, "code_challenge": encoding.EncodeToString(sum[:]), "code_challenge_method": "S256",
+	} {
+		values.Set(name, value)
+	}
+	to.RawQuery = values.Encode()
+	w.Header().Set("Location", to.String())
+	w.WriteHeader(http.StatusSeeOther)
+}
+
+func (p *Provider) scopes() string {
+	if len(p.Scopes) == 0 {
+		return "openid profile email"
+	}
+	return strings.Join(p.Scopes, " ")
+}
+
+func (l *Login) endpointsOf(r *http.Request, p *Provider, known *known) (endpoints, error) {
+	d, err := l.documents.of(p, known.providers)
+	if err != nil {
+		return endpoints{}, err
+	}
+	return d.discover(r.Context(), l.options.Clock.Now())
+}
+
+// fail shows people what is wrong.
+func (l *Login) fail(w http.ResponseWriter, code int, text string) {
+	l.show(w, code, shown{Title: l.options.Title, Message: text, Broken: true})
+}
+
+// report logs what is wrong with a provider, not more often than wrong passwords.
+func (l *Login) report(r *http.Request, p *Provider, err error) {
+	if l.guard.mayReport() {
+		klog.FromContext(r.Context()).Error(err, "People cannot sign in at a provider", "provider", p.Name, "issuer", p.Issuer)
+	}
+}
+
+// serveCallback is where the provider sends the browser back.
+func (l *Login) serveCallback(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	data, err := encoding.DecodeString(cookieOf(r, stateName))
+	var a asked
+	if err != nil || json.Unmarshal(data, &a) != nil || single(query) != nil || a.State == "" ||
+		subtle.ConstantTimeCompare([]byte(a.State), []byte(query.Get("state"))) != 1 || !isLocal(a.Return) {
+		l.fail(w, http.StatusBadRequest, "This browser has not begun to sign in, or has taken too long: go back and begin again.")
+		return
+	}
+	http.SetCookie(w, cookie(r, stateName, "", http.SameSiteLaxMode))
+	known := l.users.current.Load()
+	p := known.providers[a.Provider]
+	if p == nil {
+		l.fail(w, http.StatusNotFound, "There is no such way to sign in.")
+		return
+	}
+	info, err := l.identity(r, p, known, a, query)
+	if err == nil {
+		session := &Session{Type: ofPage, User: info.GetName(), UID: info.GetUID(), Groups: info.GetGroups(), Provider: p.Name}
+		err = l.startPage(w, r, session, min(providerLifetime, l.options.SessionLifetime))
+		l.note(r, "provider:"+p.Name, info.GetName(), err)
+	} else {
+		l.note(r, "provider:"+p.Name, "", bad(invalidGrant, "%s", err))
+	}
+	if err != nil {
+		l.report(r, p, err)
+		l.fail(w, http.StatusForbidden, cmp.Or(p.Title, p.Name)+" has not let you sign in here. The server's log says more.")
+		return
+	}
+	w.Header().Set("Location", a.Return)
+	w.WriteHeader(http.StatusSeeOther)
+}
+
+// identity exchanges the code of a provider for an ID token, and says who that is of.
+func (l *Login) identity(r *http.Request, p *Provider, known *known, a asked, query url.Values) (user.Info, error) {
+	switch {
+	case query.Get("error") != "":
+		return nil, fmt.Errorf("the provider answers %.100q", query.Get("error"))
+	case query.Get("code") == "":
+		return nil, errors.New("the provider has sent no code")
+	case query.Has("iss") && query.Get("iss") != p.Issuer:
+		return nil, fmt.Errorf("the answer is of the issuer %.100q", query.Get("iss"))
+	}
+	at, err := l.endpointsOf(r, p, known)
+	if err != nil {
+		return nil, err
+	}
+	d, err := l.documents.of(p, known.providers)
+	if err != nil {
+		return nil, err
+	}
+	values := url.Values{
+		"grant_type": {"authorization_code"}, "code": {query.Get("code")}, "redirect_uri": {l.base(r) + callbackPath},
+		"client_id": {p.ClientID}, "code_verifier": {a.Verifier},
+	}
+	request, err := http.NewRequestWithContext(r.Context(), http.MethodPost, at.Token, strings.NewReader(values.Encode()))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	request.Header.Set("Accept", "application/json")
+	if p.ClientSecret != "" {
+		request.SetBasicAuth(url.QueryEscape(p.ClientID), url.QueryEscape(p.ClientSecret))
+	}
+	var answered struct {
+		ID string `json:"id_token"`
+	}
+	if err := d.ask(request, &answered); err != nil {
+		return nil, fmt.Errorf("exchange the code: %w", err)
+	}
+	return l.verifyID(r.Context(), p, a.Nonce, answered.ID)
+}
+
+// verifyID says who an ID token is of, that was issued for this client and this attempt.
+func (l *Login) verifyID(ctx context.Context, p *Provider, nonce, token string) (user.Info, error) {
+	response, ok, err := l.options.IDTokens.AuthenticateToken(ctx, token)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("the ID token: %w", err)
+	case !ok:
+		return nil, errors.New("the ID token is of an issuer that the AuthenticationConfiguration does not name")
+	}
+	// Its signature is right. What is left is whether it is for us.
+	parsed, err := jws.Parse(token)
+	if err != nil {
+		return nil, err
+	}
+	var claims struct {
+		Issuer   string          `json:"iss"`
+		Audience json.RawMessage `json:"aud"`
+		Party    string          `json:"azp"`
+		Nonce    string          `json:"nonce"`
+	}
+	if err := json.Unmarshal(parsed.Payload, &claims); err != nil {
+		return nil, errors.New("the ID token's claims are not readable")
+	}
+	var audience []string
+	if json.Unmarshal(claims.Audience, &audience) != nil {
+		audience = make([]string, 1)
+		if json.Unmarshal(claims.Audience, &audience[0]) != nil {
+			return nil, errors.New("the ID token has no audience")
+		}
+	}
+	switch {
+	case claims.Issuer != p.Issuer:
+		return nil, fmt.Errorf("the ID token is of the issuer %q", claims.Issuer)
+	case !slices.Contains(audience, p.ClientID) || claims.Party != "" && claims.Party != p.ClientID || len(audience) > 1 && claims.Party == "":
+		return nil, fmt.Errorf("the ID token is for %q, not for %q", audience, p.ClientID)
+	case subtle.ConstantTimeCompare([]byte(claims.Nonce), []byte(nonce)) != 1:
+		return nil, errors.New("the ID token is of another attempt to sign in")
+	}
+	return response.User, nil
+}

@@ -1,0 +1,204 @@
+package login
+
+import (
+	"encoding/json"
+	"errors"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/annexapi/annex/internal/base/pagecookie"
+)
+
+// Pages keep no token: they have a cookie that no script reads, and exchange it for a token when
+// they need one. The cookie is good for these paths and no others.
+
+// cookieName is the name of the cookie of sessions. Browsers keep one with the prefix __Host- only if it
+// came by TLS, is for this host alone, and was not set by another one.
+const cookieName = pagecookie.Session
+
+// byTLS says whether a browser has reached the server by TLS, or by a proxy that speaks it. Plain
+// HTTP is for the loopback, where there are no certificates that browsers know.
+func byTLS(r *http.Request) bool {
+	host := r.Host
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return r.TLS != nil || !isLoopback(strings.Trim(host, "[]"))
+}
+
+// cookie makes a cookie, or with an empty value one that takes it away.
+func cookie(r *http.Request, name, value string, mode http.SameSite) *http.Cookie {
+	c := &http.Cookie{Name: name, Value: value, Path: "/", HttpOnly: true, SameSite: mode}
+	if byTLS(r) {
+		c.Name, c.Secure = pagecookie.Host+name, true
+	}
+	if value == "" {
+		c.MaxAge = -1
+	}
+	return c
+}
+
+// cookieOf is the value of a cookie, empty if there is none, or if there are several.
+func cookieOf(r *http.Request, name string) string {
+	if byTLS(r) {
+		name = pagecookie.Host + name
+	}
+	if all := r.CookiesNamed(name); len(all) == 1 {
+		return all[0].Value
+	}
+	return ""
+}
+
+func forbidden(text string) error {
+	return refusal{code: http.StatusForbidden, kind: invalidRequest, text: text}
+}
+
+// fromHere refuses requests that a page of another origin has a browser send. Browsers say whose page
+// it is of all that is not read only; what says nothing is no browser, and may do without unless it
+// has to.
+func (l *Login) fromHere(r *http.Request, told bool) error {
+	site, origin := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Origin")
+	if site != "" && site != "same-origin" {
+		return forbidden("a page of another origin may not do that")
+	}
+	if origin == "" {
+		if told && site == "" {
+			return forbidden("the request has no Origin")
+		}
+		return nil
+	}
+	u, err := url.Parse(origin)
+	same := err == nil && strings.EqualFold(u.Host, r.Host) && (u.Scheme == "https" || u.Scheme == "http" && !byTLS(r))
+	if !same && (l.options.PublicURL == "" || origin != l.options.PublicURL) {
+		return forbidden("a page of another origin may not do that")
+	}
+	return nil
+}
+
+// serveSession begins the session of a page.
+func (l *Login) serveSession(w http.ResponseWriter, r *http.Request) {
+	name, err := l.beginPage(w, r)
+	if err != nil {
+		refuse(w, refusalOf(r, err))
+		return
+	}
+	answer(w, http.StatusOK, map[string]string{"user": name})
+}
+
+func (l *Login) beginPage(w http.ResponseWriter, r *http.Request) (string, error) {
+	if err := l.fromHere(r, false); err != nil {
+		return "", err
+	}
+	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
+		return "", refusal{code: http.StatusUnsupportedMediaType, kind: invalidRequest, text: "the body has to be application/json"}
+	}
+	data, err := readBody(r)
+	if err != nil {
+		return "", err
+	}
+	var given struct {
+		Username string `json:"username"`
+		Password string `json:"password"`
+	}
+	if err := json.Unmarshal(data, &given); err != nil || given.Username == "" || given.Password == "" {
+		return "", bad(invalidRequest, "the body has to be an object with username and password")
+	}
+	u, err := l.password(r, given.Username, given.Password)
+	if err == nil {
+		err = l.startPage(w, r, sessionOf(u, ofPage), l.options.SessionLifetime)
+	}
+	l.note(r, ofPage, given.Username, err)
+	return given.Username, err
+}
+
+// startPage stores a session and sets its cookie. One that the browser had ends.
+func (l *Login) startPage(w http.ResponseWriter, r *http.Request, session *Session, longest time.Duration) error {
+	t := newTicket()
+	if err := l.sessions.create(r.Context(), t, session, l.options.IdleTimeout, longest); err != nil {
+		return err
+	}
+	if old, ok := parseTicket(cookieOf(r, cookieName)); ok {
+		if err := l.endPage(r, old); err != nil {
+			return err
+		}
+	}
+	http.SetCookie(w, cookie(r, cookieName, t.String(), http.SameSiteStrictMode))
+	return nil
+}
+
+// errSignedOut is about a page whose session has ended.
+var errSignedOut = refusal{code: http.StatusUnauthorized, kind: "login_required", text: "there is no session, or it has ended: sign in"}
+
+// ownPage refuses what is no request of the server's own pages, and returns the ticket of the cookie.
+func (l *Login) ownPage(r *http.Request) (ticket, error) {
+	if err := l.fromHere(r, true); err != nil {
+		return ticket{}, err
+	}
+	if r.Header.Get("X-Annex-Session") != "1" {
+		return ticket{}, forbidden("the header X-Annex-Session: 1 is missing")
+	}
+	t, ok := parseTicket(cookieOf(r, cookieName))
+	if !ok {
+		return t, errSignedOut
+	}
+	return t, nil
+}
+
+// serveSessionToken gives a page a token.
+func (l *Login) serveSessionToken(w http.ResponseWriter, r *http.Request) {
+	t, err := l.ownPage(r)
+	var session *Session
+	if err == nil {
+		session, _, err = l.sessions.use(r.Context(), t, ofPage, l.options.IdleTimeout, func(s *Session) error {
+			_, err := l.callerOf(s)
+			return err
+		}, false)
+	}
+	if errors.Is(err, errGone) || errors.Is(err, errRefused) || errors.Is(err, errReused) {
+		http.SetCookie(w, cookie(r, cookieName, "", http.SameSiteStrictMode))
+		err = errSignedOut
+	}
+	if err != nil {
+		refuse(w, refusalOf(r, err))
+		return
+	}
+	access, lifetime, err := l.issue(session, session.User)
+	if err != nil {
+		refuse(w, refusalOf(r, err))
+		return
+	}
+	answer(w, http.StatusOK, map[string]any{"access_token": access, "expires_in": int(lifetime.Seconds()), "user": session.User})
+}
+
+// serveEnd ends the session of a page, and all its tokens.
+func (l *Login) serveEnd(w http.ResponseWriter, r *http.Request) {
+	t, err := l.ownPage(r)
+	if err == nil {
+		err = l.endPage(r, t)
+	}
+	if err != nil && !errors.Is(err, errSignedOut) {
+		refuse(w, refusalOf(r, err))
+		return
+	}
+	http.SetCookie(w, cookie(r, cookieName, "", http.SameSiteStrictMode))
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// endPage ends the session of a ticket, if it is that of a page.
+func (l *Login) endPage(r *http.Request, t ticket) error {
+	session, err := l.sessions.get(r.Context(), t.name())
+	switch {
+	case errors.Is(err, errGone):
+		return nil
+	case err != nil:
+		return err
+	case session.Type != ofPage:
+		return nil
+	}
+	l.note(r, "end", session.User, nil)
+	return l.sessions.end(r.Context(), t.name())
+}

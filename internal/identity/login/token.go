@@ -1,0 +1,142 @@
+package login
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/annexapi/annex/internal/identity/jws"
+)
+
+// skew is how far apart the clocks of servers that share a storage may be.
+const skew = time.Minute
+
+// claims are those of an access token.
+type claims struct {
+	Issuer    string   `json:"iss"`
+	Subject   string   `json:"sub"`
+	Audience  []string `json:"aud"`
+	Expires   int64    `json:"exp"`
+	NotBefore int64    `json:"nbf"`
+	IssuedAt  int64    `json:"iat"`
+	ID        string   `json:"jti"`
+	Session   string   `json:"sid"`
+	Client    string   `json:"client_id,omitempty"`
+}
+
+// issue signs an access token of a session.
+func (l *Login) issue(session *Session, subject string) (token string, lifetime time.Duration, err error) {
+	now := l.options.Clock.Now()
+	lifetime = min(l.options.TokenLifetime, session.Ends.Sub(now))
+	payload, err := json.Marshal(claims{
+		Issuer: l.options.Issuer, Subject: subject, Audience: l.options.Audiences,
+		Expires: now.Add(lifetime).Unix(), NotBefore: now.Unix(), IssuedAt: now.Unix(),
+		ID: uuid.NewString(), Session: session.Name, Client: session.Client,
+	})
+	if err != nil {
+		return "", 0, fmt.Errorf("encode claims: %w", err)
+	}
+	token, err = l.options.Keys.Signer().Sign(payload)
+	return token, lifetime, err
+}
+
+// verify returns the claims of a token that the server has signed, whether it is valid now or
+// not; nil if the token names another issuer.
+func (l *Login) verify(token string) (*claims, error) {
+	parsed, err := jws.Parse(token)
+	if err != nil {
+		return nil, nil // of another kind
+	}
+	c := &claims{}
+	if err := json.Unmarshal(parsed.Payload, c); err != nil || c.Issuer != l.options.Issuer {
+		return nil, nil
+	}
+	key := l.options.Keys.Key(parsed.KeyID)
+	if key == nil {
+		return nil, fmt.Errorf("the token's key %.64q is not known, or retired", parsed.KeyID)
+	}
+	return c, key.Verify(parsed)
+}
+
+var _ authenticator.Token = (*Login)(nil)
+
+// AuthenticateToken implements authenticator.Token. It has no opinion of tokens of other issuers.
+// Errors do not contain the token.
+func (l *Login) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	c, err := l.verify(token)
+	if c == nil || err != nil {
+		return nil, false, err
+	}
+	now := l.options.Clock.Now()
+	switch {
+	case !now.Before(time.Unix(c.Expires, 0)):
+		return nil, false, fmt.Errorf("the token of %s has expired", c.Subject)
+	case now.Before(time.Unix(max(c.NotBefore, c.IssuedAt), 0).Add(-skew)):
+		return nil, false, fmt.Errorf("the token of %s is not valid yet", c.Subject)
+	}
+	asked, ok := authenticator.AudiencesFrom(ctx)
+	if !ok || len(asked) == 0 {
+		asked = l.options.Audiences
+	}
+	audiences := asked.Intersect(c.Audience)
+	if len(audiences) == 0 {
+		return nil, false, fmt.Errorf("the token of %s is for the audiences %q, not for %q", c.Subject, c.Audience, asked)
+	}
+	session, err := l.sessions.get(ctx, c.Session)
+	if err != nil {
+		return nil, false, fmt.Errorf("token of %s: %w", c.Subject, err)
+	}
+	info, err := l.callerOf(session)
+	if err != nil {
+		return nil, false, fmt.Errorf("token of %s: %w", c.Subject, err)
+	}
+	info.Extra = map[string][]string{user.CredentialIDKey: {"JTI=" + c.ID}}
+	return &authenticator.Response{User: info, Audiences: audiences}, true, nil
+}
+
+// errRefused is about a user or client who may not sign in any more.
+var errRefused = errors.New("the user or client is disabled, was deleted, or has another password")
+
+// callerOf is who a session is of, as the user file has it now.
+func (l *Login) callerOf(s *Session) (*user.DefaultInfo, error) {
+	known := l.users.current.Load()
+	if s.Client != "" {
+		if c := known.clients[s.Client]; c == nil || c.Disabled {
+			return nil, errRefused
+		}
+	}
+	if s.Type == ofClient {
+		c := known.clients[s.User]
+		if c == nil || c.Disabled || len(c.Groups) == 0 || fingerprint(c.Secret) != s.Password {
+			return nil, errRefused
+		}
+		return &user.DefaultInfo{Name: c.Caller(), Groups: slices.Clone(c.Groups)}, nil
+	}
+	if s.Provider != "" {
+		if known.providers[s.Provider] == nil {
+			return nil, errRefused
+		}
+		return &user.DefaultInfo{Name: s.User, UID: s.UID, Groups: slices.Clone(s.Groups)}, nil
+	}
+	u := known.users[s.User]
+	if u == nil || u.Disabled || u.UID != s.UID || fingerprint(u.Password) != s.Password {
+		return nil, errRefused
+	}
+	return &user.DefaultInfo{Name: u.Name, UID: u.UID, Groups: slices.Clone(u.Groups)}, nil
+}
+
+// fingerprint tells a hash from others, and nothing of the password. A new password makes another
+// hash, and so ends what the old one has begun.
+func fingerprint(hash string) string {
+	sum := sha256.Sum256([]byte(hash))
+	return hex.EncodeToString(sum[:16])
+}

@@ -1,0 +1,386 @@
+package login
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+	"golang.org/x/crypto/bcrypt"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"sigs.k8s.io/yaml"
+
+	"github.com/annexapi/annex/internal/base/atomicfile"
+	"github.com/annexapi/annex/internal/base/filelock"
+	"github.com/annexapi/annex/internal/base/filewatch"
+	"github.com/annexapi/annex/internal/base/secretfile"
+)
+
+// FileName is that of the user file in a data directory.
+const FileName = "users"
+
+const (
+	// Cost is that of new hashes: a quarter of a second or so to try one password.
+	Cost = 12
+	// maxCost keeps one password from taking seconds.
+	maxCost = 14
+	// MaxPassword is how many bytes of a password bcrypt looks at.
+	MaxPassword = 72
+	// MinPassword is how many characters a new password has at least.
+	MinPassword = 8
+	// maxName is how many bytes a name has at most.
+	maxName = 256
+)
+
+// File is what a user file holds.
+type File struct {
+	Users   []User   `json:"users,omitempty"`
+	Clients []Client `json:"clients,omitempty"`
+	// Providers are where people sign in instead.
+	Providers []Provider `json:"providers,omitempty"`
+}
+
+// User is a person who signs in by a password.
+type User struct {
+	Name   string   `json:"name"`
+	UID    string   `json:"uid"`
+	Groups []string `json:"groups,omitempty"`
+	// Password is a bcrypt hash.
+	Password string `json:"password"`
+	Disabled bool   `json:"disabled,omitempty"`
+}
+
+// Client is a program that signs in itself, or lets people sign in.
+type Client struct {
+	ID string `json:"id"`
+	// Secret is a bcrypt hash. A client without one is public: it proves nothing, and has to use PKCE.
+	Secret string `json:"secret,omitempty"`
+	// RedirectURIs are where people may come back to, letter by letter.
+	RedirectURIs []string `json:"redirectURIs,omitempty"`
+	// Groups are those of the client itself, by client_credentials. Nil lets it not sign in so.
+	Groups   []string `json:"groups,omitempty"`
+	Disabled bool     `json:"disabled,omitempty"`
+}
+
+// Caller is the name of a client that is a caller itself.
+func (c *Client) Caller() string { return clientPrefix + c.ID }
+
+// clientPrefix begins the names of callers that are clients themselves.
+const clientPrefix = "client:"
+
+// Refusal is why something is not done that was asked for: something else has to be asked.
+type Refusal string
+
+func (r Refusal) Error() string { return string(r) }
+
+func refuseAs(format string, args ...any) error { return Refusal(fmt.Sprintf(format, args...)) }
+
+// parse returns the content of a user file. The error holds no secret.
+func parse(data []byte) (*File, error) {
+	f := &File{}
+	if err := yaml.UnmarshalStrict(data, f); err != nil {
+		return nil, errors.New(strings.Join(strings.Fields(err.Error()), " "))
+	}
+	return f, f.check()
+}
+
+func (f *File) check() error {
+	users, uids, clients := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for i, u := range f.Users {
+		if err := CheckName("name", u.Name); err != nil {
+			return fmt.Errorf("users[%d]: %w", i, err)
+		}
+		err := errors.Join(CheckGroups(u.Groups), checkHash(u.Password))
+		switch {
+		case users[u.Name]:
+			err = errors.New("the name is given twice")
+		case u.UID == "":
+			err = errors.New("uid is empty: give one that no user has had")
+		case uids[u.UID]:
+			err = fmt.Errorf("uid %q is another user's", u.UID)
+		}
+		if err != nil {
+			return fmt.Errorf("user %q: %w", u.Name, err)
+		}
+		users[u.Name], uids[u.UID] = true, true
+	}
+	for i, c := range f.Clients {
+		if err := CheckName("id", c.ID); err != nil {
+			return fmt.Errorf("clients[%d]: %w", i, err)
+		}
+		err := errors.Join(CheckGroups(c.Groups), checkRedirects(c.RedirectURIs))
+		if c.Secret != "" {
+			err = errors.Join(err, checkHash(c.Secret))
+		}
+		switch {
+		case clients[c.ID]:
+			err = errors.New("the id is given twice")
+		case c.Secret == "" && len(c.Groups) > 0:
+			err = errors.New("it has groups and no secret: only a client with a secret can be a caller itself")
+		}
+		if err != nil {
+			return fmt.Errorf("client %q: %w", c.ID, err)
+		}
+		clients[c.ID] = true
+	}
+	providers := map[string]bool{}
+	for i, p := range f.Providers {
+		if err := CheckName("name", p.Name); err != nil {
+			return fmt.Errorf("providers[%d]: %w", i, err)
+		}
+		err := p.check()
+		if providers[p.Name] {
+			err = errors.New("the name is given twice")
+		}
+		if err != nil {
+			return fmt.Errorf("provider %q: %w", p.Name, err)
+		}
+		providers[p.Name] = true
+	}
+	return nil
+}
+
+// CheckName refuses what is no name of a user or client.
+func CheckName(what, name string) error {
+	unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
+	switch {
+	case name == "":
+		return refuseAs("%s is empty", what)
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, unprintable):
+		return refuseAs("%s %q has characters that do not print", what, name)
+	case strings.TrimSpace(name) != name:
+		return refuseAs("%s %q begins or ends with a space", what, name)
+	case len(name) > maxName:
+		return refuseAs("%s has %d bytes, more than %d", what, len(name), maxName)
+	case strings.HasPrefix(name, "system:") || strings.HasPrefix(name, clientPrefix):
+		return refuseAs("%s %q: names that begin with system: or %s are of programs: choose another", what, name, clientPrefix)
+	}
+	return nil
+}
+
+// CheckGroups refuses what are no groups of a user or client.
+func CheckGroups(groups []string) error {
+	for i, group := range groups {
+		switch {
+		case strings.TrimSpace(group) != group || group == "":
+			return refuseAs("group %q is empty, or begins or ends with a space", group)
+		case slices.Contains(groups[:i], group):
+			return refuseAs("group %q is given twice", group)
+		case strings.HasPrefix(group, "system:") && group != user.SystemPrivilegedGroup:
+			return refuseAs("group %q: of the groups that begin with system:, only %s can be given", group, user.SystemPrivilegedGroup)
+		}
+	}
+	return nil
+}
+
+func checkHash(hash string) error {
+	cost, err := bcrypt.Cost([]byte(hash))
+	if err == nil && len(hash) != 60 {
+		err = bcrypt.ErrHashTooShort
+	}
+	switch {
+	case err != nil:
+		return errors.New("the hash is none of bcrypt")
+	case cost > maxCost:
+		return fmt.Errorf("the hash has the cost %d, which would take seconds for each try; at most %d", cost, maxCost)
+	}
+	return nil
+}
+
+func checkRedirects(uris []string) error {
+	for _, uri := range uris {
+		u, err := url.Parse(uri)
+		if err != nil || u.Scheme == "" || u.Fragment != "" || u.Scheme == "http" && !isLoopback(u.Hostname()) ||
+			slices.Contains([]string{"javascript", "data", "vbscript", "file", "blob"}, u.Scheme) || (u.Scheme == "https" || u.Scheme == "http") && u.Host == "" {
+			return fmt.Errorf("redirect URI %q: give an absolute one without a fragment, of https or of an application's own scheme, or of http on the loopback", uri)
+		}
+	}
+	return nil
+}
+
+// UserFile is a user file that is read again when it changes. Its methods may be called
+// concurrently.
+type UserFile struct {
+	path string
+	// issuers says that issuers are known at which people can sign in.
+	issuers bool
+	// awaited says that the file need not be there until it has been.
+	awaited bool
+	current atomic.Pointer[known]
+}
+
+// known is a user file as it was read last.
+type known struct {
+	*File
+	users   map[string]*User
+	clients map[string]*Client
+
+	providers map[string]*Provider
+	// awaited says that there is no file yet.
+	awaited bool
+	// cost is the highest there is. A user who does not exist takes as long to refuse.
+	cost int
+}
+
+// OpenUserFile reads a user file, which has to be there, unless it is awaited, and closed to others. It may
+// have providers if there are issuers.
+func OpenUserFile(path string, issuers, awaited bool) (*UserFile, error) {
+	f := &UserFile{path: path, issuers: issuers, awaited: awaited}
+	return f, f.load()
+}
+
+// Run reads the file again when it changes, until ctx is done. While it is missing or wrong, that
+// is logged and what was read last stays in force.
+func (f *UserFile) Run(ctx context.Context) {
+	filewatch.Run(ctx, "User file", f.path, func(context.Context) error { return f.load() })
+}
+
+func (f *UserFile) load() error {
+	file, err := readFile(f.path)
+	if last := f.current.Load(); f.awaited && errors.Is(err, fs.ErrNotExist) && (last == nil || last.awaited) {
+		f.current.Store(&known{File: &File{}, awaited: true, cost: bcrypt.MinCost})
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if len(file.Providers) > 0 && !f.issuers {
+		return fmt.Errorf("user file %s: provider %q: there is no Options.AuthenticationConfigFile with an entry for its issuer", f.path, file.Providers[0].Name)
+	}
+	k := &known{File: file, users: map[string]*User{}, clients: map[string]*Client{}, providers: map[string]*Provider{}, cost: bcrypt.MinCost}
+	for i := range file.Providers {
+		k.providers[file.Providers[i].Name] = &file.Providers[i]
+	}
+	for i := range file.Users {
+		u := &file.Users[i]
+		k.users[u.Name] = u
+		k.cost = max(k.cost, costOf(u.Password))
+	}
+	for i := range file.Clients {
+		c := &file.Clients[i]
+		k.clients[c.ID] = c
+		k.cost = max(k.cost, costOf(c.Secret))
+	}
+	f.current.Store(k)
+	return nil
+}
+
+func costOf(hash string) int {
+	cost, _ := bcrypt.Cost([]byte(hash)) // 0 of none
+	return cost
+}
+
+func readFile(path string) (*File, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("user file: %w", err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err == nil {
+		err = secretfile.Check(info, "passwords' hashes")
+	}
+	var data bytes.Buffer
+	if err == nil {
+		_, err = data.ReadFrom(file)
+	}
+	var parsed *File
+	if err == nil {
+		parsed, err = parse(data.Bytes())
+	}
+	if inner := (*fs.PathError)(nil); errors.As(err, &inner) {
+		err = inner.Err
+	}
+	if err != nil {
+		return nil, fmt.Errorf("user file %s: %w", path, err)
+	}
+	return parsed, nil
+}
+
+// ReadUsers returns the content of a user file; nothing if there is none.
+func ReadUsers(path string) (*File, error) {
+	f, err := readFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return &File{}, nil
+	}
+	return f, err
+}
+
+// Edit changes a user file, durably and as a whole, and makes it if it is missing. Processes that
+// edit it wait for each other.
+func Edit(ctx context.Context, path string, change func(*File) error) (err error) {
+	lock, err := filelock.Lock(ctx, path+".lock", "changes users")
+	if err != nil {
+		return fmt.Errorf("user file: %w", err)
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	f, err := ReadUsers(path)
+	if err != nil {
+		return err
+	}
+	if err := change(f); err != nil {
+		return err
+	}
+	if err := f.check(); err != nil {
+		return err
+	}
+	data, err := yaml.Marshal(f)
+	if err != nil {
+		return fmt.Errorf("user file %s: %w", path, err)
+	}
+	if err := atomicfile.Write(path, data, 0o600); err != nil {
+		return fmt.Errorf("user file %s: %w", path, err)
+	}
+	return nil
+}
+
+// Hash returns the bcrypt hash of a new password, or why it is none.
+func Hash(password string) (string, error) {
+	switch {
+	case utf8.RuneCountInString(password) < MinPassword:
+		return "", refuseAs("the password has %d characters, at least %d are needed", utf8.RuneCountInString(password), MinPassword)
+	case len(password) > MaxPassword:
+		return "", refuseAs("the password has %d bytes, of which bcrypt would look at %d only", len(password), MaxPassword)
+	}
+	hash, err := bcrypt.GenerateFromPassword([]byte(password), Cost)
+	if err != nil {
+		return "", fmt.Errorf("hash the password: %w", err)
+	}
+	return string(hash), nil
+}
+
+// User returns the user of a name, nil if there is none.
+func (f *File) User(name string) *User {
+	i := slices.IndexFunc(f.Users, func(u User) bool { return u.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &f.Users[i]
+}
+
+// SetPassword gives a user a hash, and groups unless these are nil. It makes a user that there is
+// not, with a new UID, and enables one that was disabled.
+func (f *File) SetPassword(name, hash string, groups []string) (made bool, err error) {
+	if err := errors.Join(CheckName("user name", name), CheckGroups(groups)); err != nil {
+		return false, err
+	}
+	u := f.User(name)
+	if u == nil {
+		f.Users = append(f.Users, User{Name: name, UID: uuid.NewString()})
+		u, made = &f.Users[len(f.Users)-1], true
+	}
+	u.Password, u.Disabled = hash, false
+	if groups != nil {
+		u.Groups = groups
+	}
+	return made, nil
+}

@@ -1,0 +1,122 @@
+// Package rights keeps the roles and bindings of a server that stands alone: they are served
+// as kinds of rbac.authorization.k8s.io, writes of them are admitted, the roles that every
+// server has are made at start, aggregated roles follow those that they consist of, and
+// package rbac, which decides, is told of every change.
+package rights
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	facts "github.com/annexapi/annex/internal/model/facts/rbac"
+
+	"github.com/annexapi/annex/internal/base/objects"
+	"github.com/annexapi/annex/internal/identity/rbac"
+	"github.com/annexapi/annex/internal/model/define"
+)
+
+// Group returns the API group of roles and bindings.
+func Group() define.Group {
+	return define.Group{Name: rbacv1.GroupName, Kinds: []*define.Kind{
+		kind[rbacv1.ClusterRole, rbacv1.ClusterRoleList]("clusterroles", role(rbac.ValidateClusterRole, rbac.ValidateClusterRoleUpdate), clusterScoped),
+		kind[rbacv1.ClusterRoleBinding, rbacv1.ClusterRoleBindingList]("clusterrolebindings", binding(
+			rbac.SetDefaultsClusterRoleBinding, rbac.ValidateClusterRoleBinding, rbac.ValidateClusterRoleBindingUpdate,
+			func(b *rbacv1.ClusterRoleBinding) (rbacv1.RoleRef, []rbacv1.Subject) { return b.RoleRef, b.Subjects },
+		), clusterScoped),
+		kind[rbacv1.Role, rbacv1.RoleList]("roles", role(rbac.ValidateRole, rbac.ValidateRoleUpdate)),
+		kind[rbacv1.RoleBinding, rbacv1.RoleBindingList]("rolebindings", binding(
+			rbac.SetDefaultsRoleBinding, rbac.ValidateRoleBinding, rbac.ValidateRoleBindingUpdate,
+			func(b *rbacv1.RoleBinding) (rbacv1.RoleRef, []rbacv1.Subject) { return b.RoleRef, b.Subjects },
+		)),
+	}}
+}
+
+func kind[T, L any](resource string, say ...func(*define.Kind)) *define.Kind {
+	k := &define.Kind{
+		Resource:          resource,
+		Versions:          []*define.Version{{Facts: facts.API, Type: reflect.TypeFor[T](), ListType: reflect.TypeFor[L]()}},
+		ValidateName:      rbac.ValidateName,
+		WithoutGeneration: true,
+		WithoutAge:        true,
+		CreateOnUpdate:    true,
+		Unconditional:     true,
+	}
+	for _, s := range say {
+		s(k)
+	}
+	return k
+}
+
+func clusterScoped(k *define.Kind) { k.ClusterScoped = true }
+
+// role shows when a role was created, as upstream's tables of kinds without columns do.
+func role[T any](validate func(*T) field.ErrorList, update func(obj, old *T) field.ErrorList) func(*define.Kind) {
+	return func(k *define.Kind) {
+		validated(k, validate, update)
+		k.Columns = []define.Column{{Name: "Created At", Type: "date", Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"], Value: func(obj runtime.Object) any {
+			return created(obj).UTC().Format(time.RFC3339)
+		}}}
+	}
+}
+
+func binding[T any](fill func(*T), validate func(*T) field.ErrorList, update func(obj, old *T) field.ErrorList, of func(*T) (rbacv1.RoleRef, []rbacv1.Subject)) func(*define.Kind) {
+	subjects := func(name, kind string) define.Column {
+		return define.Column{Name: name, Type: "string", Description: name + " in the binding", Wide: true, Value: func(obj runtime.Object) any {
+			_, all := of(any(obj).(*T))
+			var names []string
+			for _, s := range all {
+				switch {
+				case s.Kind != kind:
+				case kind == rbacv1.ServiceAccountKind:
+					names = append(names, s.Namespace+"/"+s.Name)
+				default:
+					names = append(names, s.Name)
+				}
+			}
+			return strings.Join(names, ", ")
+		}}
+	}
+	return func(k *define.Kind) {
+		validated(k, validate, update)
+		k.Versions[0].Default = func(obj runtime.Object) { fill(any(obj).(*T)) }
+		k.Columns = []define.Column{
+			{Name: "Role", Type: "string", Description: "The role that the binding refers to", Value: func(obj runtime.Object) any {
+				ref, _ := of(any(obj).(*T))
+				return ref.Kind + "/" + ref.Name
+			}},
+			{Name: "Age", Type: "string", Description: "How long ago the binding was created", Value: func(obj runtime.Object) any { return created(obj) }},
+			subjects("Users", rbacv1.UserKind),
+			subjects("Groups", rbacv1.GroupKind),
+			subjects("ServiceAccounts", rbacv1.ServiceAccountKind),
+		}
+	}
+}
+
+func validated[T any](k *define.Kind, validate func(*T) field.ErrorList, update func(obj, old *T) field.ErrorList) {
+	k.Validate = func(_ context.Context, obj runtime.Object) field.ErrorList {
+		// kube-apiserver asks the same of its finalizers as of those of the core group.
+		return append(objects.ValidateFinalizers(objects.Meta(obj).GetFinalizers()), withoutMetadata(validate(any(obj).(*T)))...)
+	}
+	// Validate runs on updates, too, and so only what is not allowed of a change is left.
+	k.ValidateUpdate = func(_ context.Context, obj, old runtime.Object) field.ErrorList {
+		said := validate(any(obj).(*T))
+		return slices.DeleteFunc(withoutMetadata(update(any(obj).(*T), any(old).(*T))), func(e *field.Error) bool {
+			return slices.ContainsFunc(said, func(other *field.Error) bool { return e.Error() == other.Error() })
+		})
+	}
+}
+
+// withoutMetadata leaves out what all kinds are asked for.
+func withoutMetadata(errs field.ErrorList) field.ErrorList {
+	return slices.DeleteFunc(errs, func(e *field.Error) bool { return strings.HasPrefix(e.Field, "metadata") })
+}
+
+func created(obj runtime.Object) metav1.Time { return obj.(metav1.Object).GetCreationTimestamp() }

@@ -1,0 +1,163 @@
+// Package admit decides which writes may happen: it turns the hooks that users
+// declare with their kinds into admission plugins.
+package admit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/annexapi/annex/internal/base/apierr"
+	"github.com/annexapi/annex/internal/model/define"
+)
+
+// Hooks is the admission plugin of all declared hooks.
+type Hooks struct {
+	kinds map[schema.GroupResource]hooked
+}
+
+// hooked is a kind that has hooks.
+type hooked struct {
+	kind                 schema.GroupKind
+	mutating, validating []define.Admission
+	connecting           []define.Admission
+	creates, updates     []define.BesideAdmission
+}
+
+var (
+	_ admission.MutationInterface   = (*Hooks)(nil)
+	_ admission.ValidationInterface = (*Hooks)(nil)
+)
+
+// NewHooks makes the hooks of all kinds for one server, given the façade's handle
+// on it.
+func NewHooks(server *define.Server, env any) (*Hooks, error) {
+	h := &Hooks{kinds: map[schema.GroupResource]hooked{}}
+	var errs []error
+	for _, k := range server.Kinds() {
+		if k.AliasOf != nil {
+			continue
+		}
+		all := hooked{kind: k.GroupKind()}
+		for i, construct := range k.Admissions {
+			hook, err := construct(env)
+			switch {
+			case err != nil:
+				errs = append(errs, fmt.Errorf("admission hook %d of kind %s: %w", i+1, k.GroupKind(), err))
+			case hook.Mutating:
+				all.mutating = append(all.mutating, hook)
+			default:
+				all.validating = append(all.validating, hook)
+			}
+		}
+		for i, construct := range k.ConnectAdmissions {
+			hook, err := construct(env)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("admission of connections, hook %d of kind %s: %w", i+1, k.GroupKind(), err))
+				continue
+			}
+			all.connecting = append(all.connecting, hook)
+		}
+		for _, beside := range []struct {
+			of    string
+			makes []func(env any) (define.BesideAdmission, error)
+			to    *[]define.BesideAdmission
+		}{{"creates", k.CreateAdmissions, &all.creates}, {"updates", k.UpdateAdmissions, &all.updates}} {
+			for i, construct := range beside.makes {
+				hook, err := construct(env)
+				if err != nil {
+					errs = append(errs, fmt.Errorf("admission of %s, hook %d of kind %s: %w", beside.of, i+1, k.GroupKind(), err))
+					continue
+				}
+				*beside.to = append(*beside.to, hook)
+			}
+		}
+		h.kinds[k.GroupResource()] = all
+		for _, also := range k.Aliases {
+			h.kinds[also.GroupResource()] = hooked{also.GroupKind(), all.mutating, all.validating, all.connecting, all.creates, all.updates}
+		}
+	}
+	return h, errors.Join(errs...)
+}
+
+// Beside are the hooks that decide, when an object is created or updated, whether it may be
+// there beside the others.
+func (h *Hooks) Beside(resource schema.GroupResource) (creates, updates []define.BesideAdmission) {
+	k := h.kinds[resource]
+	return k.creates, k.updates
+}
+
+// Handles is true for all writes; a connection is not one, see Connect.
+func (h *Hooks) Handles(operation admission.Operation) bool {
+	return operation != admission.Connect
+}
+
+// Admit runs the mutating hooks of creates and updates. Of a delete, and of an
+// object that is only seen as its scale, there is nothing that they could change.
+func (h *Hooks) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	k := h.kinds[a.GetResource().GroupResource()]
+	if a.GetKind().GroupKind() != k.kind || a.GetOperation() == admission.Delete {
+		return nil
+	}
+	return review(ctx, a, k.mutating)
+}
+
+// Validate runs the validating hooks.
+func (h *Hooks) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	k := h.kinds[a.GetResource().GroupResource()]
+	if s, ok := ctx.Value(scaledKey{}).(scaled); ok {
+		s.Attributes = a
+		return review(ctx, s, k.validating)
+	}
+	if a.GetKind().GroupKind() != k.kind {
+		return nil
+	}
+	return review(ctx, a, k.validating)
+}
+
+// Connect runs the hooks that decide about connections.
+func (h *Hooks) Connect(ctx context.Context, a admission.Attributes) error {
+	return review(ctx, a, h.kinds[a.GetResource().GroupResource()].connecting)
+}
+
+func review(ctx context.Context, a admission.Attributes, hooks []define.Admission) error {
+	for _, hook := range hooks {
+		if len(hook.On) > 0 && !slices.Contains(hook.On, a.GetOperation()) {
+			continue
+		}
+		if err := hook.Review(ctx, a); err != nil {
+			return Refusal(a, err)
+		}
+	}
+	return nil
+}
+
+// Refusal makes a hook's error a 403, unless it is or wraps an API status.
+func Refusal(a admission.Attributes, err error) error {
+	if status, ok := apierr.Status(err); ok {
+		return status
+	}
+	return admission.NewForbidden(a, err)
+}
+
+// WithScaled returns a context in which the hooks of a kind see the object that is
+// scaled. The attributes of such a request hold its scale, which is of another kind;
+// if the hooks did not run, /scale would be a way around them.
+func WithScaled(ctx context.Context, obj, old runtime.Object) context.Context {
+	return context.WithValue(ctx, scaledKey{}, scaled{obj: obj, old: old})
+}
+
+type scaledKey struct{}
+
+type scaled struct {
+	admission.Attributes
+	obj, old runtime.Object
+}
+
+func (s scaled) GetObject() runtime.Object    { return s.obj }
+func (s scaled) GetOldObject() runtime.Object { return s.old }

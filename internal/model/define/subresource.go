@@ -1,0 +1,498 @@
+package define
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/annexapi/annex/api"
+	"github.com/annexapi/annex/internal/model/structural"
+)
+
+// Subresource is a custom subresource: an action, which takes requests that are objects, a
+// view, which is read, or one that connects clients with a handler.
+type Subresource struct {
+	Name string
+	// Object is the Go type of an action's requests, or of the options of the others; nil
+	// for none.
+	Object reflect.Type
+
+	// Operations are what can be done with requests, and Handle does it. Answer is the Go
+	// type of what actions and views return.
+	Operations []admission.Operation
+	Answer     reflect.Type
+	Validate   func(ctx context.Context, obj runtime.Object) field.ErrorList
+	Handle     func(ctx context.Context, call *Call) (runtime.Object, error)
+	// Long says that an operation carries the action out; nil is what Handle does by itself.
+	Long *Long
+
+	// IsView says that it is a view. Look returns what is seen.
+	IsView bool
+	Look   func(ctx context.Context, view *View) (runtime.Object, error)
+
+	// Take makes the subresource a part of the object, which clients get, put and patch: it takes over into obj what is the
+	// part's of the object that was sent. ValidateChange checks the result. IsPart is true of it, with no function even.
+	IsPart         bool
+	Take           func(ctx context.Context, obj, sent runtime.Object)
+	ValidateChange func(ctx context.Context, obj, old runtime.Object) field.ErrorList
+
+	// Methods are the HTTP methods of connections, and Connect makes the handler of
+	// each. One is long-running unless LongRunning says otherwise.
+	Methods     []string
+	Connect     func(ctx context.Context, connection *Connection) (http.Handler, error)
+	LongRunning func(options runtime.Object) bool
+	// Responds is the Go type that connections answer with; nil if it is not known.
+	Responds reflect.Type
+	// Subpaths says that requests below the subresource's path connect as well. Then the
+	// options have the rest of the path as PathOption.
+	Subpaths bool
+
+	// Facts are those of the package that declares Object and Answer; nil if that is the package of
+	// one of the kind's versions. GroupVersion is theirs, and empty without them; Check sets it.
+	Facts        func() api.Facts
+	GroupVersion schema.GroupVersion
+
+	// Structural holds the kubebuilder markers of Object; nil if it has none. Check sets it.
+	Structural *structural.Version
+	// Default fills in the generated defaults of Object. Check sets it.
+	Default func(obj runtime.Object)
+}
+
+// Call is a request to an action.
+type Call struct {
+	Operation       admission.Operation
+	Resource        schema.GroupVersionResource
+	Namespace, Name string
+	// Parent is the object that the subresource is of, in the hub's version.
+	Parent runtime.Object
+	// Kind is the parent's, in the version of Resource.
+	Kind        string
+	Subresource *Subresource
+	Object      runtime.Object
+	User        user.Info
+	DryRun      bool
+	// Wait is the parameter of that name in the query of a request.
+	Wait string
+	// Start makes an operation of the call, of a long action.
+	Start func(ctx context.Context) (runtime.Object, error)
+	// Update and UpdateStatus change the parent as its main endpoint and /status do.
+	Update, UpdateStatus func(ctx context.Context, change func(obj runtime.Object) error) (runtime.Object, error)
+}
+
+// View is a request for a view.
+type View struct {
+	Resource        schema.GroupVersionResource
+	Namespace, Name string
+	Parent          runtime.Object
+	// Options are nil if the view has none.
+	Options runtime.Object
+	User    user.Info
+}
+
+// Connection is a request to be connected.
+type Connection struct {
+	Resource        schema.GroupVersionResource
+	Namespace, Name string
+	Parent          runtime.Object
+	// Options are nil if the subresource has none.
+	Options   runtime.Object
+	User      user.Info
+	Responder rest.Responder
+}
+
+// PathOption is the option of a connection that holds what follows the subresource in the
+// path of a request, with its slash.
+const PathOption = "path"
+
+// Kind is what discovery names the subresource after, as those of pods are named: a view's
+// answer, or the options or requests; empty if it has none, and then it is named after the
+// parent.
+func (s *Subresource) Kind() string {
+	if s.IsView {
+		return s.Answer.Name()
+	}
+	if s.Object == nil {
+		return ""
+	}
+	return s.Object.Name()
+}
+
+// Connects says whether the subresource connects clients with a handler.
+func (s *Subresource) Connects() bool { return s.Answer == nil && !s.IsPart }
+
+// ReadsQuery says whether Object is read from the query of a request.
+func (s *Subresource) ReadsQuery() bool { return s.Object != nil && (s.IsView || s.Connects()) }
+
+// Verbs returns the verbs that callers need, as authorization and discovery name them.
+func (s *Subresource) Verbs() []string {
+	var verbs []string
+	switch {
+	case s.IsView:
+		verbs = append(verbs, "get")
+	case s.IsPart:
+		verbs = append(verbs, "get", "patch", "update")
+	}
+	for _, operation := range s.Operations {
+		verbs = append(verbs, strings.ToLower(string(operation)))
+	}
+	for _, method := range s.Methods {
+		if verb := connectMethods[method]; verb != "" {
+			verbs = append(verbs, verb)
+		}
+	}
+	slices.Sort(verbs)
+	return slices.Compact(verbs)
+}
+
+// connectMethods are the methods that there can be connections by, with the verbs
+// that discovery shows for them.
+var connectMethods = map[string]string{
+	http.MethodGet:     "get",
+	http.MethodHead:    "",
+	http.MethodPost:    "create",
+	http.MethodPut:     "update",
+	http.MethodPatch:   "patch",
+	http.MethodDelete:  "delete",
+	http.MethodOptions: "",
+}
+
+// New returns an empty request, or options as they are without a query.
+func (s *Subresource) New() runtime.Object {
+	obj := reflect.New(s.Object).Interface().(runtime.Object)
+	if !s.ReadsQuery() {
+		return obj
+	}
+	if o, ok := obj.(Defaulted); ok {
+		o.SetDefaults()
+	}
+	if s.Structural != nil {
+		s.Structural.Fill(obj, nil) // the query overrides them, with zeros too
+	}
+	return obj
+}
+
+// InVersion is the group and version of the subresource's messages where the kind is served in another one: that of
+// Facts, or else the kind's.
+func (s *Subresource) InVersion(kind schema.GroupVersion) schema.GroupVersion {
+	if s.Facts != nil {
+		return s.GroupVersion
+	}
+	return kind
+}
+
+// Defaulted are options with defaults that a query can take back, such as a boolean that is true.
+type Defaulted interface {
+	// SetDefaults is called before the query is read.
+	SetDefaults()
+}
+
+// Types returns the Go types that clients see in the subresource's requests and
+// answers, but for the kind's own, for Status, and for operations, which are a kind.
+func (s *Subresource) Types(k *Kind) []reflect.Type {
+	var types []reflect.Type
+	all := []reflect.Type{s.Object, s.Answer, s.Responds}
+	if s.Long != nil {
+		all = []reflect.Type{s.Object}
+	}
+	for _, t := range all {
+		if t != nil && t != k.Hub().Type && t != reflect.TypeFor[metav1.Status]() && !slices.Contains(types, t) {
+			types = append(types, t)
+		}
+	}
+	return types
+}
+
+func (c *checker) subresources(where string, k *Kind) {
+	seen := map[string]bool{}
+	for i, s := range k.CustomSubresources {
+		if s == nil {
+			c.errorf(where, "subresource %d is nil", i)
+			continue
+		}
+		at := fmt.Sprintf("%s, subresource %q", where, s.Name)
+		switch {
+		case s.Name == "status" || s.Name == "scale":
+			c.errorf(at, "the name is taken: /status comes with the field Status, /scale with Scale")
+		case len(validation.IsDNS1035Label(s.Name)) > 0:
+			c.errorf(at, "%s", strings.Join(validation.IsDNS1035Label(s.Name), "; "))
+		case seen[s.Name]:
+			c.errorf(at, "declared twice")
+		}
+		seen[s.Name] = true
+		if k.CustomStorage != nil {
+			c.errorf(at, "has no effect: the custom storage has its own subresources, see Subresourcer")
+			continue
+		}
+		switch {
+		case s.IsPart:
+			c.part(at, k, s)
+		case s.IsView:
+			c.view(at, s)
+		case s.Connects():
+			c.connection(at, s)
+		default:
+			c.requests(at, s, k.Hub().Type)
+		}
+		c.subresourceTypes(at, k, s)
+	}
+}
+
+// requests checks an action on a kind whose hub is parent.
+func (c *checker) requests(where string, s *Subresource, parent reflect.Type) {
+	if s.Handle == nil || s.Long != nil && s.Long.Run == nil {
+		c.errorf(where, "no function given")
+	}
+	if s.Long != nil && s.Long.TTL > 0 && s.Long.TTL%time.Second != 0 {
+		c.errorf(where, "TTL must be a number of seconds, not %s", s.Long.TTL)
+	}
+	if len(s.Operations) == 0 {
+		c.errorf(where, "On: name at least one operation, Create or Update")
+	}
+	for i, operation := range s.Operations {
+		switch {
+		case operation != admission.Create && operation != admission.Update:
+			c.errorf(where, "On: a request can be Create or Update, not %q", operation)
+		case slices.Contains(s.Operations[:i], operation):
+			c.errorf(where, "On: %s is named twice", operation)
+		}
+	}
+	if s.Facts != nil && (s.Answer == parent || s.Long != nil) {
+		c.errorf(where, "MessagesOf: the answer cannot be %s, which is of another group and version than the request: "+
+			"answer with metav1.Status", s.Answer)
+	}
+	if f, ok := structField(s.Object, "ObjectMeta"); slices.Contains(s.Operations, admission.Update) && (!ok || f.Type != reflect.TypeFor[metav1.ObjectMeta]()) {
+		c.errorf(where, "On: an Update names what it changes, and Go type %s has no name: embed metav1.ObjectMeta, or use Create", s.Object)
+	}
+}
+
+func (c *checker) part(where string, k *Kind, s *Subresource) {
+	if s.Take == nil {
+		c.errorf(where, "no function given")
+	}
+	if !k.Updatable() {
+		c.errorf(where, "the kind's objects cannot be updated: its source has no Update")
+	}
+}
+
+func (c *checker) view(where string, s *Subresource) {
+	if s.Look == nil {
+		c.errorf(where, "no function given")
+	}
+	if s.Answer == reflect.TypeFor[metav1.Status]() {
+		c.errorf(where, "a view shows something of the object, and no metav1.Status: return an error instead, or declare an Action")
+	}
+	c.parameters(where, s)
+}
+
+func (c *checker) connection(where string, s *Subresource) {
+	if s.Connect == nil {
+		c.errorf(where, "no function given")
+	}
+	if len(s.Methods) == 0 {
+		c.errorf(where, "Methods: name at least one, such as GET")
+	}
+	for i, method := range s.Methods {
+		if _, ok := connectMethods[method]; !ok {
+			c.errorf(where, "Methods: %q is none of GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS", method)
+		} else if slices.Contains(s.Methods[:i], method) {
+			c.errorf(where, "Methods: %s is named twice", method)
+		}
+	}
+	c.parameters(where, s)
+}
+
+// parameters checks that a query can say the options.
+func (c *checker) parameters(where string, s *Subresource) {
+	if s.Object != nil && s.Object.Kind() != reflect.Struct {
+		return
+	}
+	path := false
+	for f := range optionFields(s.Object) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case name == "" || name == "-":
+			c.errorf(where, "option %s of Go type %s has no name: give it a json tag", f.Name, s.Object)
+		case !isParameter(f.Type):
+			c.errorf(where, "option %s of Go type %s cannot be written in a query: use a string, boolean, number, metav1.Time, a pointer to one, []string or []int32", f.Name, s.Object)
+		}
+		path = path || name == PathOption && f.Type.Kind() == reflect.String
+	}
+	if s.Subpaths && !path {
+		c.errorf(where, "Subpaths: the options have no field for the path: give them a string with the json tag %q", PathOption)
+	}
+}
+
+// optionFields are the fields of options that a query may set; none of no options.
+func optionFields(t reflect.Type) iter.Seq[reflect.StructField] {
+	return func(yield func(reflect.StructField) bool) {
+		if t == nil {
+			return
+		}
+		for f := range t.Fields() {
+			if f.IsExported() && f.Type != reflect.TypeFor[metav1.TypeMeta]() && !yield(f) {
+				return
+			}
+		}
+	}
+}
+
+// isParameter says whether a value of the type can be read from a query; package
+// convert reads it.
+func isParameter(t reflect.Type) bool {
+	if t == reflect.TypeFor[[]string]() || t == reflect.TypeFor[[]int32]() {
+		return true
+	}
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch t.Kind() {
+	case reflect.String, reflect.Bool, reflect.Int, reflect.Int32, reflect.Int64, reflect.Float64:
+		return true
+	}
+	return t == reflect.TypeFor[metav1.Time]()
+}
+
+// subresourceTypes checks that a package of the kind's versions registers the types, but for
+// options, which any package may declare, and that no version has another type by the same name.
+func (c *checker) subresourceTypes(where string, k *Kind, s *Subresource) {
+	for _, t := range s.Types(k) {
+		if _, ok := structField(t, "TypeMeta"); !ok {
+			c.errorf(where, "Go type %s does not embed metav1.TypeMeta", t)
+			continue
+		}
+		if s.Facts != nil {
+			c.messageOf(where, s, t)
+			continue
+		}
+		var home *Version
+		for _, v := range k.AllVersions() {
+			known, ok := c.known(v)
+			switch other := known[t.Name()]; {
+			case !ok:
+			case other == t && home == nil:
+				home = v
+			case other != nil && other != t:
+				c.errorf(where, "version %s has a %s of its own, Go type %s: a subresource has one Go type in all versions; give them different names", v.GroupVersion.Version, t.Name(), other)
+			}
+		}
+		if home == nil && t == s.Object && s.ReadsQuery() {
+			c.unregistered(where, k, t)
+			continue
+		}
+		if home == nil {
+			c.errorf(where, "Go type %s is registered by no version's package: declare it in one, with the comment +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object, and run annex generate", t)
+			continue
+		}
+		if t == s.Object {
+			s.Default = c.defaults(where, home.Facts())
+			s.Structural = c.messageRules(where, home.Facts(), t)
+		}
+	}
+}
+
+// messageOf checks that the package of the subresource's own facts registers a type, and completes the subresource
+// with what they hold of it.
+func (c *checker) messageOf(where string, s *Subresource, t reflect.Type) {
+	facts := s.Facts()
+	s.GroupVersion = facts.GroupVersion
+	if facts.AddToScheme == nil {
+		c.errorf(where, "MessagesOf: the package's facts have no AddToScheme; run annex generate")
+		return
+	}
+	scheme := runtime.NewScheme()
+	if err := facts.AddToScheme(scheme); err != nil {
+		c.errorf(where, "MessagesOf: register the types of %s: %v", facts.GroupVersion, err)
+		return
+	}
+	if scheme.KnownTypes(facts.GroupVersion)[t.Name()] != t {
+		c.errorf(where, "Go type %s is not registered by the package of %s that MessagesOf names: an action's request and answer, but for "+
+			"metav1.Status, come from one package", t, facts.GroupVersion)
+		return
+	}
+	if t == s.Object {
+		s.Default = c.defaults(where, facts)
+		s.Structural = c.messageRules(where, facts, t)
+	}
+}
+
+// messageRules returns the kubebuilder markers of a message; nil if its package has none. A message with
+// ObjectMeta looks like a kind to the generator.
+func (c *checker) messageRules(where string, facts api.Facts, t reflect.Type) *structural.Version {
+	var rules *structural.Version
+	var err error
+	kind := facts.GroupVersion.WithKind(t.Name())
+	if facts.Messages != nil {
+		if schema := facts.Messages()[t.Name()]; schema != "" {
+			rules, err = structural.NewMessage(kind, t, schema)
+		}
+	}
+	if rules == nil && err == nil && facts.CustomResources != nil {
+		if definition := facts.CustomResources()[t.Name()]; definition != "" {
+			rules, err = structural.New(kind, t, definition, false)
+		}
+	}
+	if err != nil {
+		c.errorf(where, "markers of Go type %s: %v; run annex generate", t, err)
+	}
+	return rules
+}
+
+// unregistered checks that no other subresource has options by the name of these, which every
+// version of the kind has as a kind.
+func (c *checker) unregistered(where string, k *Kind, t reflect.Type) {
+	for _, v := range k.AllVersions() {
+		kind := v.GroupVersion.WithKind(t.Name())
+		if other := c.options[kind]; other != nil && other != t {
+			c.errorf(where, "Go type %s and Go type %s of another subresource have one name in version %s: give them different names", typeName(t), typeName(other), v.GroupVersion.Version)
+			return
+		}
+		c.options[kind] = t
+	}
+}
+
+// typeName is the name of a Go type with the whole path of its package.
+func typeName(t reflect.Type) string { return t.PkgPath() + "." + t.Name() }
+
+// known returns the types that a version's package registers, by kind.
+func (c *checker) known(v *Version) (map[string]reflect.Type, bool) {
+	if v.Facts == nil || v.Facts().AddToScheme == nil {
+		return nil, false // has been said
+	}
+	scheme := runtime.NewScheme()
+	if err := v.Facts().AddToScheme(scheme); err != nil {
+		return nil, false
+	}
+	return scheme.KnownTypes(v.Facts().GroupVersion), true
+}
+
+// defaults returns the generated defaults of a package.
+func (c *checker) defaults(where string, facts api.Facts) func(runtime.Object) {
+	scheme := runtime.NewScheme()
+	if add := facts.AddDefaults; add != nil {
+		if err := add(scheme); err != nil {
+			c.errorf(where, "defaults of %s: %v", facts.GroupVersion, err)
+		}
+	}
+	return scheme.Default
+}
+
+func structField(t reflect.Type, name string) (reflect.StructField, bool) {
+	if t.Kind() != reflect.Struct {
+		return reflect.StructField{}, false
+	}
+	return t.FieldByName(name)
+}

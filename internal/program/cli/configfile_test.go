@@ -1,0 +1,170 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"github.com/annexapi/annex/internal/model/define"
+)
+
+// serveFlags are those of serve, when args were given.
+func serveFlags(t *testing.T, args ...string) *pflag.FlagSet {
+	t.Helper()
+	cmd := serveCommand(Program{Name: "shop"})
+	if err := cmd.ParseFlags(args); err != nil {
+		t.Fatal(err)
+	}
+	return cmd.Flags()
+}
+
+func TestAConfigFileHoldsFlagsByTheirNames(t *testing.T) {
+	t.Parallel()
+	flags := serveFlags(t, "--request-timeout=5s", "--v=3", "--controllers=a")
+	file := `
+# a comment
+bind-address: 0.0.0.0
+secure-port: 6443
+aggregated: true
+request-timeout: 1m
+shutdown-delay-duration: 3s
+goaway-chance: 0.01
+audit-webhook-batch-throttle-qps: 5
+memory-budget: 512Mi
+object-cache-size: 1000
+verbosity: 7
+etcd-servers: &servers [https://a:2379, "https://b:2379"]
+cors-allowed-origins: ['^https://a,b$', '//"c"$']
+controllers: ['*', -b]
+tls-curve-preferences: [29, 23]
+tls-sni-cert-key: ["a.crt,a.key:a.example.com", "b.crt,b.key"]
+requestheader-allowed-names: []
+requestheader-group-headers: *servers
+storage-of: {leases.example.com: memory, "odd,one": 'a"b', c: d=e}
+client-ca-file: ""
+`
+	if err := setFlags(flags, nil, []byte(file)); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"bind-address": "0.0.0.0", "secure-port": "6443", "aggregated": "true", "shutdown-delay-duration": "3s", "goaway-chance": "0.01", "audit-webhook-batch-throttle-qps": "5",
+		"memory-budget": "512Mi", "object-cache-size": "1k", "etcd-servers": "[https://a:2379,https://b:2379]", "tls-curve-preferences": "[29,23]",
+		"tls-sni-cert-key": "[a.crt,a.key:a.example.com;b.crt,b.key]", "requestheader-allowed-names": "[]", "requestheader-group-headers": "[https://a:2379,https://b:2379]", "client-ca-file": "",
+		// These were given.
+		"request-timeout": "5s", "verbosity": "3", "controllers": "[a]",
+		// This is in neither.
+		"insecure-port": "0",
+	} {
+		f := flags.Lookup(name)
+		if f.Value.String() != want {
+			t.Errorf("%s is %s, want %s", name, f.Value, want)
+		}
+		if f.Changed != (name != "insecure-port" && name != "verbosity") {
+			t.Errorf("%s: changed %t", name, f.Changed)
+		}
+	}
+	if origins, err := flags.GetStringSlice("cors-allowed-origins"); err != nil || len(origins) != 2 || origins[0] != "^https://a,b$" || origins[1] != `//"c"$` {
+		t.Errorf("%q, %v", origins, err)
+	}
+	if of, err := flags.GetStringToString("storage-of"); err != nil || len(of) != 3 || of["c"] != "d=e" || of["leases.example.com"] != "memory" || of["odd,one"] != `a"b` {
+		t.Errorf("%q, %v", of, err)
+	}
+	for _, empty := range []string{"", "# nothing\n", "null\n", "{}"} {
+		if err := setFlags(serveFlags(t), nil, []byte(empty)); err != nil {
+			t.Errorf("%q: %v", empty, err)
+		}
+	}
+}
+
+// A flag of a type that a file cannot say is a mistake of ours, which this finds.
+func TestEveryFlagOfServeCanBeInAConfigFile(t *testing.T) {
+	t.Parallel()
+	values := map[string]string{
+		"bool": "true", "int": "3", "int32": "3", "int64": "3", "float32": "0.5", "float64": "0.5", "string": "text", "duration": "3s", "quantity": "3Mi",
+		"stringSlice": "[a, b]", "stringArray": `["a,b", c]`, "int32Slice": "[29]", "stringToString": "{a: b}", "mapStringBool": "{A: true, B: false}", "mapStringString": "{api/v1: true, api/all: false}", "namedCertKey": `["a.crt,a.key"]`,
+	}
+	serveFlags(t).VisitAll(func(f *pflag.Flag) {
+		if f.Name == configFlag || f.Name == "help" {
+			return
+		}
+		value, known := values[f.Value.Type()]
+		if !known {
+			t.Errorf("--%s is of the type %s: can a file hold it?", f.Name, f.Value.Type())
+			return
+		}
+		flags := serveFlags(t)
+		if f.Name == "log-format" {
+			value = "json"
+		}
+		if err := setFlags(flags, nil, []byte(f.Name+": "+value)); err != nil || !flags.Lookup(f.Name).Changed {
+			t.Errorf("%s: %s: %v", f.Name, value, err)
+		}
+	})
+}
+
+func TestMistakesInAConfigFileHaveTheirPlaceAndReason(t *testing.T) {
+	t.Parallel()
+	for file, want := range map[string]string{
+		"secure-prot: 1":                                 "line 1: secure-prot: there is no such flag of serve that a file can hold",
+		"config: other.yaml":                             "line 1: config: there is no such flag",
+		"help: true":                                     "line 1: help: there is no such flag",
+		"<<: {secure-port: 1}":                           "line 1: <<: there is no such flag",
+		"\nsecure-port: '8443'":                          `line 2: secure-port: "8443", where a whole number is wanted`,
+		"secure-port: 1.5":                               `secure-port: "1.5", where a whole number is wanted`,
+		"secure-port: 99999999999999999999":              "line 1: secure-port: ",
+		"secure-port: [1]":                               "secure-port: a list, where a whole number is wanted",
+		"secure-port:":                                   "secure-port: nothing, where a whole number is wanted",
+		"profiling: yes":                                 `profiling: "yes", where true or false is wanted`,
+		"goaway-chance: much":                            `goaway-chance: "much", where a number is wanted`,
+		"log-format: xml":                                "line 1: log-format: choose text or json",
+		"bind-address: 10":                               `bind-address: "10", where a text is wanted`,
+		"request-timeout: 10":                            `request-timeout: "10", where a duration, such as 30s, is wanted`,
+		"request-timeout: soon":                          `line 1: request-timeout: time: invalid duration "soon"`,
+		"memory-budget: lots":                            "line 1: memory-budget: quantities must match",
+		"memory-budget: 1.5":                             `memory-budget: "1.5", where a quantity, such as 512Mi, is wanted`,
+		"etcd-servers: https://a":                        `etcd-servers: "https://a", where a list is wanted`,
+		"etcd-servers: [https://a, 3]":                   `etcd-servers: [1] is "3", where a text is wanted`,
+		"tls-curve-preferences: [P256]":                  `tls-curve-preferences: [0] is "P256", where a whole number is wanted`,
+		"tls-sni-cert-key: [a.crt]":                      "line 1: tls-sni-cert-key: expected comma separated certificate and key file paths",
+		"feature-gates: {A: on}":                         `feature-gates: A is "on", where true or false is wanted`,
+		"storage-of: a=b":                                `storage-of: "a=b", where a mapping is wanted`,
+		"storage-of: {a: {b: c}}":                        "storage-of: a is a mapping, where a text is wanted",
+		"storage: memory\nsecure-port: 0\nstorage: etcd": "line 3: storage: it is in line 1, too",
+		"a: b\nsecure-port: x":                           "line 1: a: there is no such flag of serve that a file can hold; line 2: secure-port: ",
+		"- a":                                            "line 1: it is a list, not names of flags with their values",
+		"text":                                           `line 1: it is "text", not names of flags`,
+		"storage: memory\n---\nstorage: memory":          "line 2: a second document, where one is possible",
+		"storage: [":                                     "line 1: ",
+		"\tstorage: a":                                   "found character that cannot start any token",
+	} {
+		err := setFlags(serveFlags(t), nil, []byte(file))
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: %v, want %s", file, err, want)
+		}
+	}
+}
+
+func TestServeReadsItsConfigFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "serve.yaml")
+	if err := os.WriteFile(file, []byte("data-dir: "+filepath.Join(dir, "data")+"\nsecure-port: 99999\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, args := range map[string][]string{
+		"shop: --secure-port 99999 is not between 0 and 65535\n":                                  {"serve", "--config", file},
+		"shop: --config: open " + filepath.Join(dir, "missing") + ": no such file or directory\n": {"serve", "--config", filepath.Join(dir, "missing")},
+		"shop: --secure-port 100000 is not between 0 and 65535\n":                                 {"serve", "--config", file, "--secure-port", "100000"},
+	} {
+		var out, errOut bytes.Buffer
+		code := Run(context.Background(), Program{Name: "shop", Define: func() (*define.Server, error) { return nil, nil }}, args, &out, &errOut)
+		if code != 2 || errOut.String() != want {
+			t.Errorf("%v: %d, %s", args, code, &errOut)
+		}
+	}
+}

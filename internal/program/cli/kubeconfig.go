@@ -1,0 +1,225 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientauthenticationv1 "k8s.io/client-go/pkg/apis/clientauthentication/v1"
+
+	"github.com/annexapi/annex/config"
+	"github.com/annexapi/annex/internal/identity/certs"
+	"github.com/annexapi/annex/internal/program/plan"
+)
+
+const ephemeralDurationFlag = "ephemeral-token-duration"
+
+const pkcs12PasswordFlag = "pkcs12-password-file"
+
+// kubeconfigFlags are those of serve. The password is what the file of that name holds.
+func kubeconfigFlags(flags *pflag.FlagSet, o *config.KubeconfigOptions, pkcs12PasswordFile *string) {
+	flags.BoolVar(&o.None, "no-kubeconfig", false, "write no kubeconfig of the administrator")
+	flags.StringVar(pkcs12PasswordFile, pkcs12PasswordFlag, "", "file with a password: the administrator's certificate and key are written as PKCS #12, too, encrypted with it, as client.p12 beside the certificates")
+	flags.BoolVar(&o.EphemeralToken, "ephemeral-token", false, "have the kubeconfig hold a short-lived token of the administrator, instead of a key")
+	flags.DurationVar(&o.EphemeralTokenDuration, ephemeralDurationFlag, 0, "how long the token of --ephemeral-token is valid; the server renews it in its data directory (default 12h0m0s)")
+}
+
+// execTokenDuration is how long a token lives that a client has asked for itself.
+const execTokenDuration = 10 * time.Minute
+
+// kubeconfigVerbs are what the verbs kubeconfig and kubeconfig token share.
+type kubeconfigVerbs struct {
+	users userVerbs
+	// certificate is a file with the certificate and the key of a user; empty is the
+	// administrator's.
+	certificate string
+	duration    time.Duration
+}
+
+func kubeconfigCommand(program Program) *cobra.Command {
+	v := &kubeconfigVerbs{users: userVerbs{program: program}}
+	n := newUser{output: formKubeconfig}
+	byExec := false
+	cmd := &cobra.Command{
+		Use:   "kubeconfig",
+		Short: "Write a kubeconfig with a short-lived token",
+		Long: `Write a kubeconfig with a short-lived token of the administrator of a server that stands
+alone, or of a user, and without a key. Who can read the keys can make tokens; the server need
+not be asked, and may be running or not.
+
+With --exec, the kubeconfig holds no credentials at all: kubectl, and all that is made with
+client-go, calls this program for a token when it needs one. It works on this machine.`,
+		Example: fmt.Sprintf(`  # the administrator, for an hour
+  %[1]s kubeconfig --ephemeral-token-duration 1h --to admin.kubeconfig
+
+  # a user, to whom a certificate has been issued by user create --output pem
+  %[1]s kubeconfig --certificate alice.pem --to alice.kubeconfig
+
+  # kubectl asks for a token each time
+  %[1]s kubeconfig --exec --to exec.kubeconfig`, program.Name),
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if byExec && cmd.Flags().Changed(ephemeralDurationFlag) {
+				return usage(fmt.Errorf("--%s is for a kubeconfig that holds a token: with --exec, each lives %s", ephemeralDurationFlag, execTokenDuration))
+			}
+			if err := n.checkTarget(cmd.OutOrStdout()); err != nil {
+				return err
+			}
+			user, err := v.user()
+			if err != nil {
+				return err
+			}
+			return v.write(&n, user, byExec, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	persistent := cmd.PersistentFlags()
+	o := &v.users.plan.Options
+	persistent.StringVar(&o.DataDir, "data-dir", "data", "data directory of the server")
+	persistent.StringVar(&o.CertDir, "cert-dir", "", "directory of the certificates that the server makes (default: cert in the data directory)")
+	persistent.StringVar(&v.certificate, "certificate", "", "file with the certificate and the key of a user, as user create --output pem prints them (default: the administrator's)")
+	flags := cmd.Flags()
+	flags.DurationVar(&v.duration, ephemeralDurationFlag, plan.EphemeralTokenDuration, "how long the token is valid")
+	flags.BoolVar(&byExec, "exec", false, "have clients call this program for tokens, instead of writing one")
+	flags.StringVar(&n.server, "server", "", "URL of the server (default: as in the administrator's kubeconfig)")
+	flags.StringVar(&n.to, "to", "-", "the file to write, readable by its owner only; - is standard output")
+	flags.BoolVar(&n.force, "force", false, "replace the file if it is there already")
+	cmd.AddCommand(v.token())
+	return cmd
+}
+
+// user is whose token is signed.
+func (v *kubeconfigVerbs) user() (*certs.Credentials, error) {
+	if v.duration < plan.MinEphemeralTokenDuration {
+		return nil, usage(fmt.Errorf("--%s %s is less than %s", ephemeralDurationFlag, v.duration, plan.MinEphemeralTokenDuration))
+	}
+	users, err := v.users.users()
+	if err != nil {
+		return nil, err
+	}
+	find := users.Administrator
+	if v.certificate != "" {
+		find = func() (*certs.Credentials, error) { return users.Issued(v.certificate) }
+	}
+	user, err := find()
+	return user, refusals(err)
+}
+
+func (v *kubeconfigVerbs) write(n *newUser, user *certs.Credentials, byExec bool, out, errOut io.Writer) error {
+	name := v.users.program.Name
+	server, err := certs.ServerOf(v.users.plan.Path("kubeconfig"), name, n.server)
+	if err != nil {
+		return refusals(err)
+	}
+	target, err := n.open(out)
+	if err != nil {
+		return err
+	}
+	defer target.discard()
+	if byExec {
+		command, args, err := v.execCommand()
+		if err != nil {
+			return err
+		}
+		data, err := user.ExecKubeconfig(name, server, command, args...)
+		if err != nil {
+			return err
+		}
+		return target.write(data)
+	}
+	token, expires, err := user.Token(time.Now(), v.duration)
+	if err != nil {
+		return refusals(err)
+	}
+	data, err := user.TokenKubeconfig(name, server, token)
+	if err != nil {
+		return err
+	}
+	if err := target.write(data); err != nil {
+		return err
+	}
+	fmt.Fprintf(errOut, "a token of %s, valid until %s%s\n", user.Name(), expires.UTC().Format(time.RFC3339), target.where)
+	return nil
+}
+
+// execCommand is what clients call, from any directory.
+func (v *kubeconfigVerbs) execCommand() (string, []string, error) {
+	// As it was called: a link to a release may point to another one later.
+	command, err := exec.LookPath(os.Args[0])
+	if err == nil {
+		command, err = filepath.Abs(command)
+	}
+	if err != nil {
+		return "", nil, fmt.Errorf("find this program: %w", err)
+	}
+	args := []string{"kubeconfig", "token"}
+	o := &v.users.plan.Options
+	for _, given := range []struct{ flag, path string }{{"--data-dir", o.DataDir}, {"--cert-dir", o.CertDir}, {"--certificate", v.certificate}} {
+		path := given.path
+		if path == "" && given.flag != "--data-dir" {
+			continue
+		}
+		if path != "" {
+			if path, err = filepath.Abs(path); err != nil {
+				return "", nil, fmt.Errorf("%s: %w", given.flag, err)
+			}
+		}
+		args = append(args, given.flag+"="+path)
+	}
+	return command, args, nil
+}
+
+func (v *kubeconfigVerbs) token() *cobra.Command {
+	var duration time.Duration
+	cmd := &cobra.Command{
+		Use:   "token",
+		Short: "Print a short-lived token as clients ask for it",
+		Long: `Print a short-lived token as an ExecCredential of client.authentication.k8s.io/v1, which
+clients read that call this verb by a kubeconfig of kubeconfig --exec.`,
+		Example: fmt.Sprintf("  curl --header \"Authorization: Bearer $(%s kubeconfig token | jq -r .status.token)\" ...", v.users.program.Name),
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkExecInfo(os.Getenv("KUBERNETES_EXEC_INFO")); err != nil {
+				return usage(err)
+			}
+			v.duration = duration
+			user, err := v.user()
+			if err != nil {
+				return err
+			}
+			token, expires, err := user.Token(time.Now(), duration)
+			if err != nil {
+				return refusals(err)
+			}
+			return printJSON(cmd.OutOrStdout(), clientauthenticationv1.ExecCredential{
+				TypeMeta: metav1.TypeMeta{APIVersion: clientauthenticationv1.SchemeGroupVersion.String(), Kind: "ExecCredential"},
+				Status:   &clientauthenticationv1.ExecCredentialStatus{Token: token, ExpirationTimestamp: &metav1.Time{Time: expires}},
+			})
+		},
+	}
+	cmd.Flags().DurationVar(&duration, ephemeralDurationFlag, execTokenDuration, "how long the token is valid")
+	return cmd
+}
+
+// checkExecInfo refuses what a client says in the environment that is another version of the
+// protocol. People who call the verb say nothing.
+func checkExecInfo(text string) error {
+	if text == "" {
+		return nil
+	}
+	var said metav1.TypeMeta
+	if err := json.Unmarshal([]byte(text), &said); err != nil {
+		return errors.New("KUBERNETES_EXEC_INFO is no JSON object")
+	}
+	if want := clientauthenticationv1.SchemeGroupVersion.String(); said.APIVersion != want {
+		return fmt.Errorf("the client speaks %q in KUBERNETES_EXEC_INFO, this verb %s: write it to the kubeconfig", said.APIVersion, want)
+	}
+	return nil
+}

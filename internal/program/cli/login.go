@@ -1,0 +1,275 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"github.com/annexapi/annex/config"
+	"github.com/annexapi/annex/internal/identity/certs"
+	"github.com/annexapi/annex/internal/identity/login"
+	"github.com/annexapi/annex/internal/program/plan"
+	"github.com/annexapi/annex/internal/program/serve"
+)
+
+const userFileFlag = "user-file"
+
+// loginFlags say how people sign in.
+func loginFlags(flags *pflag.FlagSet, o *config.LoginOptions) {
+	flags.StringVar(&o.UserFile, userFileFlag, "", "file of the users who sign in by a password, the clients and the issuers, as user passwd writes it; read again when it changes (default: users in the data directory)")
+	flags.StringVar(&o.PublicURL, "login-public-url", "", "https URL at which people reach the server, without a path (default: as each request says)")
+	flags.DurationVar(&o.TokenLifetime, "login-token-lifetime", 0, "how long an access token of a user is valid (default 15m)")
+	flags.DurationVar(&o.IdleTimeout, "login-idle-timeout", 0, "how long a session of a user lasts that is not used (default 24h)")
+	flags.DurationVar(&o.SessionLifetime, "login-session-lifetime", 0, "how long a session of a user lasts at most (default 168h)")
+}
+
+// userFile is where users with passwords are.
+func (v *userVerbs) userFile() (string, error) {
+	if path := v.plan.Options.Login.UserFile; path != "" {
+		return path, nil
+	}
+	if v.plan.Options.DataDir == "" {
+		return "", usage(fmt.Errorf("without a data directory, name the file of users: --%s", userFileFlag))
+	}
+	return v.plan.Path(login.FileName), v.needDir()
+}
+
+// edit changes the user file.
+func (v *userVerbs) edit(cmd *cobra.Command, path string, change func(*login.File) error) error {
+	if v.plan.Options.Login.UserFile == "" {
+		if err := serve.MakeDataDir(cmd.Context(), v.plan.Options.DataDir, v.program.Name); err != nil {
+			return err
+		}
+	}
+	err := login.Edit(cmd.Context(), path, change)
+	if errors.As(err, new(login.Refusal)) {
+		return usage(err)
+	}
+	return err
+}
+
+func (v *userVerbs) userFileFlag(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().StringVar(&v.plan.Options.Login.UserFile, userFileFlag, "", "the file of users, if the server has been given one (default: users in the data directory)")
+	return cmd
+}
+
+func (v *userVerbs) passwd() *cobra.Command {
+	var groups []string
+	var passwordFile string
+	cmd := &cobra.Command{
+		Use:   "passwd NAME",
+		Short: "Give a user a password to sign in with, and make the user if there is none",
+		Long: `Give a user a password to sign in with, at /oauth/token or on a page, and make the user if there
+is none. The password is asked for twice on a terminal, or is the first line of standard input.
+What is kept is a hash of it (bcrypt). All sessions of the user end, and a user who was disabled
+is not any more.
+
+A server that is running notices at once.`,
+		Example: fmt.Sprintf(`  %[1]s user passwd alice --group staff
+
+  # in a script
+  %[1]s user passwd robot --password-file password`, v.program.Name),
+		Args: oneName,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path, err := v.userFile()
+			if err != nil {
+				return err
+			}
+			if cmd.Flags().Changed("group") && len(groups) == 0 {
+				groups = []string{} // as opposed to leaving them
+			}
+			if err := errors.Join(login.CheckName("user name", args[0]), login.CheckGroups(groups)); err != nil {
+				return usage(err)
+			}
+			if args[0] == certs.AdminUser {
+				return usage(fmt.Errorf("user name %q is the administrator's: choose another", args[0]))
+			}
+			password, err := newPassword(cmd, passwordFile)
+			if err != nil {
+				return err
+			}
+			hash, err := login.Hash(password)
+			if err != nil {
+				return usage(err)
+			}
+			made := false
+			if err := v.edit(cmd, path, func(f *login.File) (err error) {
+				made, err = f.SetPassword(args[0], hash, groups)
+				return err
+			}); err != nil {
+				return err
+			}
+			if slices.Contains(groups, certs.AdminGroup) {
+				fmt.Fprintf(cmd.ErrOrStderr(), "warning: members of %s may do everything, and so may %s\n", certs.AdminGroup, args[0])
+			}
+			what := "changed the password of"
+			if made {
+				what = "made the user"
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s %s in %s\n", what, args[0], path)
+			return nil
+		},
+	}
+	cmd.Flags().StringSliceVar(&groups, "group", nil, "a group of the user's instead of those that there are; may be given several times, and empty for none")
+	cmd.Flags().StringVar(&passwordFile, "password-file", "", "file with the password; a line break at its end is none of it")
+	return v.userFileFlag(cmd)
+}
+
+// newPassword reads a password from a file, or from a terminal, twice and without showing it, or
+// else from standard input.
+func newPassword(cmd *cobra.Command, file string) (string, error) {
+	if file != "" {
+		password, err := readPassword(file)
+		if err != nil {
+			return "", usage(fmt.Errorf("--password-file %s: %w", file, err))
+		}
+		return password, nil
+	}
+	in, terminal := cmd.InOrStdin().(*os.File)
+	if !terminal || !term.IsTerminal(int(in.Fd())) {
+		line, err := bufio.NewReader(io.LimitReader(cmd.InOrStdin(), 4<<10)).ReadString('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return "", fmt.Errorf("read the password: %w", err)
+		}
+		if line = strings.TrimRight(line, "\r\n"); line == "" {
+			return "", usage(errors.New("there is no password on standard input: type it on a terminal, or name a file with --password-file"))
+		}
+		return line, nil
+	}
+	var typed [2][]byte
+	for i, prompt := range []string{"Password: ", "Once more: "} {
+		fmt.Fprint(cmd.ErrOrStderr(), prompt)
+		var err error
+		typed[i], err = term.ReadPassword(int(in.Fd()))
+		fmt.Fprintln(cmd.ErrOrStderr())
+		if err != nil {
+			return "", fmt.Errorf("read the password: %w", err)
+		}
+	}
+	if !bytes.Equal(typed[0], typed[1]) {
+		return "", usage(errors.New("these are two passwords: nothing was changed"))
+	}
+	return string(typed[0]), nil
+}
+
+// listedUser is a user or a client of a user file, without what it proves itself by.
+type listedUser struct {
+	Name   string   `json:"name"`
+	UID    string   `json:"uid,omitempty"`
+	Groups []string `json:"groups"`
+	State  string   `json:"state"`
+}
+
+// listPasswords prints the callers of the user file.
+func (v *userVerbs) listPasswords(out io.Writer, output string) error {
+	path, err := v.userFile()
+	if err != nil {
+		return err
+	}
+	file, err := login.ReadUsers(path)
+	if err != nil {
+		return err
+	}
+	all := []listedUser{}
+	add := func(name, uid string, groups []string, disabled bool) {
+		state := "enabled"
+		if disabled {
+			state = "disabled"
+		}
+		all = append(all, listedUser{name, uid, append([]string{}, groups...), state})
+	}
+	for _, u := range file.Users {
+		add(u.Name, u.UID, u.Groups, u.Disabled)
+	}
+	for _, c := range file.Clients {
+		if len(c.Groups) > 0 {
+			add(c.Caller(), "", c.Groups, c.Disabled)
+		}
+	}
+	slices.SortFunc(all, func(a, b listedUser) int { return strings.Compare(a.Name, b.Name) })
+	if output == "json" {
+		return printJSON(out, all)
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "NAME\tGROUPS\tUID\tSTATE")
+	for _, u := range all {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", u.Name, strings.Join(u.Groups, ","), u.UID, u.State)
+	}
+	return w.Flush()
+}
+
+// existing is a verb that changes a user who is in the file.
+func (v *userVerbs) existing(use, done string, cmd *cobra.Command, change func(f *login.File, u *login.User)) *cobra.Command {
+	cmd.Use, cmd.Args = use+" NAME", oneName
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		path, err := v.userFile()
+		if err != nil {
+			return err
+		}
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			return usage(fmt.Errorf("there is no file of users %s: user passwd makes it", path))
+		}
+		err = v.edit(cmd, path, func(f *login.File) error {
+			u := f.User(args[0])
+			if u == nil {
+				return login.Refusal(fmt.Sprintf("%s has no user %q: certificates are revoked by user revoke", path, args[0]))
+			}
+			change(f, u)
+			return nil
+		})
+		if err == nil {
+			fmt.Fprintf(cmd.OutOrStdout(), "%s %s in %s\n", done, args[0], path)
+		}
+		return err
+	}
+	return v.userFileFlag(cmd)
+}
+
+func (v *userVerbs) disable() *cobra.Command {
+	return v.existing("disable", "disabled", &cobra.Command{
+		Short: "Let a user with a password not sign in any more, and refuse the tokens that there are",
+		Long: `Let a user with a password not sign in any more, and refuse the tokens that there are. A server
+that is running does so a moment later. A new password enables the user again. Certificates of
+the user's stay valid: user revoke revokes them.`,
+		Example: "  " + v.program.Name + " user disable alice",
+	}, func(_ *login.File, u *login.User) { u.Disabled = true })
+}
+
+func (v *userVerbs) delete() *cobra.Command {
+	return v.existing("delete", "deleted", &cobra.Command{
+		Short: "Remove a user with a password, and refuse the tokens that there are",
+		Long: `Remove a user with a password, and refuse the tokens that there are. A server that is running
+does so a moment later. Who is made by the same name afterwards is another user. Certificates
+of the user's stay valid: user revoke revokes them.`,
+		Example: "  " + v.program.Name + " user delete alice",
+	}, func(f *login.File, u *login.User) {
+		f.Users = slices.DeleteFunc(f.Users, func(other login.User) bool { return other.Name == u.Name })
+	})
+}
+
+// loginDescription is what describe prints of how people sign in.
+type loginDescription struct {
+	UserFile        string `json:"userFile"`
+	TokenLifetime   string `json:"tokenLifetime"`
+	IdleTimeout     string `json:"idleTimeout"`
+	SessionLifetime string `json:"sessionLifetime"`
+}
+
+func describeLogin(p *plan.Plan) *loginDescription {
+	o := p.Options.Login
+	if o.UserFile == "" || p.UsersAwaited {
+		return nil
+	}
+	return &loginDescription{o.UserFile, o.TokenLifetime.String(), o.IdleTimeout.String(), o.SessionLifetime.String()}
+}

@@ -1,0 +1,88 @@
+package cli
+
+import (
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"testing"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apiserver/pkg/server/options"
+)
+
+// upstreamFlags are those that k8s.io/apiserver has for servers.
+func upstreamFlags() *pflag.FlagSet {
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	options.NewRecommendedOptions("", nil).AddFlags(flags)
+	options.NewServerRunOptions().AddUniversalFlags(flags)
+	return flags
+}
+
+var (
+	flagRow  = regexp.MustCompile("(?m)^\\| `--([a-z0-9-]+)` \\| ([^|]*) \\| ([^|]*) \\|$")
+	flagName = regexp.MustCompile("`--([a-z0-9-]+)")
+)
+
+// What the page does not say of a flag of upstream's, a new release of Kubernetes has brought.
+func TestThePageHasEveryFlagOfUpstream(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../../docs/reference/upstream-flags.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	upstream, own := upstreamFlags(), serveFlags(t)
+	var names []string
+	for _, row := range flagRow.FindAllStringSubmatch(string(page), -1) {
+		name, here, note := row[1], row[2], row[3]
+		names = append(names, name)
+		if upstream.Lookup(name) == nil {
+			t.Errorf("--%s is no flag of upstream's any more", name)
+		}
+		same := own.Lookup(name)
+		switch here {
+		case "the same":
+			if same == nil {
+				t.Errorf("serve has no --%s", name)
+			} else if same.Value.Type() != upstream.Lookup(name).Value.Type() && note == "" {
+				t.Errorf("--%s is a %s, and upstream's a %s: say why", name, same.Value.Type(), upstream.Lookup(name).Value.Type())
+			}
+			continue
+		case "none":
+			if note == "" {
+				t.Errorf("there is no reason against --%s", name)
+			}
+		default:
+			others := flagName.FindAllStringSubmatch(here, -1)
+			if len(others) == 0 {
+				t.Errorf("--%s: %q names no flag", name, here)
+			}
+			for _, other := range others {
+				if own.Lookup(other[1]) == nil {
+					t.Errorf("--%s: serve has no --%s", name, other[1])
+				}
+			}
+		}
+		if same != nil {
+			t.Errorf("serve has --%s, and the page says %s", name, here)
+		}
+	}
+	if !slices.IsSorted(names) {
+		t.Error("the flags are not in their order")
+	}
+	listed := map[string]bool{}
+	for _, name := range names {
+		if listed[name] {
+			t.Errorf("--%s has two rows", name)
+		}
+		listed[name] = true
+	}
+	upstream.VisitAll(func(f *pflag.Flag) {
+		if !listed[f.Name] {
+			t.Errorf("--%s of upstream has no row: give it ours, or the reason against it (%s)", f.Name, f.Usage)
+		}
+	})
+	if len(listed) < 100 {
+		t.Errorf("the page has %d flags: %v", len(listed), slices.Sorted(maps.Keys(listed)))
+	}
+}

@@ -1,0 +1,120 @@
+// Package controllers runs the controllers that a user declares with a server: which
+// of them, and what becomes of one that fails.
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/annexapi/annex/internal/base/await"
+	"github.com/annexapi/annex/internal/model/define"
+)
+
+// All selects all controllers.
+const All = "*"
+
+// Select returns the controllers that a selection names, in the order declared: * is
+// all, a name is that one, and -name is all but that one, if * is there. A name that
+// none has is an error.
+func Select(all []define.Controller, selection []string) ([]define.Controller, error) {
+	for _, s := range selection {
+		name := strings.TrimPrefix(s, "-")
+		if s != All && !slices.ContainsFunc(all, func(c define.Controller) bool { return c.Name == name }) {
+			return nil, fmt.Errorf("there is no controller %q; there %s", name, are(all))
+		}
+	}
+	var selected []define.Controller
+	for _, c := range all {
+		if !slices.Contains(selection, "-"+c.Name) && (slices.Contains(selection, c.Name) || slices.Contains(selection, All)) {
+			selected = append(selected, c)
+		}
+	}
+	return selected, nil
+}
+
+func are(all []define.Controller) string {
+	if len(all) == 0 {
+		return "are none"
+	}
+	names := make([]string, len(all))
+	for i, c := range all {
+		names[i] = c.Name
+	}
+	if len(names) == 1 {
+		return "is only " + names[0]
+	}
+	return "are " + strings.Join(names, ", ")
+}
+
+// Waits before a controller that has failed runs again: the first, the longest, and
+// how long one must have run for the first to be enough again.
+const (
+	firstWait   = time.Second
+	longestWait = time.Minute
+	goodRun     = 5 * time.Minute
+)
+
+// Run runs controllers until the context ends and they have returned. One that fails
+// or panics runs again, after a wait that doubles from a second to a minute; one that
+// returns without an error has done its work. Failures are logged.
+func Run(ctx context.Context, selected []define.Controller, env any, c clock.Clock) {
+	var all sync.WaitGroup
+	for _, controller := range selected {
+		all.Go(func() { keepRunning(ctx, controller, env, c) })
+	}
+	all.Wait()
+}
+
+func keepRunning(ctx context.Context, controller define.Controller, env any, c clock.Clock) {
+	log := klog.FromContext(ctx).WithValues("controller", controller.Name)
+	delay := restarts()
+	for {
+		began := c.Now()
+		err := runOnce(ctx, controller, env)
+		switch {
+		case ctx.Err() != nil:
+			if err != nil && !errors.Is(err, ctx.Err()) {
+				log.Error(err, "Controller ended with an error")
+			}
+			return
+		case err == nil:
+			log.Info("Controller has done its work")
+			return
+		}
+		if c.Since(began) >= goodRun {
+			delay = restarts()
+		}
+		pause := delay()
+		log.Error(err, "Controller failed", "runsAgainAfter", pause)
+		if !await.Sleep(ctx, c, pause) {
+			return
+		}
+	}
+}
+
+// restarts returns the pauses before a controller that fails runs again.
+func restarts() func() time.Duration {
+	return wait.Backoff{Duration: firstWait, Factor: 2, Cap: longestWait, Steps: math.MaxInt}.DelayFunc()
+}
+
+// runOnce makes a panic an error: the requests that the server answers are not to
+// suffer from it.
+func runOnce(ctx context.Context, controller define.Controller, env any) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return controller.Run(ctx, env)
+}

@@ -1,0 +1,161 @@
+package datadir
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/annexapi/annex/internal/base/atomicfile"
+)
+
+const gitignore = ".gitignore"
+
+// Prepare makes a data directory with mode 0700, or takes the rights of other users away from an existing one, and writes a
+// .gitignore that keeps everything in it out of repositories but the directories committed, which are paths below it. A
+// directory that holds other things as well, such as a repository, is never changed: if it is open to other users it is
+// refused. Tightened is set if an existing directory's mode was changed. An empty dir is no directory: nothing happens.
+func Prepare(dir string, committed ...string) (tightened bool, err error) {
+	if dir == "" {
+		return false, nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return false, Explain(dir, err)
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return false, Explain(dir, err)
+	}
+	if !info.IsDir() {
+		return false, Explain(dir, syscall.ENOTDIR)
+	}
+	own, err := isOwn(dir)
+	if err != nil {
+		return false, Explain(dir, err)
+	}
+	if tightened, err = tighten(dir, info, own); err != nil || !own {
+		return tightened, err
+	}
+	if err := writeIgnore(filepath.Join(dir, gitignore), committed); err != nil {
+		return tightened, Explain(dir, err)
+	}
+	return tightened, nil
+}
+
+// tighten takes the rights of other users away from a directory.
+func tighten(dir string, info fs.FileInfo, own bool) (bool, error) {
+	mode := info.Mode()
+	if runtime.GOOS == "windows" || mode.Perm()&0o077 == 0 || isMountPoint(dir, info) {
+		// The mode of a mounted volume is set by the system that mounts it, for the group that the program runs in.
+		return false, nil
+	}
+	switch {
+	case !isOwner(info):
+		return false, fmt.Errorf("data directory %s belongs to another user and is open to others (mode %04o): "+
+			"let its owner chmod 700 it and chown it to this user, or name another directory with Options.DataDir", dir, mode.Perm())
+	case !own || mode&fs.ModeSticky != 0:
+		return false, fmt.Errorf("data directory %s holds other files and is open to other users (mode %04o): "+
+			"chmod 700 %[1]s, or name a directory of its own with Options.DataDir", dir, mode.Perm())
+	}
+	if err := os.Chmod(dir, mode.Perm()&0o700); err != nil {
+		return false, Explain(dir, err)
+	}
+	return true, nil
+}
+
+// isOwn reports whether a directory is empty, or has been a data directory before and is not the root of a repository: it
+// has a file that only data directories have, or nothing that they do not have.
+func isOwn(dir string) (bool, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return false, err
+	}
+	certain, others := false, false
+	for _, entry := range entries {
+		name, _, _ := strings.Cut(entry.Name(), ".") // a restore leaves storage.TIME
+		switch {
+		case entry.Name() == ".git":
+			return false, nil
+		case slices.Contains([]string{RecordName, "lock", "kubeconfig"}, entry.Name()):
+			certain = true
+		case !slices.Contains([]string{"storage", "objects", "cert", "users"}, name) && entry.Name() != gitignore:
+			others = true
+		}
+	}
+	return certain || !others, nil
+}
+
+// writeIgnore writes the file, or adds to it. A file that a person has changed stays as it is.
+func writeIgnore(path string, committed []string) error {
+	content := "*\n"
+	old, err := os.ReadFile(path)
+	switch {
+	case err == nil && written(old):
+		content = string(old)
+	case err == nil:
+		return nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	for _, directory := range committed {
+		if directory == "." {
+			continue
+		}
+		// Git does not look below an excluded directory, so that each directory on the way is named.
+		parents := strings.Split(filepath.ToSlash(directory), "/")
+		lines := ""
+		for i := range parents {
+			lines += "!/" + strings.Join(parents[:i+1], "/") + "/\n"
+		}
+		below := strings.Join(parents, "/")
+		lines += "!/" + below + "/**\n/" + below + "/.*/\n" // what a storage keeps for itself is hidden
+		if !strings.Contains(content, lines) {
+			content += lines
+		}
+	}
+	if content == string(old) {
+		return nil
+	}
+	return atomicfile.Write(path, []byte(content), 0o600)
+}
+
+// written reports whether all lines are of the kinds that writeIgnore writes.
+func written(content []byte) bool {
+	rest, ok := bytes.CutPrefix(content, []byte("*\n"))
+	if !ok {
+		return false
+	}
+	for line := range strings.Lines(string(rest)) {
+		if !strings.HasPrefix(strings.TrimPrefix(line, "!"), "/") {
+			return false
+		}
+	}
+	return true
+}
+
+// Explain returns an error about a data directory that is one line and, for the usual causes, names what to do.
+func Explain(dir string, err error) error {
+	switch {
+	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, fs.ErrExist):
+		return fmt.Errorf("data directory %s: there is a file of that name, or of a directory above it: "+
+			"name another directory with Options.DataDir", dir)
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		return fmt.Errorf("data directory %s: this user may not write there (%w): let its owner chown it, "+
+			"or name another directory with Options.DataDir", dir, cause(err))
+	}
+	return fmt.Errorf("data directory %s: %w", dir, err)
+}
+
+// cause is an error without the path, which the message has already.
+func cause(err error) error {
+	if path := (*fs.PathError)(nil); errors.As(err, &path) {
+		return path.Err
+	}
+	return err
+}

@@ -1,0 +1,185 @@
+package maintenance
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/annexapi/annex/internal/model/convert"
+	"github.com/annexapi/annex/store"
+)
+
+// FormCount is how many objects of a resource are stored in one form.
+type FormCount struct {
+	// Version is the version, with its group if that is not the resource's. It and
+	// MediaType are empty for what cannot be decrypted, or is no object.
+	Version string `json:"version"`
+	// Kind is what the objects say they are, if that is no kind of the resource.
+	Kind      string `json:"kind,omitempty"`
+	MediaType string `json:"mediaType"`
+	Objects   int64  `json:"objects"`
+	// Old says that objects are not written like that any more.
+	Old bool `json:"old,omitempty"`
+	// Undecodable says that this server does not have the version, or not in this
+	// media type.
+	Undecodable bool `json:"undecodable,omitempty"`
+	// Problem says which of the objects cannot be decoded, and why, although the server
+	// has their form: a field has another type now, say. Only a sample is tried: the
+	// first objects, and then fewer and fewer.
+	Problem string `json:"problem,omitempty"`
+}
+
+// String is the form in words.
+func (c FormCount) String() string {
+	if c.MediaType == "" {
+		return "unreadable"
+	}
+	text := c.Version
+	if c.Kind != "" {
+		text += " " + c.Kind
+	}
+	return text + ", " + c.MediaType
+}
+
+// Forms says in which forms the objects of a resource are stored, by version.
+type Forms struct {
+	Resource schema.GroupResource
+	Counts   []FormCount
+}
+
+// forms counts the objects of one resource. What an object is stored as stands at the
+// front of it, so that it need not be decoded; a hundred thousand take about 0.1 s. Counting
+// on demand costs writers nothing, and holds for every backend and for what
+// other replicas write. What is encrypted is decrypted.
+type forms struct {
+	resource Resource
+	counts   map[convert.Form]int64
+	problems map[convert.Form]string
+}
+
+func newForms(resource Resource) *forms {
+	return &forms{resource: resource, counts: map[convert.Form]int64{}, problems: map[convert.Form]string{}}
+}
+
+func (f *forms) add(ctx context.Context, v store.Value) {
+	data := v.Data
+	if f.resource.Transformer != nil {
+		plain, _, err := f.resource.Transformer.TransformFromStorage(ctx, data, v.Context)
+		if err != nil {
+			plain = nil
+		}
+		data = plain
+	}
+	form, _ := convert.FormOf(data)
+	f.counts[form]++
+	if n := f.counts[form]; n&(n-1) == 0 && form.MediaType != "" && f.problems[form] == "" && f.decodes(form) {
+		if err := f.resource.decode(data); err != nil {
+			f.problems[form] = fmt.Sprintf("%s: %v", v.Key, err)
+		}
+	}
+}
+
+// decodes tells whether the server has a form.
+func (f *forms) decodes(form convert.Form) bool {
+	return f.resource.Decodes == nil || f.resource.Decodes(form)
+}
+
+// decode tries whether what a codec wrote is an object. It runs users' conversions and
+// defaults, whose panics are errors here.
+func (r Resource) decode(data []byte) (err error) {
+	if r.Codec == nil || r.New == nil {
+		return nil
+	}
+	defer func() {
+		if reason := recover(); reason != nil {
+			err = fmt.Errorf("panic: %v", reason)
+		}
+	}()
+	_, _, err = r.Codec.Decode(data, nil, r.New())
+	return err
+}
+
+// list returns what has been counted.
+func (f *forms) list() []FormCount {
+	list := []FormCount{}
+	for form, objects := range f.counts {
+		count := FormCount{MediaType: form.MediaType, Objects: objects}
+		if form.MediaType != "" {
+			count.Version = form.Version
+			if form.Group != f.resource.Resource.Group {
+				count.Version = form.GroupVersion().String()
+			}
+			count.Undecodable, count.Problem = !f.decodes(form), f.problems[form]
+			if count.Undecodable && form.Kind != f.resource.Form.Kind {
+				count.Kind = form.Kind
+			}
+			count.Old = form != f.resource.Form
+		}
+		list = append(list, count)
+	}
+	slices.SortFunc(list, func(a, b FormCount) int {
+		return cmp.Or(cmp.Compare(a.Version, b.Version), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.MediaType, b.MediaType))
+	})
+	return list
+}
+
+// Unserved is objects that belong to no resource of the server: those of a kind that
+// has been taken out, say, or that has another name now.
+type Unserved struct {
+	Storage string
+	// Prefix is what the keys of the objects begin with.
+	Prefix  string
+	Objects int64
+}
+
+// Forms counts the objects of every resource by the forms that they are stored in, and
+// those that no resource has. A storage that does not give what is stored has none.
+func (l *Local) Forms(ctx context.Context) (all []Forms, unserved []Unserved, err error) {
+	for _, s := range l.Storages {
+		reader, ok := s.Backend.(store.ValueReader)
+		if !ok {
+			continue
+		}
+		if unserved, err = l.formsIn(ctx, s.Name, reader, &all, unserved); err != nil {
+			return nil, nil, fmt.Errorf("count what is stored in %s: %w", s.Name, err)
+		}
+	}
+	return all, unserved, nil
+}
+
+func (l *Local) formsIn(ctx context.Context, storage string, reader store.ValueReader, all *[]Forms, unserved []Unserved) ([]Unserved, error) {
+	counts := map[schema.GroupResource]*forms{}
+	for _, r := range l.Resources {
+		if r.In == storage {
+			counts[r.Resource] = newForms(r)
+		}
+	}
+	for v, err := range reader.Values(ctx, "") {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return nil, err
+		}
+		r, _ := l.resource(v.Key)
+		if counted := counts[r.Resource]; counted != nil && r.Prefix != "" {
+			counted.add(ctx, v)
+			continue
+		}
+		prefix := unknownPrefix(v.Key)
+		at := slices.IndexFunc(unserved, func(u Unserved) bool { return u.Storage == storage && u.Prefix == prefix })
+		if at < 0 {
+			at, unserved = len(unserved), append(unserved, Unserved{Storage: storage, Prefix: prefix})
+		}
+		unserved[at].Objects++
+	}
+	for _, r := range l.Resources {
+		if counted := counts[r.Resource]; counted != nil {
+			*all = append(*all, Forms{r.Resource, counted.list()})
+		}
+	}
+	return unserved, nil
+}

@@ -1,0 +1,287 @@
+package maintenance
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/annexapi/annex/internal/storage/encryption"
+	"github.com/annexapi/annex/store"
+	"github.com/annexapi/annex/store/journal"
+)
+
+// Records gives every record that a storage holds to yield, in rising revision
+// order, and whatever cannot be read to damaged, and goes on. It returns the
+// compacted revision. An error says that no more can be read at all.
+type Records func(ctx context.Context, yield func(journal.Record) error, damaged func(*journal.Damage)) (compacted uint64, err error)
+
+// Finding is something that is wrong with what is stored.
+type Finding struct {
+	Storage string `json:"storage"`
+	// Key and Revision say where, as far as that is known. Last is the last of
+	// several revisions that cannot be read.
+	Key      string `json:"key,omitempty"`
+	Revision uint64 `json:"revision,omitempty"`
+	Last     uint64 `json:"last,omitempty"`
+	Problem  string `json:"problem"`
+	// Warning marks what is strange, but no damage.
+	Warning bool `json:"warning,omitempty"`
+}
+
+// String is the finding in one line.
+func (f Finding) String() string {
+	where := f.Storage
+	switch {
+	case f.Last > f.Revision:
+		where += fmt.Sprintf(": revisions %d to %d", f.Revision, f.Last)
+	case f.Revision != 0:
+		where += fmt.Sprintf(": revision %d", f.Revision)
+	}
+	if f.Key != "" {
+		where += ": " + f.Key
+	}
+	if f.Warning {
+		where = "warning: " + where
+	}
+	return where + ": " + f.Problem
+}
+
+// Verified says what has been verified.
+type Verified struct {
+	// Objects are the current ones, Records what was read to check them and their
+	// history.
+	Objects  int64 `json:"objects"`
+	Records  int64 `json:"records"`
+	Damages  int64 `json:"damages"`
+	Warnings int64 `json:"warnings"`
+}
+
+// Verify implements Tools.
+func (l *Local) Verify(ctx context.Context, report func(Finding)) (Verified, error) {
+	total := Verified{}
+	counting := func(f Finding) {
+		if f.Warning {
+			total.Warnings++
+		} else {
+			total.Damages++
+		}
+		report(f)
+	}
+	for _, s := range l.Storages {
+		v := verifier{local: l, storage: s, report: counting, unknown: map[string]bool{}}
+		if err := v.run(ctx); err != nil {
+			return total, fmt.Errorf("storage %s: %w", s.Name, err)
+		}
+		total.Objects += v.objects
+		total.Records += v.records
+	}
+	return total, nil
+}
+
+type verifier struct {
+	local   *Local
+	storage Storage
+	report  func(Finding)
+	unknown map[string]bool // prefixes that have been reported
+	away    error           // why nothing can be said about what is encrypted
+
+	objects, records int64
+}
+
+func (v *verifier) run(ctx context.Context) error {
+	if v.storage.Records != nil {
+		return v.runRecords(ctx)
+	}
+	snapshot, err := v.storage.Backend.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	defer snapshot.Close()
+	for stored, err := range snapshot.Values(ctx) {
+		if err != nil {
+			return err
+		}
+		v.objects++
+		v.records++
+		if finding := v.value(ctx, stored); finding != nil {
+			v.report(*finding)
+		}
+		if v.away != nil {
+			return v.away
+		}
+	}
+	return nil
+}
+
+// link is a record without its value.
+type link struct {
+	key                string
+	revision, previous uint64
+	deleted            bool
+}
+
+func (v *verifier) runRecords(ctx context.Context) error {
+	var (
+		links      []link
+		damages    []*journal.Damage
+		unreadable []Finding
+	)
+	compacted, err := v.storage.Records(ctx, func(r journal.Record) error {
+		v.records++
+		links = append(links, link{r.Key, r.Revision, r.Previous, r.Deleted})
+		if !r.Deleted {
+			data := store.Value{Key: r.Key, Revision: r.Revision, Data: r.Value, Context: v.context(r.Key)}
+			if finding := v.value(ctx, data); finding != nil {
+				unreadable = append(unreadable, *finding)
+			}
+		}
+		return errors.Join(v.away, ctx.Err())
+	}, func(d *journal.Damage) { damages = append(damages, d) })
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if v.away != nil {
+		return v.away
+	}
+	if err != nil {
+		damages = append(damages, &journal.Damage{Err: err})
+	}
+	latest := v.chains(links, damages, compacted)
+	for _, finding := range unreadable {
+		// What cannot be read is deleted or replaced on purpose.
+		if now := latest[finding.Key]; now.revision != finding.Revision && !finding.Warning {
+			finding.Warning = true
+			change := "replaced"
+			if now.deleted {
+				change = "deleted"
+			}
+			finding.Problem += fmt.Sprintf("; it was %s since, and is in the history only", change)
+		}
+		v.report(finding)
+	}
+	return nil
+}
+
+// context is what a value at a key was transformed with: journals store it under
+// the key itself.
+func (v *verifier) context(key string) []byte {
+	if v.storage.Backend != nil {
+		return v.storage.Backend.ValueContext(key)
+	}
+	return []byte(key)
+}
+
+// chains checks that records fit on each other. What follows from damage is not
+// reported again; it may tell which key the damage belongs to. It returns the newest
+// record of each key.
+func (v *verifier) chains(links []link, damages []*journal.Damage, compacted uint64) map[string]link {
+	damaged := func(revision uint64) *journal.Damage {
+		for _, d := range damages {
+			if d.First <= revision && revision <= d.Last {
+				return d
+			}
+		}
+		return nil
+	}
+	keys := map[*journal.Damage]string{}
+	latest := map[string]link{}
+	for _, r := range links {
+		before, known := latest[r.key]
+		live := uint64(0)
+		if known && !before.deleted {
+			live = before.revision
+		}
+		problem := ""
+		switch {
+		case r.revision <= compacted && r.deleted:
+			problem = fmt.Sprintf("a deletion that should have gone when revision %d was compacted", compacted)
+		case r.revision <= compacted && known:
+			problem = fmt.Sprintf("revision %d of the same key should have gone when revision %d was compacted", before.revision, compacted)
+		case r.revision > compacted && r.previous != live:
+			if d := damaged(r.previous); d != nil {
+				keys[d] = r.key
+			} else if len(damages) == 0 {
+				problem = fmt.Sprintf("it replaces revision %d, but the object before it is at revision %d", r.previous, live)
+			}
+		case r.revision > compacted && r.deleted && r.previous == 0:
+			problem = "it deletes what did not exist"
+		}
+		if problem != "" {
+			v.report(Finding{Storage: v.storage.Name, Key: r.key, Revision: r.revision, Problem: problem})
+		}
+		latest[r.key] = r
+	}
+	for _, r := range latest {
+		if !r.deleted {
+			v.objects++
+		}
+	}
+	for _, d := range damages {
+		v.report(Finding{Storage: v.storage.Name, Key: keys[d], Revision: d.First, Last: d.Last, Problem: d.Err.Error()})
+	}
+	return latest
+}
+
+// value checks that what is stored is an object of the server's. It returns what is
+// wrong with it, if anything is.
+func (v *verifier) value(ctx context.Context, stored store.Value) *Finding {
+	finding := Finding{Storage: v.storage.Name, Key: stored.Key, Revision: stored.Revision}
+	resource, known := v.local.resource(stored.Key)
+	if !known {
+		prefix := unknownPrefix(stored.Key)
+		if !v.unknown[prefix] {
+			v.unknown[prefix] = true
+			finding.Problem, finding.Warning = fmt.Sprintf("no kind of this server is stored under %s: not looked at any further", prefix), true
+			return &finding
+		}
+		return nil
+	}
+	err := resource.check(ctx, stored)
+	if encryption.IsAway(err) {
+		v.away = fmt.Errorf("%s is encrypted with %s, which does not answer: start it, and verify again: %w", stored.Key, encryption.ParseEnvelope(stored.Data), err)
+		return nil
+	}
+	if err != nil {
+		finding.Problem = err.Error()
+		return &finding
+	}
+	return nil
+}
+
+var encryptedPrefix = []byte("k8s:enc:")
+
+// ErrEncrypted marks a value that is encrypted, when there is no configuration that says with what.
+var ErrEncrypted = errors.New("the value is encrypted, and no encryption configuration is given")
+
+// check decodes a value and compares it with where it is stored.
+func (r Resource) check(ctx context.Context, stored store.Value) error {
+	data := stored.Data
+	switch {
+	case r.Transformer != nil:
+		var err error
+		if data, _, err = r.Transformer.TransformFromStorage(ctx, data, stored.Context); err != nil {
+			return fmt.Errorf("decrypt: %w", err)
+		}
+	case bytes.HasPrefix(data, encryptedPrefix):
+		return ErrEncrypted
+	}
+	object, _, err := r.Codec.Decode(data, nil, r.New())
+	if err != nil {
+		return fmt.Errorf("decode: %w", err)
+	}
+	m, err := meta.Accessor(object)
+	if err != nil {
+		return fmt.Errorf("decode: %w", err)
+	}
+	key := r.Prefix + "/" + m.GetName()
+	if m.GetNamespace() != "" {
+		key = r.Prefix + "/" + m.GetNamespace() + "/" + m.GetName()
+	}
+	if key != stored.Key {
+		return fmt.Errorf("the object is %s, which belongs at %s", m.GetName(), key)
+	}
+	return nil
+}

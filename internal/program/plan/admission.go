@@ -1,0 +1,67 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/annexapi/annex/internal/aggregated/requirements"
+)
+
+// completeAdmission finds which of the definition's plugins run.
+func (p *Plan) completeAdmission() error {
+	o := &p.Options.Admission
+	known := p.KnownAdmissionPlugins()
+	for _, list := range []struct {
+		field string
+		names []string
+	}{{"Options.Admission.EnablePlugins", o.EnablePlugins}, {"Options.Admission.DisablePlugins", o.DisablePlugins}} {
+		for _, name := range list.names {
+			switch {
+			case slices.Contains(known, name):
+			case slices.Contains(requirements.Plugins(), name):
+				return fmt.Errorf("%s: the plugin %s takes the objects of a cluster: add Options.Aggregated", list.field, name)
+			case len(known) == 0:
+				return fmt.Errorf("%s: there is no plugin %q: the server declares none", list.field, name)
+			default:
+				return fmt.Errorf("%s: there is no plugin %q; there are %s", list.field, name, strings.Join(known, ", "))
+			}
+		}
+	}
+	for _, name := range o.EnablePlugins {
+		if slices.Contains(o.DisablePlugins, name) {
+			return fmt.Errorf("the plugin %s is both in Options.Admission.EnablePlugins and in Options.Admission.DisablePlugins", name)
+		}
+	}
+	for _, plugin := range p.Definition.AdmissionPlugins {
+		if slices.Contains(requirements.Plugins(), plugin.Name) {
+			return fmt.Errorf("admission plugin %q: name: aggregated servers have a plugin that is called so", plugin.Name)
+		}
+		if slices.Contains(o.EnablePlugins, plugin.Name) || !plugin.Disabled && !slices.Contains(o.DisablePlugins, plugin.Name) {
+			p.AdmissionPlugins = append(p.AdmissionPlugins, plugin)
+		}
+	}
+	return nil
+}
+
+// KnownAdmissionPlugins are the names of all plugins that the server could run, in the order
+// in which they would.
+func (p *Plan) KnownAdmissionPlugins() []string {
+	names := p.mode.admissionPlugins()
+	for _, plugin := range p.Definition.AdmissionPlugins {
+		names = append(names, plugin.Name)
+	}
+	return names
+}
+
+// BuiltInAdmissionPlugins are the names of those that run without being declared.
+func (p *Plan) BuiltInAdmissionPlugins() []string {
+	o := p.Options.Admission
+	return slices.DeleteFunc(slices.Clone(p.mode.admissionPlugins()), func(name string) bool {
+		return slices.Contains(o.DisablePlugins, name) && !slices.Contains(o.EnablePlugins, name)
+	})
+}
+
+func (standalone) admissionPlugins() []string { return nil }
+
+func (aggregated) admissionPlugins() []string { return requirements.Plugins() }

@@ -1,0 +1,74 @@
+package plan
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/annexapi/annex/internal/model/define"
+	"github.com/annexapi/annex/internal/program/console"
+)
+
+// Page is whether a page for people is served, and who says so.
+type Page struct {
+	Served bool
+	From   Source
+}
+
+// completeConsole decides about the pages, and returns the first mistake.
+func (p *Plan) completeConsole() error {
+	o := &p.Options
+	for _, page := range []struct {
+		field, path string
+		given       **bool
+		to          *Page
+	}{
+		{"Options.Console", console.Path, &o.Console, &p.Console},
+		{"Options.SwaggerUI", console.SwaggerPath, &o.SwaggerUI, &p.SwaggerUI},
+	} {
+		own := slices.ContainsFunc(p.Definition.Handlers, func(h define.Handler) bool {
+			return strings.TrimSuffix(h.Path, "/") == strings.TrimSuffix(page.path, "/")
+		})
+		if given := *page.given; given != nil {
+			switch {
+			case *given && o.Aggregated:
+				return fmt.Errorf("%s is for a server that stands alone: in a cluster, users sign in at the cluster", page.field)
+			case *given && own:
+				return fmt.Errorf("%s: the server has a handler of its own at %s", page.field, page.path)
+			}
+			*page.to = Page{*given, Source{Operator, fmt.Sprintf("%s=%t", page.field, *given)}}
+		} else if *page.to = p.usualPage(); own {
+			*page.to = Page{false, Source{Developer, "a handler of its own at " + page.path}}
+		}
+		*page.given = new(page.to.Served)
+	}
+	return nil
+}
+
+// usualPage is what holds of pages that the options say nothing about.
+func (p *Plan) usualPage() Page {
+	no := func(level Level, why string) Page { return Page{false, Source{level, why}} }
+	o := &p.Options
+	if p.Definition.Console.Disabled {
+		return no(Developer, "Disabled of Server.Console")
+	}
+	if o.Aggregated {
+		return no(Default, "in a cluster, users sign in at the cluster")
+	}
+	if o.Listen == "" && o.ListenInsecure == "" {
+		return no(Default, "nothing is listened on that browsers reach")
+	}
+	for _, address := range []string{o.Listen, o.ListenInsecure} {
+		if address != "" && !isLoopback(address) {
+			return no(Default, "others reach "+address)
+		}
+	}
+	return Page{true, Source{Default, "only loopback is listened on"}}
+}
+
+// isLoopback says whether an address is reached from this machine only. No IP address is all.
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	return err == nil && net.ParseIP(host).IsLoopback()
+}

@@ -1,0 +1,45 @@
+package plan
+
+import (
+	"errors"
+	"slices"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+
+	"github.com/annexapi/annex/config"
+	"github.com/annexapi/annex/internal/model/define"
+)
+
+// completeFairness fills in whether requests are queued by priority levels, and returns the first
+// mistake.
+func (p *Plan) completeFairness() error {
+	o := &p.Options
+	o.PriorityAndFairness = new(isFair(p.Definition, o))
+	if s := o.Serving; *o.PriorityAndFairness && s.MaxRequestsInFlight < 0 && s.MaxMutatingRequestsInFlight < 0 {
+		return errors.New("Options.Serving.MaxRequestsInFlight and Options.Serving.MaxMutatingRequestsInFlight have no bound, but priority levels share their sum: bound one of them, or do without Options.PriorityAndFairness")
+	}
+	return nil
+}
+
+// InFlight is how many requests at once the priority levels share; 0 without priority and fairness.
+func (p *Plan) InFlight() int {
+	if !isFair(p.Definition, &p.Options) {
+		return 0
+	}
+	s := p.Options.Serving
+	return max(0, s.MaxRequestsInFlight) + max(0, s.MaxMutatingRequestsInFlight)
+}
+
+// hasOwnLevels says whether the definition serves priority levels as kinds like any other, which a
+// server with priority and fairness refuses.
+func hasOwnLevels(definition *define.Server) bool {
+	return slices.ContainsFunc(definition.Kinds(), func(k *define.Kind) bool { return k.Group == flowcontrolv1.GroupName && !k.BuiltIn })
+}
+
+// isFair is what the options say, or what is usual: in a cluster and of a control plane.
+func isFair(definition *define.Server, o *config.Options) bool {
+	if o.PriorityAndFairness != nil {
+		return *o.PriorityAndFairness
+	}
+	return o.Aggregated || definition.ControlPlane != nil
+}

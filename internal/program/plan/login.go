@@ -1,0 +1,94 @@
+package plan
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/annexapi/annex/config"
+	"github.com/annexapi/annex/internal/identity/login"
+)
+
+// minTokenLifetime and maxTokenLifetime bound how long an access token is valid: it has to be used
+// once at least, and nothing but a look at its session ends it before.
+const minTokenLifetime, maxTokenLifetime = 10 * time.Second, 24 * time.Hour
+
+// completeLogin fills in defaults and returns the first mistake.
+func (p *Plan) completeLogin() error {
+	o := &p.Options.Login
+	if path := p.Path(login.FileName); path != "" && o.UserFile == "" {
+		p.UsersAwaited = !isFile(path)
+		if !p.UsersAwaited || p.handlerOfLogin() == "" {
+			o.UserFile = path
+		}
+	}
+	if o.UserFile == "" {
+		return inVain("Login", *o, "add Options.Login.UserFile, or make users by the verb user passwd")
+	}
+	o.TokenLifetime = cmp.Or(o.TokenLifetime, login.DefaultTokenLifetime)
+	o.IdleTimeout = cmp.Or(o.IdleTimeout, min(login.DefaultIdleTimeout, cmp.Or(o.SessionLifetime, login.DefaultIdleTimeout)))
+	o.SessionLifetime = cmp.Or(o.SessionLifetime, max(login.DefaultSessionLifetime, o.IdleTimeout))
+	switch {
+	case o.TokenLifetime < minTokenLifetime || o.TokenLifetime > maxTokenLifetime:
+		return fmt.Errorf("Options.Login.TokenLifetime %s is not between %s and %s", o.TokenLifetime, minTokenLifetime, maxTokenLifetime)
+	case o.IdleTimeout < o.TokenLifetime:
+		return fmt.Errorf("Options.Login.IdleTimeout %s is less than Options.Login.TokenLifetime, %s", o.IdleTimeout, o.TokenLifetime)
+	case o.SessionLifetime < o.IdleTimeout:
+		return fmt.Errorf("Options.Login.SessionLifetime %s is less than Options.Login.IdleTimeout, %s", o.SessionLifetime, o.IdleTimeout)
+	}
+	if err := checkPublicURL(o.PublicURL); err != nil {
+		return fmt.Errorf("Options.Login.PublicURL %q: %w", o.PublicURL, err)
+	}
+	if slices.Contains(p.Options.ServiceAccounts.Issuers, p.LoginIssuer()) {
+		return fmt.Errorf("Options.ServiceAccounts.Issuers %q is whom tokens of people name: choose another", p.LoginIssuer())
+	}
+	if path := p.handlerOfLogin(); path != "" {
+		return fmt.Errorf("handler %q: the path is that of signing in, which Options.Login.UserFile brings", path)
+	}
+	return nil
+}
+
+// handlerOfLogin is the path of a handler of the definition that is one of signing in; empty if there is none.
+func (p *Plan) handlerOfLogin() string {
+	for _, h := range p.Definition.Handlers {
+		for _, path := range login.Paths() {
+			if strings.HasPrefix(h.Path, path) || h.Path+"/" == path {
+				return h.Path
+			}
+		}
+	}
+	return ""
+}
+
+func checkPublicURL(text string) error {
+	if text == "" {
+		return nil
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return errors.New("it is no URL")
+	case u.Host == "" || u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil:
+		return errors.New("give a scheme and a host, such as https://api.example.com")
+	case u.Scheme == "http" && (u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback()):
+		return nil
+	case u.Scheme != "https":
+		return errors.New("it is no https URL, and passwords would be there for all to read")
+	}
+	return nil
+}
+
+// LoginIssuer is whom access tokens of people name as their issuer.
+func (p *Plan) LoginIssuer() string {
+	return cmp.Or(p.Options.Login.PublicURL, "https://"+p.Definition.Name) + "/oauth"
+}
+
+// refuseLogin refuses what is about signing in, of a server in a cluster.
+func refuseLogin(o *config.Options) error {
+	return inVain("Login", o.Login, "the callers of an aggregated server are its cluster's")
+}

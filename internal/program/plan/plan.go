@@ -1,0 +1,506 @@
+// Package plan resolves the effective configuration of a server, once: what its operator
+// says, else what its developer says, else the defaults. The result is read by everything
+// that serves, describes or maintains the server, and changed by nothing.
+package plan
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/annexapi/annex/config"
+	"github.com/annexapi/annex/internal/model/define"
+	"github.com/annexapi/annex/internal/program/controllers"
+	"github.com/annexapi/annex/internal/server/audit"
+	"github.com/annexapi/annex/internal/standalone/coreapi"
+	"github.com/annexapi/annex/internal/storage/registry"
+	"github.com/annexapi/annex/store/driver"
+	"github.com/annexapi/annex/store/embedded"
+)
+
+// Plan is the effective configuration of a server. It must not be changed.
+type Plan struct {
+	// Definition is the user's, with the kinds that the mode adds.
+	Definition *define.Server
+	// Options have their defaults filled in.
+	Options config.Options
+	// Storages are those in use, the one of the namespaces first. Several resources may
+	// be in one.
+	Storages []*Storage
+	// Resources are those that are stored, by name.
+	Resources []Resource
+	// Controllers are those that the server runs itself.
+	Controllers []define.Controller
+	// AdmissionPlugins are those of the definition's that run.
+	AdmissionPlugins []define.AdmissionPlugin
+	// Console and SwaggerUI are pages for people.
+	Console, SwaggerUI Page
+	// UsersAwaited says that Options.Login.UserFile need not be there yet.
+	UsersAwaited bool
+	// QueryPrefix is where queries are answered, nowhere if it is empty, and QueryPrefixFrom who
+	// says so.
+	QueryPrefix     string
+	QueryPrefixFrom Source
+
+	mode       mode
+	mediaTypes map[schema.GroupResource]string
+}
+
+// Storage is a storage, and what is kept in it.
+type Storage struct {
+	driver.Driver
+	Resources []schema.GroupResource
+	dataDir   string
+	layout    []driver.Resource
+}
+
+// Where is the storage's location, for messages and comparisons.
+func (s *Storage) Where() string { return s.Location(s.dataDir) }
+
+// Env is what the storage's driver gets. Idle is for tools.
+func (s *Storage) Env(logger *slog.Logger, idle bool) driver.Env {
+	return driver.Env{DataDir: s.dataDir, Logger: logger, Resources: s.layout, Idle: idle}
+}
+
+// Resource is a stored resource: where it is kept and how, and who says so.
+type Resource struct {
+	schema.GroupResource
+	Storage *Storage
+	// Prefix is what the keys of its objects begin with, before a slash.
+	Prefix string
+	// StorageFrom and MediaTypeFrom say who has decided; Default if neither the
+	// developer nor the operator has.
+	StorageFrom   Source
+	MediaType     string
+	MediaTypeFrom Source
+}
+
+// Source says where a setting comes from.
+type Source struct {
+	Level Level `json:"level"`
+	// Setting is what says it, as in StoredIn of kind Lease; empty for a default.
+	Setting string `json:"setting,omitempty"`
+}
+
+// Level is who decides a setting. A higher one wins.
+type Level int
+
+// The levels.
+const (
+	Default Level = iota
+	Developer
+	Operator
+)
+
+func (l Level) String() string { return [...]string{"default", "developer", "operator"}[l] }
+
+// MarshalText implements encoding.TextMarshaler.
+func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
+// Resolve fills in defaults and returns every mistake in the choice of storages and media
+// types, or else the first one. It opens nothing.
+func Resolve(definition *define.Server, options config.Options) (*Plan, error) {
+	definition, err := withPlane(definition, options.ControlPlane)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkFrontProxy(definition, &options); err != nil {
+		return nil, err
+	}
+	p := &Plan{Options: options, mode: modeOf(definition, &options)}
+	if err := p.define(definition); err != nil {
+		return nil, err
+	}
+	for _, step := range []func() error{p.place, p.encode, p.completeMode, p.completeQuery, p.completeRest} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// define adds the kinds of the mode, and the controllers of a control plane, to the user's.
+func (p *Plan) define(definition *define.Server) (err error) {
+	if err := p.mode.check(definition); err != nil {
+		return err
+	}
+	p.Definition = definition
+	if groups := p.mode.builtIn(); len(groups) > 0 {
+		p.Definition, err = definition.With(groups...)
+	}
+	if plane := definition.ControlPlane; err == nil && plane != nil {
+		p.Definition = p.Definition.WithControllers(plane.Controllers()...)
+	}
+	return err
+}
+
+// Resource returns the stored resource of that name, nil if there is none.
+func (p *Plan) Resource(resource schema.GroupResource) *Resource {
+	for i := range p.Resources {
+		if p.Resources[i].GroupResource == resource {
+			return &p.Resources[i]
+		}
+	}
+	return nil
+}
+
+// Storage returns the storage of that name, nil if it is not in use.
+func (p *Plan) Storage(name string) *Storage {
+	for _, s := range p.Storages {
+		if s.Name() == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// MediaType returns what objects of a resource are encoded in when they are stored, those of
+// virtual kinds in their mirrors included.
+func (p *Plan) MediaType(resource schema.GroupResource) string { return p.mediaTypes[resource] }
+
+// Names are those of the stored resources, for messages.
+func (p *Plan) Names() string {
+	var all []string
+	for _, r := range p.Resources {
+		all = append(all, r.String())
+	}
+	return strings.Join(all, ", ")
+}
+
+// Everything returns the plan of a server that keeps all its resources, namespaces too, in
+// Options.Storage, whatever kinds and Options.StorageOf say: for tools that copy from and to it,
+// and for what does not depend on storages. The driver is not validated, and the options of a
+// mode are not looked at.
+func Everything(definition *define.Server, options config.Options) (*Plan, error) {
+	options.StorageOf, options.Aggregated = nil, false
+	options.PriorityAndFairness = new(!hasOwnLevels(definition))
+	p := &Plan{Options: options, mode: modeOf(definition, &options)}
+	if err := p.define(definition); err != nil {
+		return nil, err
+	}
+	at := map[schema.GroupResource]choice{coreapi.Resource: {Driver: options.Storage}}
+	for _, k := range p.Definition.Kinds() {
+		if k.IsStored() {
+			at[k.Primary().GroupResource()] = choice{Driver: options.Storage}
+		}
+	}
+	p.gather(at)
+	for _, step := range []func() error{p.encode, p.completeQuery, p.completeRest} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// choice is which driver keeps a resource, and who says so.
+type choice struct {
+	driver.Driver
+	from   Source
+	single bool // said of that resource, not of all
+}
+
+// place finds where the resources are kept. The error names every mistake in that.
+func (p *Plan) place() error {
+	o := &p.Options
+	main := choice{Driver: embedded.Dir("")}
+	if o.Storage != nil {
+		main = choice{Driver: o.Storage, from: Source{Operator, "Options.Storage=" + o.Storage.Name()}}
+	}
+	o.Storage = main.Driver
+	if err := o.Storage.Validate(o.DataDir); err != nil {
+		return err
+	}
+	given := []driver.Driver{o.Storage}
+	given = append(given, o.Drivers...)
+	for _, resource := range sorted(o.StorageOf) {
+		given = append(given, o.StorageOf[resource])
+	}
+	at := map[schema.GroupResource]choice{}
+	notKept := p.mode.keepsNamespaces()
+	if notKept == nil {
+		at[coreapi.Resource] = main
+	}
+	for _, k := range p.Definition.Kinds() {
+		if k.AliasOf != nil || !k.IsStored() {
+			continue
+		}
+		at[k.GroupResource()] = main
+		if k.Storage != nil {
+			d := k.Storage
+			if i := slices.IndexFunc(given, func(g driver.Driver) bool { return g.Name() == d.Name() }); i >= 0 {
+				d = given[i]
+			}
+			at[k.GroupResource()] = choice{d, Source{Developer, "StoredIn of kind " + k.Name}, true}
+		}
+	}
+	var errs []error
+	for _, resource := range sorted(o.StorageOf) {
+		setting := fmt.Sprintf("Options.StorageOf %s", resource)
+		if owner := p.Definition.Owner(resource); owner != resource {
+			errs = append(errs, fmt.Errorf("%s: its objects are those of %s: name that", setting, owner))
+			continue
+		}
+		if resource == coreapi.Resource && notKept != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", setting, notKept))
+			continue
+		}
+		if _, ok := at[resource]; !ok {
+			errs = append(errs, fmt.Errorf("%s: this server has no such resource; it has %s", setting, list(at)))
+			continue
+		}
+		d := o.StorageOf[resource]
+		at[resource] = choice{d, Source{Operator, setting + "=" + d.Name()}, true}
+	}
+	for _, resource := range sorted(at) {
+		c := at[resource]
+		if !c.single {
+			continue // the server's storage has been checked
+		}
+		if err := c.Validate(o.DataDir); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", c.from.Setting, err))
+		}
+		for _, other := range sorted(at) {
+			if d := at[other]; d.Name() == c.Name() && d.Location(o.DataDir) != c.Location(o.DataDir) {
+				errs = append(errs, fmt.Errorf("%s: there is another storage %s, at %s, for %s", c.from.Setting, c.Name(), d.Location(o.DataDir), other))
+				break
+			}
+		}
+	}
+	errs = append(errs, checkNamespaces(p.Definition, at))
+	for _, d := range o.Drivers {
+		if !slices.ContainsFunc(slices.Collect(maps.Values(at)), func(c choice) bool { return c.Name() == d.Name() }) {
+			errs = append(errs, fmt.Errorf("Options.Drivers %s is given, but nothing is kept in %[1]s: the storage is %s", d.Name(), o.Storage.Name()))
+		}
+	}
+	p.gather(at)
+	return errors.Join(errs...)
+}
+
+// core is what the core group, which has no name, is called where it needs one.
+const core = "core"
+
+// gather makes the storages of what is kept where.
+func (p *Plan) gather(at map[schema.GroupResource]choice) {
+	in := func(resource schema.GroupResource) {
+		c, ok := at[resource]
+		if !ok {
+			return
+		}
+		s := p.Storage(c.Name())
+		if s == nil {
+			s = &Storage{Driver: c.Driver, dataDir: p.Options.DataDir}
+			p.Storages = append(p.Storages, s)
+		}
+		if !slices.Contains(s.Resources, resource) {
+			s.Resources = append(s.Resources, resource)
+			p.Resources = append(p.Resources, Resource{GroupResource: resource, Storage: s, Prefix: registry.KeyPrefix(resource), StorageFrom: c.from})
+		}
+	}
+	in(coreapi.Resource) // its storage is the first
+	for _, resource := range sorted(at) {
+		in(resource)
+	}
+	slices.SortFunc(p.Resources, func(a, b Resource) int { return strings.Compare(a.String(), b.String()) })
+	for _, s := range p.Storages {
+		slices.SortFunc(s.Resources, compare)
+		for _, resource := range s.Resources {
+			if resource == coreapi.Resource {
+				s.layout = append(s.layout, driver.Resource{Group: core, Resource: resource.Resource, Prefix: p.Resource(resource).Prefix, Status: true})
+			}
+		}
+	}
+	for _, k := range p.Definition.Kinds() {
+		if k.AliasOf != nil || !k.IsStored() {
+			continue
+		}
+		r := p.Resource(k.GroupResource())
+		r.Prefix = registry.KeyPrefix(k.StoredUnder)
+		r.Storage.layout = append(r.Storage.layout, driver.Resource{
+			Group: cmp.Or(k.StoredUnder.Group, core), Resource: k.StoredUnder.Resource, Prefix: r.Prefix,
+			Namespaced: !k.ClusterScoped, Status: k.Status,
+		})
+	}
+}
+
+// checkNamespaces refuses objects that outlive their namespaces: they could not be listed
+// or deleted by those any more.
+func checkNamespaces(definition *define.Server, at map[schema.GroupResource]choice) error {
+	namespaces, ok := at[coreapi.Resource]
+	if !ok || !namespaces.Traits().Ephemeral {
+		return nil
+	}
+	for _, k := range definition.Kinds() {
+		if !k.IsStored() || k.ClusterScoped {
+			continue
+		}
+		if kept := at[k.Primary().GroupResource()]; !kept.Traits().Ephemeral {
+			return fmt.Errorf("%s are kept in %s, but their namespaces in %s, which a restart forgets: add Options.StorageOf namespaces=%[2]s", k.GroupResource(), kept.Name(), namespaces.Name())
+		}
+	}
+	return nil
+}
+
+// encode finds what resources are stored in, each in its place. The error names every
+// mistake in that. The default is JSON everywhere: it is what nearly all clients are answered with, which costs
+// nothing then but to copy it.
+func (p *Plan) encode() error {
+	p.mediaTypes = map[schema.GroupResource]string{}
+	types := map[schema.GroupResource]reflect.Type{}
+	if r := p.Resource(coreapi.Resource); r != nil {
+		types[coreapi.Resource] = reflect.TypeFor[corev1.Namespace]()
+		r.MediaType = runtime.ContentTypeJSON
+	}
+	for _, k := range p.Definition.Kinds() {
+		if k.AliasOf != nil || k.CustomStorage != nil {
+			continue
+		}
+		t := k.Stored().Type
+		if k.Source != nil { // it has a mirror in memory
+			p.mediaTypes[k.GroupResource()] = runtime.ContentTypeJSON
+			continue
+		}
+		r := p.Resource(k.GroupResource())
+		types[k.GroupResource()] = t
+		r.MediaType = runtime.ContentTypeJSON
+		if k.StoredMediaType != "" {
+			r.MediaType = k.StoredMediaType
+			r.MediaTypeFrom = Source{Developer, fmt.Sprintf("StoredMediaType(%q) of kind %s", k.StoredMediaType, k.Name)}
+		}
+	}
+	var errs []error
+	for _, resource := range sorted(p.Options.StorageMediaTypeOf) {
+		mediaType := p.Options.StorageMediaTypeOf[resource]
+		setting := fmt.Sprintf("Options.StorageMediaTypeOf %s=%s", resource, mediaType)
+		if owner := p.Definition.Owner(resource); owner != resource {
+			errs = append(errs, fmt.Errorf("%s: its objects are those of %s: name that", setting, owner))
+			continue
+		}
+		r := p.Resource(resource)
+		if r == nil {
+			errs = append(errs, fmt.Errorf("%s: this server stores no such resource; it has %s", setting, p.Names()))
+			continue
+		}
+		if err := define.CheckStoredMediaType(mediaType, types[resource]); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", setting, err))
+			continue
+		}
+		r.MediaType, r.MediaTypeFrom = mediaType, Source{Operator, setting}
+	}
+	for _, r := range p.Resources {
+		p.mediaTypes[r.GroupResource] = r.MediaType
+		if r.Storage.Traits().TextOnly && r.MediaType != runtime.ContentTypeJSON {
+			errs = append(errs, fmt.Errorf("%s: %s are kept in %s, which people read and edit as YAML, and so hold nothing but %s: add Options.StorageMediaTypeOf %[2]s=%[4]s", r.MediaTypeFrom.Setting, r, r.Storage.Name(), runtime.ContentTypeJSON))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// completeRest fills in what no other step has.
+func (p *Plan) completeRest() error {
+	o := &p.Options
+	for _, address := range []struct{ field, value string }{{"Options.Listen", o.Listen}, {"Options.ListenInsecure", o.ListenInsecure}} {
+		if err := checkAddress(address.value); err != nil {
+			return fmt.Errorf("%s %q: %w", address.field, address.value, err)
+		}
+	}
+	if err := completeServing(&o.Serving); err != nil {
+		return err
+	}
+	if err := p.completeConsole(); err != nil {
+		return err
+	}
+	if o.Controllers == nil {
+		o.Controllers = []string{controllers.All}
+	}
+	var err error
+	if p.Controllers, err = controllers.Select(p.Definition.Controllers, o.Controllers); err != nil {
+		return fmt.Errorf("Options.Controllers: %w", err)
+	}
+	if o.EncryptionConfigReload && o.EncryptionConfigFile == "" {
+		return errors.New("there is no Options.EncryptionConfigFile to be read again automatically")
+	}
+	if err := audit.Complete(&o.Audit); err != nil {
+		return err
+	}
+	if err := audit.CompleteAccessLog(&o.AccessLog); err != nil {
+		return err
+	}
+	if err := p.completeAdmission(); err != nil {
+		return err
+	}
+	for _, timeout := range []struct {
+		field string
+		value time.Duration
+	}{{"Options.RequestTimeout", o.RequestTimeout}, {"Options.ShutdownTimeout", o.ShutdownTimeout}, {"Options.ShutdownDelay", o.ShutdownDelay}} {
+		if timeout.value < 0 {
+			return fmt.Errorf("%s %v is negative", timeout.field, timeout.value)
+		}
+	}
+	if o.RequestTimeout == 0 {
+		o.RequestTimeout = time.Minute
+	}
+	if o.ShutdownTimeout == 0 {
+		o.ShutdownTimeout = 10 * time.Second
+	}
+	return nil
+}
+
+func checkAddress(address string) error {
+	if address == "" {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return errors.New("not an IP address and a port, such as 127.0.0.1:8443")
+	}
+	if host != "" && net.ParseIP(host) == nil {
+		return fmt.Errorf("bind address %q is not an IP address", host)
+	}
+	if _, err := net.LookupPort("tcp", port); err != nil || strings.Trim(port, "0123456789") != "" {
+		return fmt.Errorf("port %s is not between 0 and 65535", port)
+	}
+	return nil
+}
+
+// Path returns a place in the data directory, or nothing if there is none.
+func (p *Plan) Path(name string) string {
+	if p.Options.DataDir == "" {
+		return ""
+	}
+	return filepath.Join(p.Options.DataDir, name)
+}
+
+// CertDir is where certificates that the server makes are kept; nowhere if it is empty.
+func (p *Plan) CertDir() string {
+	if p.Options.CertDir != "" {
+		return p.Options.CertDir
+	}
+	return p.Path("cert")
+}
+
+func compare(a, b schema.GroupResource) int { return strings.Compare(a.String(), b.String()) }
+
+func sorted[V any](m map[schema.GroupResource]V) []schema.GroupResource {
+	return slices.SortedFunc(maps.Keys(m), compare)
+}
+
+func list(at map[schema.GroupResource]choice) string {
+	var all []string
+	for _, resource := range sorted(at) {
+		all = append(all, resource.String())
+	}
+	return strings.Join(all, ", ")
+}

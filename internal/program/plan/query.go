@@ -1,0 +1,29 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/annexapi/annex/internal/model/define"
+)
+
+// completeQuery settles where queries are answered.
+func (p *Plan) completeQuery() error {
+	d, o := p.Definition, &p.Options
+	p.QueryPrefix = d.QueryPrefix()
+	if d.Query != (define.Query{}) {
+		p.QueryPrefixFrom = Source{Developer, "Server.Query"}
+	}
+	if o.QueryPrefix != nil {
+		p.QueryPrefix, p.QueryPrefixFrom = *o.QueryPrefix, Source{Operator, "Options.QueryPrefix"}
+	}
+	if err := define.CheckQueryPrefix(p.QueryPrefix); err != nil {
+		return fmt.Errorf("Options.QueryPrefix: %w", err)
+	}
+	for _, h := range d.Handlers {
+		if p.QueryPrefix != "" && !strings.HasSuffix(h.Path, "/") && (h.Path == p.QueryPrefix || strings.HasPrefix(h.Path, p.QueryPrefix+"/")) {
+			return fmt.Errorf("Options.QueryPrefix: queries are answered at %s, and the server has a handler at %s, which may be a query's path: end it in a slash to answer what is below it and no query, or move one of them", p.QueryPrefix, h.Path)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,60 @@
+package serve
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	registryrest "k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/annexapi/annex/internal/identity/accounts"
+	"github.com/annexapi/annex/internal/program/plan"
+	"github.com/annexapi/annex/internal/server/upstream"
+	"github.com/annexapi/annex/internal/storage/registry"
+)
+
+// openAccountKeys opens the keys of service accounts.
+func openAccountKeys(p *plan.Plan) (*accounts.Keys, error) {
+	signing, own := p.SigningKey()
+	return accounts.OpenKeys(accounts.KeyOptions{SigningFile: signing, MakeSigning: own, Files: p.Options.ServiceAccounts.KeyFiles})
+}
+
+// serveAccounts adds to a server that stands alone what service accounts need, and returns
+// their tokens.
+func serveAccounts(p *plan.Plan, keys *accounts.Keys, c *upstream.Config) *accounts.Tokens {
+	o := p.Options.ServiceAccounts
+	tokens := accounts.NewTokens(accounts.Options{Issuers: o.Issuers, Audiences: p.Options.APIAudiences, MaxExpiration: max(0, o.MaxTokenExpiration)},
+		keys, getterOf(c.Kinds, accounts.Resource), boundKinds(c.Kinds))
+	c.BuiltIn[corev1.SchemeGroupVersion][accounts.Resource.Resource+"/token"] = tokens.Requests()
+	if p.Discoverable() {
+		c.Discovery = tokens.Discovery(o.JWKSURI, c.Address)
+	}
+	return tokens
+}
+
+// getterOf is where the objects of a resource are read.
+func getterOf(kinds []*registry.Kind, resource schema.GroupResource) registryrest.Getter {
+	for _, k := range kinds {
+		if k.Definition.GroupResource() == resource {
+			getter, _ := k.Storage()[resource.Resource].(registryrest.Getter)
+			return getter
+		}
+	}
+	return nil
+}
+
+// boundKinds finds the kinds that tokens of service accounts can be bound to.
+func boundKinds(kinds []*registry.Kind) accounts.Kinds {
+	return func(gvk schema.GroupVersionKind) (accounts.Kind, bool) {
+		for _, k := range kinds {
+			for _, v := range k.Definition.Versions {
+				if v.GroupVersionKind() != gvk || v.Unserved || k.Definition.ClusterScoped {
+					continue
+				}
+				resource := k.Definition.GroupResource()
+				if getter := getterOf(kinds, resource); getter != nil {
+					return accounts.Kind{Resource: resource, Storage: getter}, true
+				}
+			}
+		}
+		return accounts.Kind{}, false
+	}
+}

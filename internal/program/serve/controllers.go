@@ -1,0 +1,262 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo/leaderelection" // whether this process leads
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/annexapi/annex/internal/aggregated/requirements"
+	"github.com/annexapi/annex/internal/base/await"
+	"github.com/annexapi/annex/internal/model/define"
+	"github.com/annexapi/annex/internal/model/informer"
+	"github.com/annexapi/annex/internal/program/controllers"
+)
+
+// startControllers starts the controllers that the user has declared and the options select.
+// wait blocks until they have returned, for ShutdownTimeout at most.
+func (s *Server) startControllers(ctx context.Context) (wait func()) {
+	selected := s.plan.Controllers
+	if len(selected) == 0 {
+		return func() {}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.mode.lead(ctx, func(ctx context.Context) { controllers.Run(ctx, selected, s.env, clock.RealClock{}) })
+	}()
+	return func() {
+		timer := time.NewTimer(s.plan.Options.ShutdownTimeout)
+		defer timer.Stop()
+		select {
+		case <-done:
+		case <-timer.C:
+			klog.FromContext(ctx).Error(nil, "Controllers have not returned at the end of their context", "timeout", s.plan.Options.ShutdownTimeout)
+		}
+	}
+}
+
+// LeaderElection configures the Lease by which one of several processes becomes the leader.
+type LeaderElection struct {
+	Enabled                                   bool
+	Namespace, Name                           string
+	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
+}
+
+// Complete fills in the name and finds mistakes.
+func (e *LeaderElection) Complete(server string) error {
+	if e.Name == "" {
+		e.Name = requirements.ControllersLease(server)
+	}
+	switch {
+	case !e.Enabled:
+	case len(validation.IsDNS1123Label(e.Namespace)) > 0:
+		return fmt.Errorf("LeaderElection.Namespace %q: %s", e.Namespace, validation.IsDNS1123Label(e.Namespace)[0])
+	case len(validation.IsDNS1123Subdomain(e.Name)) > 0:
+		return fmt.Errorf("LeaderElection.Name %q: %s", e.Name, validation.IsDNS1123Subdomain(e.Name)[0])
+	case e.RetryPeriod <= 0:
+		return fmt.Errorf("LeaderElection.RetryPeriod %s is not positive", e.RetryPeriod)
+	case e.RenewDeadline.Seconds() <= leaderelection.JitterFactor*e.RetryPeriod.Seconds():
+		return fmt.Errorf("LeaderElection.RenewDeadline %s must be more than %g times LeaderElection.RetryPeriod %s", e.RenewDeadline, leaderelection.JitterFactor, e.RetryPeriod)
+	case e.LeaseDuration <= e.RenewDeadline || e.LeaseDuration < time.Second:
+		return fmt.Errorf("LeaderElection.LeaseDuration %s must be more than LeaderElection.RenewDeadline %s, and at least a second", e.LeaseDuration, e.RenewDeadline)
+	}
+	return nil
+}
+
+// ErrNoLeases says that a server has no Leases, and so no leader election.
+var ErrNoLeases = errors.New("serves no leases.coordination.k8s.io to elect a leader by: run one process, with LeaderElection.Enabled=false")
+
+// Controllers are controllers that run in a process of their own.
+type Controllers struct {
+	Definition *define.Server
+	// Selected are those of the definition that run.
+	Selected []define.Controller
+	// Config is the way to the server that they work for.
+	Config   *rest.Config
+	Election LeaderElection
+	NewEnv   EnvFunc
+	Probes   Probes
+	// Started is called when they begin.
+	Started func()
+}
+
+// Run runs them until the context ends, or the leadership is lost, which is an error.
+func (c Controllers) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	probes, err := c.Probes.open(c.Definition.Metrics)
+	if err != nil {
+		return err
+	}
+	defer probes.close()
+	probes.serve()
+	config := c.Config
+	// A running set without informers: listers are for hooks.
+	informers := informer.NewSet(config, serializer.CodecFactory{})
+	if err := informers.Run(ctx); err != nil {
+		return err
+	}
+	trust := rest.CopyConfig(config)
+	if err := rest.LoadTLSFiles(trust); err != nil {
+		return fmt.Errorf("client of %s: %w", config.Host, err)
+	}
+	env := c.NewEnv(config, informers, func() []byte { return trust.CAData })
+	run := func(ctx context.Context) {
+		probes.say("leads")
+		c.Started()
+		controllers.Run(ctx, c.Selected, env, clock.RealClock{})
+	}
+	if !c.Election.Enabled {
+		run(ctx)
+		return nil
+	}
+	if err := servesLeases(config); err != nil {
+		return err
+	}
+	probes.say("waits for the lead")
+	return elect(ctx, c.Definition.Name, config, c.Election, run)
+}
+
+func servesLeases(config *rest.Config) error {
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return fmt.Errorf("leader election: %w", err)
+	}
+	list, err := client.ServerResourcesForGroupVersion(coordinationv1.SchemeGroupVersion.String())
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("leader election: ask %s what it serves: %w", config.Host, err)
+	}
+	if err != nil || !slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == "leases" }) {
+		return fmt.Errorf("%s %w", config.Host, ErrNoLeases)
+	}
+	return nil
+}
+
+// leadAlone calls run while this replica of a server holds the Lease of its controllers, and returns
+// when the context ends.
+func leadAlone(ctx context.Context, server string, config *rest.Config, namespace string, run func(context.Context)) {
+	election := LeaderElection{
+		Enabled: true, Namespace: namespace, Name: requirements.ControllersLease(server),
+		LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
+	}
+	for {
+		err := elect(ctx, server, config, election, func(ctx context.Context) {
+			run(ctx)
+			// The Lease is held also after the controllers have returned, so that no other
+			// replica runs them again.
+			<-ctx.Done()
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		klog.FromContext(ctx).Error(err, "Controllers do not run here for now")
+		if !await.Sleep(ctx, clock.RealClock{}, election.RetryPeriod) {
+			return
+		}
+	}
+}
+
+// elect calls run while this process is the leader. It releases the Lease only when run has
+// returned, so that two processes never run it at the same time.
+func elect(ctx context.Context, server string, config *rest.Config, election LeaderElection, run func(context.Context)) error {
+	hostname, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("leader election: %w", err)
+	}
+	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, election.Namespace, election.Name,
+		resourcelock.ResourceLockConfig{Identity: hostname + "_" + uuid.NewString()}, config, election.RenewDeadline)
+	if err != nil {
+		return fmt.Errorf("leader election: %w", err)
+	}
+	holding, release := context.WithCancel(context.WithoutCancel(ctx))
+	defer release()
+	var leading turn
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: lock, Name: server, ReleaseOnCancel: true,
+		LeaseDuration: election.LeaseDuration, RenewDeadline: election.RenewDeadline, RetryPeriod: election.RetryPeriod,
+		Callbacks: leaderelection.LeaderCallbacks{
+			// Called in a goroutine of its own, with a context that ends with the leadership.
+			OnStartedLeading: func(lead context.Context) {
+				leading.take(func() {
+					defer release()
+					lead, stop := context.WithCancel(lead)
+					defer stop()
+					defer context.AfterFunc(ctx, stop)()
+					run(lead)
+				})
+			},
+			OnStoppedLeading: func() {},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("leader election: %w", err)
+	}
+	// A process that is not the leader has nothing to release, and returns at once.
+	defer context.AfterFunc(ctx, func() {
+		if !elector.IsLeader() {
+			release()
+		}
+	})()
+	elector.Run(holding)
+	lost := holding.Err() == nil
+	leading.end(election.LeaseDuration - election.RenewDeadline)
+	if lost {
+		return fmt.Errorf("the lead was lost: the Lease %s/%s could not be renewed", election.Namespace, election.Name)
+	}
+	return nil
+}
+
+// turn is the term of a leader. A process that has ended its term never begins another.
+type turn struct {
+	mu      sync.Mutex
+	over    bool
+	leading sync.WaitGroup
+}
+
+func (t *turn) take(run func()) {
+	t.mu.Lock()
+	if t.over {
+		t.mu.Unlock()
+		return
+	}
+	t.leading.Add(1)
+	t.mu.Unlock()
+	defer t.leading.Done()
+	run()
+}
+
+// end waits until run has returned, for timeout at most. After it, run is not called.
+func (t *turn) end(timeout time.Duration) {
+	t.mu.Lock()
+	t.over = true
+	t.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		t.leading.Wait()
+	}()
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	}
+}

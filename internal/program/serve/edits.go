@@ -1,0 +1,117 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/klog/v2"
+
+	"github.com/annexapi/annex/internal/storage/registry"
+	"github.com/annexapi/annex/store/driver"
+)
+
+// editorsOf are the editors of the kinds. Ensure makes a namespace that is missing.
+func (s *Server) editorsOf(ensure func(ctx context.Context, namespace string) error) map[string][]*registry.Editor {
+	all := map[string][]*registry.Editor{}
+	for _, k := range s.kinds {
+		if !k.Definition.IsStored() {
+			continue
+		}
+		prefix := registry.KeyPrefix(k.Definition.Primary().StoredUnder)
+		all[prefix] = append(all[prefix], k.Editor(s.machinery.Of(k.Definition.Group), ensure))
+	}
+	return all
+}
+
+// decideEdits returns what carries out edits of what storages show.
+func (s *Server) decideEdits() driver.Decide {
+	editors := s.mode.editors(s)
+	return func(ctx context.Context, e *driver.Edit) ([]byte, error) {
+		for prefix, all := range editors {
+			rest, ok := strings.CutPrefix(e.Key, prefix+"/")
+			if !ok {
+				continue
+			}
+			namespace, name, namespaced := strings.Cut(rest, "/")
+			if !namespaced {
+				namespace, name = "", namespace
+			}
+			says, err := registry.EditorOf(all, e.Document).Do(ctx, registry.Edit{Namespace: namespace, Name: name, Document: e.Document, Onto: e.Onto})
+			if errors.Is(err, registry.ErrMistaken) {
+				return nil, driver.Broken(err)
+			}
+			return says, err
+		}
+		return nil, fmt.Errorf("no kind has the key %s", e.Key)
+	}
+}
+
+// awaitEdits returns when all that storages show has been looked at once, so that what
+// was done to it while no server ran is served from the start.
+func (s *Server) awaitEdits(ctx context.Context) error {
+	for _, storage := range s.storages.edited() {
+		select {
+		case <-storage.edited.Observed():
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// editsCheck shows at /readyz?verbose, under the name of the storage, that edits are not
+// served, or records cannot be shown. The server is ready all the same: what was served
+// before still is, and what was written is in the journal.
+type editsCheck struct{ *Storage }
+
+var _ healthz.GroupedHealthChecker = editsCheck{}
+
+func (c editsCheck) GroupName() string { return c.Storage.Name() }
+
+func (c editsCheck) Name() string {
+	name := c.GroupName()
+	if len(c.edited.Problems()) > 0 {
+		name += " (some are not served, the log names them)"
+	}
+	if len(c.edited.Overdue()) > 0 {
+		name += " (some cannot be written, the log says why)"
+	}
+	return name
+}
+
+func (c editsCheck) Check(*http.Request) error { return nil }
+
+func (s *Server) editsChecks() (all []healthz.HealthChecker) {
+	for _, storage := range s.storages.edited() {
+		all = append(all, editsCheck{storage})
+	}
+	return all
+}
+
+// editsMetrics are the figures of what a storage shows.
+func editsMetrics(storage string, edited driver.Edited) []prometheus.Collector {
+	count := func(name, help string, problems func() []driver.Problem) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: prometheus.Labels{"storage": storage}},
+			func() float64 { return float64(len(problems())) })
+	}
+	return []prometheus.Collector{
+		count("annex_storage_broken_files", "Files of the storage that are not served; the log names them.", edited.Problems),
+		count("annex_storage_overdue_files", "Files of the storage that could not be written yet; the log says why.", edited.Overdue),
+	}
+}
+
+// logHidden says which kinds people cannot see in a storage that shows others.
+func (s *Server) logHidden(ctx context.Context) {
+	for _, storage := range s.storages.edited() {
+		for _, r := range storage.Resources {
+			if key := s.encryption.Key(r); key.Provider != "" && key.Provider != "identity" {
+				klog.FromContext(ctx).Error(nil, "Encrypted objects have no files", "resource", r)
+			}
+		}
+	}
+}

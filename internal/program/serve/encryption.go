@@ -1,0 +1,70 @@
+package serve
+
+import (
+	"context"
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
+
+	"github.com/annexapi/annex/internal/storage/encryption"
+)
+
+// checkReadable refuses to serve objects that cannot be decrypted with the encryption
+// configuration, or not be decoded by the definition. While a storage has not been reached
+// it checks nothing, and is called again after that.
+func (s *Server) checkReadable(ctx context.Context) error {
+	if s.checked || !s.storages.connected() {
+		return nil
+	}
+	s.checked = true
+	if err := s.checkPlaces(ctx); err != nil {
+		return err
+	}
+	err := s.encryption.Check(ctx, s.stores)
+	if s.plan.Options.ServeDespiteUndecodable && errors.Is(err, encryption.ErrUnreadable) {
+		klog.FromContext(ctx).Error(err, "Stored objects cannot be read")
+		err = nil
+	}
+	if err != nil {
+		return err
+	}
+	return s.checkForms(ctx)
+}
+
+// EncryptionOf returns the provider and key with which a configuration file encrypts a
+// resource, for people; empty if it does not, or if file is.
+func EncryptionOf(file string) (func(schema.GroupResource) string, error) {
+	if file == "" {
+		return func(schema.GroupResource) string { return "" }, nil
+	}
+	keys, err := encryption.ReadKeys(file)
+	if err != nil {
+		return nil, err
+	}
+	return func(resource schema.GroupResource) string { return keys(resource).String() }, nil
+}
+
+// encryptionMetrics says how each resource is encrypted.
+type encryptionMetrics struct {
+	encryption *encryption.Encryption
+	storages   Storages
+}
+
+var encryptionInfo = prometheus.NewDesc("annex_storage_encryption_info",
+	"How objects of a resource are encrypted when they are written: 1 for the provider and the key, which are empty without encryption.",
+	[]string{"group", "resource", "provider", "key"}, nil)
+
+// Describe implements prometheus.Collector.
+func (m encryptionMetrics) Describe(out chan<- *prometheus.Desc) { out <- encryptionInfo }
+
+// Collect implements prometheus.Collector.
+func (m encryptionMetrics) Collect(out chan<- prometheus.Metric) {
+	for _, storage := range m.storages {
+		for _, r := range storage.Resources {
+			key := m.encryption.Key(r)
+			out <- prometheus.MustNewConstMetric(encryptionInfo, prometheus.GaugeValue, 1, r.Group, r.Resource, key.Provider, key.Name)
+		}
+	}
+}

@@ -1,0 +1,28 @@
+package serve
+
+import (
+	"context"
+
+	"github.com/annexapi/annex/internal/standalone/fairness"
+)
+
+// openFairness makes what queues requests by the server's own priority levels, if it is to.
+func (m *standalone) openFairness(s *Server) (err error) {
+	inFlight := m.plan.InFlight()
+	if inFlight == 0 {
+		return nil
+	}
+	if m.fairness, err = fairness.NewKeeper(m.loopback.Config(), inFlight); err != nil {
+		return err
+	}
+	s.onClose(func() error { m.fairness.Close(); return nil })
+	return nil
+}
+
+// bootstrap makes the roles, and the priority levels if there are any, that every server has.
+func (m *standalone) bootstrap(ctx context.Context) error {
+	if err := m.rights.Bootstrap(ctx); err != nil || m.fairness == nil {
+		return err
+	}
+	return m.fairness.Bootstrap(ctx)
+}

@@ -1,0 +1,157 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/klog/v2"
+
+	"github.com/annexapi/annex/internal/base/await"
+	"github.com/annexapi/annex/internal/identity/login"
+	"github.com/annexapi/annex/internal/program/maintenance"
+)
+
+// checkForms refuses to serve objects that are stored in a version that the
+// definition does not have any more, in a media type that its Go type has lost, or with
+// fields that its Go type has otherwise: they could not be read, and with them no list
+// of their kind. Objects that belong to no kind harm no request, but no request shows
+// them either: it logs them.
+func (s *Server) checkForms(ctx context.Context) error {
+	all, unserved, err := s.tools.Forms(ctx)
+	if err != nil {
+		return err
+	}
+	s.storedEncodings.set(all)
+	for _, u := range unserved {
+		if strings.HasPrefix(login.Prefix(), u.Prefix) {
+			continue // sessions, which are no objects of clients
+		}
+		klog.FromContext(ctx).Error(nil, "Objects are stored that no kind of this server serves: no client sees them until one does", "storage", u.Storage, "under", u.Prefix, "objects", u.Objects)
+	}
+	var undecodable, old []string
+	var missing, changed string // what to do about the undecodable
+	for _, f := range all {
+		for _, c := range f.Counts {
+			switch stored := fmt.Sprintf("%d %s as %s", c.Objects, f.Resource, c); {
+			case c.Undecodable:
+				undecodable = append(undecodable, stored)
+				missing = "declare what is missing again, Unserved if clients are not to have it, and remove it after storage rewrite; "
+			case c.Problem != "":
+				undecodable = append(undecodable, fmt.Sprintf("%s, of which %s", stored, c.Problem))
+				changed = "give fields the types again that they were stored with; "
+			case c.Old && c.MediaType != "":
+				old = append(old, stored)
+			}
+		}
+	}
+	if len(old) > 0 {
+		klog.FromContext(ctx).Info("Objects are stored in other versions or media types than they would be now, until they are written or storage rewrite has changed them", "objects", old)
+	}
+	if len(undecodable) == 0 {
+		return nil
+	}
+	err = fmt.Errorf("objects are stored that this server cannot decode: %s; %s%sOptions.ServeDespiteUndecodable serves the others; nothing was changed", strings.Join(undecodable, ", "), missing, changed)
+	if s.plan.Options.ServeDespiteUndecodable {
+		klog.FromContext(ctx).Error(err, "Stored objects cannot be read")
+		return nil
+	}
+	return err
+}
+
+// storedEncodings is how many objects are stored in which versions and media types, as
+// far as that is known.
+type storedEncodings struct {
+	mu    sync.Mutex
+	last  []maintenance.Forms
+	asked chan struct{} // holds a value if the figures have been read since the last count
+}
+
+func newStoredEncodings() *storedEncodings { return &storedEncodings{asked: make(chan struct{}, 1)} }
+
+func (f *storedEncodings) set(all []maintenance.Forms) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last = all
+}
+
+func (f *storedEncodings) get() []maintenance.Forms {
+	await.Notify(f.asked)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.last
+}
+
+const (
+	// formsInterval is how often stored objects are counted at most.
+	formsInterval = time.Minute
+	// formsShare is how many times as long as a count takes the next one waits.
+	formsShare = 100
+)
+
+// countForms counts anew after the metrics have been scraped, so that the next scrape has
+// newer figures. It takes a hundredth of a processor at most, however much is stored.
+func (s *Server) countForms(ctx context.Context) {
+	wait := time.NewTimer(formsInterval)
+	defer wait.Stop()
+	for revisions := s.revisions(); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-wait.C:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.storedEncodings.asked:
+		}
+		took := time.Duration(0)
+		if now := s.revisions(); now != revisions {
+			began := time.Now()
+			all, _, err := s.tools.Forms(ctx)
+			if took = time.Since(began); err == nil {
+				s.storedEncodings.set(all)
+				revisions = now
+			} else if ctx.Err() == nil {
+				klog.FromContext(ctx).Error(err, "Stored objects cannot be counted")
+			}
+		}
+		wait.Reset(max(formsInterval, formsShare*took))
+	}
+}
+
+// revisions tells whether anything has been written.
+func (s *Server) revisions() string {
+	var all []uint64
+	for _, storage := range s.storages {
+		all = append(all, storage.Revision())
+	}
+	return fmt.Sprint(all)
+}
+
+// encodingMetrics says in which versions and media types objects are stored.
+type encodingMetrics struct{ stored *storedEncodings }
+
+var storedObjects = prometheus.NewDesc("annex_storage_objects",
+	"Objects by the version and the media type that they are stored in, both empty for those that cannot be read. It is up to a minute old, or a hundred times as long as counting takes.",
+	[]string{"group", "resource", "version", "media_type"}, nil)
+
+// Describe implements prometheus.Collector.
+func (m encodingMetrics) Describe(out chan<- *prometheus.Desc) { out <- storedObjects }
+
+// Collect implements prometheus.Collector.
+func (m encodingMetrics) Collect(out chan<- prometheus.Metric) {
+	type labels struct{ group, resource, version, mediaType string }
+	sums := map[labels]int64{}
+	for _, f := range m.stored.get() {
+		for _, c := range f.Counts {
+			sums[labels{f.Resource.Group, f.Resource.Resource, c.Version, c.MediaType}] += c.Objects
+		}
+	}
+	for l, objects := range sums {
+		out <- prometheus.MustNewConstMetric(storedObjects, prometheus.GaugeValue, float64(objects), l.group, l.resource, l.version, l.mediaType)
+	}
+}

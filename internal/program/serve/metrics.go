@@ -1,0 +1,171 @@
+package serve
+
+import (
+	"math"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/annexapi/annex/internal/base/budget"
+	"github.com/annexapi/annex/internal/identity/certs"
+	"github.com/annexapi/annex/internal/model/convert"
+	"github.com/annexapi/annex/internal/storage/mvcc"
+)
+
+// metrics collects the figures of one storage. Upstream's metrics are shared by all
+// servers of a process; these are the server's own.
+type metrics struct {
+	core    *mvcc.Core
+	metrics []metric
+}
+
+// newMetrics labels the figures of a core with the name of its storage.
+func newMetrics(storage string, core *mvcc.Core) metrics {
+	return metrics{core, coreMetrics(prometheus.Labels{"storage": storage})}
+}
+
+// metric is one figure of a core, with its description.
+type metric struct {
+	desc  *prometheus.Desc
+	kind  prometheus.ValueType
+	value func(mvcc.Stats) float64
+}
+
+func coreMetrics(labels prometheus.Labels) []metric {
+	newMetric := func(name, help string, kind prometheus.ValueType, value func(mvcc.Stats) float64) metric {
+		return metric{prometheus.NewDesc("annex_storage_"+name, help, nil, labels), kind, value}
+	}
+	return []metric{
+		newMetric("revision", "Newest revision that readers see.", prometheus.CounterValue,
+			func(s mvcc.Stats) float64 { return float64(s.Revision) }),
+		newMetric("compacted_revision", "Oldest revision that can be listed exactly or watched from.", prometheus.CounterValue,
+			func(s mvcc.Stats) float64 { return float64(s.Compacted) }),
+		newMetric("history_events", "Revisions in the history.", prometheus.GaugeValue,
+			func(s mvcc.Stats) float64 { return float64(s.Events) }),
+		newMetric("history_bytes", "Encoded bytes that only the history needs.", prometheus.GaugeValue,
+			func(s mvcc.Stats) float64 { return float64(s.HistoryBytes) }),
+		newMetric("history_limit_bytes", "What history_bytes is kept below; +Inf if there is no limit.", prometheus.GaugeValue,
+			func(s mvcc.Stats) float64 {
+				if s.HistoryLimit == math.MaxInt64 {
+					return math.Inf(1)
+				}
+				return float64(s.HistoryLimit)
+			}),
+		newMetric("history_memory_bytes", "Of history_bytes, those in memory.", prometheus.GaugeValue,
+			func(s mvcc.Stats) float64 { return float64(s.HotBytes) }),
+		newMetric("history_trimmed_early_total", "Revisions that the byte limit took from the history before their time.", prometheus.CounterValue,
+			func(s mvcc.Stats) float64 { return float64(s.TrimmedEarly) }),
+		newMetric("value_bytes", "Encoded bytes of objects as they are that are in memory.", prometheus.GaugeValue,
+			func(s mvcc.Stats) float64 { return float64(s.ValueBytes) }),
+		newMetric("value_limit_bytes", "What value_bytes is kept below.", prometheus.GaugeValue,
+			func(s mvcc.Stats) float64 { return float64(s.ValueLimit) }),
+		newMetric("decoded_bytes", "Estimated bytes of the decoded objects in memory.", prometheus.GaugeValue,
+			func(s mvcc.Stats) float64 { return float64(s.DecodedBytes) }),
+		newMetric("decoded_limit_bytes", "What decoded_bytes is kept below.", prometheus.GaugeValue,
+			func(s mvcc.Stats) float64 { return float64(s.DecodedLimit) }),
+		newMetric("label_index_entries", "Entries of indexes of labels that lists select by, of about 150 bytes.", prometheus.GaugeValue,
+			func(s mvcc.Stats) float64 { return float64(s.LabelEntries) }),
+		newMetric("label_index_limit_entries", "What label_index_entries is kept below.", prometheus.GaugeValue,
+			func(s mvcc.Stats) float64 { return float64(s.LabelLimit) }),
+		newMetric("watches", "Watches open on the storage.", prometheus.GaugeValue,
+			func(s mvcc.Stats) float64 { return float64(s.Watches) }),
+		newMetric("read_only", "1 while the storage takes no writes, else 0.", prometheus.GaugeValue,
+			func(s mvcc.Stats) float64 {
+				if s.ReadOnly {
+					return 1
+				}
+				return 0
+			}),
+		newMetric("recoveries_total", "Times that the storage went on after a failure without a restart.", prometheus.CounterValue,
+			func(s mvcc.Stats) float64 { return float64(s.Recoveries) }),
+	}
+}
+
+func (m metrics) Describe(out chan<- *prometheus.Desc) {
+	for _, f := range m.metrics {
+		out <- f.desc
+	}
+}
+
+func (m metrics) Collect(out chan<- prometheus.Metric) {
+	stats := m.core.Stats()
+	for _, f := range m.metrics {
+		out <- prometheus.MustNewConstMetric(f.desc, f.kind, f.value(stats))
+	}
+}
+
+// LabelIndexEntries is how many entries the indexes of labels that lists select by may have, in each storage.
+const LabelIndexEntries = mvcc.DefaultLabelEntries
+
+// Encoded items of lists may take a sixteenth of the process's memory, within these bounds.
+const (
+	listItemsShare = 16
+	leastListItems = 64 << 20
+	mostListItems  = 256 << 20
+)
+
+// ListItems is how many bytes of encoded items are remembered for lists of what is not stored as clients get it.
+func ListItems() int64 {
+	return min(max(budget.Available()/listItemsShare, leastListItems), mostListItems)
+}
+
+// listItemsMetrics are the figures of what lists remember.
+func listItemsMetrics(items *convert.Items) []prometheus.Collector {
+	gauge := func(name, help string, value func() int64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value()) })
+	}
+	return []prometheus.Collector{
+		gauge("annex_list_items_bytes", "Encoded items in memory, of lists of what is not stored as clients get it.", func() int64 { used, _ := items.Bytes(); return used }),
+		gauge("annex_list_items_limit_bytes", "What annex_list_items_bytes is kept below.", func() int64 { _, limit := items.Bytes(); return limit }),
+	}
+}
+
+// MemoryBudget is how many bytes requests may need at once, of an option that is 0 for the default of this process; -1 is any number.
+func MemoryBudget(option int64) int64 {
+	if option == 0 {
+		return budget.Default()
+	}
+	return max(option, -1)
+}
+
+// newBudget returns what requests draw on, nil for no bounds.
+func newBudget(option int64) *budget.Budget {
+	bytes := MemoryBudget(option)
+	if bytes < 0 {
+		return nil
+	}
+	return budget.New(bytes)
+}
+
+// budgetMetrics are the figures of the memory that requests draw on; none if that has no
+// bounds.
+func budgetMetrics(b *budget.Budget) []prometheus.Collector {
+	if b == nil {
+		return nil
+	}
+	gauge := func(name, help string, value func(budget.Stats) float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},
+			func() float64 { return value(b.Stats()) })
+	}
+	return []prometheus.Collector{
+		gauge("annex_memory_budget_bytes", "Memory that requests may need at once.", func(s budget.Stats) float64 { return float64(s.Bytes) }),
+		gauge("annex_memory_budget_used_bytes", "Memory that requests hold of the budget, by an estimate from above.", func(s budget.Stats) float64 { return float64(s.Used) }),
+		gauge("annex_memory_budget_wire_bytes", "Bytes that requests hold of the budget until clients have sent or read them.", func(s budget.Stats) float64 { return float64(s.Wire) }),
+		gauge("annex_memory_budget_waiting_requests", "Requests that wait for memory.", func(s budget.Stats) float64 { return float64(s.Waiting) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "annex_memory_budget_refused_requests_total", Help: "Requests refused with 429 because memory was in use for too long."},
+			func() float64 { return float64(b.Stats().Refused) }),
+	}
+}
+
+// revocationMetrics are those of a server with an authority of its own.
+func revocationMetrics(c *certs.Certs) []prometheus.Collector {
+	return []prometheus.Collector{
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "annex_certificates_revoked",
+			Help: "Client certificates that are refused because they were revoked.",
+		}, func() float64 { revoked, _ := c.Revocations(); return float64(revoked) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "annex_certificate_revocation_failures_total",
+			Help: "Times that the certificate revocation list could not be read again; what was read before stays in force.",
+		}, func() float64 { _, failures := c.Revocations(); return float64(failures) }),
+	}
+}

@@ -1,0 +1,112 @@
+package serve
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/annexapi/annex/internal/base/ordered"
+	"github.com/annexapi/annex/internal/model/define"
+	"github.com/annexapi/annex/internal/server/query"
+	"github.com/annexapi/annex/internal/server/upstream"
+	"github.com/annexapi/annex/internal/standalone/coreapi"
+)
+
+// queries makes the API of queries of what the definition has, of namespaces, and of what is behind.
+func (s *Server) queries(config *upstream.Config) error {
+	if s.plan.QueryPrefix == "" {
+		return nil
+	}
+	var own []*query.Resource
+	if config.BuiltIn[corev1.SchemeGroupVersion] != nil {
+		encode, err := s.machinery.ItemEncoder(corev1.SchemeGroupVersion.WithKind("Namespace"), true)
+		if err != nil {
+			return err
+		}
+		own = append(own, &query.Resource{
+			GroupVersionResource: corev1.SchemeGroupVersion.WithResource(coreapi.Resource.Resource),
+			Kind:                 "Namespace", Watched: true, Indexed: s.keepsOrders(nil), Encode: encode, Model: &corev1.Namespace{},
+		})
+	}
+	for _, k := range s.kinds {
+		verbs, _ := upstream.Served(k)
+		if !slices.Contains(verbs, "list") {
+			continue
+		}
+		for _, v := range k.Definition.Versions {
+			if v.Unserved {
+				continue
+			}
+			resource, err := s.queried(k.Definition, v, slices.Contains(verbs, "watch"))
+			if err != nil {
+				return err
+			}
+			own = append(own, resource)
+		}
+	}
+	config.NewQueries = func(delegated func() []*query.Resource) *query.API {
+		return query.New(query.Config{
+			Prefix:     s.plan.QueryPrefix,
+			Resources:  func() []*query.Resource { return slices.Concat(own, delegated()) },
+			Authorizer: config.Authorizer,
+			Namespaces: s.mode.namespaceNames,
+			Beside: func(path string) bool {
+				return slices.ContainsFunc(s.plan.Definition.Handlers, func(h define.Handler) bool { return h.Answers(path) })
+			},
+			Union: s.mode.mostNamespaces(),
+		})
+	}
+	return nil
+}
+
+// queried is a version of a kind as queries see it.
+func (s *Server) queried(k *define.Kind, v *define.Version, watched bool) (*query.Resource, error) {
+	resource := &query.Resource{
+		GroupVersionResource: v.GroupVersion.WithResource(k.Resource),
+		Kind:                 v.Type.Name(),
+		Namespaced:           !k.ClusterScoped,
+		Model:                v.New(),
+	}
+	primary := k.Primary()
+	if primary.CustomStorage != nil {
+		return resource, nil
+	}
+	encode, err := s.machinery.ItemEncoder(v.GroupVersionKind(), true)
+	if err != nil {
+		return nil, fmt.Errorf("queries of %s: %w", resource.Resource, err)
+	}
+	resource.Encode, resource.Watched, resource.Indexed = encode, watched, s.keepsOrders(primary)
+	resource.Fields = queryFields(primary)
+	return resource, nil
+}
+
+// queryFields are the fields that a kind declares for queries, and its selectable ones.
+func queryFields(k *define.Kind) []ordered.Field {
+	all := slices.Clone(k.QueryFields)
+	for _, f := range k.Selectable {
+		if !ordered.Reserved(f.Path) && !slices.ContainsFunc(all, func(other ordered.Field) bool { return other.Name == f.Path }) {
+			all = append(all, ordered.Field{Name: f.Path, Type: ordered.String, Sortable: true, Get: func(o runtime.Object) any { return f.Value(o) }})
+		}
+	}
+	return all
+}
+
+// keepsOrders says whether the storage of a kind, nil being the namespaces, answers queries by
+// itself. Others list and sort.
+func (s *Server) keepsOrders(k *define.Kind) bool {
+	resource := coreapi.Resource
+	if k != nil {
+		if k.Source != nil {
+			return true
+		}
+		resource = k.GroupResource()
+	}
+	opened, err := s.stores.Opened(resource)
+	if err != nil {
+		return false
+	}
+	_, keeps := opened.(ordered.Querier)
+	return keeps
+}

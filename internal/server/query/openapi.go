@@ -1,0 +1,226 @@
+package query
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/spec3"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/annexapi/annex/internal/base/ordered"
+)
+
+// Described returns the versions whose resources have a Model.
+func (a *API) Described() []schema.GroupVersion {
+	var all []schema.GroupVersion
+	seen := map[schema.GroupVersion]bool{}
+	for _, r := range a.config.Resources() {
+		if gv := r.GroupVersion(); r.Model != nil && !seen[gv] {
+			seen[gv] = true
+			all = append(all, gv)
+		}
+	}
+	return all
+}
+
+// PathOf is the path of a version, without resources.
+func (a *API) PathOf(gv schema.GroupVersion) string {
+	group := gv.Group
+	if group == "" {
+		group = core
+	}
+	return a.config.Prefix + "/" + group + "/" + gv.Version
+}
+
+// Models are the objects of a version that its document refers to.
+func (a *API) Models(gv schema.GroupVersion) []runtime.Object {
+	var all []runtime.Object
+	for _, r := range a.config.Resources() {
+		if r.GroupVersion() == gv && r.Model != nil {
+			all = append(all, r.Model)
+		}
+	}
+	return all
+}
+
+// Defined returns, by version, the resources that have Schemas.
+func (a *API) Defined() map[schema.GroupVersion][]*Resource {
+	all := map[schema.GroupVersion][]*Resource{}
+	for _, r := range a.config.Resources() {
+		if r.Model == nil && r.Schemas != nil {
+			all[r.GroupVersion()] = append(all[r.GroupVersion()], r)
+		}
+	}
+	return all
+}
+
+// DocumentOfDefined describes the queries of resources of a version that have Schemas.
+func (a *API) DocumentOfDefined(resources []*Resource) (*spec3.OpenAPI, error) {
+	document := &spec3.OpenAPI{Version: "3.0.0", Paths: &spec3.Paths{Paths: map[string]*spec3.Path{}}, Components: &spec3.Components{Schemas: map[string]*spec.Schema{}}}
+	for _, r := range resources {
+		schemas, name, err := r.Schemas()
+		if err != nil {
+			return nil, fmt.Errorf("schemas of %s: %w", r.Resource, err)
+		}
+		maps.Copy(document.Components.Schemas, schemas)
+		a.describePaths(document, r, name)
+	}
+	return document, nil
+}
+
+// Document describes the queries of a version in OpenAPI v3. nameOf is what the schema of a model is called in
+// the document's components.
+func (a *API) Document(gv schema.GroupVersion, nameOf func(model runtime.Object) string) *spec3.OpenAPI {
+	document := &spec3.OpenAPI{Version: "3.0.0", Paths: &spec3.Paths{Paths: map[string]*spec3.Path{}}}
+	for _, r := range a.config.Resources() {
+		if r.GroupVersion() == gv && r.Model != nil {
+			a.describePaths(document, r, nameOf(r.Model))
+		}
+	}
+	return document
+}
+
+// describePaths adds the paths of a resource, whose objects have the schema of a name.
+func (a *API) describePaths(document *spec3.OpenAPI, r *Resource, name string) {
+	operation := r.operation(spec.RefSchema("#/components/schemas/" + name))
+	at := a.PathOf(r.GroupVersion())
+	document.Paths.Paths[at+"/"+r.Resource] = &spec3.Path{PathProps: spec3.PathProps{Get: operation}}
+	if !r.Namespaced {
+		return
+	}
+	inOne := *operation
+	inOne.OperationId += "InNamespace"
+	namespace := spec3.Parameter{ParameterProps: spec3.ParameterProps{Name: "namespace", In: "path", Required: true, Schema: spec.StringProperty()}}
+	document.Paths.Paths[at+"/namespaces/{namespace}/"+r.Resource] = &spec3.Path{PathProps: spec3.PathProps{Get: &inOne, Parameters: []*spec3.Parameter{&namespace}}}
+}
+
+func (r *Resource) operation(item *spec.Schema) *spec3.Operation {
+	text := "objects of kind " + r.Kind + ", sorted, filtered and counted"
+	if r.Watched {
+		text += "; with watch=true, what becomes of them"
+	}
+	content := map[string]*spec3.MediaType{runtime.ContentTypeJSON: {MediaTypeProps: spec3.MediaTypeProps{Schema: pageSchema(item)}}}
+	if r.Watched {
+		content[eventStream] = &spec3.MediaType{MediaTypeProps: spec3.MediaTypeProps{Schema: spec.StringProperty()}}
+	}
+	answer := &spec3.Response{ResponseProps: spec3.ResponseProps{Description: "OK", Content: content}}
+	return &spec3.Operation{OperationProps: spec3.OperationProps{
+		Tags:        []string{"query"},
+		Description: text,
+		OperationId: "query" + operationName(r.Group) + operationName(r.Version) + operationName(r.Resource),
+		Parameters:  r.parameters(),
+		Responses:   &spec3.Responses{ResponsesProps: spec3.ResponsesProps{StatusCodeResponses: map[int]*spec3.Response{http.StatusOK: answer}}},
+	}}
+}
+
+func operationName(part string) string {
+	var name strings.Builder
+	for word := range strings.FieldsFuncSeq(part, func(c rune) bool { return c == '.' || c == '-' }) {
+		name.WriteString(strings.ToUpper(word[:1]) + word[1:])
+	}
+	return name.String()
+}
+
+// pageSchema is what an answer holds.
+func pageSchema(item *spec.Schema) *spec.Schema {
+	count := spec.Int64Property()
+	facet := object(map[string]spec.Schema{"value": *nullable(spec.StringProperty()), "count": *count}, "value", "count")
+	return object(map[string]spec.Schema{
+		"items":           *spec.ArrayProperty(item),
+		"totalItems":      *saying(count, "how many there are on all pages"),
+		"resourceVersion": *saying(spec.StringProperty(), "of what this is; a tail may go on from there"),
+		"cursor":          *saying(spec.StringProperty(), "where the next page begins; absent at the end"),
+		"facets":          *spec.MapProperty(spec.ArrayProperty(facet)),
+	}, "items", "totalItems", "resourceVersion")
+}
+
+func object(properties map[string]spec.Schema, required ...string) *spec.Schema {
+	return &spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"}, Properties: properties, Required: required}}
+}
+
+func nullable(s *spec.Schema) *spec.Schema {
+	s.Nullable = true
+	return s
+}
+
+func saying(s *spec.Schema, text string) *spec.Schema {
+	copied := *s
+	copied.Description = text
+	return &copied
+}
+
+// parameters are those of every resource, and of the fields of this one.
+func (r *Resource) parameters() []*spec3.Parameter {
+	var all []*spec3.Parameter
+	add := func(name, description string, s *spec.Schema) {
+		all = append(all, &spec3.Parameter{ParameterProps: spec3.ParameterProps{Name: name, In: "query", Description: description, Schema: s}})
+	}
+	bounded := func(least, most, otherwise float64) *spec.Schema {
+		s := spec.Int64Property()
+		s.Minimum, s.Maximum, s.Default = &least, &most, otherwise
+		return s
+	}
+	fields := r.fields()
+	var sortable []any
+	for _, f := range fields {
+		if f.Sortable {
+			sortable = append(sortable, f.Name)
+		}
+	}
+	by := spec.StringProperty()
+	by.Enum = sortable
+	add("page", "number of the page", bounded(1, lastPage, 1))
+	add("limit", "how many items are on a page; 0 counts only", bounded(0, largestLimit, defaultLimit))
+	add("cursor", "the page behind the one that gave it", spec.StringProperty())
+	add("sortBy", "order of the items", by)
+	add("ascending", "false is the reverse", spec.BooleanProperty())
+	add("name", "part of the name", spec.StringProperty())
+	add("q", "words that have to be in a text or the name: "+strings.Join(texts(fields), ", "), spec.StringProperty())
+	add("labelSelector", "as of lists", spec.StringProperty())
+	add("fieldSelector", "as of lists", spec.StringProperty())
+	add("fields", "paths that items hold beside their identity, with commas between", spec.StringProperty())
+	add("showManagedFields", "whether items hold their managedFields, which are left out otherwise", spec.BooleanProperty())
+	add("facets", "fields whose values are counted, with commas between: "+list(names(fields)), spec.StringProperty())
+	if r.Watched {
+		add("watch", "follow what becomes of the objects", spec.BooleanProperty())
+		add("resourceVersion", "where a tail goes on", spec.StringProperty())
+	}
+	for _, f := range fields {
+		for _, operator := range append([]string{""}, operators...) {
+			switch {
+			case operator == "" && f.Name == "name", operator == "contains" && f.Type != ordered.String:
+			case operator == "":
+				add(f.Name, "one of these values", spec.ArrayProperty(schemaOf(f)))
+			default:
+				add(fmt.Sprintf("%s[%s]", f.Name, operator), f.Description, schemaOf(f))
+			}
+		}
+	}
+	return all
+}
+
+func texts(fields []ordered.Field) []string {
+	var all []string
+	for _, f := range fields {
+		if f.Text {
+			all = append(all, f.Name)
+		}
+	}
+	return all
+}
+
+func schemaOf(f ordered.Field) *spec.Schema {
+	switch f.Type {
+	case ordered.Number:
+		return &spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"number"}}}
+	case ordered.Boolean:
+		return spec.BooleanProperty()
+	case ordered.Time:
+		return spec.DateTimeProperty()
+	}
+	return spec.StringProperty()
+}

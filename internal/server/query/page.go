@@ -1,0 +1,238 @@
+package query
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/annexapi/annex/internal/base/apierr"
+	"github.com/annexapi/annex/internal/base/ordered"
+)
+
+// mostCounts is how many values of a facet are told, the most frequent ones.
+const mostCounts = 1000
+
+// page answers with a page.
+func (a *API) page(w http.ResponseWriter, r *http.Request, asked *asked, next http.Handler) error {
+	answer := &recorder{header: http.Header{}}
+	next.ServeHTTP(answer, listOf(r, asked, asked.selectors))
+	if answer.code != http.StatusOK {
+		return errorOf(answer.code, answer.body.Bytes())
+	}
+	encode := asked.resource.Encode
+	if encode == nil {
+		var err error
+		if asked.request.Page, err = pageOfList(answer.body.Bytes(), &asked.request.Query); err != nil {
+			return err
+		}
+		encode = encodeUnstructured
+	}
+	if asked.request.Page == nil {
+		return fmt.Errorf("the storage of %s answers no queries", asked.resource.Resource)
+	}
+	items, err := encode(asked.request.Page.Objects)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", asked.resource.Resource, err)
+	}
+	for i := range items {
+		if items[i], err = asked.item(items[i]); err != nil {
+			return err
+		}
+	}
+	return a.writePage(w, asked, items)
+}
+
+// listOf is the request for the list, or the watch, that a query goes with.
+func listOf(r *http.Request, asked *asked, query url.Values) *http.Request {
+	ctx := r.Context()
+	if asked.resource.Encode != nil {
+		ctx = ordered.NewContext(ctx, &asked.request)
+	}
+	info, _ := request.RequestInfoFrom(ctx)
+	if info != nil {
+		of := *info
+		of.Path = asked.place.path()
+		ctx = request.WithRequestInfo(ctx, &of)
+	}
+	list := r.Clone(ctx)
+	list.URL = &url.URL{Path: asked.place.path(), RawQuery: query.Encode()}
+	list.RequestURI = list.URL.RequestURI()
+	list.Header = http.Header{"Accept": {runtime.ContentTypeJSON}, "User-Agent": {r.UserAgent()}}
+	return list
+}
+
+// pageOfList makes a page of a list that no storage knew to be a query.
+func pageOfList(body []byte, q *ordered.Query) (*ordered.Page, error) {
+	list := &unstructured.UnstructuredList{}
+	if err := list.UnmarshalJSON(body); err != nil {
+		return nil, fmt.Errorf("read the list of a query: %w", err)
+	}
+	objects := make([]runtime.Object, len(list.Items))
+	for i := range list.Items {
+		objects[i] = &list.Items[i]
+	}
+	page, err := ordered.PageOf(objects, q)
+	if err != nil {
+		return nil, err
+	}
+	page.Revision, _ = strconv.ParseUint(list.GetResourceVersion(), 10, 64)
+	return page, nil
+}
+
+func encodeUnstructured(objects []runtime.Object) ([][]byte, error) {
+	items := make([][]byte, len(objects))
+	for i, o := range objects {
+		var err error
+		if items[i], err = json.Marshal(o); err != nil {
+			return nil, err
+		}
+	}
+	return items, nil
+}
+
+// facet is how many objects have a value; null is none.
+type facet struct {
+	Value *string `json:"value"`
+	Count int     `json:"count"`
+}
+
+func facetsOf(counts map[ordered.Value]int) []facet {
+	values := slices.SortedFunc(maps.Keys(counts), func(a, b ordered.Value) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+	})
+	all := []facet{}
+	for _, v := range values[:min(len(values), mostCounts)] {
+		f := facet{Count: counts[v]}
+		if v != "" {
+			f.Value = new(v.Text())
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+// writePage writes the answer.
+func (a *API) writePage(w http.ResponseWriter, asked *asked, items [][]byte) error {
+	page := asked.request.Page
+	rest := struct {
+		TotalItems      int                `json:"totalItems"`
+		ResourceVersion string             `json:"resourceVersion"`
+		Cursor          string             `json:"cursor,omitempty"`
+		Facets          map[string][]facet `json:"facets,omitempty"`
+	}{TotalItems: page.Total, ResourceVersion: strconv.FormatUint(page.Revision, 10)}
+	if page.More {
+		rest.Cursor = writeCursor(page.Last, asked.binding)
+	}
+	for i, name := range asked.facets {
+		if rest.Facets == nil {
+			rest.Facets = map[string][]facet{}
+		}
+		rest.Facets[name] = facetsOf(page.Counts[i])
+	}
+	tail, err := json.Marshal(rest)
+	if err != nil {
+		return err
+	}
+	size := len(tail) + 16
+	for _, item := range items {
+		size += len(item) + 1
+	}
+	body, _ := a.bodies.Get().(*bytes.Buffer)
+	if body == nil {
+		body = &bytes.Buffer{}
+	}
+	body.Reset()
+	body.Grow(size)
+	body.WriteString(`{"items":[`)
+	for i, item := range items {
+		if i > 0 {
+			body.WriteByte(',')
+		}
+		body.Write(item)
+	}
+	body.WriteString("],")
+	body.Write(tail[1:])
+	body.WriteByte('\n')
+	writeJSON(w, http.StatusOK, body.Bytes())
+	if body.Cap() <= largestKept {
+		a.bodies.Put(body)
+	}
+	return nil
+}
+
+// largestKept is how large a buffer may be that is used again.
+const largestKept = 1 << 20
+
+func writeJSON(w http.ResponseWriter, code int, body []byte) {
+	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(code)
+	_, _ = w.Write(body) // a client that has gone needs no answer
+}
+
+// writeError writes an error as a Status.
+func writeError(w http.ResponseWriter, err error) {
+	status := statusOf(err)
+	if seconds := status.Details; seconds != nil && seconds.RetryAfterSeconds > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(seconds.RetryAfterSeconds)))
+	}
+	body, err := json.Marshal(status)
+	if err != nil {
+		body = []byte("{}")
+	}
+	writeJSON(w, int(status.Code), append(body, '\n'))
+}
+
+func statusOf(err error) *metav1.Status {
+	found, ok := apierr.Status(err)
+	if !ok {
+		found = apierrors.NewInternalError(err)
+	}
+	status := found.(apierrors.APIStatus).Status()
+	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+	if status.Code == 0 {
+		status.Code = http.StatusInternalServerError
+	}
+	return &status
+}
+
+// recorder keeps an answer.
+type recorder struct {
+	header http.Header
+	code   int
+	body   bytes.Buffer
+}
+
+func (r *recorder) Header() http.Header { return r.header }
+
+func (r *recorder) WriteHeader(code int) {
+	if r.code == 0 {
+		r.code = code
+	}
+}
+
+func (r *recorder) Write(b []byte) (int, error) {
+	r.WriteHeader(http.StatusOK)
+	return r.body.Write(b)
+}
+
+// errorOf is an answer as an error.
+func errorOf(code int, body []byte) error {
+	status := metav1.Status{}
+	if err := json.Unmarshal(body, &status); err != nil || status.Kind != "Status" || status.Code == 0 {
+		return apierrors.NewGenericServerResponse(max(code, http.StatusBadRequest), "list", statusResource, "", string(body), 0, true)
+	}
+	return &apierrors.StatusError{ErrStatus: status}
+}

@@ -1,0 +1,297 @@
+package streams
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/annexapi/annex/internal/base/apierr"
+	"github.com/annexapi/annex/internal/base/outcome"
+)
+
+// Limits end sessions. Those that are not positive do not.
+type Limits struct {
+	// Idle is how long nothing may be sent in either direction. Pings do not count.
+	Idle time.Duration
+	// Total is how long a session may take.
+	Total time.Duration
+}
+
+const (
+	// pingPeriod is how often clients are pinged, and patience after how long one that answers no
+	// ping over a WebSocket has gone. SPDY has no way to tell one that is dead from one that
+	// does not read; there TCP's keepalive finds out.
+	pingPeriod = 15 * time.Second
+	patience   = time.Minute
+	// grace is how long a function may take to end after it was told to.
+	grace = 10 * time.Second
+	// withdrawnGrace is the same for a function whose client may not go on.
+	withdrawnGrace = 2 * time.Second
+	// linger is how long the end of a session waits for the client to close: closed at once, what
+	// has been sent could be lost when the client still sends.
+	linger = 2 * time.Second
+	// sending bounds the last message, how the session ended.
+	sending = 10 * time.Second
+	// opening is how long clients may take to open their streams, as with kubelet.
+	opening = 30 * time.Second
+	// looking is how often the connection of a client that sends is looked at while its session does not read.
+	looking = 250 * time.Millisecond
+	// chunk is how much is sent at once, so that streams take turns.
+	chunk = 32 << 10
+)
+
+// Reasons why the context of a session ends.
+var (
+	errGone     = fmt.Errorf("the client has gone: %w", io.ErrUnexpectedEOF)
+	errIdle     = errors.New("nothing was sent for as long as a session may be idle")
+	errTotal    = errors.New("the session took as long as it may")
+	errStopping = errors.New("the server is shutting down")
+	errOver     = errors.New("the session is over")
+)
+
+// session is one upgraded connection.
+type session struct {
+	// ctx ends with the client, a limit, the server, or the session.
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	limits  Limits
+	started time.Time
+	used    atomic.Int64 // when something was sent last, in nanoseconds since started
+	gone    chan struct{}
+	isGone  sync.Once
+
+	mu   sync.Mutex
+	conn net.Conn // nil before it is taken over
+	ping func()
+
+	closing sync.Once
+	over    chan struct{}
+	watcher sync.WaitGroup
+}
+
+func newSession(parent context.Context, limits Limits) *session {
+	s := &session{limits: limits, started: time.Now(), gone: make(chan struct{}), over: make(chan struct{})}
+	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(parent))
+	stop := context.AfterFunc(parent, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		cause := context.Cause(parent)
+		switch {
+		case isStatus(cause):
+			s.cancel(cause) // the caller may not go on
+		case s.conn == nil:
+			s.cancel(errGone)
+		default:
+			s.cancel(errStopping) // the client's end is seen on its connection
+		}
+	})
+	context.AfterFunc(s.ctx, func() { stop() })
+	return s
+}
+
+// isStatus reports whether a cause is an answer of the API: that the caller may not go on.
+func isStatus(cause error) bool {
+	_, is := apierr.Status(cause)
+	return is
+}
+
+// use notes that something was sent.
+func (s *session) use() { s.used.Store(int64(time.Since(s.started))) }
+
+// left says that the client has gone.
+func (s *session) left() {
+	s.cancel(errGone)
+	s.isGone.Do(func() { close(s.gone) })
+}
+
+// end closes the connection and waits for what watches it.
+func (s *session) end() {
+	s.cancel(errOver)
+	s.closing.Do(func() { close(s.over) })
+	s.close()
+	s.watcher.Wait()
+}
+
+func (s *session) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn != nil {
+		_ = s.conn.Close() // its client has gone or is told so
+	}
+}
+
+// result is how the session ended, given what its function returned.
+func (s *session) result(err error) string {
+	switch cause := context.Cause(s.ctx); {
+	case errors.Is(cause, errGone):
+		return outcome.Gone
+	case errors.Is(cause, errIdle):
+		return outcome.Idle
+	case errors.Is(cause, errTotal):
+		return outcome.Total
+	case errors.Is(cause, errStopping):
+		return outcome.Stopping
+	case isStatus(cause):
+		return outcome.Withdrawn
+	case err == nil:
+		return outcome.Succeeded
+	}
+	return outcome.Failed
+}
+
+// reason is what a client is told about a function that ended with the context.
+func (s *session) reason() error {
+	switch cause := context.Cause(s.ctx); {
+	case errors.Is(cause, errIdle), errors.Is(cause, errTotal):
+		return apierrors.NewTimeoutError(cause.Error(), 0)
+	case errors.Is(cause, errStopping):
+		return apierrors.NewServiceUnavailable(cause.Error())
+	case isStatus(cause):
+		return cause
+	}
+	return nil
+}
+
+// watch ends the session at its limits and when the client goes, which is found out here while
+// nothing is read from it, and cuts it off when its function does not end.
+func (s *session) watch() {
+	pinged := time.Now()
+	for {
+		next := looking
+		if d, ok := s.untilLimit(); ok {
+			next = min(next, max(d, time.Millisecond))
+		}
+		timer := time.NewTimer(next)
+		select {
+		case <-s.over:
+			timer.Stop()
+			return
+		case <-s.ctx.Done():
+			timer.Stop()
+			s.cutOff()
+			return
+		case <-timer.C:
+		}
+		switch now := time.Now(); {
+		case s.limits.Total > 0 && now.Sub(s.started) >= s.limits.Total:
+			s.cancel(errTotal)
+		case s.limits.Idle > 0 && now.Sub(s.started)-time.Duration(s.used.Load()) >= s.limits.Idle:
+			s.cancel(errIdle)
+		case hungUp(s.conn):
+			s.left()
+		case s.ping != nil && now.Sub(pinged) >= pingPeriod:
+			pinged = now
+			s.ping()
+		}
+	}
+}
+
+// untilLimit is when the next limit may be reached.
+func (s *session) untilLimit() (time.Duration, bool) {
+	since := time.Since(s.started)
+	d, limited := time.Duration(0), false
+	if s.limits.Total > 0 {
+		d, limited = s.limits.Total-since, true
+	}
+	if s.limits.Idle > 0 {
+		if idle := s.limits.Idle - (since - time.Duration(s.used.Load())); !limited || idle < d {
+			d, limited = idle, true
+		}
+	}
+	return d, limited
+}
+
+// cutOff closes the connection of a session that is to end: of a client that has gone at once, else
+// when there was time to say why.
+func (s *session) cutOff() {
+	left := grace
+	if isStatus(context.Cause(s.ctx)) {
+		left = withdrawnGrace
+	}
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-s.over:
+		return
+	case <-s.gone:
+	case <-timer.C:
+	}
+	s.close()
+}
+
+// takeover is a response whose connection becomes the session's when it is hijacked.
+type takeover struct {
+	http.ResponseWriter
+	session *session
+}
+
+func (t takeover) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := http.NewResponseController(t.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	c := &clientConn{Conn: conn, session: t.session}
+	if n := buffered.Reader.Buffered(); n > 0 {
+		early, _ := buffered.Reader.Peek(n) // no more than what is there
+		c.early = bytes.Clone(early)
+	}
+	s := t.session
+	s.mu.Lock()
+	s.conn = c
+	s.mu.Unlock()
+	return c, bufio.NewReadWriter(bufio.NewReader(c), bufio.NewWriter(c)), nil
+}
+
+// clientConn tells its session when the client has gone.
+type clientConn struct {
+	net.Conn
+	early   []byte
+	session *session
+}
+
+func (c *clientConn) Read(p []byte) (int, error) {
+	if len(c.early) > 0 {
+		n := copy(p, c.early)
+		c.early = c.early[n:]
+		return n, nil
+	}
+	n, err := c.Conn.Read(p)
+	if err != nil {
+		c.session.left()
+	}
+	return n, err
+}
+
+func (c *clientConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if err != nil {
+		c.session.left()
+	}
+	return n, err
+}
+
+// Close ends the session: what speaks SPDY closes the connection when the client says that it goes.
+func (c *clientConn) Close() error {
+	c.session.left()
+	return c.Conn.Close()
+}
+
+// NetConn is the connection below.
+func (c *clientConn) NetConn() net.Conn { return c.Conn }
+
+// begin starts what watches over the session, whose connection has been taken over. ping, which
+// may be nil, keeps the connection from being idle for what is in between.
+func (s *session) begin(ping func()) {
+	s.ping = ping
+	s.watcher.Go(s.watch)
+}

@@ -1,0 +1,218 @@
+package upstream
+
+import (
+	"fmt"
+	"time"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apiserver/pkg/admission"
+	genericapi "k8s.io/apiserver/pkg/endpoints"
+	"k8s.io/apiserver/pkg/endpoints/discovery"
+	aggregateddiscovery "k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
+	endpoints "k8s.io/apiserver/pkg/endpoints/handlers"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/server"
+	"k8s.io/kube-openapi/pkg/builder3"
+	"k8s.io/kube-openapi/pkg/util"
+
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/annexapi/annex/internal/fastpath/reads"
+	"github.com/annexapi/annex/internal/fastpath/writes"
+	"github.com/annexapi/annex/internal/model/convert"
+	"github.com/annexapi/annex/internal/storage/registry"
+	"github.com/annexapi/annex/internal/wire/managed"
+)
+
+// installed is a group that is to be served.
+type installed struct {
+	info      server.APIGroupInfo
+	machinery *convert.Machinery
+	kinds     []*registry.Kind
+}
+
+// installGroups is server.InstallAPIGroups with other convertors for server-side apply and
+// for tables: those of the machinery, which keep zeros, instead of upstream's.
+func installGroups(generic *server.GenericAPIServer, config server.CompletedConfig, groups []installed, admit admission.Interface, direct directly) error {
+	// Groups that share objects know the managers of each other.
+	models, err := typeConverter(config, groups)
+	if err != nil {
+		return fmt.Errorf("models: %w", err)
+	}
+	for _, g := range groups {
+		if err := g.install(generic, config, g.machinery.TypeConverter(models), admit, direct); err != nil {
+			return fmt.Errorf("install the group %s: %w", g.info.PrioritizedVersions[0].Group, err)
+		}
+	}
+	return nil
+}
+
+func (g installed) install(generic *server.GenericAPIServer, config server.CompletedConfig, models managedfields.TypeConverter, admit admission.Interface, direct directly) error {
+	info := &g.info
+	for _, k := range g.kinds {
+		if err := k.ManageFields(models, info.Scheme); err != nil {
+			return err
+		}
+	}
+	group := metav1.APIGroup{Name: info.PrioritizedVersions[0].Group}
+	prefix, aggregated := server.APIGroupPrefix, generic.AggregatedDiscoveryGroupManager
+	if group.Name == "" {
+		prefix, aggregated = server.DefaultLegacyAPIPrefix, generic.AggregatedLegacyDiscoveryGroupManager
+	}
+	for _, gv := range info.PrioritizedVersions {
+		storage := info.VersionedResourcesStorageMap[gv.Version]
+		if len(storage) == 0 {
+			continue
+		}
+		version := &genericapi.APIGroupVersion{
+			Root:                        prefix,
+			Storage:                     storage,
+			GroupVersion:                gv,
+			AllServedVersionsByResource: servedVersions(info),
+			OptionsExternalVersion:      info.OptionsExternalVersion,
+			MetaGroupVersion:            info.MetaGroupVersion,
+			Serializer:                  info.NegotiatedSerializer,
+			ParameterCodec:              info.ParameterCodec,
+			Typer:                       info.Scheme,
+			Creater:                     info.Scheme,
+			Convertor:                   g.machinery.Documents(),
+			ConvertabilityChecker:       info.Scheme,
+			Defaulter:                   info.Scheme,
+			Namer:                       runtime.Namer(meta.NewAccessor()),
+			UnsafeConvertor:             runtime.UnsafeObjectConvertor(info.Scheme),
+			TypeConverter:               models,
+			EquivalentResourceRegistry:  generic.EquivalentResourceRegistry,
+			Authorizer:                  generic.Authorizer,
+			Admit:                       admit,
+			MinRequestTimeout:           time.Duration(config.MinRequestTimeout) * time.Second,
+			MaxRequestBodyBytes:         config.MaxRequestBodyBytes,
+		}
+		resources, _, err := version.InstallREST(generic.Handler.GoRestfulContainer)
+		if err != nil {
+			return fmt.Errorf("install %s: %w", gv, err)
+		}
+		if err := g.writeDirectly(version, direct); err != nil {
+			return err
+		}
+		aggregated.AddGroupVersion(gv.Group, apidiscoveryv2.APIVersionDiscovery{
+			Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent,
+			Version:   gv.Version,
+			Resources: resources,
+		})
+		group.Versions = append(group.Versions, discoveryOf(gv))
+		for resource, s := range storage {
+			if ready, ok := s.(rest.StorageWithReadiness); ok {
+				generic.StorageReadinessHook.RegisterStorage(metav1.GroupVersionResource(gv.WithResource(resource)), ready)
+			}
+		}
+	}
+	generic.RegisterDestroyFunc(func() {
+		for _, storage := range info.VersionedResourcesStorageMap {
+			for _, s := range storage {
+				s.Destroy()
+			}
+		}
+	})
+	if group.Name == "" {
+		versions := discovery.NewLegacyRootAPIHandler(config.DiscoveryAddresses, generic.Serializer, prefix)
+		wrapped := aggregateddiscovery.WrapAggregatedDiscoveryToHandler(versions, aggregated, aggregated)
+		generic.Handler.GoRestfulContainer.Add(wrapped.GenerateWebService(prefix, metav1.APIVersions{}))
+		return nil
+	}
+	group.PreferredVersion = discoveryOf(info.PrioritizedVersions[0])
+	generic.DiscoveryGroupManager.AddGroup(group)
+	generic.Handler.GoRestfulContainer.Add(discovery.NewAPIGroupHandler(generic.Serializer, group).WebService())
+	return nil
+}
+
+// directly are the handlers that answer requests for single objects without routing them.
+type directly struct {
+	reads  *reads.Direct
+	writes *writes.Direct
+}
+
+// writeDirectly has the kinds of a version, if this server stores their objects, written directly.
+func (g installed) writeDirectly(version *genericapi.APIGroupVersion, direct directly) error {
+	for _, k := range g.kinds {
+		if primary := k.Definition.Primary(); primary.Source != nil || primary.CustomStorage != nil {
+			continue
+		}
+		storage, ok := version.Storage[k.Definition.Resource]
+		if !ok {
+			continue
+		}
+		kind := version.GroupVersion.WithKind(k.Definition.Name)
+		reset, ok := storage.(rest.ResetFieldsStrategy)
+		if !ok {
+			continue
+		}
+		manager, err := managed.New(managed.Config{
+			Types: version.TypeConverter, Convertor: version.UnsafeConvertor, Defaulter: version.Defaulter, Creater: version.Creater,
+			Kind: kind, Reset: fieldpath.NewExcludeFilterSetMap(reset.GetResetFields()), Documents: g.machinery.HasZeros,
+		})
+		if err != nil {
+			return err
+		}
+		resource := version.GroupVersion.WithResource(k.Definition.Resource)
+		scope := endpoints.RequestScope{
+			Serializer: version.Serializer, ParameterCodec: version.ParameterCodec, Creater: version.Creater, Convertor: version.Convertor,
+			Defaulter: version.Defaulter, Typer: version.Typer, UnsafeConvertor: version.UnsafeConvertor, Authorizer: version.Authorizer,
+			EquivalentResourceMapper: version.EquivalentResourceRegistry, Resource: resource, Kind: kind,
+			HubGroupVersion:  schema.GroupVersion{Group: kind.Group, Version: runtime.APIVersionInternal},
+			MetaGroupVersion: metav1.SchemeGroupVersion, MaxRequestBodyBytes: version.MaxRequestBodyBytes,
+		}
+		if version.MetaGroupVersion != nil {
+			scope.MetaGroupVersion = *version.MetaGroupVersion
+		}
+		direct.writes.Add(writes.Resource{
+			Scope: scope, Namespaced: !k.Definition.ClusterScoped, Storage: storage, Admission: version.Admit, Manager: manager,
+			Form: direct.reads.Form(resource),
+		})
+	}
+	return nil
+}
+
+func discoveryOf(gv schema.GroupVersion) metav1.GroupVersionForDiscovery {
+	return metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version}
+}
+
+// typeConverter is made of the OpenAPI definitions of what the groups serve.
+func typeConverter(config server.CompletedConfig, groups []installed) (managedfields.TypeConverter, error) {
+	var names []string
+	for _, g := range groups {
+		for _, gv := range g.info.PrioritizedVersions {
+			for _, storage := range g.info.VersionedResourcesStorageMap[gv.Version] {
+				kind, err := genericapi.GetResourceKind(gv, storage, g.info.Scheme)
+				if err != nil {
+					return nil, err
+				}
+				sample, err := g.info.Scheme.New(kind)
+				if err != nil {
+					return nil, err
+				}
+				names = append(names, util.GetCanonicalTypeName(sample))
+			}
+		}
+	}
+	models, err := builder3.BuildOpenAPIDefinitionsForResources(config.OpenAPIV3Config, names...)
+	if err != nil {
+		return nil, err
+	}
+	return managedfields.NewTypeConverter(models, false)
+}
+
+// servedVersions are the versions that each resource of a group is served in.
+func servedVersions(info *server.APIGroupInfo) map[string][]string {
+	served := map[string][]string{}
+	for _, gv := range info.PrioritizedVersions {
+		for resource := range info.VersionedResourcesStorageMap[gv.Version] {
+			served[resource] = append(served[resource], gv.String())
+		}
+	}
+	return served
+}

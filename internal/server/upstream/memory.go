@@ -1,0 +1,328 @@
+package upstream
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/server"
+
+	"github.com/annexapi/annex/internal/base/apierr"
+	"github.com/annexapi/annex/internal/base/budget"
+	"github.com/annexapi/annex/internal/base/yamlsize"
+	"github.com/annexapi/annex/internal/wire/push"
+)
+
+// withBody gives every request for resources of this server an account of its memory, and reads the body before the request takes a
+// place in flight or a seat: a client that sends its body slowly keeps neither from others. While the body is on its way, its
+// bytes count. No caller is exempt: the loopback's requests and those of administrators have accounts like all others.
+//
+// Connections and handlers beside the API read their bodies by themselves, and have no account.
+func withBody(handler http.Handler, memory *budget.Budget, routes connectRoutes, beside handlers, aggregation Aggregation, c *server.Config) http.Handler {
+	limit := int(c.MaxRequestBodyBytes)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, ok := request.RequestInfoFrom(r.Context())
+		if !ok || !info.IsResourceRequest || routes.of(info) != nil || beside.of(r) != nil || aggregation != nil && aggregation.Elsewhere(info) {
+			handler.ServeHTTP(w, r)
+			return
+		}
+		account := memory.Account(callerOf(r, info), func() budget.Price { return answerPrice(r, c.Serializer) })
+		if d := departingFrom(r.Context()); d != nil {
+			d.account = account
+		}
+		rest := push.RestFrom(r.Context())
+		defer func() {
+			if !rest.Around(func(serve func()) { defer account.Close(); serve() }) {
+				account.Close()
+			}
+		}()
+		r = r.WithContext(budget.NewContext(r.Context(), account))
+		if mutates(info.Verb) {
+			if err := takeBody(r, account, limit); err != nil {
+				answerError(w, r, err, c)
+				return
+			}
+		}
+		handler.ServeHTTP(w, r)
+	})
+}
+
+// withMemory waits for the turn of a request with a large body, holds the memory that decoding a body may take, and refuses
+// YAML that would be larger than a body may be. The storage, which knows the size of an answer, holds the memory for
+// it. The account is empty when the handlers return; the answer leaves after that: see withDeparture.
+func withMemory(handler http.Handler, turns turns, c *server.Config) http.Handler {
+	limit := int(c.MaxRequestBodyBytes)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, ok := r.Body.(*readAlready)
+		if !ok {
+			handler.ServeHTTP(w, r)
+			return
+		}
+		need, err := needOf(body.whole, strings.ToLower(r.Header.Get("Content-Type")), limit)
+		if err == nil {
+			var end func()
+			if end, err = turns.begin(r, len(body.whole), need.elements); err == nil {
+				defer end()
+				err = apierr.NoMemory(budget.From(r.Context()).Hold(r.Context(), need.bytes))
+			}
+		}
+		if err != nil {
+			answerError(w, r, err, c)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	})
+}
+
+// mutates reports whether requests with a verb may change objects. The bodies of others are not read, as upstream does not.
+func mutates(verb string) bool {
+	switch verb {
+	case "get", "list", "watch":
+		return false
+	}
+	return true
+}
+
+// takeBody reads a request's body.
+func takeBody(r *http.Request, account *budget.Account, limit int) error {
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil
+	}
+	tooLarge := func() error {
+		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", limit))
+	}
+	if r.ContentLength > int64(limit) {
+		return tooLarge()
+	}
+	if r.ContentLength < 0 || r.ContentLength > mostBelieved {
+		length := r.ContentLength
+		if length < 0 {
+			length = int64(limit)
+		}
+		if err := account.Wire(r.Context(), length); err != nil {
+			return apierr.NoMemory(err)
+		}
+	}
+	body, err := readAll(io.LimitReader(r.Body, int64(limit)+1), r.ContentLength)
+	switch {
+	case err != nil:
+		return err
+	case len(body) > limit:
+		return tooLarge()
+	}
+	if len(body) == 0 {
+		account.Close()
+		r.Body = http.NoBody // the buffer is not kept for as long as the request takes
+		return nil
+	}
+	r.Body = &readAlready{*bytes.NewReader(body), r.Body, body}
+	return nil
+}
+
+// mostBelieved is how much of a body is made room for before any of it has come.
+const mostBelieved = 16 << 10
+
+// readAll reads all that there is, which may be of a length. That is what a client says, or unknown if negative; 0 is most often
+// true, and nothing is made room for then before there is something.
+func readAll(from io.Reader, length int64) ([]byte, error) {
+	if length == 0 {
+		first := make([]byte, 1)
+		if _, err := io.ReadFull(from, first); err == io.EOF {
+			return nil, nil
+		} else if err != nil {
+			return nil, err
+		}
+		from = io.MultiReader(bytes.NewReader(first), from)
+	}
+	body := bytes.NewBuffer(make([]byte, 0, min(max(length, 0), mostBelieved)+bytes.MinRead))
+	_, err := body.ReadFrom(from)
+	return body.Bytes(), err
+}
+
+// readAlready is a body that has been read.
+type readAlready struct {
+	bytes.Reader
+	io.Closer
+	whole []byte
+}
+
+// Whole implements direct.Body.
+func (b *readAlready) Whole() []byte { return b.whole }
+
+// The memory that a body takes while it is decoded, defaulted, converted, compared and encoded again:
+// so much for each byte, and for each field or element. At their worst, 3 MiB of elements
+// of two bytes, JSON and YAML take 200 MB. Protobuf does not show its elements, which take
+// two bytes at least.
+const (
+	byteNeed  = 8
+	fieldNeed = 200
+	// plainNeed is the need below which elements are not told from the same characters in strings.
+	plainNeed = 128 << 10
+)
+
+// bodyNeed is what a body is worked on with: so many bytes of memory, for so many fields and elements.
+type bodyNeed struct{ bytes, elements int64 }
+
+// needFor is the need of so many bytes that a client sent, of which size are other than white space.
+func needFor(sent, size, elements int) bodyNeed {
+	return bodyNeed{int64(sent) + byteNeed*int64(size) + fieldNeed*int64(elements), int64(elements)}
+}
+
+// needOf returns the need of a body of a media type. An error is the answer.
+func needOf(body []byte, media string, limit int) (bodyNeed, error) {
+	isYAML := strings.Contains(media, "yaml")
+	switch {
+	case strings.Contains(media, "protobuf"):
+		return bodyNeed{fieldNeed / 2 * int64(len(body)), int64(len(body)) / 2}, nil
+	case isYAML:
+		// Handlers do not agree on how strictly they read the header.
+		size, err := yamlsize.Of(body)
+		switch {
+		case err != nil:
+			return bodyNeed{}, apierrors.NewBadRequest(err.Error())
+		case size > limit:
+			return bodyNeed{}, apierrors.NewRequestEntityTooLargeError((&yamlsize.TooLargeError{Limit: limit}).Error())
+		case size > len(body):
+			return bodyNeed{fieldNeed * int64(size), int64(size)}, nil
+		}
+	}
+	elements := 0
+	for _, separator := range []byte(",[{\n") {
+		elements += bytes.Count(body, []byte{separator})
+	}
+	if need := needFor(0, len(body), elements); need.bytes <= plainNeed {
+		return need, nil
+	}
+	if isYAML {
+		return yamlNeed(body), nil
+	}
+	return jsonNeed(body), nil
+}
+
+// jsonNeed counts bytes but white space, and elements: a key that is repeated is decoded each time, and is an element
+// each time; an escape counts as the bytes that it is written in.
+func jsonNeed(body []byte) bodyNeed {
+	size, elements, inString := 0, 0, false
+	for i := 0; i < len(body); i++ {
+		switch c := body[i]; {
+		case inString:
+			size++
+			switch c {
+			case '\\':
+				i++
+				size++
+			case '"':
+				inString = false
+			}
+		case c == ' ' || c == '\n' || c == '\t' || c == '\r':
+		default:
+			size++
+			switch c {
+			case '"':
+				inString = true
+			case ',', '[', '{':
+				elements++
+			}
+		}
+	}
+	return needFor(len(body), size, elements)
+}
+
+// yamlNeed counts bytes and elements of lines that hold more than white space and comments. A line has an element, and one
+// more for each character that may begin one in flow style or in a sequence.
+func yamlNeed(body []byte) bodyNeed {
+	var size, elements int
+	for line := range bytes.Lines(body) {
+		line = bytes.TrimSpace(line)
+		if len(line) == 0 || line[0] == '#' {
+			continue
+		}
+		size += len(line)
+		elements++
+		for _, separator := range []byte(",[{-") {
+			elements += bytes.Count(line, []byte{separator})
+		}
+	}
+	return needFor(len(body), size, elements)
+}
+
+// What answers need for each object and each byte stored, as measured with objects of
+// 2 KB: the list as it is read, what it is turned into, and the buffers in which all that
+// is encoded. Lists as protobuf and plain JSON are encoded piece by piece, and what the storage
+// knows to be written of stored bytes alone, in rows of tables, too, has a price of its own there.
+var (
+	plainPrice  = budget.Price{Object: 1 << 10, Byte: 2}
+	prettyPrice = budget.Price{Object: 1 << 10, Byte: 7}
+	tablePrice  = budget.Price{Object: 3 << 10, Byte: 4}
+	yamlPrice   = budget.Price{Object: 4 << 10, Byte: 26}
+)
+
+// answerPrice is what the answer to a request needs: the dearest one, if it depends on
+// whether the kind has protobuf. A request for a media type that is not served is priced,
+// too: upstream's negotiation refuses it soon after.
+func answerPrice(r *http.Request, s runtime.NegotiatedSerializer) budget.Price {
+	accept := r.Header.Get("Accept")
+	price := priceOf(r, accept, s)
+	if strings.Contains(accept, "protobuf") {
+		text := priceOf(r, accept, withoutProtobuf{s})
+		price = budget.Price{Object: max(price.Object, text.Object), Byte: max(price.Byte, text.Byte)}
+	}
+	return price
+}
+
+func priceOf(r *http.Request, accept string, s runtime.NegotiatedSerializer) budget.Price {
+	media, ok := negotiation.NegotiateMediaTypeOptions(accept, s.SupportedMediaTypes(), anyForm{})
+	price := plainPrice
+	switch {
+	case !ok:
+	case media.Accepted.MediaType == runtime.ContentTypeYAML:
+		return yamlPrice
+	case media.Convert != nil:
+		price = tablePrice
+	}
+	if ok && media.Accepted.MediaType == runtime.ContentTypeJSON && (media.Pretty || isPretty(r)) {
+		price.Byte += prettyPrice.Byte - plainPrice.Byte
+	}
+	return price
+}
+
+// isPretty says whether a client gets JSON to be read by people, as upstream decides that: a query in which pretty is not
+// spelled plainly is not read.
+func isPretty(r *http.Request) bool {
+	if strings.Contains(r.URL.RawQuery, "pretty") {
+		if pretty := r.URL.Query().Get("pretty"); pretty != "" {
+			is, _ := strconv.ParseBool(pretty)
+			return is
+		}
+	}
+	agent := r.UserAgent()
+	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
+}
+
+// anyForm lets clients ask for all forms that upstream has for some request.
+type anyForm struct{}
+
+func (anyForm) AllowsMediaTypeTransform(_, subtype string, form *schema.GroupVersionKind) bool {
+	switch {
+	case form == nil:
+		return true
+	case form.GroupVersion() != metav1.SchemeGroupVersion && form.GroupVersion() != metav1beta1.SchemeGroupVersion:
+		return false
+	case form.Kind == "Table":
+		return subtype == "json" || subtype == "yaml"
+	}
+	return form.Kind == "PartialObjectMetadata" || form.Kind == "PartialObjectMetadataList"
+}
+
+func (anyForm) AllowsServerVersion(version string) bool { return version == "v1" }
+func (anyForm) AllowsStreamSchema(schema string) bool   { return schema == "watch" }

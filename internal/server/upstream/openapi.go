@@ -1,0 +1,305 @@
+package upstream
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"weak"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/server"
+	"k8s.io/kube-openapi/pkg/builder"
+	"k8s.io/kube-openapi/pkg/builder3"
+	"k8s.io/kube-openapi/pkg/cached"
+	"k8s.io/kube-openapi/pkg/common"
+	"k8s.io/kube-openapi/pkg/common/restfuladapter"
+	"k8s.io/kube-openapi/pkg/handler"
+	"k8s.io/kube-openapi/pkg/handler3"
+	"k8s.io/kube-openapi/pkg/spec3"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/annexapi/annex/internal/model/define"
+)
+
+// installOpenAPIv2 serves the document of OpenAPI v2 of the routes that a server has, as upstream's
+// PrepareRun would. But the document is made when it is first asked for, since few clients do: to
+// make it is a fifth of the work of a start.
+func installOpenAPIv2(generic *server.GenericAPIServer, config *common.Config) {
+	document := &spec.Swagger{}
+	own := *config // upstream's builder has it keep all that it was made of
+	routes := generic.Handler.GoRestfulContainer
+	made := sync.OnceValue(func() error {
+		built, err := builder.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices(routes.RegisteredWebServices()), &own)
+		if err != nil {
+			return fmt.Errorf("OpenAPI v2: %w", err)
+		}
+		built.Definitions = handler.PruneDefaults(built.Definitions)
+		*document = *built
+		return nil
+	})
+	service := handler.NewOpenAPIServiceLazy(cached.Func(func() (*spec.Swagger, string, error) { return document, "static", made() }))
+	service.RegisterOpenAPIVersionedService("/openapi/v2", madeFirst{generic.Handler.NonGoRestfulMux, made})
+	generic.StaticOpenAPISpec, generic.OpenAPIVersionedService = document, service
+}
+
+// installOpenAPIv3 serves a document of OpenAPI v3 for each root path of the routes that a server has, as
+// upstream's PrepareRun would. But each is made when it, or the list of them, is first asked for. Upstream
+// makes and keeps all of them, which takes a tenth of the time of a start.
+func installOpenAPIv3(generic *server.GenericAPIServer, builder *openAPIv3Builder) error {
+	service := handler3.NewOpenAPIService()
+	if err := service.RegisterOpenAPIV3VersionedService("/openapi/v3", generic.Handler.NonGoRestfulMux); err != nil {
+		return fmt.Errorf("OpenAPI v3: %w", err)
+	}
+	services := generic.Handler.GoRestfulContainer.RegisteredWebServices()
+	for i, root := range services {
+		path, routes := strings.TrimPrefix(root.RootPath(), "/"), restfuladapter.AdaptWebServices(services[i:i+1])
+		service.UpdateGroupVersionLazy(path, cached.Once(cached.Func(func() (*spec3.OpenAPI, string, error) {
+			document, err := builder.ofRoutes(routes)
+			if err != nil {
+				return nil, "", fmt.Errorf("OpenAPI v3 of %s: %w", path, err)
+			}
+			if version, ok := versionOf(path); ok {
+				onlyOf(document, version)
+			}
+			return document, "static", nil
+		})))
+	}
+	generic.OpenAPIV3VersionedService = service
+	return nil
+}
+
+// openAPIv3Builder makes all documents of one configuration, one at a time: upstream's builder changes the
+// definitions that the configuration has.
+type openAPIv3Builder struct {
+	config *common.OpenAPIV3Config
+	making sync.Mutex
+	made   weak.Pointer[definitions]
+}
+
+// definitions of all types, by their Go names.
+type definitions map[string]common.OpenAPIDefinition
+
+// newOpenAPIv3Builder takes the definitions out of a configuration that no more server is built with. They are a tenth of what a
+// server holds that has no objects, and are asked for once or never.
+func newOpenAPIv3Builder(config *common.OpenAPIV3Config) *openAPIv3Builder {
+	config.Definitions = nil
+	// Upstream's builder has put its own here, which keeps all that the first one had.
+	config.GetOperationIDAndTagsFromRoute = nil
+	return &openAPIv3Builder{config: config}
+}
+
+// defined is the configuration with definitions: those that the last document was made of, if they are still there, since many are
+// mostly made one after the other. It needs making.
+func (b *openAPIv3Builder) defined() *common.OpenAPIV3Config {
+	made := b.made.Value()
+	if made == nil {
+		all := definitions(b.config.GetDefinitions(func(name string) spec.Ref {
+			defined, _ := b.config.GetDefinitionName(name)
+			return spec.MustCreateRef("#/components/schemas/" + common.EscapeJsonPointer(defined))
+		}))
+		made = &all
+		b.made = weak.Make(made)
+	}
+	config := *b.config
+	config.Definitions = *made
+	return &config
+}
+
+func (b *openAPIv3Builder) ofRoutes(routes []common.RouteContainer) (*spec3.OpenAPI, error) {
+	b.making.Lock()
+	defer b.making.Unlock()
+	document, err := builder3.BuildOpenAPISpecFromRoutes(routes, b.defined())
+	if err == nil && document.Components != nil {
+		detach(document.Components.Schemas)
+	}
+	return document, err
+}
+
+// schemas are those of types, by their Go names, and of all that they refer to.
+func (b *openAPIv3Builder) schemas(types ...string) (map[string]*spec.Schema, error) {
+	b.making.Lock()
+	defer b.making.Unlock()
+	schemas, err := builder3.BuildOpenAPIDefinitionsForResources(b.defined(), types...)
+	detach(schemas)
+	return schemas, err
+}
+
+// detach has schemas share no extensions with the definitions, which change while other documents are
+// made and these are read.
+func detach(schemas map[string]*spec.Schema) {
+	for _, s := range schemas {
+		s.Extensions = maps.Clone(s.Extensions)
+	}
+}
+
+// documentOf is the document of a handler, with what all documents say.
+func documentOf(h *define.Handler, config *common.OpenAPIV3Config) cached.Value[*spec3.OpenAPI] {
+	return cached.Once(cached.Func(func() (*spec3.OpenAPI, string, error) {
+		document := spec3.OpenAPI{}
+		if said := h.OpenAPI(); said != nil {
+			document = *said // which may be that of several servers
+		}
+		if document.Version == "" {
+			document.Version = "3.0.0"
+		}
+		if document.Info == nil {
+			document.Info = config.Info
+		}
+		components := spec3.Components{}
+		if document.Components != nil {
+			components = *document.Components
+		}
+		if components.SecuritySchemes == nil {
+			components.SecuritySchemes = config.SecuritySchemes
+		}
+		document.Components = &components
+		return &document, "static", nil
+	}))
+}
+
+// documentSet is what the service has by path: the documents of handlers, and those of queries at the same paths together
+// with them.
+type documentSet struct {
+	service  *handler3.OpenAPIService
+	handlers map[string]cached.Value[*spec3.OpenAPI]
+}
+
+func documentsOf(service *handler3.OpenAPIService, handlers []Handler, config *common.OpenAPIV3Config) documentSet {
+	d := documentSet{service, map[string]cached.Value[*spec3.OpenAPI]{}}
+	for _, h := range handlers {
+		if h.Definition.OpenAPI != nil {
+			path := h.Definition.Document()
+			d.handlers[path] = documentOf(h.Definition, config)
+			service.UpdateGroupVersionLazy(path, d.handlers[path])
+		}
+	}
+	return d
+}
+
+// set has a document of queries served at a path.
+func (d documentSet) set(path string, queries cached.Value[*spec3.OpenAPI]) {
+	if handler, ok := d.handlers[path]; ok {
+		queries = joined(handler, queries)
+	}
+	d.service.UpdateGroupVersionLazy(path, queries)
+}
+
+// remove takes the document of queries from a path.
+func (d documentSet) remove(path string) {
+	if handler, ok := d.handlers[path]; ok {
+		d.service.UpdateGroupVersionLazy(path, handler)
+		return
+	}
+	d.service.DeleteGroupVersion(path)
+}
+
+// joined is a document with the paths and schemas of another, which gives way where both say something.
+func joined(first, second cached.Value[*spec3.OpenAPI]) cached.Value[*spec3.OpenAPI] {
+	return cached.Once(cached.Func(func() (*spec3.OpenAPI, string, error) {
+		own, tag, err := first.Get()
+		if err != nil {
+			return nil, "", err
+		}
+		other, otherTag, err := second.Get()
+		if err != nil {
+			return nil, "", err
+		}
+		all := *own
+		all.Paths = joinedPaths(own.Paths, other.Paths)
+		components := *own.Components
+		components.Schemas = maps.Clone(other.Components.Schemas)
+		if components.Schemas == nil {
+			components.Schemas = map[string]*spec.Schema{}
+		}
+		maps.Copy(components.Schemas, own.Components.Schemas)
+		all.Components = &components
+		return &all, tag + "-" + otherTag, nil
+	}))
+}
+
+func joinedPaths(own, other *spec3.Paths) *spec3.Paths {
+	if own == nil {
+		return other
+	}
+	all := &spec3.Paths{VendorExtensible: own.VendorExtensible, Paths: maps.Clone(other.Paths)}
+	for path, item := range own.Paths {
+		if there := all.Paths[path]; there != nil {
+			item = joinedPath(item, there)
+		}
+		all.Paths[path] = item
+	}
+	return all
+}
+
+// joinedPath has the methods of both, each of which brings the parameters of its path along.
+func joinedPath(own, other *spec3.Path) *spec3.Path {
+	all := &spec3.Path{Refable: own.Refable, VendorExtensible: own.VendorExtensible, PathProps: spec3.PathProps{Summary: own.Summary, Description: own.Description, Servers: own.Servers}}
+	methods := func(p *spec3.Path) []**spec3.Operation {
+		return []**spec3.Operation{&p.Get, &p.Put, &p.Post, &p.Delete, &p.Options, &p.Head, &p.Patch, &p.Trace}
+	}
+	for _, of := range []*spec3.Path{other, own} {
+		for i, operation := range methods(of) {
+			if *operation == nil {
+				continue
+			}
+			whole := **operation
+			whole.Parameters = slices.Concat(of.Parameters, whole.Parameters)
+			*methods(all)[i] = &whole
+		}
+	}
+	return all
+}
+
+// versionOf is the version whose resources are below a path, if it is the path of one.
+func versionOf(path string) (schema.GroupVersion, bool) {
+	switch parts := strings.Split(path, "/"); {
+	case len(parts) == 2 && parts[0] == "api":
+		return schema.GroupVersion{Version: parts[1]}, true
+	case len(parts) == 3 && parts[0] == "apis":
+		return schema.GroupVersion{Group: parts[1], Version: parts[2]}, true
+	}
+	return schema.GroupVersion{}, false
+}
+
+// onlyOf leaves out the groups of other documents where a type is of a kind in every group: there the
+// document of a version tells of this version, and of v1.
+func onlyOf(document *spec3.OpenAPI, version schema.GroupVersion) {
+	if document.Components == nil {
+		return
+	}
+	const extension = "x-kubernetes-group-version-kind"
+	for _, s := range document.Components.Schemas {
+		kinds, _ := s.Extensions[extension].([]any)
+		if len(kinds) < 2 {
+			continue
+		}
+		if first, _ := kinds[0].(map[string]any); first["kind"] != "WatchEvent" && first["kind"] != "DeleteOptions" {
+			continue
+		}
+		s.Extensions[extension] = slices.DeleteFunc(slices.Clone(kinds), func(kind any) bool {
+			k, _ := kind.(map[string]any)
+			return (k["group"] != version.Group || k["version"] != version.Version) && (k["group"] != "" || k["version"] != "v1")
+		})
+	}
+}
+
+// madeFirst are paths whose handlers work on what is made when the first of their requests comes.
+type madeFirst struct {
+	mux  common.PathHandler
+	made func() error
+}
+
+// Handle implements common.PathHandler.
+func (f madeFirst) Handle(path string, handler http.Handler) {
+	f.mux.Handle(path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := f.made(); err != nil {
+			responsewriters.InternalError(w, r, err)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	}))
+}

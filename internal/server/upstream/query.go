@@ -1,0 +1,151 @@
+package upstream
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/server"
+	"k8s.io/kube-openapi/pkg/cached"
+	"k8s.io/kube-openapi/pkg/common"
+	"k8s.io/kube-openapi/pkg/spec3"
+	"k8s.io/kube-openapi/pkg/util"
+
+	"github.com/annexapi/annex/internal/model/define"
+	"github.com/annexapi/annex/internal/server/query"
+	"github.com/annexapi/annex/internal/wire/push"
+)
+
+// resolver is the one that a configuration has, or upstream's.
+func resolver(c *server.Config) request.RequestInfoResolver {
+	if c.RequestInfoResolver != nil {
+		return c.RequestInfoResolver
+	}
+	return server.NewRequestInfoResolver(c)
+}
+
+// queryPaths are the paths of queries.
+func queryPaths(queries *query.API) []Handler {
+	var all []Handler
+	for _, path := range []string{queries.Prefix(), queries.Prefix() + "/"} {
+		all = append(all, Handler{Definition: &define.Handler{Path: path, LongRunning: query.IsTail}, Takes: queries.Answers})
+	}
+	return all
+}
+
+// queriedResources is a resolver that sees queries as lists and watches of what they query.
+type queriedResources struct {
+	request.RequestInfoResolver
+	queries *query.API
+}
+
+func (q queriedResources) NewRequestInfo(r *http.Request) (*request.RequestInfo, error) {
+	info, err := q.RequestInfoResolver.NewRequestInfo(r)
+	if err == nil && !info.IsResourceRequest {
+		q.queries.RequestInfo(r, info)
+	}
+	return info, err
+}
+
+// withQueries answers queries by the lists and watches that next answers. All that is done with
+// these before they are answered has been done with the query.
+func withQueries(next http.Handler, queries *query.API, documents *queryDocuments, c *server.Config) http.Handler {
+	answered := queries.Wrap(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/openapi/v3") {
+			documents.update()
+		}
+		if !queries.Answers(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if err := checkPath(r); err != nil {
+			answerError(w, r, err, c)
+			return
+		}
+		// What is answered is read while it is written.
+		answered.ServeHTTP(w, r.WithContext(push.WithoutRest(r.Context())))
+	})
+}
+
+// queryDocuments are the documents of OpenAPI v3 of the queries of custom resources, which come and go.
+type queryDocuments struct {
+	queries *query.API
+
+	mu      sync.Mutex
+	set     documentSet // empty until there is one
+	info    *common.OpenAPIV3Config
+	known   map[schema.GroupVersion][]*query.Resource
+	changes int
+}
+
+func (q *queryDocuments) serve(set documentSet, config *common.OpenAPIV3Config) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.set, q.info = set, config
+}
+
+// update has the service know what definitions there are now. Each document is made when it is asked for.
+func (q *queryDocuments) update() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.set.service == nil {
+		return
+	}
+	now := q.queries.Defined()
+	for gv := range q.known {
+		if now[gv] == nil {
+			q.set.remove(q.pathOf(gv))
+		}
+	}
+	for gv, resources := range now {
+		if slices.Equal(q.known[gv], resources) {
+			continue
+		}
+		q.changes++
+		change := q.changes
+		q.set.set(q.pathOf(gv), cached.Once(cached.Func(func() (*spec3.OpenAPI, string, error) {
+			document, err := q.queries.DocumentOfDefined(resources)
+			if err != nil {
+				return nil, "", fmt.Errorf("OpenAPI v3 of queries of %s: %w", gv, err)
+			}
+			document.Info, document.Components.SecuritySchemes = q.info.Info, q.info.SecuritySchemes
+			return document, fmt.Sprint(change), nil
+		})))
+	}
+	q.known = now
+}
+
+func (q *queryDocuments) pathOf(gv schema.GroupVersion) string {
+	return strings.Trim(q.queries.PathOf(gv), "/")
+}
+
+// describeQueries adds a document of OpenAPI v3 for each version of the server's own that can be queried, with the schemas
+// that the documents of its objects have.
+func describeQueries(set documentSet, queries *query.API, builder *openAPIv3Builder) {
+	config := builder.config
+	for _, gv := range queries.Described() {
+		set.set(strings.Trim(queries.PathOf(gv), "/"), cached.Once(cached.Func(func() (*spec3.OpenAPI, string, error) {
+			var types []string
+			for _, model := range queries.Models(gv) {
+				types = append(types, util.GetCanonicalTypeName(model))
+			}
+			schemas, err := builder.schemas(types...)
+			if err != nil {
+				return nil, "", fmt.Errorf("OpenAPI v3 of queries of %s: %w", gv, err)
+			}
+			document := queries.Document(gv, func(model runtime.Object) string {
+				name, _ := config.GetDefinitionName(util.GetCanonicalTypeName(model))
+				return name
+			})
+			document.Info = config.Info
+			document.Components = &spec3.Components{Schemas: schemas, SecuritySchemes: config.SecuritySchemes}
+			return document, "static", nil
+		})))
+	}
+}

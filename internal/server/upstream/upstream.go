@@ -1,0 +1,389 @@
+// Package upstream turns a definition into a k8s.io/apiserver server. It alone
+// names that library's options, configurations and handler chain, so that most
+// of the work for a new Kubernetes release is in this package.
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilwaitgroup "k8s.io/apimachinery/pkg/util/waitgroup"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/healthz"
+	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/kube-openapi/pkg/spec3"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/annexapi/annex/config"
+	"github.com/annexapi/annex/internal/base/budget"
+	"github.com/annexapi/annex/internal/fastpath/direct"
+	"github.com/annexapi/annex/internal/fastpath/reads"
+	"github.com/annexapi/annex/internal/fastpath/writes"
+	"github.com/annexapi/annex/internal/identity/standing"
+	"github.com/annexapi/annex/internal/model/convert"
+	"github.com/annexapi/annex/internal/model/define"
+	"github.com/annexapi/annex/internal/server/query"
+	"github.com/annexapi/annex/internal/storage/registry"
+	"github.com/annexapi/annex/internal/wire/push"
+)
+
+// Config is all that a server is made of.
+type Config struct {
+	Definition *define.Server
+	Machinery  *convert.Machinery
+	// Stores opens the storage of every resource.
+	Stores *registry.Stores
+	Kinds  []*registry.Kind
+	// BuiltIn are the storages of versions beside the definition's, by resource. Those of the
+	// core group are served with the definition's kinds there.
+	BuiltIn map[schema.GroupVersion]map[string]rest.Storage
+	OpenAPI convert.OpenAPI
+
+	Authenticator authenticator.Request
+	// RequestHeaders are taken off requests when their callers are known; nil are those that are
+	// usual.
+	RequestHeaders *authenticatorfactory.RequestHeaderConfig
+	Authorizer     authorizer.Authorizer
+	Admission      admission.Interface
+	// Loopback is the privileged in-process client configuration.
+	Loopback *restclient.Config
+	// Address is the host:port that discovery tells clients.
+	Address string
+	// AuditSink is given an event for each stage of those requests that AuditPolicy says; both are
+	// nil without an audit.
+	AuditSink   audit.Sink
+	AuditPolicy audit.PolicyRuleEvaluator
+	// AccessLog is given a record for each request when it has ended; nil for none.
+	AccessLog slog.Handler
+	// Ready are the checks of /readyz beside upstream's own. Their errors
+	// are shown to anonymous callers.
+	Ready []healthz.HealthChecker
+	// Metrics are the server's own.
+	Metrics []prometheus.Collector
+	// Gathered are metrics of the server that are in registries of their own.
+	Gathered []prometheus.Gatherer
+	// LongRunning are handlers beside the API, by path. Like watches, they have no
+	// deadline and do not count as requests in flight, but a shutdown does not wait
+	// for them. They are authorized as all others.
+	LongRunning map[string]http.Handler
+	// Handlers answer paths beside the API, of which no two are the same.
+	Handlers []Handler
+	// NewQueries makes the API of queries, given the resources that the delegation has; nil is for
+	// none.
+	NewQueries func(delegated func() []*query.Resource) *query.API
+	// Tracing records spans of requests; nil records none.
+	Tracing *Tracing
+	// FlowControl queues requests instead of counting them; nil is for never. It does so while
+	// FlowControlled, which nil is for always.
+	FlowControl    utilflowcontrol.Interface
+	FlowControlled func() bool
+	// Serving is complete.
+	Serving config.ServingOptions
+	// Discovery are documents beside the API, by path.
+	Discovery map[string]http.Handler
+	// RequestTimeout bounds every request that is not a watch.
+	RequestTimeout time.Duration
+	// Memory is what requests draw on; nil has no bounds.
+	Memory *budget.Budget
+	// Stopping is closed when the server drains and watches have to end.
+	Stopping <-chan struct{}
+	// CheckPeriod is how often it is checked, of requests that take long, whether their callers may go on; 0 is
+	// standing.DefaultPeriod.
+	CheckPeriod time.Duration
+	// Cluster is who is asked about callers and their requests; nil for a server that
+	// stands alone.
+	Cluster Cluster
+	// Delegation answers what the groups above do not; nil is 404.
+	Delegation *Delegation
+	// Aggregation answers for the groups of other servers; nil is for none.
+	Aggregation Aggregation
+}
+
+// Cluster is what the handler chain needs of the cluster that the server is aggregated into.
+type Cluster interface {
+	// AuthenticationUnavailable is nil if an error of the Authenticator is about the
+	// caller. If not, it says why the cluster could not be asked who that is.
+	AuthenticationUnavailable(err error) error
+	// AuthorizationUnavailable is nil if the cluster can be asked what callers may do. If not, only what
+	// Open allows passes.
+	AuthorizationUnavailable() error
+	Open() authorizer.Authorizer
+}
+
+// Server is a built server that does not listen yet.
+type Server struct {
+	// Handler is the whole chain: authentication, authorization, API.
+	Handler http.Handler
+
+	generic  *server.GenericAPIServer
+	delegate *Delegate
+	standing *standing.Checker
+}
+
+// Embedded is Handler for callers other than a listener of the server. A watch is answered when it returns: the handler of
+// another server may call it, which ends the request's context then.
+func (s *Server) Embedded() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if push.RestFrom(r.Context()) != nil {
+			r = r.WithContext(push.WithoutRest(r.Context()))
+		}
+		s.Handler.ServeHTTP(w, r)
+	})
+}
+
+// New builds the server. All API groups are installed when it returns.
+func New(c Config) (*Server, error) {
+	var delegate *Delegate
+	var queries *query.API
+	var documents *queryDocuments
+	var err error
+	if c.NewQueries != nil {
+		queries = c.NewQueries(func() []*query.Resource { return delegate.queried() })
+		documents = &queryDocuments{queries: queries}
+		c.Handlers = append(slices.Clone(c.Handlers), queryPaths(queries)...)
+	}
+	config := server.NewConfig(c.Machinery.Codecs)
+	config.EffectiveVersion = EffectiveVersion(c.Definition)
+	config.MaxRequestsInFlight, config.MaxMutatingRequestsInFlight = max(0, c.Serving.MaxRequestsInFlight), max(0, c.Serving.MaxMutatingRequestsInFlight)
+	config.ExternalAddress = c.Address
+	config.LoopbackClientConfig = c.Loopback
+	config.Authentication.Authenticator = c.Authenticator
+	config.Authentication.RequestHeaderConfig = c.RequestHeaders
+	config.Authorization.Authorizer = c.Authorizer
+	config.AdmissionControl = c.Admission
+	config.RESTOptionsGetter = c.Stores
+	config.EnableProfiling, config.EnableContentionProfiling = c.Serving.Profiling, c.Serving.ContentionProfiling
+	config.EnableMetrics = false // installMetrics serves them
+	config.RequestTimeout = c.RequestTimeout
+	config.FlowControl = c.FlowControl
+	config.ReadyzChecks = append(config.ReadyzChecks, c.Ready...)
+	text := newNoProtobuf(c.Definition.Groups, c.Kinds)
+	var connections *connectionMetrics
+	if len(connectRoutesOf(c.Definition)) > 0 {
+		connections = newConnectionMetrics()
+		c.Metrics = append(slices.Clone(c.Metrics), connections.open, connections.ended)
+	}
+	answers := direct.NewAnswers()
+	c.Metrics = append(slices.Clone(c.Metrics), answers.Collector())
+	direct := directly{
+		reads: &reads.Direct{Recorded: c.AuditSink != nil, Traced: c.Tracing != nil, Pretty: isPretty, Answers: answers,
+			MinWatchTime: time.Duration(config.MinRequestTimeout) * time.Second},
+		writes: &writes.Direct{Recorded: c.AuditSink != nil, Traced: c.Tracing != nil, Pretty: isPretty, Answers: answers},
+	}
+	config.LongRunningFunc = longRunning(config.LongRunningFunc, c)
+	if len(c.Handlers) > 0 {
+		config.RequestInfoResolver = mappedResources{resolver(config), c.Handlers}
+	}
+
+	namer := c.Machinery.Namer(c.Delegation.schemes()...)
+	config.OpenAPIConfig = server.DefaultOpenAPIConfig(c.OpenAPI.V2, namer.DefinitionNamer)
+	config.OpenAPIV3Config = server.DefaultOpenAPIV3Config(c.OpenAPI.V3, namer.DefinitionNamer)
+	config.OpenAPIConfig.GetDefinitionName, config.OpenAPIV3Config.GetDefinitionName = namer.GetDefinitionName, namer.GetDefinitionName
+	title, version := About(c.Definition)
+	for _, info := range []*spec.Info{config.OpenAPIConfig.Info, config.OpenAPIV3Config.Info} {
+		info.Title, info.Version = title, version
+	}
+	config.OpenAPIConfig.SecurityDefinitions, config.OpenAPIV3Config.SecuritySchemes = bearerTokens()
+	long := longActionsOf(c.Definition)
+	config.OpenAPIConfig.PostProcessSpec = inTurn(text.correctV2, long.describeV2)
+	config.OpenAPIV3Config.PostProcessSpec = inTurn(text.correctV3, long.describeV3)
+
+	if delegate, err = c.Delegation.build(config, c.Ready); err != nil {
+		return nil, err
+	}
+	if queries != nil {
+		config.RequestInfoResolver = queriedResources{resolver(config), queries}
+	}
+	standing := newStanding(c)
+	config.BuildHandlerChainFunc = chain(c, direct, text, connections, queries, documents, standing)
+	completed := config.Complete(nil)
+	completed.SkipOpenAPIInstallation = true // join installs the documents
+	generic, err := completed.New(c.Definition.Name, delegate.target())
+	if err != nil {
+		return nil, fmt.Errorf("build API server: %w", err)
+	}
+	if err := install(generic, completed, c, direct); err != nil {
+		return nil, err
+	}
+	if err := installMetrics(generic.Handler.NonGoRestfulMux, c.Metrics, c.Gathered, c.Definition.Metrics); err != nil {
+		return nil, err
+	}
+	for _, handlers := range []map[string]http.Handler{c.LongRunning, c.Discovery} {
+		for path, handler := range handlers {
+			generic.Handler.NonGoRestfulMux.Handle(path, handler)
+		}
+	}
+	for _, h := range c.Handlers {
+		if h.Handler == nil {
+			continue
+		}
+		// withHandlers answers; here they are listed with all other paths.
+		handle := generic.Handler.NonGoRestfulMux.Handle
+		if strings.HasSuffix(h.Definition.Path, "/") {
+			handle = generic.Handler.NonGoRestfulMux.HandlePrefix
+		}
+		handle(h.Definition.Path, h)
+	}
+	// Upstream answers with a list of all paths, also to callers it does not know
+	// if the path begins as an open one.
+	generic.Handler.NonGoRestfulMux.NotFoundHandler(http.HandlerFunc(http.NotFound))
+	builder := newOpenAPIv3Builder(completed.OpenAPIV3Config)
+	if err := delegate.join(generic, completed.OpenAPIConfig, builder); err != nil {
+		return nil, err
+	}
+	described := documentsOf(generic.OpenAPIV3VersionedService, c.Handlers, completed.OpenAPIV3Config)
+	if queries != nil {
+		describeQueries(described, queries, builder)
+		documents.serve(described, completed.OpenAPIV3Config)
+	}
+	if c.Aggregation != nil {
+		c.Aggregation.Join(generic.DiscoveryGroupManager, generic.AggregatedDiscoveryGroupManager, generic.Serializer)
+	}
+	return &Server{Handler: generic.Handler, generic: generic, delegate: delegate, standing: standing}, nil
+}
+
+// bearerTokens say how requests are authenticated, in the words of kube-apiserver. They have
+// none for client certificates, in either format.
+func bearerTokens() (*spec.SecurityDefinitions, spec3.SecuritySchemes) {
+	const name, in, description = "authorization", "header", "Bearer Token authentication"
+	v2 := spec.SecuritySchemeProps{Type: "apiKey", Name: name, In: in, Description: description}
+	v3 := spec3.SecuritySchemeProps{Type: "apiKey", Name: name, In: in, Description: description}
+	return &spec.SecurityDefinitions{"BearerToken": {SecuritySchemeProps: v2}},
+		spec3.SecuritySchemes{"BearerToken": {SecuritySchemeProps: v3}}
+}
+
+func install(generic *server.GenericAPIServer, config server.CompletedConfig, c Config, direct directly) error {
+	if err := installBuiltIn(generic, c); err != nil {
+		return err
+	}
+	var groups []installed
+	definitions := slices.Clone(c.Definition.Groups)
+	core := func(g define.Group) bool { return g.Name == "" }
+	if c.BuiltIn[corev1.SchemeGroupVersion] != nil && !slices.ContainsFunc(definitions, core) {
+		definitions = append(definitions, define.Group{})
+	}
+	for i := range definitions {
+		group := &definitions[i]
+		machinery := c.Machinery.Of(group.Name)
+		info := server.NewDefaultAPIGroupInfo(group.Name, machinery.Scheme, machinery.ParameterCodec, machinery.Codecs)
+		info.PrioritizedVersions = group.ServedVersions()
+		info.NegotiatedSerializer = machinery.Serializer()
+		if core(*group) {
+			info.PrioritizedVersions = []schema.GroupVersion{corev1.SchemeGroupVersion}
+			add(info.VersionedResourcesStorageMap, corev1.SchemeGroupVersion, c.BuiltIn[corev1.SchemeGroupVersion])
+		}
+		if !offersProtobuf(group) {
+			info.NegotiatedSerializer = withoutProtobuf{info.NegotiatedSerializer}
+		}
+		var kinds []*registry.Kind
+		for _, k := range c.Kinds {
+			if k.Definition.Group != group.Name {
+				continue
+			}
+			kinds = append(kinds, k)
+			for _, v := range k.Definition.Versions {
+				if v.Unserved {
+					continue
+				}
+				storage := k.StorageIn(v)
+				add(info.VersionedResourcesStorageMap, v.GroupVersion, storage)
+				direct.reads.Add(k.Definition, v, storage[k.Definition.Resource], info.NegotiatedSerializer, machinery)
+			}
+		}
+		if len(info.PrioritizedVersions) > 0 {
+			groups = append(groups, installed{info, machinery, kinds})
+		}
+	}
+	return installGroups(generic, config, groups, c.Admission, direct)
+}
+
+// installBuiltIn installs versions beside the definition's, whose groups have no others.
+func installBuiltIn(generic *server.GenericAPIServer, c Config) error {
+	var infos []*server.APIGroupInfo
+	for _, gv := range slices.SortedFunc(maps.Keys(c.BuiltIn), func(a, b schema.GroupVersion) int { return strings.Compare(a.Group, b.Group) }) {
+		if gv.Group == "" {
+			continue // it may have kinds of the definition, too
+		}
+		info := server.NewDefaultAPIGroupInfo(gv.Group, c.Machinery.Scheme, c.Machinery.ParameterCodec, c.Machinery.Codecs)
+		add(info.VersionedResourcesStorageMap, gv, c.BuiltIn[gv])
+		infos = append(infos, &info)
+	}
+	if len(infos) == 0 {
+		return nil // models would be made of nothing, at each start
+	}
+	if err := generic.InstallAPIGroups(infos...); err != nil {
+		return fmt.Errorf("install built-in groups: %w", err)
+	}
+	return nil
+}
+
+func add(to map[string]map[string]rest.Storage, gv schema.GroupVersion, storage map[string]rest.Storage) {
+	if to[gv.Version] == nil {
+		to[gv.Version] = map[string]rest.Storage{}
+	}
+	for path, s := range storage {
+		to[gv.Version][path] = s
+	}
+}
+
+// Start starts the server's own background work, which goes on until the context ends. It
+// returns when the work has begun, which may take until requests are answered.
+func (s *Server) Start(ctx context.Context) {
+	s.delegate.readFirst(ctx)
+	s.generic.RunPostStartHooks(ctx)
+}
+
+// CheckStreams ends requests that take long when their callers lose the credential or the rights with which they began. It
+// returns when the context ends, which is to be after the last of them.
+func (s *Server) CheckStreams(ctx context.Context) { s.standing.Run(ctx) }
+
+// Drain refuses new requests from now on, but for health and metrics, and waits
+// until those in progress are done. It returns an error if the context ends first.
+func (s *Server) Drain(ctx context.Context) error {
+	watches, requests := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(watches)
+		// The error says that the context has ended.
+		_, _, _ = s.generic.WatchRequestWaitGroup.Wait(func(int) (utilwaitgroup.RateLimiter, context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			return unlimited{}, ctx, cancel
+		})
+	}()
+	go func() {
+		defer close(requests)
+		s.generic.NonLongRunningRequestWaitGroup.Wait()
+	}()
+	<-watches
+	select {
+	case <-requests:
+	case <-ctx.Done():
+	}
+	return ctx.Err()
+}
+
+// unlimited lets all watches end at once: there is no other replica that reconnecting
+// clients could overload.
+type unlimited struct{}
+
+func (unlimited) Wait(context.Context) error { return nil }
+
+// Destroy releases what the storages of the server hold.
+func (s *Server) Destroy() {
+	s.generic.Destroy()
+}

@@ -1,0 +1,174 @@
+package fairness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
+	fcrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
+	flowclient "k8s.io/client-go/kubernetes/typed/flowcontrol/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/annexapi/annex/internal/base/await"
+)
+
+const (
+	// fieldManager is what upstream's servers call themselves in managed fields here.
+	fieldManager = "api-priority-and-fairness-config-producer-v1"
+	// interval is how often it is looked whether the objects are as they are to be.
+	interval = time.Minute
+)
+
+// Keeper has the flow control of one server, and keeps the objects that every server has.
+type Keeper struct {
+	control   utilflowcontrol.Interface
+	client    flowclient.FlowcontrolV1Interface
+	informers *factory
+	clock     clock.Clock
+	// bootstrapped is closed when Bootstrap is done.
+	bootstrapped chan struct{}
+	ran          atomic.Bool
+}
+
+// NewKeeper returns the keeper of a server that handles so many requests at once, and whose
+// client, which priority levels do not bound, this is. Close must be called.
+func NewKeeper(client *rest.Config, inFlight int) (*Keeper, error) {
+	config := rest.CopyConfig(client)
+	config.QPS = -1
+	c, err := flowclient.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("client of flow schemas: %w", err)
+	}
+	informers := newFactory(c)
+	return &Keeper{
+		control: utilflowcontrol.New(informers, c, inFlight), client: c, informers: informers,
+		clock: clock.RealClock{}, bootstrapped: make(chan struct{}),
+	}, nil
+}
+
+// FlowControl queues requests by the flow schemas and priority levels that there are. The server
+// runs it.
+func (k *Keeper) FlowControl() utilflowcontrol.Interface { return prompt{k.control, k.informers} }
+
+// prompt begins its work as soon as its objects have been read, which upstream looks for only every
+// 100 ms.
+type prompt struct {
+	utilflowcontrol.Interface
+	informers *factory
+}
+
+// Run implements utilflowcontrol.Interface.
+func (p prompt) Run(stopped <-chan struct{}) error {
+	p.informers.waitForSync(wait.ContextForChannel(stopped))
+	return p.Interface.Run(stopped)
+}
+
+// Bootstrapped is closed when all objects exist that every server has, and requests are queued by them.
+func (k *Keeper) Bootstrapped() <-chan struct{} { return k.bootstrapped }
+
+// Bootstrap returns nil when the flow schemas and priority levels are there that every
+// kube-apiserver has, and requests are queued by them. What fails is logged and tried again until ctx
+// is done; the error is then the last one. It must be called once, while Run and the flow control run.
+func (k *Keeper) Bootstrap(ctx context.Context) error {
+	if !k.informers.waitForSync(ctx) {
+		return fmt.Errorf("read flow schemas: %w", context.Cause(ctx))
+	}
+	backoff := wait.Backoff{Duration: 10 * time.Millisecond, Factor: 2, Steps: 12, Cap: 10 * time.Second}.DelayFunc()
+	for {
+		overtaken, err := k.ensure(ctx)
+		if overtaken && err == nil {
+			// By the flow control, which writes their status, or by another replica.
+			if !await.Sleep(ctx, k.clock, 10*time.Millisecond) {
+				return context.Cause(ctx)
+			}
+			continue
+		}
+		if err == nil {
+			err = k.inForce(ctx)
+		}
+		if err == nil {
+			close(k.bootstrapped)
+			return nil
+		}
+		klog.FromContext(ctx).Error(err, "Flow schemas or priority levels are missing that every server has, trying again")
+		if !await.Sleep(ctx, k.clock, backoff()) {
+			return err
+		}
+	}
+}
+
+// inForce waits until requests are queued by the objects that exist. Until the flow control has read
+// them it has two of its own, without UIDs.
+func (k *Keeper) inForce(ctx context.Context) error {
+	for _, group := range []string{user.SystemPrivilegedGroup, user.AllAuthenticated} {
+		for pause := time.Millisecond; !k.queues(ctx, group); pause = min(2*pause, 16*time.Millisecond) {
+			if !await.Sleep(ctx, k.clock, pause) {
+				return fmt.Errorf("wait for flow schemas: %w", context.Cause(ctx))
+			}
+		}
+	}
+	return nil
+}
+
+// queues says whether a request of a group's member would be queued by a flow schema that exists. Nothing
+// is asked of the server.
+func (k *Keeper) queues(ctx context.Context, group string) (exists bool) {
+	member := utilflowcontrol.RequestDigest{
+		RequestInfo: &request.RequestInfo{Path: "/", Verb: "get"},
+		User:        &user.DefaultInfo{Name: "annex:fairness", Groups: []string{group}},
+	}
+	k.control.Handle(ctx, member, func(schema *flowcontrolv1.FlowSchema, _ *flowcontrolv1.PriorityLevelConfiguration, _ string) {
+		exists = schema.UID != ""
+	}, func() fcrequest.WorkEstimate { return fcrequest.WorkEstimate{InitialSeats: 1} }, func(bool) {}, func() {})
+	return exists
+}
+
+// ensure has the priority levels there before the flow schemas that refer to them.
+func (k *Keeper) ensure(ctx context.Context) (overtaken bool, err error) {
+	levels, err := priorityLevels(k.client.PriorityLevelConfigurations(), k.informers.priorityLevels).ensure(ctx)
+	if err != nil {
+		return false, err
+	}
+	schemas, err := flowSchemas(k.client.FlowSchemas(), k.informers.flowSchemas).ensure(ctx)
+	return levels || schemas, err
+}
+
+// Run reads the objects, and after Bootstrap puts right once a minute what has become of those
+// that every server has, until the context ends.
+func (k *Keeper) Run(ctx context.Context) error {
+	k.ran.Store(true)
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	reading.Go(func() { k.informers.run(ctx) })
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-k.bootstrapped:
+	}
+	for await.Sleep(ctx, k.clock, interval) {
+		if _, err := k.ensure(ctx); err != nil && !errors.Is(err, context.Canceled) {
+			klog.FromContext(ctx).Error(err, "Flow schemas or priority levels are not as every server has them, trying again", "after", interval)
+		}
+	}
+	return nil
+}
+
+// Close releases what the flow control holds. It must not be called while Run runs.
+func (k *Keeper) Close() {
+	if k.ran.Load() {
+		return // so was the flow control, which has released it
+	}
+	ended := make(chan struct{})
+	close(ended)
+	_ = k.control.Run(ended) // it says that it has stopped
+}

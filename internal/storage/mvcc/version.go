@@ -1,0 +1,121 @@
+package mvcc
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/annexapi/annex/internal/wire/verbatim"
+	"github.com/annexapi/annex/store/journal"
+)
+
+// version is what one revision made of one key. Its plain fields never change once
+// it is visible, but for the two that say so.
+type version struct {
+	key      string
+	revision uint64
+	// superseded is the revision of the object that this version replaced or
+	// deleted; 0 if it created the object.
+	superseded uint64
+	deleted    bool
+	replaced   bool        // there is a later version; guarded by the core's mu
+	kept       bool        // the value counts among latestValues, or did; the same
+	cached     cachedState // guarded by the mutex of the core's objectCache
+	size       int32       // of the value, which may be gone from memory
+	committed  int64       // Unix nanoseconds
+	expires    int64       // Unix nanoseconds, 0 for never
+
+	// previous is the version before this one, be it a tombstone. It is cut when
+	// this version's event leaves the history.
+	previous atomic.Pointer[version]
+	// value is what the journal holds; nil if it has to be read there.
+	value   atomic.Pointer[stored]
+	decoded atomic.Pointer[decoded]
+	// fit says whether the value is what clients get, nil before one asked.
+	fit atomic.Pointer[verbatim.Fit]
+	// made is the size of the item that was last made of the object for a sizing, and that sizing in the upper half. With it, a
+	// version is as large as what Go allocates for one without.
+	made atomic.Uint64
+}
+
+// madeSize returns the size of the item made for a sizing, which is not 0; false if the size is not known.
+func (v *version) madeSize(as verbatim.Sizing) (int32, bool) {
+	made := v.made.Load()
+	return int32(uint32(made)), verbatim.Sizing(made>>32) == as
+}
+
+// setMadeSize remembers that size.
+func (v *version) setMadeSize(as verbatim.Sizing, size int) {
+	v.made.Store(uint64(as)<<32 | uint64(uint32(size)))
+}
+
+func newVersion(record journal.Record, previous *version) *version {
+	v := newVersionOf(record, previous)
+	if !v.deleted {
+		v.value.Store(&stored{data: record.Value})
+	}
+	if previous != nil {
+		v.key = previous.key // the same, and held once
+	}
+	return v
+}
+
+// newVersionOf is newVersion without the value.
+func newVersionOf(record journal.Record, previous *version) *version {
+	v := &version{
+		key:        record.Key,
+		revision:   record.Revision,
+		superseded: record.Previous,
+		deleted:    record.Deleted,
+		size:       int32(len(record.Value)),
+		committed:  record.Committed.UnixNano(),
+	}
+	if !record.Expires.IsZero() {
+		v.expires = record.Expires.UnixNano()
+	}
+	v.previous.Store(previous)
+	return v
+}
+
+func (v *version) created() bool { return v.superseded == 0 }
+
+// live is the revision that a writer must have seen to write after v: 0 if there
+// is no object.
+func (v *version) live() uint64 {
+	if v == nil || v.deleted {
+		return 0
+	}
+	return v.revision
+}
+
+// at returns the version that was the latest at a revision, nil if there was no
+// object. Compaction may cut the chain below it meanwhile, so what it returned
+// stands only if the revision is still not compacted afterwards.
+func (v *version) at(revision uint64) *version {
+	for v != nil && v.revision > revision {
+		v = v.previous.Load()
+	}
+	if v.live() == 0 {
+		return nil
+	}
+	return v
+}
+
+// weight is how many encoded bytes the history holds only for this event's sake:
+// the object that it replaced or deleted, and its own tombstone.
+func (v *version) weight(replaced *version) int64 {
+	var bytes int64
+	if replaced.live() != 0 {
+		bytes += int64(len(replaced.key)) + int64(replaced.size)
+	}
+	if v.deleted {
+		bytes += int64(len(v.key))
+	}
+	return bytes
+}
+
+func fromNano(nano int64) time.Time {
+	if nano == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, nano).UTC()
+}

@@ -1,0 +1,459 @@
+package mvcc
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	goruntime "runtime"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/conversion"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/utils/ptr"
+
+	"github.com/annexapi/annex/internal/base/objects"
+	"github.com/annexapi/annex/internal/wire/verbatim"
+	"github.com/annexapi/annex/store"
+)
+
+// Create implements storage.Interface.
+func (s *resourceStore) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
+	return s.create(ctx, change{key: key, ttl: &ttl}, obj, out)
+}
+
+// CreateIf implements store.ConditionalWriter.
+func (s *resourceStore) CreateIf(ctx context.Context, key string, obj, out runtime.Object, condition store.Unchanged) error {
+	return s.create(ctx, change{key: key, ttl: new(uint64), within: s.keyspace, unchanged: condition}, obj, out)
+}
+
+// UpdateIf implements store.ConditionalWriter.
+func (s *resourceStore) UpdateIf(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions, update store.ConditionalUpdate) error {
+	key, err := s.key(key, false)
+	if err != nil {
+		return err
+	}
+	st, err := s.current(ctx, key, false)
+	if err != nil {
+		return err
+	}
+	if err := preconditions.Check(key, st.object); err != nil {
+		return err
+	}
+	var since uint64
+	data, _, err := s.update(st, func(existing runtime.Object, meta storage.ResponseMeta) (updated runtime.Object, _ *uint64, err error) {
+		updated, since, err = update(existing, meta)
+		return updated, nil, err
+	})
+	switch {
+	case err != nil:
+		return err
+	case st.revision > since:
+		return store.ErrConcurrentWrite
+	case !st.stale && bytes.Equal(data, st.data):
+		return assignTo(out, st.stored.DeepCopyObject())
+	}
+	err = s.put(ctx, change{key: key, seen: st.revision, within: s.keyspace, unchanged: store.Unchanged{Since: since, Updates: true}}, data, out)
+	if errors.Is(err, errConflict) {
+		return store.ErrConcurrentWrite
+	}
+	return err
+}
+
+func (s *resourceStore) create(ctx context.Context, ch change, obj, out runtime.Object) error {
+	key, err := s.key(ch.key, false)
+	if err != nil {
+		return err
+	}
+	ch.key = key
+	if version, err := versioner.ObjectResourceVersion(obj); err == nil && version != 0 {
+		return storage.ErrResourceVersionSetOnCreate
+	}
+	data, err := s.encode(obj)
+	if err != nil {
+		return err
+	}
+	err = s.put(ctx, ch, data, out)
+	if errors.Is(err, errConflict) {
+		return storage.NewKeyExistsError(key, 0)
+	}
+	return err
+}
+
+// encode clears what is not stored from an object and returns its bytes.
+func (s *resourceStore) encode(obj runtime.Object) ([]byte, error) {
+	if err := versioner.PrepareObjectForStorage(obj); err != nil {
+		return nil, fmt.Errorf("prepare object for storage: %w", err)
+	}
+	return runtime.Encode(s.resource.Codec, obj)
+}
+
+// put writes encoded data and sets out, unless it is nil, to what was stored.
+func (s *resourceStore) put(ctx context.Context, ch change, data []byte, out runtime.Object) error {
+	var err error
+	if ch.value, err = s.stored(ctx, ch.key, data); err != nil {
+		return err
+	}
+	w, err := s.core.append(ctx, ch)
+	if err != nil {
+		return err
+	}
+	if out == nil {
+		return s.core.awaitCommit(w)
+	}
+	if w.alone {
+		// The journal's own goroutine has been woken, and would begin with the sync only when this one waits.
+		goruntime.Gosched()
+	}
+	// Decoding now uses the time that the disk takes, and saves the watchers from
+	// doing it. So does the answer.
+	object, decodeErr := s.cacheWritten(w.version, data)
+	asked := verbatim.WrittenIn(ctx)
+	var answer []byte
+	if asked != nil && decodeErr == nil {
+		answer = s.answer(asked.Form, w.version, object)
+	}
+	if err := s.core.awaitCommit(w); err != nil {
+		s.core.decoded.detach(w.version)
+		return err
+	}
+	if decodeErr != nil {
+		return decodeErr
+	}
+	if answer != nil {
+		asked.Set(w.revision, answer)
+		return s.copyTo(out, object) // it is hardly looked at any more
+	}
+	return assignTo(out, object.DeepCopyObject())
+}
+
+// answer returns a version that is being written as clients get it in a form; nil if its value is not that. Where encoding an
+// object panics, it does so again when the answer is encoded: here, it would leave the write unsettled for ever.
+func (s *resourceStore) answer(form *verbatim.Form, v *version, object runtime.Object) (whole []byte) {
+	defer func() {
+		if recover() != nil {
+			whole = nil
+		}
+	}()
+	piece, ok := s.look(form, v, object)
+	if !ok {
+		return nil
+	}
+	return piece.Whole()
+}
+
+// state is an object as a writer sees it before it decides.
+type state struct {
+	object   runtime.Object // the writer's own; nil if it could not be read
+	stored   runtime.Object // the same as it was read, shared; nil if it was not
+	data     []byte         // what the codec wrote
+	revision uint64         // 0 if there is no object
+	ttl      int64          // seconds left, 0 for ever
+	stale    bool           // to be written anew even if it stays the same
+	piece    verbatim.Piece // it as clients get it, if that is asked for and known
+	// current says that it was read from the store, so that an error about it
+	// stands. A caller's suggestion may be out of date.
+	current bool
+}
+
+// current reads the state of a key.
+func (s *resourceStore) current(ctx context.Context, key string, ignoreNotFound bool) (*state, error) {
+	v, _ := s.core.get(key)
+	if v.live() == 0 {
+		if !ignoreNotFound {
+			return nil, storage.NewKeyNotFoundError(key, 0)
+		}
+		empty := s.resource.New()
+		return &state{object: empty, stored: s.resource.New(), current: true}, runtime.SetZeroValue(empty)
+	}
+	st, err := s.shared(ctx, v)
+	if err != nil {
+		return nil, err
+	}
+	if asked := verbatim.WrittenIn(ctx); asked != nil {
+		st.piece, _ = s.verbatim(asked.Form, v)
+	}
+	st.object = st.stored.DeepCopyObject()
+	return st, nil
+}
+
+// shared reads the state of a version that exists, whose object is not the writer's own.
+func (s *resourceStore) shared(ctx context.Context, v *version) (*state, error) {
+	if err := holdObject(ctx, v, true); err != nil {
+		return nil, err
+	}
+	data, stale, err := s.plain(ctx, v)
+	if err != nil {
+		return nil, internal(err)
+	}
+	stored := s.cached(v)
+	if stored == nil {
+		if stored, err = s.cacheDecoded(v, data); err != nil {
+			return nil, err
+		}
+	}
+	return &state{
+		object:   stored,
+		stored:   stored,
+		data:     data,
+		revision: v.revision,
+		ttl:      s.core.secondsLeft(v),
+		stale:    stale,
+		current:  true,
+	}, nil
+}
+
+// unread reads the state of a version that exists as far as a deletion needs it: an *objects.Unread. Of one whose value is
+// known to be what clients get, which it could only be found to be once it was decoded, that is in its bytes.
+func (s *resourceStore) unread(ctx context.Context, v *version) (*state, error) {
+	if s.cached(v) == nil && v.size < largeObject {
+		if fit := v.fit.Load(); fit != nil && fit.Fits() {
+			data, err := s.core.bytes(v)
+			if err != nil {
+				return nil, internal(err)
+			}
+			if name, uid, ok := fit.Identity(data); ok {
+				read := func() (runtime.Object, error) { return s.cacheDecoded(v, data) }
+				return &state{object: objects.NewUnread(name, types.UID(uid), false, read, s.resource.New), revision: v.revision, current: true}, nil
+			}
+		}
+	}
+	st, err := s.shared(ctx, v)
+	if err != nil {
+		return nil, err
+	}
+	m, err := meta.Accessor(st.stored)
+	if err != nil {
+		return nil, internal(err)
+	}
+	read := func() (runtime.Object, error) { return st.stored, nil }
+	st.object = objects.NewUnread(m.GetName(), m.GetUID(), len(m.GetFinalizers()) > 0, read, s.resource.New)
+	return st, nil
+}
+
+// secondsLeft is rounded up; 0 means that the version does not expire.
+func (c *Core) secondsLeft(v *version) int64 {
+	if v.expires == 0 {
+		return 0
+	}
+	left := fromNano(v.expires).Sub(c.clock.Now())
+	return max(1, int64((left+time.Second-1)/time.Second))
+}
+
+// corrupt reads the state of a key that is expected to be unreadable, and
+// refuses one that is not.
+func (s *resourceStore) corrupt(ctx context.Context, key string) (*state, error) {
+	v, _ := s.core.get(key)
+	if v.live() == 0 {
+		return nil, storage.NewKeyNotFoundError(key, 0)
+	}
+	// What is cached as decoded says nothing about the stored bytes.
+	data, _, err := s.plain(ctx, v)
+	if err == nil {
+		_, err = s.decode(data, v.revision)
+	}
+	switch {
+	case err == nil:
+		return nil, storage.NewInvalidObjError(key, "unsafe deletion is not allowed because the object is decodable from storage")
+	case !isCorrupt(err):
+		return nil, internal(err)
+	}
+	return &state{revision: v.revision, current: true}, nil
+}
+
+// suggested makes a state of an object that the caller believes to be current.
+func (s *resourceStore) suggested(key string, suggestion runtime.Object) (*state, error) {
+	revision, err := versioner.ObjectResourceVersion(suggestion)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't get resource version: %w", err)
+	}
+	data, err := s.encode(suggestion.DeepCopyObject())
+	if err != nil {
+		return nil, err
+	}
+	st := &state{object: suggestion.DeepCopyObject(), data: data, revision: revision}
+	if v, _ := s.core.get(key); v.live() == revision && revision != 0 {
+		st.ttl = s.core.secondsLeft(v)
+	}
+	return st, nil
+}
+
+// reread replaces a state that led to an error. If the state was current, or
+// turns out to have been, the error stands.
+func reread(st *state, cause error, read func() (*state, error)) (*state, error) {
+	if st.current {
+		return nil, cause
+	}
+	fresh, err := read()
+	if err != nil {
+		return nil, err
+	}
+	if fresh.revision == st.revision {
+		return nil, cause
+	}
+	return fresh, nil
+}
+
+// Delete implements storage.Interface.
+func (s *resourceStore) Delete(
+	ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
+	validate storage.ValidateObjectFunc, suggestion runtime.Object, opts storage.DeleteOptions,
+) error {
+	key, err := s.key(key, false)
+	if err != nil {
+		return err
+	}
+	if _, err := conversion.EnforcePtr(out); err != nil {
+		return fmt.Errorf("unable to convert output object to pointer: %w", err)
+	}
+	unsafe, unread := opts.ExpectTransformOrDecodeError && s.tellsCorrupt, objects.DeletedUnread(ctx)
+	read := func() (*state, error) {
+		switch {
+		case unsafe:
+			return s.corrupt(ctx, key)
+		case unread:
+			v, _ := s.core.get(key)
+			if v.live() == 0 {
+				return nil, storage.NewKeyNotFoundError(key, 0)
+			}
+			return s.unread(ctx, v)
+		}
+		return s.current(ctx, key, false)
+	}
+	var st *state
+	if suggestion != nil && !unsafe {
+		st, err = s.suggested(key, suggestion)
+	} else {
+		st, err = read()
+	}
+	for err == nil {
+		if refusal := mayDelete(ctx, key, st, preconditions, validate); refusal != nil {
+			st, err = reread(st, refusal, read)
+			continue
+		}
+		var revision uint64
+		revision, err = s.remove(ctx, key, st.revision)
+		if errors.Is(err, errConflict) {
+			st, err = read()
+			continue
+		}
+		if err != nil || unsafe || unread {
+			return err
+		}
+		return s.assignDeleted(out, st, revision)
+	}
+	return err
+}
+
+// assignDeleted sets out to what was deleted, with the revision of that. The
+// callbacks may have changed st.object.
+func (s *resourceStore) assignDeleted(out runtime.Object, st *state, revision uint64) error {
+	if st.stored == nil {
+		deleted, err := s.decode(st.data, revision)
+		if err != nil {
+			return err
+		}
+		return assignTo(out, deleted)
+	}
+	deleted := st.stored.DeepCopyObject()
+	if err := versioner.UpdateObject(deleted, revision); err != nil {
+		return fmt.Errorf("set resource version %d: %w", revision, err)
+	}
+	return assignTo(out, deleted)
+}
+
+func mayDelete(ctx context.Context, key string, st *state, preconditions *storage.Preconditions, validate storage.ValidateObjectFunc) error {
+	if preconditions != nil && *preconditions != (storage.Preconditions{}) {
+		if err := preconditions.Check(key, st.object); err != nil {
+			return err
+		}
+	}
+	return validate(ctx, st.object)
+}
+
+// remove deletes the object at a revision and returns the revision of that.
+func (s *resourceStore) remove(ctx context.Context, key string, seen uint64) (uint64, error) {
+	if seen == 0 {
+		return 0, errConflict
+	}
+	w, err := s.core.append(ctx, change{key: key, seen: seen, delete: true})
+	if err != nil {
+		return 0, err
+	}
+	return w.revision, s.core.awaitCommit(w)
+}
+
+// GuaranteedUpdate implements storage.Interface.
+//
+// The remaining time to live is passed to tryUpdate in whole seconds; if it
+// returns none, the object's expiry stays as it is.
+func (s *resourceStore) GuaranteedUpdate(
+	ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
+	preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, suggestion runtime.Object,
+) error {
+	key, err := s.key(key, false)
+	if err != nil {
+		return err
+	}
+	if _, err := conversion.EnforcePtr(destination); err != nil {
+		return fmt.Errorf("unable to convert output object to pointer: %w", err)
+	}
+	read := func() (*state, error) { return s.current(ctx, key, ignoreNotFound) }
+
+	var st *state
+	if !objects.IsNil(suggestion) {
+		st, err = s.suggested(key, suggestion)
+	} else {
+		st, err = read()
+	}
+	for err == nil {
+		if refusal := preconditions.Check(key, st.object); refusal != nil {
+			st, err = reread(st, refusal, read)
+			continue
+		}
+		if asked := verbatim.WrittenIn(ctx); asked != nil {
+			asked.SetBefore(st.piece)
+		}
+		var data []byte
+		var ttl *uint64
+		data, ttl, refusal := s.update(st, tryUpdate)
+		if refusal != nil {
+			st, err = reread(st, refusal, read)
+			continue
+		}
+		if !st.stale && bytes.Equal(data, st.data) {
+			// Nothing to write, if this is what is stored.
+			if !st.current {
+				if st, err = read(); err != nil || !bytes.Equal(data, st.data) {
+					continue
+				}
+			}
+			if !st.stale {
+				return assignTo(destination, st.stored.DeepCopyObject())
+			}
+		}
+		err = s.put(ctx, change{key: key, seen: st.revision, ttl: ttl}, data, destination)
+		if errors.Is(err, errConflict) {
+			st, err = read()
+			continue
+		}
+		return err
+	}
+	return err
+}
+
+// update lets the caller change the object and encodes what it made.
+func (s *resourceStore) update(st *state, tryUpdate storage.UpdateFunc) (data []byte, ttl *uint64, err error) {
+	updated, ttl, err := tryUpdate(st.object, storage.ResponseMeta{TTL: st.ttl, ResourceVersion: st.revision})
+	if err != nil {
+		return nil, nil, err
+	}
+	if st.revision == 0 && ttl == nil {
+		ttl = ptr.To[uint64](0)
+	}
+	data, err = s.encode(updated)
+	return data, ttl, err
+}

@@ -1,0 +1,122 @@
+package registry
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/operation"
+	"k8s.io/apimachinery/pkg/api/validate"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/features"
+	"k8s.io/apiserver/pkg/registry/rest"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+
+	"github.com/annexapi/annex/internal/model/define"
+)
+
+// Validator runs generated validation. Unlike in upstream, where it is the scheme too,
+// it is asked for the hub and for the request's version.
+type Validator interface {
+	Validate(ctx context.Context, options map[string]bool, obj runtime.Object, subresources ...string) field.ErrorList
+	ValidateUpdate(ctx context.Context, options map[string]bool, obj, old runtime.Object, subresources ...string) field.ErrorList
+	HasValidationFunc(obj runtime.Object) bool
+}
+
+var (
+	_ rest.DeclarativeValidationStrategy = strategy{}
+	_ rest.DeclarativeValidationStrategy = statusStrategy{}
+)
+
+// DeclarativeValidationConfig is what upstream gives back to ValidateDeclaratively.
+func (s strategy) DeclarativeValidationConfig(context.Context, runtime.Object, runtime.Object) rest.DeclarativeValidationConfig {
+	return rest.DeclarativeValidationConfig{Options: s.options}
+}
+
+// validationOptions returns the options that a kind's generated validation may ask for. An
+// option that is missing is an internal error in every answer, so each has a value here: the
+// feature of the same name decides, as in upstream's strategies; an option that is no feature
+// of this process is off; and the kind's own declaration overrides both.
+func validationOptions(k *define.Kind) map[string]bool {
+	options := map[string]bool{}
+	for name := range utilfeature.DefaultMutableFeatureGate.GetAll() {
+		options[string(name)] = utilfeature.DefaultFeatureGate.Enabled(name)
+	}
+	for _, facts := range k.Facts() {
+		for _, name := range facts.ValidationOptions {
+			if _, known := options[name]; !known {
+				options[name] = false
+			}
+		}
+	}
+	maps.Copy(options, k.Primary().ValidationOptions)
+	return options
+}
+
+// ValidateDeclaratively adds what generated validation finds to the errors of the
+// kind's own. The hub's runs whatever version the request speaks, for upstream's way,
+// where a client chooses the rules by choosing a version, is a way around them.
+func (s strategy) ValidateDeclaratively(ctx context.Context, obj, old runtime.Object, errs field.ErrorList, op operation.Type, config rest.DeclarativeValidationConfig) field.ErrorList {
+	return s.declarative(ctx, obj, old, errs, op, config)
+}
+
+// ValidateDeclaratively is that of the main endpoint, for rules that differ there.
+func (s statusStrategy) ValidateDeclaratively(ctx context.Context, obj, old runtime.Object, errs field.ErrorList, op operation.Type, config rest.DeclarativeValidationConfig) field.ErrorList {
+	return s.declarative(ctx, obj, old, errs, op, config, "status")
+}
+
+func (s strategy) declarative(ctx context.Context, obj, old runtime.Object, errs field.ErrorList, op operation.Type, config rest.DeclarativeValidationConfig, subresources ...string) field.ErrorList {
+	var found field.ErrorList
+	run := func(obj, old runtime.Object) {
+		if op == operation.Update {
+			found = append(found, s.validator.ValidateUpdate(ctx, config.Options, obj, old, subresources...)...)
+		} else {
+			found = append(found, s.validator.Validate(ctx, config.Options, obj, subresources...)...)
+		}
+	}
+	if s.validator.HasValidationFunc(obj) {
+		run(obj, old)
+	}
+	if v := s.requested(ctx); v != nil && v.Type != s.kind.Hub().Type && s.validator.HasValidationFunc(v.New()) {
+		converted, err := s.convertor.ConvertToVersion(obj, v.GroupVersion)
+		if err != nil {
+			return append(errs, field.InternalError(nil, err))
+		}
+		var before runtime.Object
+		if op == operation.Update {
+			if before, err = s.convertor.ConvertToVersion(old, v.GroupVersion); err != nil {
+				return append(errs, field.InternalError(nil, err))
+			}
+		}
+		run(converted, before)
+	}
+	if s.kind.BuiltIn {
+		errs = once(errs)
+	}
+	if len(found) == 0 {
+		return errs
+	}
+	beta := utilfeature.DefaultFeatureGate.Enabled(features.DeclarativeValidationBeta)
+	enforced := validate.FilterEnforcedDeclarativeErrors(ctx, found, beta)
+	errs = validate.FilterCoveredHandwrittenErrors(ctx, errs.MarkFromImperative(), enforced, beta)
+	for _, e := range enforced {
+		same := func(other *field.Error) bool { return other.Error() == e.Error() }
+		if !slices.ContainsFunc(errs, same) {
+			errs = append(errs, e)
+		}
+	}
+	return errs
+}
+
+// once leaves out what has been said: upstream checks the metadata of updates twice, and
+// kube-apiserver says it once.
+func once(errs field.ErrorList) field.ErrorList {
+	var all field.ErrorList
+	for _, e := range errs {
+		if !slices.ContainsFunc(all, func(other *field.Error) bool { return other.Error() == e.Error() }) {
+			all = append(all, e)
+		}
+	}
+	return all
+}

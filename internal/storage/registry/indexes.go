@@ -1,0 +1,159 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/annexapi/annex/internal/base/objects"
+	"github.com/annexapi/annex/internal/model/define"
+)
+
+// indexers are how a backend finds the objects of a kind by its indexed fields and
+// labels; nil if there are none.
+func indexers(k *define.Kind) *cache.Indexers {
+	if len(k.IndexFields)+len(k.IndexLabels) == 0 {
+		return nil
+	}
+	byName := cache.Indexers{}
+	for _, path := range k.IndexFields {
+		value := selectable(k, path)
+		byName[storage.FieldIndex(path)] = func(obj any) ([]string, error) {
+			object, ok := obj.(runtime.Object)
+			if !ok {
+				return nil, fmt.Errorf("index %s: %T is no object", path, obj)
+			}
+			return []string{value(object)}, nil
+		}
+	}
+	for _, key := range k.IndexLabels {
+		byName[storage.LabelIndex(key)] = func(obj any) ([]string, error) {
+			object, ok := obj.(runtime.Object)
+			if !ok {
+				return nil, fmt.Errorf("index of label %s: %T is no object", key, obj)
+			}
+			if value, labelled := objects.Meta(object).GetLabels()[key]; labelled {
+				return []string{value}, nil
+			}
+			return nil, nil
+		}
+	}
+	return &byName
+}
+
+// triggers is the first indexed field: a watch cache has room for one.
+func triggers(k *define.Kind) storage.IndexerFuncs {
+	if len(k.IndexFields) == 0 {
+		return nil
+	}
+	path := k.IndexFields[0]
+	return storage.IndexerFuncs{path: selectable(k, path)}
+}
+
+// customIndexes are how a backend finds custom resources by the selectable fields of their
+// definition, which its attributes have beside their names; nil if there are none.
+type customIndexes struct {
+	fields   []string
+	indexers *cache.Indexers
+	triggers storage.IndexerFuncs
+}
+
+func indexesOf(example runtime.Object, attributes storage.AttrFunc) customIndexes {
+	_, all, err := attributes(example)
+	if err != nil {
+		return customIndexes{} // as no selector finds anything then, either
+	}
+	var x customIndexes
+	for field := range all {
+		if field != "metadata.name" && field != "metadata.namespace" {
+			x.fields = append(x.fields, field)
+		}
+	}
+	if len(x.fields) == 0 {
+		return x
+	}
+	slices.Sort(x.fields)
+	of := &fieldsOf{attributes: attributes}
+	x.indexers = &cache.Indexers{}
+	for _, field := range x.fields {
+		(*x.indexers)[storage.FieldIndex(field)] = func(obj any) ([]string, error) {
+			object, ok := obj.(runtime.Object)
+			if !ok {
+				return nil, fmt.Errorf("index %s: %T is no object", field, obj)
+			}
+			values, err := of.values(object)
+			if err != nil {
+				return nil, fmt.Errorf("index %s: %w", field, err)
+			}
+			return []string{values[field]}, nil
+		}
+	}
+	first := x.fields[0]
+	x.triggers = storage.IndexerFuncs{first: func(object runtime.Object) string {
+		values, _ := of.values(object) // an object whose values cannot be told is not selected
+		return values[first]
+	}}
+	return x
+}
+
+// fieldsOf finds out the fields of an object once for the indexes that ask for it one after the
+// other: attributes takes as long for one as for all. Objects that are indexed do not change.
+type fieldsOf struct {
+	attributes storage.AttrFunc
+	last       sync.Pool // of *indexed, so that those who index at the same time have one each
+}
+
+type indexed struct {
+	object runtime.Object
+	values fields.Set
+}
+
+func (f *fieldsOf) values(object runtime.Object) (fields.Set, error) {
+	last, _ := f.last.Get().(*indexed)
+	if last == nil || last.object != object {
+		_, values, err := f.attributes(object)
+		if err != nil {
+			return nil, err
+		}
+		last = &indexed{object, values}
+	}
+	f.last.Put(last)
+	return last.values, nil
+}
+
+// indexedSelectors tells a watch cache which fields of selectors are indexed.
+type indexedSelectors struct {
+	storage.Interface
+	fields []string
+}
+
+// GetList implements storage.Interface.
+func (s indexedSelectors) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
+	s.tell(&opts.Predicate)
+	return s.Interface.GetList(ctx, key, opts, listObj)
+}
+
+// Watch implements storage.Interface.
+func (s indexedSelectors) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	s.tell(&opts.Predicate)
+	return s.Interface.Watch(ctx, key, opts)
+}
+
+func (s indexedSelectors) tell(p *storage.SelectionPredicate) {
+	if p.Field != nil { // which a watch cache looks at then
+		p.IndexFields = s.fields
+	}
+}
+
+// selectable returns the value of a selectable field, which is declared.
+func selectable(k *define.Kind, path string) func(runtime.Object) string {
+	i := slices.IndexFunc(k.Selectable, func(f define.SelectableField) bool { return f.Path == path })
+	return k.Selectable[i].Value
+}

@@ -1,0 +1,185 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/annexapi/annex/internal/model/define"
+)
+
+// validateMarked checks an object by kubebuilder's markers: by those of the version that
+// the request speaks, as a server of CustomResourceDefinitions would, and if it passes
+// by those of the hub, whatever the request speaks.
+func (s strategy) validateMarked(ctx context.Context, obj, old runtime.Object, status bool) field.ErrorList {
+	versions := []*define.Version{s.kind.Hub()}
+	if v := s.requested(ctx); v != nil {
+		versions = []*define.Version{v, s.kind.Hub()}
+	}
+	for i, v := range versions {
+		if v.Structural == nil {
+			continue
+		}
+		errs, err := s.validateVersion(ctx, v, obj, old, status, i == 0)
+		if err != nil {
+			return field.ErrorList{field.InternalError(nil, err)}
+		}
+		if len(errs) > 0 {
+			return errs
+		}
+	}
+	return nil
+}
+
+// validateVersion checks an object by the markers of one version; spoken says that the
+// request speaks it.
+func (s strategy) validateVersion(ctx context.Context, v *define.Version, obj, old runtime.Object, status, spoken bool) (field.ErrorList, error) {
+	obj, err := s.inVersion(obj, v)
+	if err != nil {
+		return nil, err
+	}
+	var before map[string]any
+	if old != nil {
+		if old, err = s.inVersion(old, v); err != nil {
+			return nil, err
+		}
+		if before, err = v.Structural.Read(old); err != nil {
+			return nil, err
+		}
+	}
+	var doc map[string]any
+	if spoken {
+		doc, err = v.Structural.Document(ctx, obj, before)
+	} else {
+		doc, err = v.Structural.Read(obj)
+	}
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case status:
+		whole, err := v.Structural.Read(obj)
+		if err != nil {
+			return nil, err
+		}
+		take(whole, doc, "status")
+		return s.fitting(ctx, v, spoken, status, v.Structural.ValidateStatusUpdate(ctx, whole, before)), nil
+	case s.kind.Status && old != nil:
+		take(doc, before, "status")
+	case s.kind.Status:
+		delete(doc, "status")
+	}
+	if old != nil {
+		return s.fitting(ctx, v, spoken, status, v.Structural.ValidateUpdate(ctx, doc, before)), nil
+	}
+	return s.fitting(ctx, v, spoken, status, v.Structural.Validate(ctx, doc)), nil
+}
+
+// fitting returns the errors of the rules; if there are none, an error for each value that the Go type of the spoken version cannot hold.
+func (s strategy) fitting(ctx context.Context, v *define.Version, spoken, status bool, errs field.ErrorList) field.ErrorList {
+	if len(errs) > 0 || !spoken {
+		return errs
+	}
+	return v.Structural.Unfit(ctx, func(part string) bool { return !s.kind.Status || status == (part == "status") })
+}
+
+func take(doc, from map[string]any, name string) {
+	if value, ok := from[name]; ok {
+		doc[name] = value
+	} else {
+		delete(doc, name)
+	}
+}
+
+// inVersion converts an object of the hub.
+func (s strategy) inVersion(obj runtime.Object, v *define.Version) (runtime.Object, error) {
+	if v.Type == s.kind.Hub().Type {
+		return obj, nil
+	}
+	out, err := s.convertor.ConvertToVersion(obj, v.GroupVersion)
+	if err != nil {
+		return nil, fmt.Errorf("convert to %s for validation: %w", v.GroupVersion, err)
+	}
+	return out, nil
+}
+
+// markedTable prints objects in the columns of the markers of the version that the
+// request speaks, which has others than the rest.
+type markedTable struct {
+	kind      *define.Kind
+	convertor runtime.ObjectConvertor
+	versions  map[string]rest.TableConvertor
+	other     rest.TableConvertor
+}
+
+// tableOf returns what prints the kind's objects.
+func tableOf(k *define.Kind, convertor runtime.ObjectConvertor) (rest.TableConvertor, error) {
+	plain := newTable(k.Columns, !k.WithoutName, !k.WithoutAge)
+	t := markedTable{kind: k, convertor: convertor, versions: map[string]rest.TableConvertor{}, other: plain}
+	for _, v := range k.Versions {
+		if v.Structural == nil {
+			continue
+		}
+		table, err := v.Structural.Table()
+		if err != nil {
+			return nil, fmt.Errorf("columns of %s: %w", v.GroupVersion.WithKind(k.Name), err)
+		}
+		if table != nil {
+			t.versions[v.GroupVersion.Version] = table
+		}
+	}
+	if len(t.versions) == 0 {
+		return plain, nil
+	}
+	return t, nil
+}
+
+// ConvertToTable implements rest.TableConvertor.
+func (t markedTable) ConvertToTable(ctx context.Context, object, options runtime.Object) (*metav1.Table, error) {
+	version := t.kind.Versions[0]
+	if info, ok := request.RequestInfoFrom(ctx); ok {
+		for _, v := range t.kind.Versions {
+			if v.GroupVersion.Version == info.APIVersion {
+				version = v
+			}
+		}
+	}
+	table, ok := t.versions[version.GroupVersion.Version]
+	if !ok {
+		return t.other.ConvertToTable(ctx, object, options)
+	}
+	hub := object
+	if version.Type != t.kind.Hub().Type {
+		converted, err := t.convertor.ConvertToVersion(object, version.GroupVersion)
+		if err != nil {
+			return nil, fmt.Errorf("print a table: %w", err)
+		}
+		object = converted
+	}
+	out, err := table.ConvertToTable(ctx, object, options)
+	if err != nil || len(t.kind.Columns) == 0 {
+		return out, err
+	}
+	declared, err := t.other.ConvertToTable(ctx, hub, options)
+	if err != nil {
+		return nil, err
+	}
+	return withColumns(out, declared, len(t.kind.Columns)), nil
+}
+
+// withColumns adds the n columns after the name of another table of the same objects.
+func withColumns(table, other *metav1.Table, n int) *metav1.Table {
+	if len(table.ColumnDefinitions) > 0 {
+		table.ColumnDefinitions = slices.Concat(table.ColumnDefinitions, other.ColumnDefinitions[1:1+n])
+	}
+	for i := range table.Rows {
+		table.Rows[i].Cells = append(table.Rows[i].Cells, other.Rows[i].Cells[1:1+n]...)
+	}
+	return table
+}

@@ -1,0 +1,303 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/annexapi/annex/internal/base/ordered"
+	"github.com/annexapi/annex/internal/model/admit"
+	"github.com/annexapi/annex/internal/model/convert"
+	"github.com/annexapi/annex/internal/model/define"
+	"github.com/annexapi/annex/store"
+)
+
+// Stores opens the storage of resources, each in its backend. It is the whole of what
+// upstream's registry learns about storage.
+type Stores struct {
+	// Transformers encrypt what is stored. They give nil for what is stored as it is,
+	// and nil are none at all. They are set before a resource is opened.
+	Transformers value.ResourceTransformers
+	// MediaType says what objects of a resource are encoded in, JSON where it is nil or does not
+	// name. They are set before a resource is opened, too.
+	MediaType func(schema.GroupResource) string
+	// Hooks are the admission hooks of all kinds. They are set before a kind with hooks of
+	// AdmitCreate or AdmitUpdate is opened.
+	Hooks *admit.Hooks
+
+	backend   func(schema.GroupResource) store.Backend
+	machinery *convert.Machinery
+	stored    map[schema.GroupResource]schema.GroupVersionKind
+	decoded   map[schema.GroupResource]map[schema.GroupVersionKind]reflect.Type
+	under     map[schema.GroupResource]schema.GroupResource
+	opened    map[schema.GroupResource]storage.Interface
+	ruled     map[schema.GroupResource]*define.Kind // those with hooks of AdmitCreate or AdmitUpdate
+}
+
+var _ generic.RESTOptionsGetter = (*Stores)(nil)
+
+// NewStores serves the kinds of a definition and the extra resources, which are
+// given with what they are stored as. backend returns where a resource is kept.
+func NewStores(backend func(schema.GroupResource) store.Backend, machinery *convert.Machinery, server *define.Server, extra map[schema.GroupResource]schema.GroupVersionKind) *Stores {
+	s := &Stores{
+		backend: backend, machinery: machinery,
+		stored:  map[schema.GroupResource]schema.GroupVersionKind{},
+		decoded: map[schema.GroupResource]map[schema.GroupVersionKind]reflect.Type{},
+		under:   map[schema.GroupResource]schema.GroupResource{},
+		opened:  map[schema.GroupResource]storage.Interface{},
+		ruled:   map[schema.GroupResource]*define.Kind{},
+	}
+	for resource, kind := range extra {
+		s.stored[resource] = kind
+		s.decoded[resource] = map[schema.GroupVersionKind]reflect.Type{kind: machinery.Scheme.AllKnownTypes()[kind]}
+	}
+	for _, k := range server.Kinds() {
+		s.under[k.GroupResource()] = k.Primary().StoredUnder
+		if k.AliasOf == nil {
+			s.stored[k.GroupResource()] = k.Stored().GroupVersionKind()
+			if len(k.CreateAdmissions) > 0 || len(k.UpdateAdmissions) > 0 {
+				s.ruled[k.GroupResource()] = k
+			}
+			s.decoded[k.GroupResource()] = map[schema.GroupVersionKind]reflect.Type{}
+			for _, v := range k.AllVersions() {
+				s.decoded[k.GroupResource()][v.GroupVersionKind()] = v.Type
+			}
+		}
+	}
+	return s
+}
+
+// GetRESTOptions describes the storage of one resource. It is called without an
+// example for resources that are not stored, or with the objects of another, to
+// compare their prefixes.
+func (s *Stores) GetRESTOptions(resource schema.GroupResource, _ runtime.Object) (generic.RESTOptions, error) {
+	options := generic.RESTOptions{
+		ResourcePrefix:          s.prefix(resource),
+		Decorator:               s.open,
+		DeleteCollectionWorkers: 1,
+		CountMetricPollPeriod:   time.Minute,
+	}
+	kind, ok := s.stored[resource]
+	if !ok {
+		return options, nil
+	}
+	version := kind.GroupVersion()
+	config := storagebackend.Config{
+		Codec:           s.machinery.StorageCodec(version, s.mediaType(resource)),
+		EncodeVersioner: runtime.NewMultiGroupVersioner(version, schema.GroupKind{Group: version.Group}),
+	}
+	if s.Transformers != nil {
+		config.Transformer = s.Transformers.TransformerForResource(resource)
+	}
+	options.StorageConfig = config.ForResource(resource)
+	return options, nil
+}
+
+// Custom returns the storage of resources that no kind of the definition is. They may come and
+// go while the server runs: what is opened is closed with the destroy function. Objects are
+// stored in the form that the codec writes.
+func (s *Stores) Custom(codec runtime.Codec) generic.RESTOptionsGetter { return custom{s, codec} }
+
+type custom struct {
+	stores *Stores
+	codec  runtime.Codec
+}
+
+func (c custom) GetRESTOptions(resource schema.GroupResource, _ runtime.Object) (generic.RESTOptions, error) {
+	config := storagebackend.Config{Codec: c.codec}
+	if c.stores.Transformers != nil {
+		config.Transformer = c.stores.Transformers.TransformerForResource(resource)
+	}
+	return generic.RESTOptions{
+		StorageConfig:           config.ForResource(resource),
+		ResourcePrefix:          KeyPrefix(resource),
+		Decorator:               c.stores.openCustom,
+		EnableGarbageCollection: true,
+		DeleteCollectionWorkers: 1,
+		CountMetricPollPeriod:   time.Minute,
+	}, nil
+}
+
+// prefix is what the keys of a resource's objects begin with.
+func (s *Stores) prefix(resource schema.GroupResource) string {
+	if under, ok := s.under[resource]; ok {
+		resource = under
+	}
+	return KeyPrefix(resource)
+}
+
+// KeyPrefix is what the keys of objects that are stored under a resource begin with.
+func KeyPrefix(resource schema.GroupResource) string {
+	prefix := "/" + resource.Resource
+	if resource.Group != "" {
+		prefix = "/" + resource.Group + prefix
+	}
+	return prefix
+}
+
+// Form is how objects of a resource are stored when they are written.
+func (s *Stores) Form(resource schema.GroupResource) convert.Form {
+	form := convert.Form{GroupVersionKind: s.stored[resource], MediaType: s.mediaType(resource)}
+	if form.MediaType == "" {
+		form.MediaType = runtime.ContentTypeJSON
+	}
+	return form
+}
+
+// Decodes says whether objects of a resource can be decoded that are stored in a form.
+func (s *Stores) Decodes(resource schema.GroupResource, form convert.Form) bool {
+	t, ok := s.decoded[resource][form.GroupVersionKind]
+	return ok && (form.MediaType == runtime.ContentTypeJSON || define.IsProtobuf(t))
+}
+
+// StoredResources returns the resources that there can be objects of, by name.
+func (s *Stores) StoredResources() []schema.GroupResource {
+	return slices.SortedFunc(maps.Keys(s.stored), func(a, b schema.GroupResource) int {
+		return strings.Compare(a.String(), b.String())
+	})
+}
+
+// StoredValues yields what is stored of a resource, or one error. A backend that does
+// not give what is stored has nothing.
+func (s *Stores) StoredValues(ctx context.Context, resource schema.GroupResource) iter.Seq2[store.Value, error] {
+	if reader, ok := s.backend(resource).(store.ValueReader); ok {
+		return reader.Values(ctx, s.prefix(resource))
+	}
+	return func(func(store.Value, error) bool) {}
+}
+
+// Misplaced returns the resources that a kind is served as and not stored under, but
+// in whose place objects are stored; nothing looks for them there. empty says that
+// there are none where the kind's objects are looked for.
+func (s *Stores) Misplaced(ctx context.Context, k *define.Kind) (places []schema.GroupResource, empty bool, err error) {
+	reader, ok := s.backend(k.GroupResource()).(store.ValueReader)
+	if !ok {
+		return nil, false, nil
+	}
+	has := func(place schema.GroupResource) bool {
+		for _, e := range reader.Values(ctx, KeyPrefix(place)) {
+			err = errors.Join(err, e)
+			return true
+		}
+		return false
+	}
+	for _, served := range append([]*define.Kind{k}, k.Aliases...) {
+		if place := served.GroupResource(); place != k.StoredUnder && has(place) {
+			places = append(places, place)
+		}
+	}
+	empty = len(places) > 0 && !has(k.StoredUnder)
+	return places, empty, err
+}
+
+func (s *Stores) open(
+	config *storagebackend.ConfigForResource,
+	prefix string,
+	keyFunc func(obj runtime.Object) (string, error),
+	newFunc func() runtime.Object,
+	newListFunc func() runtime.Object,
+	attributes storage.AttrFunc,
+	triggers storage.IndexerFuncs,
+	indexers *cache.Indexers,
+) (storage.Interface, factory.DestroyFunc, error) {
+	opened, err := s.view(config, prefix, keyFunc, newFunc, newListFunc, attributes, triggers, indexers)
+	if err != nil {
+		return nil, nil, err
+	}
+	s.opened[config.GroupResource] = opened
+	below := opened
+	if k, ok := s.ruled[config.GroupResource]; ok {
+		creates, updates := s.Hooks.Beside(k.GroupResource())
+		if opened, err = newConditionalStorage(opened, rules{k, prefix, creates, updates}); err != nil {
+			return nil, nil, err
+		}
+	}
+	// The backend is closed as a whole, after the last request.
+	return ordered.Answering(wholeLists{withTypedReads(opened, below, s.machinery.Items())}, below), func() {}, nil
+}
+
+func (s *Stores) openCustom(
+	config *storagebackend.ConfigForResource,
+	prefix string,
+	keyFunc func(obj runtime.Object) (string, error),
+	newFunc func() runtime.Object,
+	newListFunc func() runtime.Object,
+	attributes storage.AttrFunc,
+	_ storage.IndexerFuncs,
+	_ *cache.Indexers,
+) (storage.Interface, factory.DestroyFunc, error) {
+	x := indexesOf(newFunc(), attributes) // upstream declares none
+	opened, err := s.view(config, prefix, keyFunc, newFunc, newListFunc, attributes, x.triggers, x.indexers)
+	if err != nil {
+		return nil, nil, err
+	}
+	view, ok := opened.(store.Closer)
+	if !ok {
+		return nil, nil, fmt.Errorf("open storage of %s: %T cannot be closed alone", config.GroupResource, opened)
+	}
+	inner := opened
+	opened = encodedLists(opened, newFunc().GetObjectKind().GroupVersionKind(), s.machinery.Items())
+	return ordered.Answering(wholeLists{indexedSelectors{opened, x.fields}}, inner), view.Close, nil
+}
+
+func (s *Stores) view(
+	config *storagebackend.ConfigForResource,
+	prefix string,
+	keyFunc func(obj runtime.Object) (string, error),
+	newFunc func() runtime.Object,
+	newListFunc func() runtime.Object,
+	attributes storage.AttrFunc,
+	triggers storage.IndexerFuncs,
+	indexers *cache.Indexers,
+) (storage.Interface, error) {
+	_, unstructured := newFunc().(runtime.Unstructured)
+	opened, err := s.backend(config.GroupResource).Open(store.Resource{
+		Resource:     config.GroupResource,
+		Prefix:       prefix,
+		Codec:        config.Codec,
+		Transformer:  config.Transformer,
+		New:          newFunc,
+		NewList:      newListFunc,
+		KeyFunc:      keyFunc,
+		Attributes:   attributes,
+		Triggers:     triggers,
+		Indexers:     indexers,
+		Unstructured: unstructured,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open storage of %s: %w", config.GroupResource, err)
+	}
+	return opened, nil
+}
+
+// Opened returns the storage that a resource's kind uses. It must have been opened,
+// and no other may be opened at the same time.
+func (s *Stores) Opened(resource schema.GroupResource) (storage.Interface, error) {
+	opened, ok := s.opened[resource]
+	if !ok {
+		return nil, fmt.Errorf("the storage of %s is not open", resource)
+	}
+	return opened, nil
+}
+
+func (s *Stores) mediaType(resource schema.GroupResource) string {
+	if s.MediaType == nil {
+		return ""
+	}
+	return s.MediaType(resource)
+}

@@ -1,0 +1,368 @@
+// Package registry serves the objects of any kind from a store: what is the same
+// for all kinds is here once, what differs is read from the kind's definition.
+package registry
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/operation"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage/names"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/annexapi/annex/internal/base/objects"
+	"github.com/annexapi/annex/internal/model/define"
+)
+
+// strategy decides what the main endpoint of a kind accepts and keeps.
+type strategy struct {
+	runtime.ObjectTyper
+	names.NameGenerator
+	convertor runtime.ObjectConvertor
+	validator Validator
+	kind      *define.Kind
+	// options are those of generated validation.
+	options map[string]bool
+	// unconditional accepts an update without a resource version.
+	unconditional bool
+}
+
+var (
+	_ rest.RESTCreateStrategy         = strategy{}
+	_ rest.RESTUpdateStrategy         = strategy{}
+	_ rest.RESTDeleteStrategy         = strategy{}
+	_ rest.ResetFieldsStrategy        = strategy{}
+	_ rest.RESTUpdateStrategy         = statusStrategy{}
+	_ rest.ResetFieldsStrategy        = statusStrategy{}
+	_ rest.RESTGracefulDeleteStrategy = gracefulStrategy{}
+)
+
+func newStrategy(k *define.Kind, options Options) strategy {
+	validator := options.Validator
+	if validator == nil {
+		validator = runtime.NewScheme()
+	}
+	return strategy{
+		validator:     validator,
+		ObjectTyper:   options.Typer,
+		NameGenerator: names.SimpleNameGenerator,
+		convertor:     options.Convertor,
+		kind:          k,
+		options:       validationOptions(k),
+		unconditional: options.UnconditionalUpdate || k.Unconditional,
+	}
+}
+
+// apply has a store follow the strategy.
+func (s strategy) apply(store *genericregistry.Store) {
+	store.CreateStrategy, store.UpdateStrategy, store.DeleteStrategy, store.ResetFieldsStrategy = s, s, s, s
+	if s.kind.Grace != nil {
+		store.DeleteStrategy = gracefulStrategy{s}
+	}
+}
+
+func (s strategy) NamespaceScoped() bool                         { return !s.kind.ClusterScoped }
+func (s strategy) AllowCreateOnUpdate(context.Context) bool      { return s.kind.CreateOnUpdate }
+func (s strategy) AllowUnconditionalUpdate(context.Context) bool { return s.unconditional }
+func (s strategy) Canonicalize(runtime.Object)                   {}
+
+func (s strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
+	if status := part(obj, "Status"); s.kind.Status && status.IsValid() {
+		status.SetZero()
+		if crdRules := s.kind.Hub().Structural; crdRules != nil {
+			crdRules.FillStatus(obj)
+		}
+	}
+	if !s.kind.WithoutGeneration {
+		objects.Meta(obj).SetGeneration(1)
+	}
+	if s.kind.PrepareForCreate != nil {
+		s.kind.PrepareForCreate(ctx, obj)
+	}
+}
+
+func (s strategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
+	if status := part(obj, "Status"); s.kind.Status && status.IsValid() {
+		status.Set(part(old, "Status"))
+	}
+	if s.kind.PrepareForUpdate != nil {
+		s.kind.PrepareForUpdate(ctx, obj, old)
+	}
+	if !s.kind.WithoutGeneration {
+		s.setGeneration(obj, old)
+	}
+}
+
+// setGeneration raises the generation when anything changed but metadata and a
+// status of its own endpoint. BeforeUpdate has set it to the old object's already.
+func (s strategy) setGeneration(obj, old runtime.Object) {
+	updated, previous := reflect.ValueOf(obj).Elem(), reflect.ValueOf(old).Elem()
+	for i := range updated.NumField() {
+		switch name := updated.Type().Field(i).Name; {
+		case name == "TypeMeta", name == "ObjectMeta", name == "Status" && s.kind.Status:
+			continue
+		}
+		if !apiequality.Semantic.DeepEqual(updated.Field(i).Interface(), previous.Field(i).Interface()) {
+			objects.Meta(obj).SetGeneration(objects.Meta(old).GetGeneration() + 1)
+			return
+		}
+	}
+}
+
+// Validate checks the name. On an update it cannot change, and the rest of the metadata is
+// validated for all strategies alike.
+func (s strategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
+	errs := s.validateMarked(ctx, obj, nil, false)
+	passed, m := len(errs) == 0, objects.Meta(obj)
+	more := s.validate(ctx, obj)
+	if s.kind.ValidateCreate != nil {
+		more = append(more, s.kind.ValidateCreate(ctx, obj)...)
+	}
+	// Of what passes here, upstream validates the metadata next, all but what is special of the name.
+	if passed && (len(more) > 0 || s.kind.ValidateName != nil || !isPlainlyNamed(m)) {
+		errs = validation.ValidateObjectMetaAccessor(m, s.NamespaceScoped(), s.validateName(), field.NewPath("metadata"))
+	}
+	return append(errs, more...)
+}
+
+// isPlainlyNamed says whether an object surely has the name of a DNS subdomain.
+func isPlainlyNamed(m metav1.Object) bool {
+	name := m.GetName()
+	if m.GetGenerateName() != "" || name == "" || len(name) > 63 {
+		return false
+	}
+	for i := range len(name) {
+		c, inside := name[i], i > 0 && i < len(name)-1
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && (c != '-' || !inside) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s strategy) validateName() validation.ValidateNameFunc {
+	if s.kind.ValidateName != nil {
+		return s.kind.ValidateName
+	}
+	return validation.NameIsDNSSubdomain
+}
+
+func (s strategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	errs := append(s.validateMarked(ctx, obj, old, false), s.validate(ctx, obj)...)
+	if s.kind.ValidateUpdate != nil {
+		errs = append(errs, s.kind.ValidateUpdate(ctx, obj, old)...)
+	}
+	return errs
+}
+
+// validate runs the hub's validation whatever version the request speaks, and
+// that version's own on top, whose paths are those the client knows.
+func (s strategy) validate(ctx context.Context, obj runtime.Object) field.ErrorList {
+	errs := s.validateFinalizers(obj)
+	if s.kind.Validate != nil {
+		errs = append(errs, s.kind.Validate(ctx, obj)...)
+	}
+	if v := s.requested(ctx); v != nil && v.Validate != nil {
+		out, err := s.convertor.ConvertToVersion(obj, v.GroupVersion)
+		if err != nil {
+			return append(errs, field.InternalError(nil, err))
+		}
+		errs = append(errs, v.Validate(ctx, out)...)
+	}
+	return errs
+}
+
+// validateFinalizers refuses what would be lost without anybody noticing before it
+// is needed.
+func (s strategy) validateFinalizers(obj runtime.Object) field.ErrorList {
+	if keepsFinalizers(s.kind) || len(objects.Meta(obj).GetFinalizers()) == 0 {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(field.NewPath("metadata", "finalizers"),
+		fmt.Sprintf("the system that %s are in does not keep finalizers", s.kind.GroupResource()))}
+}
+
+// requested returns the version that the request speaks, nil if it is the hub.
+func (s strategy) requested(ctx context.Context) *define.Version {
+	info, ok := request.RequestInfoFrom(ctx)
+	if !ok {
+		return nil
+	}
+	for _, v := range s.kind.Versions {
+		if v != s.kind.Hub() && v.GroupVersion.Version == info.APIVersion && v.GroupVersion.Group == info.APIGroup {
+			return v
+		}
+	}
+	return nil
+}
+
+func (s strategy) WarningsOnCreate(ctx context.Context, obj runtime.Object) []string {
+	return append(s.finalizerWarnings(obj, nil), s.warn(ctx, obj)...)
+}
+
+func (s strategy) WarningsOnUpdate(ctx context.Context, obj, old runtime.Object) []string {
+	warnings := s.finalizerWarnings(obj, objects.Meta(old).GetFinalizers())
+	if s.kind.WarnsOfChanges && objects.Meta(obj).GetGeneration() == objects.Meta(old).GetGeneration() {
+		return warnings
+	}
+	return append(warnings, s.warn(ctx, obj)...)
+}
+
+func (s strategy) warn(ctx context.Context, obj runtime.Object) []string {
+	if s.kind.Warn == nil {
+		return nil
+	}
+	return s.kind.Warn(ctx, obj)
+}
+
+func (s strategy) finalizerWarnings(obj runtime.Object, known []string) []string {
+	var warnings []string
+	for _, finalizer := range objects.Meta(obj).GetFinalizers() {
+		if !slices.Contains(known, finalizer) && !strings.Contains(finalizer, "/") && !standardFinalizer(finalizer) {
+			warnings = append(warnings, fmt.Sprintf("metadata.finalizers: %q: prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other finalizer writers", finalizer))
+		}
+	}
+	return warnings
+}
+
+func standardFinalizer(name string) bool {
+	return name == metav1.FinalizerOrphanDependents || name == metav1.FinalizerDeleteDependents
+}
+
+// GetResetFields names what the main endpoint ignores, so that an applier does
+// not come to own it.
+func (s strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	if !s.kind.Status {
+		return nil
+	}
+	return resetFields(s.kind, fieldpath.MakePathOrDie("status"))
+}
+
+func resetFields(k *define.Kind, paths ...fieldpath.Path) map[fieldpath.APIVersion]*fieldpath.Set {
+	fields := map[fieldpath.APIVersion]*fieldpath.Set{}
+	for _, v := range k.AllVersions() {
+		fields[fieldpath.APIVersion(v.GroupVersion.String())] = fieldpath.NewSet(paths...)
+	}
+	return fields
+}
+
+// statusStrategy decides what /status accepts: the status, and of the metadata
+// only who manages it.
+type statusStrategy struct {
+	strategy
+}
+
+func (s statusStrategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
+	managers := objects.Meta(obj).GetManagedFields()
+	updated, previous := reflect.ValueOf(obj).Elem(), reflect.ValueOf(old).Elem()
+	for i := range updated.NumField() {
+		if updated.Type().Field(i).Name != "Status" {
+			updated.Field(i).Set(previous.Field(i))
+		}
+	}
+	objects.Meta(obj).SetManagedFields(managers)
+	if s.kind.PrepareForStatus != nil {
+		s.kind.PrepareForStatus(ctx, obj, old)
+	}
+}
+
+func (s statusStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	errs := s.validateMarked(ctx, obj, old, true)
+	if s.kind.ValidateStatus != nil {
+		errs = append(errs, s.kind.ValidateStatus(ctx, obj, old)...)
+	}
+	return errs
+}
+
+func (s statusStrategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
+	return nil
+}
+
+// GetResetFields names everything but the status: its fields one by one, for a
+// set cannot say "all others".
+func (s statusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	fields := map[fieldpath.APIVersion]*fieldpath.Set{}
+	for _, v := range s.kind.AllVersions() {
+		set := fieldpath.NewSet(fieldpath.MakePathOrDie("metadata"))
+		for _, name := range topFields(v.Type) {
+			set.Insert(fieldpath.MakePathOrDie(name))
+		}
+		fields[fieldpath.APIVersion(v.GroupVersion.String())] = set
+	}
+	return fields
+}
+
+// gracefulStrategy adds graceful deletion to a strategy.
+type gracefulStrategy struct {
+	strategy
+}
+
+// CheckGracefulDelete defaults the grace period to the kind's. An object with the
+// period 0 is marked as deleted first, too, and then goes at once.
+func (s gracefulStrategy) CheckGracefulDelete(_ context.Context, obj runtime.Object, options *metav1.DeleteOptions) bool {
+	if options == nil {
+		return false
+	}
+	period, grace := s.kind.Grace.Period, s.kind.Grace
+	if grace.Of != nil {
+		period = grace.Of(obj)
+	}
+	seconds := max(0, int64(period.Seconds()))
+	if options.GracePeriodSeconds == nil || grace.Of != nil && seconds == 0 {
+		options.GracePeriodSeconds = &seconds
+	}
+	return true
+}
+
+// partStrategy decides what a custom subresource that is a part of the object accepts: what its function takes
+// over from the object that was sent.
+type partStrategy struct {
+	strategy
+	part *define.Subresource
+}
+
+var _ rest.RESTUpdateStrategy = partStrategy{}
+
+func (s partStrategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
+	sent := obj.DeepCopyObject()
+	reflect.ValueOf(obj).Elem().Set(reflect.ValueOf(old.DeepCopyObject()).Elem())
+	objects.Meta(obj).SetManagedFields(objects.Meta(sent).GetManagedFields())
+	objects.Meta(obj).SetResourceVersion(objects.Meta(sent).GetResourceVersion())
+	s.part.Take(ctx, obj, sent)
+	if !s.kind.WithoutGeneration {
+		s.setGeneration(obj, old)
+	}
+}
+
+func (s partStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	errs := append(s.validateMarked(ctx, obj, old, false), s.validate(ctx, obj)...)
+	if s.part.ValidateChange != nil {
+		errs = append(errs, s.part.ValidateChange(ctx, obj, old)...)
+	}
+	return errs
+}
+
+// ValidateDeclaratively is that of the main endpoint, for rules that differ there.
+func (s partStrategy) ValidateDeclaratively(ctx context.Context, obj, old runtime.Object, errs field.ErrorList, op operation.Type,
+	config rest.DeclarativeValidationConfig) field.ErrorList {
+	return s.declarative(ctx, obj, old, errs, op, config, s.part.Name)
+}
+
+// GetResetFields names nothing: which fields the function takes over is its own affair.
+func (s partStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set { return nil }
+
+// part is a field of an object, the zero Value if its Go type has none of the name.
+func part(obj runtime.Object, name string) reflect.Value {
+	return reflect.ValueOf(obj).Elem().FieldByName(name)
+}

@@ -1,0 +1,105 @@
+package virtual
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
+
+	"github.com/annexapi/annex/internal/base/apierr"
+	"github.com/annexapi/annex/internal/base/objects"
+)
+
+// errPanic says that a user's function panicked. The stack is in the log.
+type errPanic struct{ function string }
+
+func (e *errPanic) Error() string {
+	return fmt.Sprintf("%s panicked; the server's log says where", e.function)
+}
+
+// call runs a user's function and recovers from its panic, which must neither end the
+// process nor leave a turn held.
+func (m *Mirror) call(ctx context.Context, function string, f func() error) (err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			klog.FromContext(ctx).Error(nil, "The source of a virtual kind panicked", "resource", m.kind.GroupResource(),
+				"function", function, "panic", reason, "stack", string(debug.Stack()))
+			err = &errPanic{function}
+		}
+	}()
+	return f()
+}
+
+// get asks the source for one object; nil if there is none.
+func (m *Mirror) get(ctx context.Context, key string) (*row, error) {
+	namespace, name, ok := m.namesOf(key)
+	if !ok {
+		return nil, nil
+	}
+	var obj runtime.Object
+	err := m.call(ctx, "Get", func() (err error) {
+		obj, err = m.source.Get(ctx, namespace, name)
+		return err
+	})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, m.unreadable(ctx, "get", err)
+	case objects.IsNil(obj):
+		return nil, m.broken("Get of %s returned neither an object nor an error", key)
+	}
+	r, err := m.row(obj)
+	if err != nil {
+		return nil, m.broken("Get: %w", err)
+	}
+	if r.key != key {
+		return nil, m.broken("Get of %s returned %s", key, r.key)
+	}
+	return r, nil
+}
+
+// list asks the source for all objects.
+func (m *Mirror) list(ctx context.Context) ([]runtime.Object, error) {
+	var objs []runtime.Object
+	err := m.call(ctx, "List", func() (err error) {
+		objs, err = m.source.List(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, m.unreadable(ctx, "list", err)
+	}
+	return objs, nil
+}
+
+// unreadable is what a client learns when a read of the source fails: the error
+// itself if it is meant for clients, a 504 if it took too long, else a 503.
+func (m *Mirror) unreadable(ctx context.Context, verb string, err error) error {
+	status, ok := apierr.Status(err)
+	switch {
+	case ok && apierrors.ReasonForError(err) != "":
+		return status
+	case errors.As(err, new(*errPanic)):
+		return m.broken("%w", err)
+	case ctx.Err() != nil:
+		return apierrors.NewTimeoutError(fmt.Sprintf("%s %s from their source: %v", verb, m.kind.GroupResource(), err), 0)
+	}
+	return apierrors.NewServiceUnavailable(fmt.Sprintf("cannot %s %s from their source: %v", verb, m.kind.GroupResource(), err))
+}
+
+// unwritten is what a client learns when a write of the source fails.
+func (m *Mirror) unwritten(verb string, err error) error {
+	if status, ok := apierr.Status(err); ok && apierrors.ReasonForError(err) != "" {
+		return status
+	}
+	return apierrors.NewInternalError(fmt.Errorf("%s %s in their source: %w", verb, m.kind.GroupResource(), err))
+}
+
+// broken is what a client learns about a source that does not keep its promises.
+func (m *Mirror) broken(format string, args ...any) error {
+	return apierrors.NewInternalError(fmt.Errorf("the source of %s: %w", m.kind.GroupResource(), fmt.Errorf(format, args...)))
+}

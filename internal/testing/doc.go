@@ -1,0 +1,11 @@
+// Package testing is the district of packages that only tests import.
+//
+// It holds the tests of the server as a whole (apitest), the API that they serve (shop), and tools of tests: a file system that
+// loses power (crashfs), logs (testlog), waiting (testwait), recorded terminals (transcript), a client that does not read
+// (stalled), and the comparison of command lines with pages (clidoc).
+//
+// It must not hold code that a server links; packages beside their owner, such as clustertest, serve the tests of one
+// package.
+//
+// A request of apitest enters a whole server by a real connection, on every storage.
+package testing

@@ -1,0 +1,75 @@
+package testwait_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/annexapi/annex/internal/testing/testwait"
+)
+
+// failing records how a test fails instead of failing.
+type failing struct {
+	testing.TB
+	failure string
+}
+
+func (f *failing) Fatalf(format string, args ...any) {
+	f.failure = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+// failureOf is how a test that does f fails, and how long that takes.
+func failureOf(t *testing.T, f func(testing.TB)) (string, time.Duration) {
+	recorded, start, done := &failing{TB: t}, time.Now(), make(chan struct{})
+	go func() { defer close(done); f(recorded) }()
+	<-done
+	return recorded.failure, time.Since(start)
+}
+
+func TestWaitsEndWhenTheConditionHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tries := 0
+		failure, took := failureOf(t, func(t testing.TB) {
+			testwait.Until(t, "the condition", func() bool { tries++; return tries == 10 })
+		})
+		if failure != "" || tries != 10 || took > 10*time.Millisecond {
+			t.Errorf("%d tries in %s: %s", tries, took, failure)
+		}
+	})
+}
+
+func TestWaitsFailAtTheDeadlineWithTheLastError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tries := 0
+		failure, took := failureOf(t, func(t testing.TB) {
+			testwait.NoError(t, "the server", func(ctx context.Context) error {
+				if tries++; tries < 200 {
+					return errors.New("connection refused")
+				}
+				<-ctx.Done()
+				return ctx.Err() // says nothing about the server
+			})
+		})
+		if !strings.Contains(failure, "the server: not within 2m0s: connection refused") || took != testwait.Patience || tries != 200 {
+			t.Errorf("after %d tries in %s: %q", tries, took, failure)
+		}
+		failure, took = failureOf(t, func(t testing.TB) { testwait.Until(t, "the flag", func() bool { return false }) })
+		if !strings.Contains(failure, "the flag: not within") || took != testwait.Patience {
+			t.Errorf("after %s: %q", took, failure)
+		}
+	})
+}
+
+func TestWaitsWorkInCleanups(t *testing.T) {
+	t.Run("", func(t *testing.T) {
+		t.Cleanup(func() {
+			testwait.NoError(t, "a context that is not cancelled", func(ctx context.Context) error { return ctx.Err() })
+		})
+	})
+}

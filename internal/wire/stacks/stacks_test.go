@@ -1,0 +1,51 @@
+package stacks_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/annexapi/annex/internal/wire/stacks"
+)
+
+func TestFunctionsThatWaitForEachOtherAllRun(t *testing.T) {
+	t.Parallel()
+	pool := stacks.New()
+	for range 20 {
+		var all sync.WaitGroup
+		var begun atomic.Int32
+		together := make(chan struct{})
+		for range 50 {
+			all.Add(1)
+			pool.Go(func() {
+				defer all.Done()
+				if begun.Add(1) == 50 {
+					close(together)
+				}
+				<-together
+			})
+		}
+		all.Wait()
+	}
+}
+
+func TestACallerWaitsAndGetsThePanic(t *testing.T) {
+	t.Parallel()
+	pool := stacks.New()
+	for range 10 {
+		done := false
+		pool.Do(func() { done = true })
+		if !done {
+			t.Fatal("it had not returned")
+		}
+		func() {
+			defer func() {
+				if reason := recover(); reason != "a mistake" {
+					t.Errorf("panicked with %v", reason)
+				}
+			}()
+			pool.Do(func() { panic("a mistake") })
+			t.Error("it has not panicked")
+		}()
+	}
+}

@@ -1,0 +1,132 @@
+package verbatim_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/annexapi/annex/internal/wire/verbatim"
+)
+
+const head = `{"kind":"K","apiVersion":"g/v",`
+
+// formOf encodes any object as given, and items that do not fit as "item".
+func formOf(encoded string, skip int) *verbatim.Form {
+	return verbatim.NewForm([]byte(head), skip,
+		func(runtime.Object) ([]byte, error) {
+			if encoded == "" {
+				return nil, errors.New("cannot be encoded")
+			}
+			return []byte(encoded), nil
+		},
+		func(_ runtime.Object, whole []byte) ([]byte, error) {
+			return fmt.Appendf(nil, "item of %d", len(whole)), nil
+		})
+}
+
+func TestWhatFits(t *testing.T) {
+	object := &metav1.PartialObjectMetadata{}
+	for _, c := range []struct{ name, stored, encoded, item string }{
+		{"the version in the middle", head + `"metadata":{"name":"a","uid":"u","generation":1}}` + "\n", head + `"metadata":{"name":"a","uid":"u","resourceVersion":"7","generation":1}}` + "\n",
+			`{"metadata":{"name":"a","uid":"u","resourceVersion":"9","generation":1}}`},
+		{"without a line break", head + `"metadata":{"uid":"u"}}`, head + `"metadata":{"resourceVersion":"7","uid":"u"}}`, `{"metadata":{"resourceVersion":"9","uid":"u"}}`},
+		{"the same text in a label before", head + `"metadata":{"annotations":{"a":"\"resourceVersion\":\"7\","},"uid":"u"}}`, head + `"metadata":{"annotations":{"a":"\"resourceVersion\":\"7\","},"resourceVersion":"7","uid":"u"}}`,
+			`{"metadata":{"annotations":{"a":"\"resourceVersion\":\"7\","},"resourceVersion":"9","uid":"u"}}`},
+		{"the version last", head + `"metadata":{"uid":"u"}}`, head + `"metadata":{"uid":"u","resourceVersion":"7"}}`, ""},
+		{"a field more", head + `"metadata":{"uid":"u"}}`, head + `"metadata":{"resourceVersion":"7","uid":"u"},"spec":{}}`, ""},
+		{"a field less", head + `"metadata":{"uid":"u"},"spec":{}}`, head + `"metadata":{"resourceVersion":"7","uid":"u"}}`, ""},
+		{"another value of the same length", head + `"metadata":{"uid":"u"}}`, head + `"metadata":{"resourceVersion":"7","uid":"v"}}`, ""},
+		{"another version", head + `"metadata":{"uid":"u"}}`, head + `"metadata":{"resourceVersion":"8","uid":"u"}}`, ""},
+		{"no version", head + `"metadata":{"uid":"u"}}`, head + `"metadata":{"uid":"u"}}`, ""},
+		{"a version in what is skipped", `{"resourceVersion":"7","kind"}`, `{"resourceVersion":"7","resourceVersion":"7","kind"}`, ""},
+		{"nothing", "", "{}", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			form := formOf(c.encoded, len(head))
+			fit, whole, err := form.Look(object, []byte(c.stored), 7)
+			if err != nil || string(whole) != c.encoded {
+				t.Fatalf("encoded as %q: %v", whole, err)
+			}
+			if !fit.Of(form) || fit.Of(formOf(c.encoded, 0)) {
+				t.Error("it is not of its form alone")
+			}
+			if fit.Fits() != (c.item != "") {
+				t.Fatalf("fits: %t", fit.Fits())
+			}
+			if again, _, _ := form.Look(object, []byte(c.stored), 7); again != fit {
+				t.Error("what fits alike is not shared")
+			}
+			if c.item == "" {
+				item, err := form.Item(object, whole)
+				piece := verbatim.Encoded(item)
+				if want := fmt.Sprintf("item of %d", len(c.encoded)); err != nil || string(piece.Append(nil)) != want || piece.Len() != len(want) || piece.IsZero() {
+					t.Errorf("item %q: %v", item, err)
+				}
+				return
+			}
+			piece := fit.Piece([]byte(c.stored), 9)
+			if got := string(piece.Append([]byte("[")[:1])); got != "["+c.item || piece.Len() < len(c.item) {
+				t.Errorf("item %s, want %s", got, c.item)
+			}
+			at7 := fit.Piece([]byte(c.stored), 7)
+			if string(at7.Whole()) != c.encoded {
+				t.Errorf("whole %s, want %s", at7.Whole(), c.encoded)
+			}
+		})
+	}
+}
+
+// Where items have their kind, they are objects without the line break.
+func TestItemsMayBeWholeObjects(t *testing.T) {
+	stored := head + `"metadata":{"uid":"u"}}` + "\n"
+	fit, _, err := formOf(head+`"metadata":{"resourceVersion":"7","uid":"u"}}`+"\n", 0).Look(&metav1.PartialObjectMetadata{}, []byte(stored), 7)
+	if err != nil || !fit.Fits() {
+		t.Fatal("it does not fit", err)
+	}
+	if got := string(fit.Piece([]byte(stored), 12345).Append(nil)); got != head+`"metadata":{"resourceVersion":"12345","uid":"u"}}` {
+		t.Error(got)
+	}
+}
+
+func TestOtherVersionsAreNotLookedAt(t *testing.T) {
+	form := formOf("", len(head))
+	if form.Begins([]byte(`{"kind":"K","apiVersion":"g/v2",`)) || form.Begins(nil) || !form.Begins([]byte(head+"}")) {
+		t.Error("the version is not told by how a value begins")
+	}
+	if _, _, err := form.Look(&metav1.PartialObjectMetadata{}, []byte(head+"}"), 7); err == nil {
+		t.Error("an object that cannot be encoded is no error")
+	}
+	var none *verbatim.Fit
+	if none.Of(form) || !(verbatim.Piece{}).IsZero() {
+		t.Error("nothing is something")
+	}
+}
+
+func TestTheIdentityOfWhatFits(t *testing.T) {
+	for _, c := range []struct{ metadata, name, uid string }{ // no name if a look does not tell
+		{`"metadata":{"name":"a","namespace":"n","uid":"u"VERSION,"generation":1}`, "a", "u"},
+		{`"metadata":{"name":"a-1","generateName":"a-","namespace":"n","selfLink":"/a","uid":"u"VERSION,"labels":{"uid":"other"}}`, "a-1", "u"},
+		{`"metadata":{"name":"a","uid":"u"VERSION,"managedFields":[{"f:finalizers":{}}]}`, "a", "u"},
+		{`"metadata":{"name":"a","uid":"u"VERSION,"finalizers":["example.com/hold"]}`, "", ""},
+		{`"metadata":{"name":"a","uid":"u"VERSION},"spec":{"finalizers":["kubernetes"]}`, "", ""},
+		{`"metadata":{"name":"a\u003c","uid":"u"VERSION,"generation":1}`, "", ""},
+		{`"metadata":{"name":"a"VERSION,"generation":1}`, "", ""},
+		{`"metadata":{"uid":"u"VERSION,"generation":1}`, "", ""},
+		{`"metadata":{"name":"a"VERSION,"labels":{"uid":"u"}}`, "", ""},
+		{`"spec":{"name":"a","uid":"u"},"metadata":{"name":"b","uid":"v"VERSION,"generation":1}`, "", ""},
+	} {
+		stored := head + strings.Replace(c.metadata, "VERSION", "", 1) + "}\n"
+		form := formOf(head+strings.Replace(c.metadata, "VERSION", `,"resourceVersion":"7"`, 1)+"}\n", len(head))
+		fit, _, err := form.Look(&metav1.PartialObjectMetadata{}, []byte(stored), 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name, uid, ok := fit.Identity([]byte(stored)); ok != (c.name != "") || name != c.name || uid != c.uid {
+			t.Errorf("%s: %q, %q, %t", c.metadata, name, uid, ok)
+		}
+	}
+}
